@@ -23,7 +23,7 @@ from interlock import ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
 from interlock.sandbox.host.probe import choose_sandbox
-from interlock.sandbox.interface import CommandSpec, CommandSandbox, OutputHandler, RunningCommand
+from interlock.sandbox.interface import CommandSandbox, CommandSpec, OutputHandler, RunningCommand
 
 from .sections import Figures
 

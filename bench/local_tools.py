@@ -33,15 +33,15 @@ import msgspec
 from interlock import FileArtifacts, RulePolicy, ToolRuntime
 from interlock.domain.tool import CallContext, ToolContext
 from interlock.local import LocalTools
-from interlock.sandbox.commands.running import Launch
+from interlock.sandbox.commands.running_command import Launch
 from interlock.sandbox.host.probe import choose_sandbox
 from interlock.sandbox.interface import (
-    CommandSpec,
     CommandLimits,
     CommandSandbox,
+    CommandSpec,
     OutputHandler,
-    SandboxProfile,
     RunningCommand,
+    SandboxProfile,
 )
 
 from .local_search import SEARCHES, make_tree, search

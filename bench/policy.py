@@ -28,7 +28,7 @@ from interlock import (
 )
 from interlock.domain.decision import Verdict
 from interlock.domain.payload import ApprovalBinding, Payload, canonical_payload, hash_payload
-from interlock.domain.tool import JsonObject, CallContext
+from interlock.domain.tool import CallContext, JsonObject
 from interlock.policy.engine.rule import ArgumentIs, ArgumentRegex
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.shell.bash import parse_script

@@ -16,14 +16,14 @@ from interlock import (
     Agent,
     Answer,
     Budgets,
-    ToolCallDelta,
-    StreamFinished,
     ModelEvent,
     ModelRequest,
     ProposedCall,
     Runner,
     SqliteLog,
+    StreamFinished,
     TextDelta,
+    ToolCallDelta,
     tool,
 )
 

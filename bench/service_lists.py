@@ -15,27 +15,30 @@ from typing import Any, NamedTuple
 
 from interlock import SqliteLog
 from interlock.domain.call import Question
-from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalRequested,
     BatchStarted,
-    PolicyEvaluated,
     CallProposed,
     CallValidated,
     Event,
     Fact,
-    ModelResponded,
+    LogEntry,
     ModelRequested,
+    ModelResponded,
+    PolicyEvaluated,
     RunPaused,
     RunStarted,
     UserMessageReceived,
     WarningRaised,
+    encode_event,
+    genesis_hash,
+    next_hash,
 )
-from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery, RunQuery
+from interlock.server.core.index.run_index import RunIndex
+from interlock.server.core.live.event_reader import EventReader
 from interlock.server.core.live.hub import EventHub
-from interlock.server.core.live.reader import EventReader
 
 RUNS = (1_000, 100_000)
 READERS, EVENTS_PER_SECOND, SECONDS = 50, 200, 5

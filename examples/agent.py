@@ -1,6 +1,6 @@
 """An agent with two tools. It may look; before it orders, a person is asked. The model is scripted."""
 
-from interlock import Agent, CallbackInteractionProvider, Runner, ScriptedModel, ScriptedTurn, tool_call, tool
+from interlock import Agent, CallbackInteractionProvider, Runner, ScriptedModel, ScriptedTurn, tool, tool_call
 
 
 @tool(risk="read")

@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 from interlock import (
     Agent,
     Answer,
-    Inbox,
     FileArtifacts,
+    Inbox,
     Runner,
     ScriptedModel,
-    SqliteLog,
     ScriptedTurn,
-    tool_call,
+    SqliteLog,
     tool,
+    tool_call,
 )
 
 

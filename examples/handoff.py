@@ -2,7 +2,7 @@
 
 import asyncio
 
-from interlock import Agent, Runner, ScriptedModel, ScriptedTurn, tool_call, tool
+from interlock import Agent, Runner, ScriptedModel, ScriptedTurn, tool, tool_call
 from interlock.domain.event import ModelRequested
 
 

@@ -8,8 +8,8 @@ from interlock import (
     Runner,
     ScriptedModel,
     ScriptedTurn,
-    tool_call,
     tool,
+    tool_call,
 )
 
 

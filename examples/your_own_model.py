@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator
 
 from interlock import (
     Agent,
-    ToolCallDelta,
-    StreamFinished,
     ModelEvent,
     ModelRequest,
     ProposedCall,
     Runner,
+    StreamFinished,
     TextDelta,
+    ToolCallDelta,
     ToolMessage,
     Usage,
     tool,

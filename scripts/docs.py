@@ -39,12 +39,12 @@ from interlock.domain.tool import ToolDefinition
 from interlock.local import LocalTools
 from interlock.policy.files.document import schema_text
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.facts import HostInfo
+from interlock.sandbox.host.host_info import HostInfo
 from interlock.sandbox.host.probe import BackendStatus
 from interlock.sandbox.host.programs import HostProgram
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
-from interlock.sandbox.workspace import protected
-from interlock.tools.files import changed_file, edit_file, file_content, list_dir, numbered, read_file
+from interlock.sandbox.workspace import protected_names as protected
+from interlock.tools.files import edit_file, file_change, file_content, list_dir, numbered_lines, read_file
 from interlock.tools.search import glob, query
 from interlock.tools.shell import bash, fingerprint, task_tools, tasks
 
@@ -79,10 +79,10 @@ TOOL_LIMITS = (
     ("a file that is read or written", file_content.MAX_FILE_BYTES, "bytes"),
     ("lines of `read_file`, by default", read_file.DEFAULT_LIMIT, ""),
     ("lines of `read_file`, at most", read_file.MAX_LIMIT, ""),
-    ("characters of `read_file`, all lines together", numbered.MAX_TEXT_CHARS, ""),
-    ("characters of a line that are shown", numbered.MAX_LINE_CHARS, ""),
+    ("characters of `read_file`, all lines together", numbered_lines.MAX_TEXT_CHARS, ""),
+    ("characters of a line that are shown", numbered_lines.MAX_LINE_CHARS, ""),
     ("replacements in one `edit_file`", edit_file.MAX_EDITS, ""),
-    ("characters of a diff that are shown", changed_file.MAX_DIFF_CHARS, ""),
+    ("characters of a diff that are shown", file_change.MAX_DIFF_CHARS, ""),
     ("lines or files of `grep`, by default", query.DEFAULT_LIMIT, ""),
     ("lines or files of `grep`, at most", query.MAX_LIMIT, ""),
     ("paths of `glob`, by default", glob.DEFAULT_LIMIT, ""),

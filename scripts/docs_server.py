@@ -15,14 +15,14 @@ from interlock import MemoryArtifacts, MemoryLog
 from interlock.audit.schemas import SCHEMAS
 from interlock.oauth.providers import OAuthProvider
 from interlock.server.core.audit_sinks import destination
-from interlock.server.core.identity import attempts, sessions
+from interlock.server.core.identity import login_throttle, sessions
 from interlock.server.core.identity.oidc import RoleRule, SignInSettings
 from interlock.server.core.identity.permissions import (
-    RELATIONSHIPS,
     PERMISSIONS,
-    Relationship,
+    RELATIONSHIPS,
     Operation,
     PermissionScope,
+    Relationship,
 )
 from interlock.server.core.identity.principal import Role
 from interlock.server.core.runs.demo_agents import demo_agents
@@ -31,7 +31,7 @@ from interlock.server.core.settings import AgentTable, ServerSettings, ServerTab
 from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
-from interlock.server.rest import body, concurrency, security
+from interlock.server.rest import body, limits, security
 from interlock.server.rest.app import create_api
 from interlock.server.rest.schemas.requests import InvokeAgentRequest
 
@@ -162,15 +162,15 @@ SERVER_LIMITS = (
     ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
     ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
     ("time for a client to take a piece of an answer", security.SEND_SECONDS, "seconds"),
-    ("requests at the same moment, of everybody together", concurrency.MAX_CONCURRENT_REQUESTS, ""),
+    ("requests at the same moment, of everybody together", limits.MAX_CONCURRENT_REQUESTS, ""),
     ("characters of a task", _max_length(InvokeAgentRequest, "task"), ""),
-    ("failed sign-ins from one address before it has to wait", attempts.FREE_FAILURES, ""),
+    ("failed sign-ins from one address before it has to wait", login_throttle.FREE_FAILURES, ""),
     (
         "failed sign-ins to one account before addresses that are new to it have to wait",
-        attempts.FREE_FAILURES_PER_ACCOUNT,
+        login_throttle.FREE_FAILURES_PER_ACCOUNT,
         "",
     ),
-    ("the longest such wait", attempts.MAX_WAIT_SECONDS, "seconds"),
+    ("the longest such wait", login_throttle.MAX_WAIT_SECONDS, "seconds"),
     ("a sign-in, without a request", sessions.IDLE_NS / 1e9, "seconds"),
     ("a sign-in, at most", sessions.LIFETIME_NS / 1e9, "seconds"),
     ("sign-ins of one person at a time", sessions.MAX_SESSIONS_PER_PERSON, ""),

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from interlock.domain.chain import LogEntry
-from interlock.storage.event_log import Lease, EventLog, Snapshot
+from interlock.domain.event import LogEntry
+from interlock.storage.event_log import EventLog, Lease, Snapshot
 
 
 class LogAround:

@@ -3,7 +3,7 @@
 The model is a script, so that this runs anywhere. For a real one: `provider=OpenAIChat("gpt-5-mini", api_key=...)`.
 """
 
-from interlock import Agent, Rule, RulePolicy, ScriptedModel, ScriptedTurn, tool_call, tool
+from interlock import Agent, Rule, RulePolicy, ScriptedModel, ScriptedTurn, tool, tool_call
 
 ORDERS = {"A-1042": "129.00 EUR, paid, lost on the way"}
 

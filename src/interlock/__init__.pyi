@@ -3,9 +3,8 @@
 from .agent.agent import Agent, AgentTool
 from .agent.next_step import Budgets
 from .audit.export import read_export, to_json, to_ndjson
-from .audit.verify import ChainVerification, Checkpoint, ChainFlaw, verify
+from .audit.verify import ChainFlaw, ChainVerification, Checkpoint, verify
 from .domain.call import Answer, Question, ToolIntent, WaitingCall
-from .domain.chain import LogEntry
 from .domain.decision import Decision, FailSafeConfig, Verdict
 from .domain.decision import Decision as PolicyDecision
 from .domain.errors import (
@@ -35,28 +34,28 @@ from .domain.errors import (
     ToolValidationError,
     UnknownToolError,
 )
-from .domain.event import Event
+from .domain.event import Event, LogEntry
 from .domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from .domain.observation import Observation, ToolExecutionRecord, ToolResult, tool_result
 from .domain.outcome import ERROR_CODES, Failure, Phase, SideEffect
-from .domain.payload import ApprovalBinding, BindingChange, FileOperand, ExecutionEnvironment
+from .domain.payload import ApprovalBinding, BindingChange, ExecutionEnvironment, FileOperand
 from .domain.rendering import render_for_model, render_for_user, render_untrusted_tool_message
-from .domain.resources import Mask
 from .domain.state.lifecycle import RunState
 from .domain.state.verification import Verification
 from .domain.tool import (
+    CallContext,
+    CheckProblem,
     Consent,
     ConsentBinding,
-    ToolCatalog,
+    Mask,
     Middleware,
-    PermissionMode,
     NormalizedOutput,
+    PermissionMode,
     PostHook,
     PreHook,
-    CheckProblem,
-    SandboxScope,
     Risk,
-    CallContext,
+    SandboxScope,
+    ToolCatalog,
     ToolContext,
     ToolDefinition,
     ToolSpec,
@@ -64,38 +63,37 @@ from .domain.tool import (
 from .history.actions import Action
 from .history.run_handle_view import AgentRunEvent
 from .history.run_view import RunEvent, to_run_events
-from .interaction.callback import CallbackInteractionProvider
-from .interaction.headless import HeadlessInteractionProvider
 from .interaction.interface import InteractionProvider
+from .interaction.providers import CallbackInteractionProvider, HeadlessInteractionProvider
 from .interaction.terminal import TerminalInteractionProvider
 from .local import LocalTools
 from .models.anthropic.messages import AnthropicMessages
 from .models.connection import Timeouts
 from .models.interface import (
-    ToolCallDelta,
-    StreamFinished,
     ModelEvent,
     ModelProvider,
     ModelRequest,
+    StreamFinished,
     StreamRestarted,
     TextDelta,
+    ToolCallDelta,
 )
 from .models.openai.chat import OpenAIChat
-from .models.recorder import ModelRecorder as ModelRecorder
+from .models.recorder import ModelRecorder
 from .models.retry import with_retries
-from .models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, tool_call, to_script
+from .models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, to_script, tool_call
 from .models.usage import Prices
 from .oauth.interface import ConsentProvider
 from .pipeline.parts import Clock, Limits
 from .policy.analysis.backtest import Backtest, backtest
 from .policy.analysis.example_event import hypothetical
 from .policy.analysis.explain import Explanation, explain, find_masks
-from .policy.analysis.recorded import RecordedCall, read_recorded_calls
-from .policy.analysis.suggest import RuleSuggestion, find_suggestions
+from .policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
+from .policy.analysis.suggestions import RuleSuggestion, find_suggestions
 from .policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
 from .policy.engine.rule_policy import RulePolicy
-from .policy.files.places import PolicyFileError
 from .policy.files.policy_files import PolicyFiles, check_file, load_policy
+from .policy.files.problems import PolicyFileError
 from .policy.interface import PolicyEngine, PolicyEvent
 from .registry.decorator import tool
 from .registry.memory import ToolRegistry
@@ -112,13 +110,13 @@ from .runs.result import AgentResult
 from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
-from .server.core.runs.agents import ServedAgent
+from .server.core.runs.served_agent import ServedAgent
 from .storage.event_log import EventLog
 from .storage.file_artifacts import FileArtifacts
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
 from .storage.sqlite.log import SqliteLog
-from .tools.skills.tools import skills
+from .tools.skills.skill_tools import skills
 
 __version__: str
 
@@ -133,19 +131,21 @@ __all__ = [
     "Answer",
     "AnswerRefusedError",
     "AnthropicMessages",
+    "ApprovalBinding",
     "ArgumentGlob",
     "ArgumentIs",
     "ArgumentRegex",
     "ArtifactError",
     "AssistantMessage",
-    "ChainVerification",
     "Backtest",
     "BatchResult",
-    "ApprovalBinding",
-    "Budgets",
-    "ToolCallDelta",
-    "CallbackInteractionProvider",
     "BindingChange",
+    "Budgets",
+    "CallContext",
+    "CallbackInteractionProvider",
+    "ChainFlaw",
+    "ChainVerification",
+    "CheckProblem",
     "Checkpoint",
     "Clock",
     "CommandLimits",
@@ -159,35 +159,31 @@ __all__ = [
     "ConsentProvider",
     "Decision",
     "DecisionConflictError",
-    "Inbox",
     "DryRun",
     "DuplicateToolError",
-    "LogEntry",
     "Event",
     "EventLog",
+    "ExecutionEnvironment",
     "Explanation",
     "FailSafeConfig",
     "Failure",
-    "ScriptedFault",
     "FileArtifacts",
     "FileOperand",
-    "StreamFinished",
-    "ChainFlaw",
     "HeadlessInteractionProvider",
+    "Inbox",
     "InteractionProvider",
     "InterlockError",
     "Limits",
     "LocalTools",
     "LogCorruptError",
+    "LogEntry",
     "LogError",
     "LogFencedError",
     "LogWriteError",
     "Mask",
     "MemoryArtifacts",
     "MemoryLog",
-    "ToolCatalog",
     "Middleware",
-    "PermissionMode",
     "ModelError",
     "ModelEvent",
     "ModelProvider",
@@ -197,6 +193,7 @@ __all__ = [
     "NormalizedOutput",
     "Observation",
     "OpenAIChat",
+    "PermissionMode",
     "Phase",
     "PolicyDecision",
     "PolicyEngine",
@@ -207,17 +204,15 @@ __all__ = [
     "PreHook",
     "PreconditionError",
     "Prices",
-    "CheckProblem",
     "ProposedCall",
     "Question",
-    "SandboxScope",
     "RecordedCall",
     "Replay",
     "ResourceDeclaration",
-    "StreamRestarted",
     "Risk",
     "Rule",
     "RulePolicy",
+    "RuleSuggestion",
     "RunClaimedError",
     "RunEndedError",
     "RunEvent",
@@ -226,17 +221,21 @@ __all__ = [
     "RunState",
     "Runner",
     "SandboxDeniedError",
+    "SandboxScope",
     "SandboxSetupError",
+    "ScriptedFault",
     "ScriptedModel",
+    "ScriptedTurn",
     "ServedAgent",
     "SideEffect",
-    "CallContext",
     "SqliteLog",
-    "RuleSuggestion",
-    "ExecutionEnvironment",
+    "StreamFinished",
+    "StreamRestarted",
     "TerminalInteractionProvider",
     "TextDelta",
     "Timeouts",
+    "ToolCallDelta",
+    "ToolCatalog",
     "ToolContext",
     "ToolDeclarationError",
     "ToolDefinition",
@@ -251,7 +250,6 @@ __all__ = [
     "ToolSpec",
     "ToolTimeoutError",
     "ToolValidationError",
-    "ScriptedTurn",
     "UnknownToolError",
     "Usage",
     "UserMessage",
@@ -265,13 +263,13 @@ __all__ = [
     "explain",
     "export_test",
     "filter_tools",
+    "find_masks",
+    "find_suggestions",
     "fork",
     "from_script",
     "hypothetical",
     "load_policy",
-    "find_masks",
     "prefix_tools",
-    "tool_call",
     "read_export",
     "read_recorded_calls",
     "rename_tools",
@@ -279,14 +277,14 @@ __all__ = [
     "render_for_user",
     "render_untrusted_tool_message",
     "replay_model",
-    "with_retries",
-    "to_run_events",
     "skills",
-    "find_suggestions",
     "to_json",
     "to_ndjson",
+    "to_run_events",
     "to_script",
     "tool",
+    "tool_call",
     "tool_result",
     "verify",
+    "with_retries",
 ]

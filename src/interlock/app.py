@@ -10,7 +10,6 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakValueDictionary
 
 from .domain.call import Answer, Question, ToolIntent
-from .domain.chain import LogEntry, decode_event
 from .domain.decision import FailSafeConfig
 from .domain.errors import (
     AnswerRefusedError,
@@ -20,13 +19,13 @@ from .domain.errors import (
     RunEndedError,
     RunPausedError,
 )
-from .domain.event import Event, RunCancelled, RunCompleted
+from .domain.event import Event, LogEntry, RunCancelled, RunCompleted, decode_event
 from .domain.state.ledger import Ledger
 from .domain.state.lifecycle import RunState
 from .domain.tool import CallContext, ToolDefinition
-from .history.fold import load_run, build_snapshot
-from .interaction.headless import HeadlessInteractionProvider
+from .history.fold import build_snapshot, load_run
 from .interaction.interface import InteractionProvider
+from .interaction.providers import HeadlessInteractionProvider
 from .oauth.interface import ConsentProvider, NoConsents
 from .pipeline.approval.answer import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
@@ -34,8 +33,8 @@ from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange
 from .pipeline.resume import open_intents
-from .policy.analysis.explain import RuleSource, Mask
-from .policy.engine.masking import MaskSource
+from .policy.analysis.explain import Mask, RuleSource
+from .policy.engine.masks import MaskSource
 from .policy.engine.rule_policy import RulePolicy
 from .policy.interface import PolicyEngine
 from .redaction.redactor import SecretRedactor
@@ -44,7 +43,7 @@ from .registry.memory import ToolRegistry
 from .sandbox.handlers.executor import LocalSandbox
 from .scheduler import LocalScheduler
 from .storage.artifacts import ArtifactStore
-from .storage.event_log import Lease, EventLog
+from .storage.event_log import EventLog, Lease
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
 from .telemetry.otel import OtelTelemetry

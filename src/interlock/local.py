@@ -13,18 +13,17 @@ from os.path import join, realpath
 import msgspec
 
 from .domain.errors import ConfigurationError
-from .domain.resources import Mask
-from .domain.tool import ToolDefinition
-from .policy.engine.masking import MaskMatcher
-from .policy.shell.scripts import list_script_commands, is_read_only_script
+from .domain.tool import Mask, ToolDefinition
+from .policy.engine.call_parts import is_read_only_script, list_script_commands
+from .policy.engine.masks import MaskMatcher
 from .registry.interface import Toolbox
 from .sandbox.commands.unconfined import UnconfinedSandbox
 from .sandbox.host.probe import choose_sandbox
-from .sandbox.host.programs import find_ripgrep, find_program_problems, python_folders
+from .sandbox.host.programs import find_program_problems, find_ripgrep, python_folders
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
-from .sandbox.workspace.frozen import FrozenPaths
-from .sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
-from .sandbox.workspace.protected import is_secret
+from .sandbox.workspace.frozen_paths import FrozenPaths
+from .sandbox.workspace.hidden_files import HiddenFileScanner, WorkspaceScan
+from .sandbox.workspace.protected_names import is_secret
 from .sandbox.workspace.workspace import Workspace
 from .tools.files.edit_file import edit_file_tool
 from .tools.files.list_dir import list_dir_tool

@@ -26,14 +26,14 @@ from .domain.event import CallObserved, Event
 from .domain.ids import new_run_id
 from .domain.observation import Observation, ToolExecutionRecord, to_execution_record
 from .domain.state.lifecycle import RUN_STATUS, RunState
-from .domain.tool import PermissionMode, CallContext
+from .domain.tool import CallContext, PermissionMode
 from .history.actions import Action, list_actions
 from .history.run_handle_view import AgentRunEvent, to_run_handle_events
 from .pipeline.batch import BatchOutcome
 from .pipeline.context import RunContext
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
-from .wire import WireFormat, render_messages, read_calls
+from .wire import WireFormat, read_calls, render_messages
 
 _T = TypeVar("_T")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from interlock import MemoryLog, PermissionMode, CallContext, SqliteLog, tool
+from interlock import CallContext, MemoryLog, PermissionMode, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from interlock.domain.observation import Observation
 from interlock.domain.outcome import SideEffect
-from interlock.domain.state.verification import VerificationState, Verification
-from interlock.verification.claims import MAX_CLAIM_CHARS, find_claim, describe_contradiction
+from interlock.domain.state.verification import Verification, VerificationState
+from interlock.verification.claims import MAX_CLAIM_CHARS, describe_contradiction, find_claim
 from interlock.verification.sentences import MAX_HEAD_CHARS, MAX_TAIL_CHARS
 
 

@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.agent.next_step import (
+    AgentStep,
     AskModel,
     Budgets,
     Cancel,
-    Finish,
-    Fail,
     Ended,
+    Fail,
+    Finish,
     Idle,
-    Resume,
     LoopState,
-    AgentStep,
+    Resume,
     Wait,
-    next_step,
     find_exceeded_budget,
+    next_step,
 )
 from interlock.domain.call import Question
 from interlock.domain.commands import CancelCommand

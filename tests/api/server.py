@@ -24,7 +24,7 @@ from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings
 from interlock.server.rest.app import create_api

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from starlette.datastructures import Headers
 
-from interlock.server.core.identity.attempts import LoginThrottle
+from interlock.server.core.identity.login_throttle import LoginThrottle
 from interlock.server.rest.errors import ApiError
 from interlock.server.rest.security import AllowedHosts
 from tests.api.server import LOOKUP, NOTE, PASSWORD, REFUND, REPORT, Running, running_server, task

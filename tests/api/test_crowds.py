@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from interlock.server.console.site import mount_console
+from interlock.server.console.app import mount_console
 from interlock.server.rest import body, connections
-from interlock.server.rest.concurrency import ConcurrencyLimiter
 from interlock.server.rest.connections import BoundedHttpProtocol
 from interlock.server.rest.errors import ApiError
+from interlock.server.rest.limits import ConcurrencyLimiter
 from tests.api.server import LOOKUP, Running, running_server
 from tests.api.test_streams import listening
 from tests.patience import HANG_SECONDS

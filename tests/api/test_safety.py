@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 
 from interlock.server.rest import body
 from interlock.server.rest.errors import ApiError
-from interlock.server.rest.rate_limit import MAX_BUCKETS, RateLimiter
+from interlock.server.rest.limits import MAX_BUCKETS, RateLimiter
 from interlock.server.rest.security import SECURITY_HEADERS, AllowedHosts
 from tests.api.server import LOOKUP, NOTE, Running, running_server
 from tests.patience import HANG_SECONDS

@@ -9,7 +9,7 @@ import pytest
 from interlock.agent.agent import Agent
 from interlock.domain.payload import ApprovalBinding, Payload, canonical_payload, hash_payload
 from interlock.models.scripted import ScriptedModel
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from tests.api.server import LOOKUP, NOTE, REFUND, RENAME, Running, running_server, task
 
 

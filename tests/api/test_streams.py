@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from interlock.server.core.live.event import LiveEvent
+from interlock.server.core.live.live_event import LiveEvent
 from interlock.server.rest import security
 from interlock.server.rest.routes import streams
 from tests.api.server import LOOKUP, NOTE, Running, running_server

@@ -16,7 +16,7 @@ from typing import Any
 import pyte
 
 from interlock.domain.call import Question
-from interlock.domain.payload import ApprovalBinding, FileOperand, ExecutionEnvironment
+from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, FileOperand
 from interlock.interaction.terminal import TerminalInteractionProvider
 from tests.patience import HANG_SECONDS
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from interlock.domain.call import Answer, Question
-from interlock.interaction.callback import CallbackInteractionProvider
 from interlock.interaction.interface import InteractionProvider
+from interlock.interaction.providers import CallbackInteractionProvider
 from tests.approvals.conformance import ProviderConformance, make_question
 from tests.patience import HANG_SECONDS
 

@@ -12,16 +12,16 @@ from wcwidth import wcwidth
 
 from interlock.domain import json
 from interlock.domain.call import Question
-from interlock.domain.payload import ApprovalBinding, BindingChange, FileOperand, ExecutionEnvironment
-from interlock.rendering.arguments import cell_width
+from interlock.domain.payload import ApprovalBinding, BindingChange, ExecutionEnvironment, FileOperand
+from interlock.rendering.argument_outline import cell_width
+from interlock.rendering.escaping import escape_invisible
 from interlock.rendering.question import (
-    QuestionDisplay,
     DisplayedCall,
+    QuestionDisplay,
     describe_sandbox,
     parse_display,
     render_question,
 )
-from interlock.rendering.visible import escape_invisible
 from tests.approvals.person import HASH, make_question
 from tests.approvals.test_visible import TRICKY
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.call import Question
-from interlock.domain.payload import ApprovalBinding, FileOperand, ExecutionEnvironment
+from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, FileOperand
 from interlock.rendering.question import parse_display, render_question
 from tests.approvals.person import HASH, make_question
 from tests.approvals.test_display import ARGUMENTS

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import get_character_cell_size
 from wcwidth import wcwidth
 
-from interlock.rendering.arguments import cell_width, wrap_pieces
-from interlock.rendering.visible import visible_pieces
+from interlock.rendering.argument_outline import cell_width, wrap_pieces
+from interlock.rendering.escaping import visible_pieces
 from tests.approvals.test_visible import TRICKY
 
 

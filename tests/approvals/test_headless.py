@@ -7,8 +7,8 @@ import pytest
 
 from interlock.domain.call import Answer
 from interlock.domain.decision import RECOVERY_LAYER
-from interlock.interaction.headless import HeadlessInteractionProvider
 from interlock.interaction.interface import Fallback, InteractionProvider
+from interlock.interaction.providers import HeadlessInteractionProvider
 from tests.approvals.conformance import ProviderConformance, make_question
 
 

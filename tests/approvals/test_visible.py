@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.rendering.visible import (
+from interlock.rendering.escaping import (
     MAX_PIECE_CELLS,
-    visible_pieces,
-    unescape_invisible,
     escape_invisible,
     find_text_warnings,
+    unescape_invisible,
+    visible_pieces,
 )
 
 #: Everything that `str` can hold, lone surrogates too, and more of what is troublesome than chance would bring.

@@ -11,24 +11,23 @@ from interlock import (
     Action,
     Answer,
     BatchResult,
+    CallContext,
     Clock,
     Decision,
     EventLog,
+    ExecutionEnvironment,
     HeadlessInteractionProvider,
     MemoryLog,
     PolicyEvent,
     Question,
     Rule,
     RulePolicy,
-    CallContext,
-    ExecutionEnvironment,
     ToolDefinition,
     ToolRuntime,
     Verdict,
     tool,
 )
-from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
-from interlock.domain.event import Fact
+from interlock.domain.event import Fact, LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from interlock.domain.tool import JsonObject
 from interlock.sandbox.handlers.executor import LocalSandbox
 from tests.patience import HANG_SECONDS

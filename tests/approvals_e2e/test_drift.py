@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import Answer, RunState, SqliteLog, ToolContext, Verdict, tool
-from interlock.domain.event import ApprovalVoided, ApprovalRequested, InvocationStarted
+from interlock.domain.event import ApprovalRequested, ApprovalVoided, InvocationStarted
 from tests.batch.stage import codes, others_ran
 from tests.support import call, facts
 

@@ -10,20 +10,19 @@ from pydantic import AfterValidator
 from interlock import (
     Answer,
     AnswerRefusedError,
-    Decision,
-    PolicyEvent,
+    CallContext,
     CheckProblem,
+    Decision,
+    ExecutionEnvironment,
+    PolicyEvent,
     Question,
     RunState,
-    CallContext,
-    ExecutionEnvironment,
     ToolContext,
     ToolDefinition,
     Verdict,
     tool,
 )
-from interlock.domain.chain import decode_event
-from interlock.domain.event import ApprovalRequested, Fact, InvocationStarted
+from interlock.domain.event import ApprovalRequested, Fact, InvocationStarted, decode_event
 from interlock.domain.tool import JsonObject
 from interlock.sandbox.handlers.executor import LocalSandbox
 from tests.batch.stage import codes

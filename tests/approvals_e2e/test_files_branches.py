@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.payload import FileOperand
-from interlock.sandbox.workspace.operands import bind_files
+from interlock.sandbox.workspace.file_operands import bind_files
 from tests.support import call
 
 from .scene import Scene

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from interlock import Answer, Decision, MemoryLog, PolicyEvent, Question, RulePolicy, ToolRuntime, Verdict, tool
-from interlock.domain.chain import decode_event
-from interlock.domain.event import ApprovalGranted, PolicyEvaluated
+from interlock.domain.event import ApprovalGranted, PolicyEvaluated, decode_event
 from tests.batch.stage import codes
 from tests.support import call, facts
 

@@ -18,7 +18,7 @@ from interlock import (
     SqliteLog,
     Verdict,
 )
-from interlock.domain.event import PolicyEvaluated, InvocationCompleted, InvocationStarted, WarningRaised
+from interlock.domain.event import InvocationCompleted, InvocationStarted, PolicyEvaluated, WarningRaised
 from tests.batch.stage import codes
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts

@@ -11,8 +11,15 @@ import msgspec
 import pytest
 
 from interlock import DecisionConflictError, MemoryLog, RunState, SqliteLog
-from interlock.domain.chain import decode_event
-from interlock.domain.event import ApprovalGranted, CallObserved, CallProposed, Fact, InvocationStarted, WarningRaised
+from interlock.domain.event import (
+    ApprovalGranted,
+    CallObserved,
+    CallProposed,
+    Fact,
+    InvocationStarted,
+    WarningRaised,
+    decode_event,
+)
 from tests.batch.stage import codes
 from tests.support import call, facts
 

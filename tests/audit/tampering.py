@@ -8,9 +8,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from interlock.audit.checkpoint import ChainHead, CheckpointStatement, canonicalize_statement
 from interlock.audit.export import to_json, to_ndjson
 from interlock.audit.keys import PublicKey, derive_key_id
-from interlock.audit.signed_line import SignedCheckpoint
-from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
-from interlock.domain.event import WarningRaised
+from interlock.audit.signed_checkpoint import SignedCheckpoint
+from interlock.domain.event import LogEntry, WarningRaised, encode_event, genesis_hash, next_hash
 from tests.history.recorded import FACTS, RUN, chain, event, record
 
 _MORE = tuple(WarningRaised(message=f"warning {number}") for number in range(40))

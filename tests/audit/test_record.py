@@ -23,12 +23,12 @@ from interlock import (
 from interlock.app import App
 from interlock.domain import event as facts_of
 from interlock.domain.event import (
-    PolicyEvaluated,
     CallObserved,
     CallProposed,
     CallValidated,
     InvocationCompleted,
     InvocationStarted,
+    PolicyEvaluated,
 )
 from interlock.domain.ids import new_run_id
 from interlock.domain.tool import CallContext

@@ -10,10 +10,10 @@ import pytest
 
 from interlock import (
     CallbackInteractionProvider,
+    CheckProblem,
     FailSafeConfig,
     FileArtifacts,
     NormalizedOutput,
-    CheckProblem,
     Rule,
     RulePolicy,
     SqliteLog,

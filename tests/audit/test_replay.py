@@ -18,8 +18,7 @@ from interlock import (
     verify,
 )
 from interlock.audit.verify import Checkpoint
-from interlock.domain.chain import LogEntry
-from interlock.domain.event import InvocationStarted
+from interlock.domain.event import InvocationStarted, LogEntry
 from interlock.history.run_handle_view import to_run_handle_events
 from tests.support import call
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from interlock.audit import standalone_verifier
 from interlock.audit.checkpoint import CheckpointStatement
-from interlock.audit.standalone_verifier import INVALID, VERIFIED, UNVERIFIED, check, verify_signature
+from interlock.audit.standalone_verifier import INVALID, UNVERIFIED, VERIFIED, check, verify_signature
 
 from .tampering import ENTRIES, FORMS, KEY, OTHER, PLACES, PRIVATE, PUBLIC, TAMPERED, lines, sign
 

@@ -21,8 +21,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
-from interlock.domain.chain import LogEntry
-from interlock.domain.event import InvocationCompleted
+from interlock.domain.event import InvocationCompleted, LogEntry
 from interlock.storage.event_log import Lease
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.patience import eventually

@@ -20,7 +20,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
-from interlock.domain.chain import LogEntry, decode_event
+from interlock.domain.event import LogEntry, decode_event
 from interlock.storage.event_log import Lease
 from interlock.telemetry.otel import OtelTelemetry
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk

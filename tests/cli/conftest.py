@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from interlock import LogEntry, SqliteLog, to_ndjson
-from interlock.cli.config.places import UserPaths, find_user_paths
+from interlock.cli.config.user_paths import UserPaths, find_user_paths
 from interlock.cli.main import app
 from tests.policy.recorded_runs import Says, record, yes
 

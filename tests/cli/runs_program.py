@@ -20,10 +20,10 @@ from typing import Any
 
 from interlock import SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.cli.display.follow import follow_events
+from interlock.cli.display.log_events import follow_events
 from interlock.domain.call import Answer, Question
 from interlock.domain.ids import new_run_id
-from interlock.interaction.callback import CallbackInteractionProvider
+from interlock.interaction.providers import CallbackInteractionProvider
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from interlock.models.scripted import ScriptedTurn, tool_call, to_script
+from interlock.models.scripted import ScriptedTurn, to_script, tool_call
 from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from interlock import SqliteLog
-from interlock.cli.session import deliver
+from interlock.cli.session import delivery
 from interlock.runs.runner import Runner
 from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
@@ -54,7 +54,7 @@ def test_a_living_process_takes_a_rejection_from_outside_and_the_model_is_told(t
 def test_an_answer_that_a_stopped_process_cannot_take_is_kept_and_counts_when_it_goes_on(
     tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "TAKE_SECONDS", 0.2)
+    monkeypatch.setattr(delivery, "TAKE_SECONDS", 0.2)
     with program(tmp_path, "asking") as process:
         run_id = said_by(process)
         wait_for(tmp_path, run_id, "approval.requested")

@@ -220,7 +220,7 @@ def test_without_its_package_signing_says_what_to_install(
     for name in [
         name
         for name in sys.modules
-        if name.startswith(("interlock.server.core.audit.signing", "interlock.cli.commands.audit_sign"))
+        if name.startswith(("interlock.server.core.audit.signing", "interlock.cli.config.audit_signing"))
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)

@@ -11,7 +11,7 @@ import pytest
 
 from interlock.cli.demo.command import audit_entries, count_calls, read_entries, tamper_with
 from interlock.cli.demo.process import CRASH, SURVIVE
-from interlock.cli.demo.story import FIXED, SOURCE, make_project
+from interlock.cli.demo.scenario import FIXED, SOURCE, make_project
 from interlock.cli.exit_codes import ExitCode
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import run_as_ordinary_user

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.config.places import find_user_paths
-from interlock.cli.display.policy import to_yaml
+from interlock.cli.config.user_paths import find_user_paths
+from interlock.cli.display.policy_output import to_yaml
 from interlock.policy.files.source import parse_source
 
 from .conftest import Run, exported, recorded_log, write

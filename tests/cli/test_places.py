@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.config.places import UserPaths, find_user_paths, make_private_folder
+from interlock.cli.config.user_paths import UserPaths, find_user_paths, make_private_folder
 from interlock.domain.errors import ConfigurationError
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from interlock.models.scripted import ScriptedTurn, tool_call, to_script
+from interlock.models.scripted import ScriptedTurn, to_script, tool_call
 
 from .conftest import Run, recorded_log
 

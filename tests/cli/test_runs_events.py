@@ -12,7 +12,7 @@ from typing import get_args
 import pyte
 import pytest
 
-from interlock.cli.display.events import EVENT_FORMATTERS
+from interlock.cli.display.event_format import EVENT_FORMATTERS
 from interlock.domain.event import Fact
 from tests.patience import HANG_SECONDS
 

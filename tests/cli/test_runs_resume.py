@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.cli.config.places import UserPaths
+from interlock.cli.config.user_paths import UserPaths
 from interlock.cli.session import resume
 from interlock.cli.session.agent import PreparedRun, RunOptions, prepare_run
-from interlock.models.scripted import ScriptedTurn, tool_call, to_script
+from interlock.models.scripted import ScriptedTurn, to_script, tool_call
 from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
 

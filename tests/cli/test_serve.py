@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.config.server_files import prepare_server_files, lock_server
+from interlock.cli.config.server_files import lock_server, prepare_server_files
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.cli.config.model_keys import find_key
-from interlock.cli.config.places import UserPaths
 from interlock.cli.config.policy_files import load_policy
+from interlock.cli.config.project_trust import TrustedProject, UntrustedProject, check_trust, trust_project
 from interlock.cli.config.settings import (
     DESCRIPTIONS,
     PROJECT_MERGES,
@@ -23,11 +23,11 @@ from interlock.cli.config.settings import (
     Settings,
     load_settings,
 )
-from interlock.cli.config.settings_file import replace_setting, read_values
-from interlock.cli.config.trusted import TrustedProject, UntrustedProject, trust_project, check_trust
+from interlock.cli.config.settings_file import read_values, replace_setting
+from interlock.cli.config.user_paths import UserPaths
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode
-from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.problems import PolicyFileError
 
 from .conftest import write
 

@@ -12,17 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.cli.commands.config import project as looking
-from interlock.cli.config.places import UserPaths
-from interlock.cli.config.project import find_project_root
-from interlock.cli.config.trusted import (
+from interlock.cli.config.project_files import find_project_root
+from interlock.cli.config.project_trust import (
     FileChange,
     TrustedProject,
     UntrustedProject,
-    revoke_trust,
-    trust_project,
     check_trust,
     read_trust_records,
+    revoke_trust,
+    trust_project,
 )
+from interlock.cli.config.user_paths import UserPaths
 from interlock.domain.errors import ConfigurationError
 from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS

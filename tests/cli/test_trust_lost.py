@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.config.places import UserPaths
 from interlock.cli.config.policy_files import load_policy
+from interlock.cli.config.project_trust import TrustedProject, check_trust, trust_project
 from interlock.cli.config.settings import Settings
-from interlock.cli.config.trusted import TrustedProject, trust_project, check_trust
+from interlock.cli.config.user_paths import UserPaths
 from interlock.cli.session.tools import load_skill_tools
-from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import BROKEN_RULE_ID
+from interlock.policy.files.problems import PolicyFileError
 
 from .conftest import Run, write
 from .scripts import write_script

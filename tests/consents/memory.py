@@ -1,7 +1,7 @@
 """Tokens and flows that are gone with the process."""
 
 from interlock.domain.tool import ConsentBinding
-from interlock.oauth.tokens import SealedFlow, SealedGrant, FlowMiss
+from interlock.oauth.tokens import FlowMiss, SealedFlow, SealedGrant
 
 
 class MemoryTokens:

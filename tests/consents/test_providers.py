@@ -10,7 +10,7 @@ from interlock import ConfigurationError
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
 from interlock.oauth.endpoints import resolve_endpoints
-from interlock.oauth.providers import OAuthProvider, load_client_secret, find_url_problem
+from interlock.oauth.providers import OAuthProvider, find_url_problem, load_client_secret
 
 _MINIMAL: dict[str, Any] = {"name": "mail", "client_id": "us", "issuer": "https://provider.example"}
 

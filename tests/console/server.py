@@ -23,14 +23,14 @@ from interlock.agent.agent import Agent
 from interlock.domain.messages import AssistantMessage, UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
-from interlock.server.console.site import mount_console
+from interlock.server.console.app import mount_console
 from interlock.server.core.identity import account_rows
 from interlock.server.core.identity.account_rows import Account
 from interlock.server.core.identity.passwords import hash_password
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
-from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.runs.run_service import NewRun
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.rest.app import create_api

@@ -13,8 +13,8 @@ from playwright.async_api import Browser, Page, Route, expect
 from interlock import LocalTools, PolicyFiles
 from interlock.server.core.identity.principal import Role
 from interlock.server.core.index.rows import RunQuery
-from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.approval_service import Approval
+from interlock.server.core.runs.served_agent import ServedAgent
 from tests.console.browser import is_live, opened_as
 from tests.console.scenes import REFUND, RENAME
 from tests.console.server import Call, House, demo_agent, house

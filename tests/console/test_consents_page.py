@@ -13,8 +13,8 @@ from playwright.async_api import Browser, Page
 from interlock import FileArtifacts, SqliteLog, ToolContext, tool
 from interlock.domain.tool import Consent
 from interlock.oauth.providers import OAuthProvider
-from interlock.server.console.site import mount_console
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.console.app import mount_console
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.rest.app import create_api

@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from interlock.server.console.rendering import NAV_ENTRIES
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from tests.console.browser import assert_no_sideways, browser, is_live
 from tests.console.server import demo_agent, house
 from tests.console.visits import ADMIN, OPERATOR, Stage, visit

@@ -8,8 +8,8 @@ from playwright.async_api import Browser, Page, expect
 
 from interlock.domain.call import Answer
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.runs.approvals import Approval
-from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.runs.approval_service import Approval
+from interlock.server.core.runs.run_service import NewRun
 from tests.console.browser import is_live, opened_as
 from tests.console.scenes import EDIT, LONG, REFUND, RENAME
 from tests.console.server import Call, House

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from interlock import LocalTools
 from interlock.domain.call import Question
 from interlock.domain.decision import APPROVAL_SCOPES, ApprovalScope
-from interlock.domain.payload import FileOperand, ExecutionEnvironment
+from interlock.domain.payload import ExecutionEnvironment, FileOperand
+from interlock.server.console.views.diffs import build_edit_diff, diff_texts
 from interlock.server.console.views.drift import detect_question_drift
-from interlock.server.console.views.edit_diff import diff_texts, build_edit_diff
 from interlock.server.console.views.question import UNFOLDED_LINES, build_approval_panel, has_same_payload
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from tests.console.scenes import EDIT, REFUND
 from tests.console.server import Call, House, demo_agent, house
 

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.server.console.forms import MAX_FORM_BYTES
+from interlock.server.console.form_limits import MAX_FORM_BYTES
 from interlock.server.console.rendering import CONTENT_SECURITY_POLICY
 from tests.console.browser import is_live, opened, opened_as, sign_in
 from tests.console.server import PASSWORD, House

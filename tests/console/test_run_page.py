@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from interlock.domain.event import RunStarted, UserMessageReceived
-from interlock.rendering.visible import unescape_invisible
+from interlock.rendering.escaping import unescape_invisible
 from tests.console.browser import assert_accessible, assert_no_sideways
 from tests.console.visits import ADMIN, Stage, edited_refund, stage, visit, written
 

@@ -12,8 +12,8 @@ from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event, Fact
 from interlock.domain.observation import Observation
-from interlock.server.console.views.diff import diff_json, parse_unified_diff
-from interlock.server.console.views.timeline import MAX_DETAIL_CHARS, shorten, build_timeline_row
+from interlock.server.console.views.diffs import diff_json, parse_unified_diff
+from interlock.server.console.views.events import MAX_DETAIL_CHARS, build_timeline_row, shorten
 
 QUESTION = Question(
     action_id="act_1",

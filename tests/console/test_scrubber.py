@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from interlock.domain.event import Fact, RunStarted, UserMessageReceived, WarningRaised
 from interlock.history.state_view import RunStateView
-from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.approval_service import Approval
 from tests.console.browser import browser, is_live
 from tests.console.server import House, house
 from tests.console.visits import ADMIN, OPERATOR, Stage, edited_refund, stage, visit, written

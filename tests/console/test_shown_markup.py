@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import DictLoader, Environment
 
-from interlock.rendering.visible import unescape_invisible, escape_invisible
+from interlock.rendering.escaping import escape_invisible, unescape_invisible
 from interlock.server.console.markup import (
-    parse_outline,
+    build_outline,
     escape_exact,
     finalize_value,
-    build_outline,
-    render_text,
+    parse_outline,
     render_lines,
+    render_text,
 )
 from interlock.server.console.views.question import to_editable_json
 from tests.corpora import injection

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from playwright.async_api import Browser, Page
 
-from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
-from interlock.domain.event import Event, Fact
+from interlock.domain.event import Event, Fact, LogEntry, encode_event, genesis_hash, next_hash
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.approval_service import Approval
 from tests.console.browser import Watch, browser, opened_as
 from tests.console.server import House, house
 

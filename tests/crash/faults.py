@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from interlock import EventLog, LogWriteError
-from interlock.domain.chain import LogEntry
+from interlock.domain.event import LogEntry
 from interlock.storage.event_log import Lease, Snapshot
 from tests.log_around import LogAround
 

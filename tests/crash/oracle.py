@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from interlock import FileArtifacts, Observation, SqliteLog, verify
-from interlock.domain.chain import LogEntry, decode_event
-from interlock.domain.event import ApprovalGranted, CallObserved, Fact, InvocationStarted
+from interlock.domain.event import ApprovalGranted, CallObserved, Fact, InvocationStarted, LogEntry, decode_event
 from interlock.domain.state.lifecycle import CallState
 from interlock.history.fold import fold_entries
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from threading import Lock
 
 from interlock import FileArtifacts, SqliteLog
-from interlock.domain.chain import LogEntry
+from interlock.domain.event import LogEntry
 from interlock.storage.event_log import Lease, Snapshot
 from tests.log.watched import watched
 from tests.log_around import LogAround

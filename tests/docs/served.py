@@ -20,9 +20,9 @@ from interlock.server.core.audit_sinks.destination import WebhookDestination
 from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.agent_loading import load_agents
-from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.approval_service import Approval
 from interlock.server.core.runs.demo_agents import demo_agents
-from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.runs.run_service import NewRun
 from interlock.server.core.settings import read_settings
 from tests.api.server import Running, running_server
 from tests.patience import HANG_SECONDS

@@ -9,9 +9,8 @@ import pytest
 from interlock import Agent, AgentResult, Budgets, Inbox, Runner
 from interlock.domain.state.lifecycle import RUN_STATUS
 from interlock.domain.state.verification import VerificationStatus
-from interlock.models.calls import MAX_ARGUMENTS_BYTES, MAX_CALLS
 from interlock.models.connection import DEFAULT_TIMEOUTS, MAX_ANSWER_BYTES, MAX_LINE_BYTES
-from interlock.models.text import MAX_TEXT_BYTES
+from interlock.models.response_assembly import MAX_ARGUMENTS_BYTES, MAX_CALLS, MAX_TEXT_BYTES
 from interlock.runs.runner import RunnerOptions
 from interlock.verification.claims import find_claim
 from interlock.verification.sentences import split_sentences

@@ -29,7 +29,7 @@ from interlock import (
     tool_call,
 )
 from interlock import tool as declared
-from interlock.domain.chain import decode_event
+from interlock.domain.event import decode_event
 
 from .pages import section, table_rows, text_of
 

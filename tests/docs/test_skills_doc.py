@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from interlock.tools.skills.folder import MAX_FILE_BYTES, MAX_NAMES
-from interlock.tools.skills.text import MAX_DESCRIPTION_CHARS, MAX_FRONT_MATTER_CHARS, MAX_NAME_CHARS
-from interlock.tools.skills.tools import MAX_FOLDER_NAMES, MAX_SKILL_BYTES
+from interlock.tools.skills.skill_folder import MAX_FILE_BYTES, MAX_NAMES
+from interlock.tools.skills.skill_text import MAX_DESCRIPTION_CHARS, MAX_FRONT_MATTER_CHARS, MAX_NAME_CHARS
+from interlock.tools.skills.skill_tools import MAX_FOLDER_NAMES, MAX_SKILL_BYTES
 
 from .pages import python_blocks, section, table_rows, text_of
 

@@ -7,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from interlock.domain.errors import LogCorruptError
-from interlock.domain.event import CallProposed, Event, Fact, RunStarted, WarningRaised
+from interlock.domain.event import (
+    CallProposed,
+    Event,
+    Fact,
+    LogEntry,
+    RunStarted,
+    WarningRaised,
+    decode_event,
+    encode_event,
+    genesis_hash,
+    next_hash,
+)
 
 
 def event_of(fact: Fact, seq: int = 3, run_id: str = "run_1") -> Event:

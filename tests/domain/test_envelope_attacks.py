@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.audit.export import to_ndjson
-from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
-from interlock.domain.event import CallObserved, Event, WarningRaised
+from interlock.domain.event import (
+    CallObserved,
+    Event,
+    LogEntry,
+    WarningRaised,
+    decode_event,
+    encode_event,
+    genesis_hash,
+    next_hash,
+)
 from interlock.domain.json import escape_surrogates
 from interlock.domain.observation import Content, Observation
 from interlock.domain.outcome import Failure

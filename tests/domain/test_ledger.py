@@ -11,20 +11,19 @@ from interlock.domain.call import Answer
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.event import (
-    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    ApprovalVoided,
     BatchStarted,
-    PolicyEvaluated,
     CallProposed,
     CallValidated,
     Fact,
     InputProvided,
     InputRefused,
     InputRequested,
-    ToolsOffered,
+    PolicyEvaluated,
     RunCancelled,
     RunCompleted,
     RunDegraded,
@@ -32,6 +31,7 @@ from interlock.domain.event import (
     RunPaused,
     RunResumed,
     RunStarted,
+    ToolsOffered,
     WarningRaised,
     event_type,
 )

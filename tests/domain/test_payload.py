@@ -10,15 +10,15 @@ from interlock.domain import json
 from interlock.domain.payload import (
     ApprovalBinding,
     BindingChange,
+    ExecutionEnvironment,
     FileOperand,
     Payload,
-    ExecutionEnvironment,
-    read_canonical_arguments,
     canonical_payload,
-    diff_bindings,
-    definition_digest,
     compute_grant_key,
+    definition_digest,
+    diff_bindings,
     hash_payload,
+    read_canonical_arguments,
 )
 from interlock.registry.decorator import tool
 

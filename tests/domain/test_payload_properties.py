@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from interlock.domain import json
 from interlock.domain.payload import (
     ApprovalBinding,
+    ExecutionEnvironment,
     FileOperand,
     Payload,
-    ExecutionEnvironment,
-    read_canonical_arguments,
     canonical_payload,
     hash_payload,
+    read_canonical_arguments,
 )
 
 MANY = settings(max_examples=1_000, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])

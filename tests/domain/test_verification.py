@@ -11,11 +11,11 @@ from interlock.domain.observation import Observation
 from interlock.domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, SideEffect, SideEffects
 from interlock.domain.state.verification import (
     MAX_CHECKS,
-    WorkspaceChange,
     CheckResult,
-    VerificationState,
     Evidence,
     Verification,
+    VerificationState,
+    WorkspaceChange,
 )
 
 EDIT: SideEffects = (SideEffect(kind="modified", target="shop.py"),)

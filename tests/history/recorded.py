@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRequested,
     BatchStarted,
-    PolicyEvaluated,
     CallObserved,
     CallProposed,
     CallValidated,
@@ -17,12 +15,17 @@ from interlock.domain.event import (
     Fact,
     InvocationCompleted,
     InvocationStarted,
-    ToolsOffered,
+    LogEntry,
+    PolicyEvaluated,
     RunCompleted,
     RunPaused,
     RunResumed,
     RunStarted,
+    ToolsOffered,
     WarningRaised,
+    encode_event,
+    genesis_hash,
+    next_hash,
 )
 from interlock.domain.observation import ArtifactRef, Content, Observation, OutputSize
 from interlock.domain.outcome import Failure

@@ -5,8 +5,7 @@ from typing import Any
 
 from interlock import MemoryLog, Rule, RulePolicy, ToolDefinition, tool
 from interlock.domain.call import Answer
-from interlock.domain.chain import decode_event
-from interlock.domain.event import Event
+from interlock.domain.event import Event, decode_event
 from interlock.history.call_view import CallView, build_call_view
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, asked_of, calls

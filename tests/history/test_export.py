@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from interlock.audit.export import read_export, to_json, to_ndjson
 from interlock.audit.verify import verify
-from interlock.domain.chain import LogEntry
 from interlock.domain.errors import LogCorruptError
-from interlock.domain.event import RunStarted, WarningRaised
+from interlock.domain.event import LogEntry, RunStarted, WarningRaised
 
 from .recorded import FACTS, RUN, record
 

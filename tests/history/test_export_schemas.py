@@ -16,13 +16,12 @@ from interlock.audit.schemas import (
     SCHEMAS,
     ExportFormat,
     SchemaName,
+    build_renderers,
     export_run,
     render_event,
-    build_renderers,
 )
 from interlock.audit.verify import verify
-from interlock.domain.chain import LogEntry, decode_event, next_hash
-from interlock.domain.event import Fact, RunStarted, WarningRaised
+from interlock.domain.event import Fact, LogEntry, RunStarted, WarningRaised, decode_event, next_hash
 
 from .recorded import FACTS, RUN, chain, record
 from .test_export import HOSTILE

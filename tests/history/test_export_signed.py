@@ -4,20 +4,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from interlock.audit.checkpoint import (
-    UntrustedCheckpoint,
-    CheckpointSequence,
     ChainHead,
+    CheckpointSequence,
     CheckpointStatement,
+    UntrustedCheckpoint,
     canonicalize_statement,
-    verify_sequence,
     read_statement,
+    verify_sequence,
 )
-from interlock.audit.export import read_export, read_checkpoints
+from interlock.audit.export import read_checkpoints, read_export
 from interlock.audit.keys import PublicKey, derive_key_id, parse_public_key, read_keys
 from interlock.audit.proof import SignedVerification, verify_signed
-from interlock.audit.signed_line import SignedCheckpoint
-from interlock.domain.chain import LogEntry
+from interlock.audit.signed_checkpoint import SignedCheckpoint
 from interlock.domain.errors import LogCorruptError
+from interlock.domain.event import LogEntry
 from tests.audit.tampering import (
     ENTRIES,
     FORMS,

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.chain import LogEntry, genesis_hash
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError
-from interlock.domain.event import RunCompleted, RunStarted, WarningRaised
+from interlock.domain.event import LogEntry, RunCompleted, RunStarted, WarningRaised, genesis_hash
 from interlock.domain.state.conversation import Dialogue
 from interlock.domain.state.ledger import ActionEntry, CallEntry, Grant, Ledger
 from interlock.domain.state.lifecycle import ActionState, CallState, RunState
-from interlock.domain.state.verification import WorkspaceChange, CheckResult, VerificationState
+from interlock.domain.state.verification import CheckResult, VerificationState, WorkspaceChange
 from interlock.history import fold as module
-from interlock.history.fold import LoadedRun, fold_more, fold_entries, load_run, build_snapshot
+from interlock.history.fold import LoadedRun, build_snapshot, fold_entries, fold_more, load_run
 from interlock.storage.event_log import Snapshot
 
 from .recorded import FACTS, RUN, ListLog, record

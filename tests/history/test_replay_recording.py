@@ -11,13 +11,13 @@ from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRequested,
     BatchStarted,
-    PolicyEvaluated,
     CallProposed,
     CallValidated,
     Fact,
-    ModelResponded,
-    ModelRequested,
     ModelFailed,
+    ModelRequested,
+    ModelResponded,
+    PolicyEvaluated,
     RunCompleted,
     RunPaused,
     RunResumed,
@@ -28,8 +28,8 @@ from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessag
 from interlock.domain.observation import Observation
 from interlock.domain.state.lifecycle import RunState
 from interlock.replay.differences import compare_recordings
-from interlock.replay.read_recording import read_recording
 from interlock.replay.recording import MAX_RECORDING_BYTES, Recording, from_json, to_json
+from interlock.replay.recording_reader import read_recording
 from interlock.replay.trace import Replay
 
 from .recorded import ASK, FACTS, observed, question, record, started

@@ -5,21 +5,21 @@ from typing import Any, get_args
 import pytest
 
 from interlock.domain.call import Answer
-from interlock.domain.chain import decode_event
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
-    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    ApprovalVoided,
     BatchStarted,
-    PolicyEvaluated,
     Fact,
     InputProvided,
     InputRefused,
     InputRequested,
+    PolicyEvaluated,
     WarningRaised,
+    decode_event,
     event_type,
 )
 from interlock.domain.json import Json

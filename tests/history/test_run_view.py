@@ -5,13 +5,12 @@ from typing import get_args
 import pytest
 
 from interlock.domain.call import Answer
-from interlock.domain.chain import decode_event
 from interlock.domain.event import (
-    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    ApprovalVoided,
     Fact,
     InputProvided,
     InputRefused,
@@ -20,6 +19,7 @@ from interlock.domain.event import (
     RunCompleted,
     RunDegraded,
     RunFailed,
+    decode_event,
     event_type,
 )
 from interlock.domain.json import Json
@@ -27,7 +27,7 @@ from interlock.domain.observation import Observation
 from interlock.domain.outcome import ERROR_CODES, Failure
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import RunState
-from interlock.history.run_view import RunEvent, RunEventType, RunStatus, to_run_events, build_run_status
+from interlock.history.run_view import RunEvent, RunEventType, RunStatus, build_run_status, to_run_events
 
 from .recorded import FACTS, event, observed, question, record, started
 

@@ -2,7 +2,7 @@
 
 from interlock import MemoryLog, Rule, RulePolicy, tool
 from interlock.domain.call import Answer
-from interlock.domain.chain import LogEntry, decode_event
+from interlock.domain.event import LogEntry, decode_event
 from interlock.history.state_view import build_state_at
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, calls

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.audit.verify import Checkpoint, ChainFlaw, ProgressTrace, verify
+from interlock.audit.verify import ChainFlaw, Checkpoint, ProgressTrace, verify
 
 from .recorded import FACTS, RUN, record
 

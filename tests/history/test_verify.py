@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.audit.verify import ChainVerification, Checkpoint, ChainFlaw, verify
-from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
-from interlock.domain.event import RunCompleted, RunStarted, WarningRaised
+from interlock.audit.verify import ChainFlaw, ChainVerification, Checkpoint, verify
+from interlock.domain.event import (
+    LogEntry,
+    RunCompleted,
+    RunStarted,
+    WarningRaised,
+    encode_event,
+    genesis_hash,
+    next_hash,
+)
 
 from .recorded import FACTS, RUN, chain, event, record
 

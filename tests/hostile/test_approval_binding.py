@@ -17,7 +17,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.tool import JsonObject, CallContext, ToolDefinition
+from interlock.domain.tool import CallContext, JsonObject, ToolDefinition
 from interlock.interaction.terminal_keys import render_explanation
 from tests.patience import HANG_SECONDS
 from tests.support import call

@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel
 
 from interlock import (
+    CheckProblem,
     Failure,
     Limits,
     NormalizedOutput,
     Observation,
     Phase,
-    CheckProblem,
     SideEffect,
     ToolContext,
     ToolRuntime,

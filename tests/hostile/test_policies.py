@@ -9,18 +9,18 @@ import pytest
 from interlock import (
     Answer,
     CallbackInteractionProvider,
+    CheckProblem,
     Limits,
     LogError,
     LogWriteError,
     MemoryLog,
-    CheckProblem,
     Question,
     ToolContext,
     ToolRuntime,
     tool,
 )
-from interlock.domain.chain import LogEntry
 from interlock.domain.decision import Decision, Verdict
+from interlock.domain.event import LogEntry
 from interlock.storage.event_log import Lease
 from tests.hostile.runs import (
     NoText,

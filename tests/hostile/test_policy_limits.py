@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import PolicyFileError, PolicyFiles, check_file, hypothetical, load_policy
-from interlock.domain.tool import JsonObject, CallContext
+from interlock.domain.tool import CallContext, JsonObject
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.shell.bash import parse_script
 

@@ -6,7 +6,7 @@ import pytest
 
 from interlock import hypothetical, load_policy
 from interlock.domain.decision import Decision
-from interlock.domain.tool import PermissionMode, CallContext
+from interlock.domain.tool import CallContext, PermissionMode
 from interlock.policy.engine.rule_policy import RulePolicy
 
 PATHS = """version: 1

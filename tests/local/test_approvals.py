@@ -18,7 +18,7 @@ from interlock import (
 )
 from interlock.domain.event import InvocationStarted
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.interface import CommandSpec, CommandSandbox, Confinement, OutputHandler, RunningCommand
+from interlock.sandbox.interface import CommandSandbox, CommandSpec, Confinement, OutputHandler, RunningCommand
 from tests.support import call, facts
 
 from .toolbox import Box, box, commands_of

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from interlock import FileArtifacts, SqliteLog
-from interlock.sandbox.workspace.operands import bind_files
+from interlock.sandbox.workspace.file_operands import bind_files
 
 from .host import Host, host_in
 from .toolbox import CANARY, Box, box, commands_of, text_of

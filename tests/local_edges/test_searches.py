@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.tools.search.output import display_name
+from interlock.tools.search.search_output import display_name
 from tests.local.toolbox import box, commands_of, text_of
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

@@ -18,11 +18,11 @@ from interlock import (
     ToolRuntime,
 )
 from interlock.domain.event import (
-    PolicyEvaluated,
     CallObserved,
     Fact,
     InvocationCompleted,
     InvocationStarted,
+    PolicyEvaluated,
     WarningRaised,
 )
 from tests.batch.stage import others_ran

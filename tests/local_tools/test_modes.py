@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock import Rule, RulePolicy
-from interlock.domain.event import PolicyEvaluated, InvocationStarted
+from interlock.domain.event import InvocationStarted, PolicyEvaluated
 
 from .runs import LocalRun, Person, local_run, text_of
 from .signals import Pipe

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock import PermissionMode, Rule, RulePolicy
-from interlock.domain.event import ApprovalRequested, PolicyEvaluated, InvocationStarted
+from interlock.domain.event import ApprovalRequested, InvocationStarted, PolicyEvaluated
 from tests.policy.test_sample_policy import POLICY
 
 from .runs import OPEN, Person, local_run, text_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import Rule, RulePolicy
-from interlock.domain.event import PolicyEvaluated, InvocationStarted
+from interlock.domain.event import InvocationStarted, PolicyEvaluated
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.commands.landlock import LandlockSandbox, find_unavailable_reason
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from interlock import (
+    CallContext,
     Clock,
     ConfigurationError,
     DuplicateToolError,
@@ -18,7 +19,6 @@ from interlock import (
     PolicyFiles,
     Rule,
     RulePolicy,
-    CallContext,
     ToolRegistry,
     ToolRuntime,
     hypothetical,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import ERROR_CODES, Phase
-from interlock.domain.event import PolicyEvaluated, CallValidated, InvocationStarted
+from interlock.domain.event import CallValidated, InvocationStarted, PolicyEvaluated
 
 from .runs import Person, local_run, text_of
 

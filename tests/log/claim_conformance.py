@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
-from interlock.storage.event_log import Lease, RunSummary, EventLog, QueuedCommand, Snapshot
-from interlock.storage.process import this_process
+from interlock.storage.event_log import EventLog, Lease, QueuedCommand, RunSummary, Snapshot
+from interlock.storage.leases import this_process
 
 from .conformance import OpenLog
 from .runs import append, chained

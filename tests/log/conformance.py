@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.chain import LogEntry
 from interlock.domain.errors import LogFencedError, LogWriteError
+from interlock.domain.event import LogEntry
 from interlock.storage.event_log import EventLog, Snapshot
 
 from .runs import append, chain, chained

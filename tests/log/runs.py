@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
-from interlock.domain.event import Event, WarningRaised
-from interlock.storage.event_log import Lease, EventLog
+from interlock.domain.event import Event, LogEntry, WarningRaised, encode_event, genesis_hash, next_hash
+from interlock.storage.event_log import EventLog, Lease
 
 
 def chained(run_id: str, count: int, message: str = "a fact") -> list[LogEntry]:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from interlock.domain.errors import LogError, LogFencedError, RunClaimedError
-from interlock.storage.event_log import Lease, EventLog, QueuedCommand
+from interlock.storage.event_log import EventLog, Lease, QueuedCommand
+from interlock.storage.leases import ProcessIdentity
 from interlock.storage.memory import MemoryLog
-from interlock.storage.process import ProcessIdentity
 from interlock.storage.sqlite import leases
 from interlock.storage.sqlite.log import SqliteLog
 

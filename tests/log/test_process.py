@@ -10,8 +10,8 @@ from signal import SIGKILL, SIGSTOP
 import msgspec
 import pytest
 
-from interlock.storage import process
-from interlock.storage.process import ProcessIdentity, is_dead, this_process
+from interlock.storage import leases
+from interlock.storage.leases import ProcessIdentity, is_dead, this_process
 from tests.patience import HANG_SECONDS
 
 HERE = this_process()
@@ -86,7 +86,7 @@ def test_what_was_known_decides(changed: dict[str, str | int], gone: bool) -> No
 def test_where_the_system_says_nothing_about_processes_their_numbers_decide(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, child: "subprocess.Popen[bytes]"
 ) -> None:
-    monkeypatch.setattr(process, "PROC", tmp_path / "nowhere")
+    monkeypatch.setattr(leases, "PROC", tmp_path / "nowhere")
     here = this_process()
     running = ProcessIdentity(here.host, "", child.pid, 0)
 
@@ -100,7 +100,7 @@ def test_where_the_system_says_nothing_about_processes_their_numbers_decide(
 
 FORK = """
 import os
-from interlock.storage.process import this_process
+from interlock.storage.leases import this_process
 before = this_process()
 if os.fork():
     os.wait()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import LogError
-from interlock.storage.sqlite.file import SCHEMA_VERSION
+from interlock.storage.sqlite.database import SCHEMA_VERSION
 from interlock.storage.sqlite.log import SqliteLog
 
 from .claim_conformance import DurableClaimConformance

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from interlock.domain.chain import LogEntry, decode_event, genesis_hash, next_hash
 from interlock.domain.errors import LogError, LogWriteError
-from interlock.domain.event import WarningRaised
+from interlock.domain.event import LogEntry, WarningRaised, decode_event, genesis_hash, next_hash
 from interlock.storage.event_log import Snapshot
 from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import LogError
-from interlock.storage.event_log import RunSummary, QueuedCommand, Snapshot
-from interlock.storage.sqlite import file
-from interlock.storage.sqlite.file import SCHEMA_VERSION
+from interlock.storage.event_log import QueuedCommand, RunSummary, Snapshot
+from interlock.storage.sqlite import database
+from interlock.storage.sqlite.database import SCHEMA_VERSION
 from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
 
@@ -125,7 +125,7 @@ def test_an_upgrade_that_breaks_off_leaves_the_old_log(old: Path) -> None:
 
 def test_an_older_interlock_refuses_the_upgraded_log_in_words(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(SqliteLog(old).close())
-    monkeypatch.setattr(file, "SCHEMA_VERSION", 1)
+    monkeypatch.setattr(database, "SCHEMA_VERSION", 1)
 
     with pytest.raises(LogError, match="has schema 2, newer than 1: use a newer Interlock"):
         SqliteLog(old)

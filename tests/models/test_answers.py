@@ -15,12 +15,11 @@ from interlock.domain.json import parse
 from interlock.domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from interlock.models.anthropic.request import messages_body
 from interlock.models.anthropic.stream import AnthropicResponse
-from interlock.models.calls import CallAssembler
 from interlock.models.conversation import NO_RESULT, sanitize_messages
-from interlock.models.interface import StreamFinished, ModelRequest
+from interlock.models.interface import ModelRequest, StreamFinished
 from interlock.models.openai.request import chat_body
 from interlock.models.openai.stream import OpenAIResponse
-from interlock.models.text import TextAssembler
+from interlock.models.response_assembly import CallAssembler, TextAssembler
 
 texts = st.text(st.characters(codec=None), max_size=12)
 few_ids = st.sampled_from(["", "a", "b", "call_1", "call_2", "no good id \ud800", "x" * 300])

@@ -7,7 +7,7 @@ from interlock.domain.errors import ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.anthropic.messages import AnthropicMessages
-from interlock.models.interface import StreamFinished, ModelRequest, TextDelta
+from interlock.models.interface import ModelRequest, StreamFinished, TextDelta
 from tests.models.loopback import Reply, serving
 from tests.models.wire import (
     ANTHROPIC_START,

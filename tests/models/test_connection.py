@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ModelError
-from interlock.models import calls, connection, text
+from interlock.models import connection, response_assembly
 from interlock.models.connection import Timeouts
 from interlock.models.interface import TextDelta
 from interlock.models.recorder import ModelRecorder
@@ -136,10 +136,16 @@ def anthropic_calls(times: int) -> tuple[bytes, ...]:
 
 LONG = "x" * 65_536
 TOO_MUCH: dict[str, tuple[Any, str]] = {
-    "openai text": (openai_text(LONG, 17), f"said more than {text.MAX_TEXT_BYTES} bytes"),
-    "anthropic text": (anthropic_text(LONG, 17), f"said more than {text.MAX_TEXT_BYTES} bytes"),
-    "openai arguments": (openai_arguments(LONG, 5), f"more than {calls.MAX_ARGUMENTS_BYTES} bytes of arguments"),
-    "anthropic arguments": (anthropic_arguments(LONG, 5), f"more than {calls.MAX_ARGUMENTS_BYTES} bytes of arguments"),
+    "openai text": (openai_text(LONG, 17), f"said more than {response_assembly.MAX_TEXT_BYTES} bytes"),
+    "anthropic text": (anthropic_text(LONG, 17), f"said more than {response_assembly.MAX_TEXT_BYTES} bytes"),
+    "openai arguments": (
+        openai_arguments(LONG, 5),
+        f"more than {response_assembly.MAX_ARGUMENTS_BYTES} bytes of arguments",
+    ),
+    "anthropic arguments": (
+        anthropic_arguments(LONG, 5),
+        f"more than {response_assembly.MAX_ARGUMENTS_BYTES} bytes of arguments",
+    ),
     "openai calls": (openai_calls(257), "more than 256 calls"),
     "anthropic calls": (anthropic_calls(257), "more than 256 calls"),
     "openai names": (openai_chunks(openai_call(index=0, id=LONG)), "a name of more than"),

@@ -9,15 +9,15 @@ from interlock.domain.messages import ProposedCall
 from interlock.models.accumulator import MAX_CALLS, StreamAccumulator
 from interlock.models.interface import (
     MAX_ANSWER_CHARS,
-    ToolCallDelta,
-    StreamFinished,
     ModelEvent,
     ModelRequest,
+    StreamFinished,
     StreamRestarted,
     TextDelta,
+    ToolCallDelta,
 )
 from interlock.models.recorder import ModelRecorder
-from interlock.models.text import MAX_TEXT_BYTES
+from interlock.models.response_assembly import MAX_TEXT_BYTES
 
 from .wire import answer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.models.named import PROVIDER_NAMES, create_provider
+from interlock.models.provider_factory import PROVIDER_NAMES, create_provider
 from interlock.models.scripted import ScriptedTurn, to_script
 from tests.models.loopback import Reply, serving
 from tests.models.wire import ASKED, HELLO, KEY, answer, text_of
@@ -85,9 +85,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 
 
 def test_no_sdk_is_imported_before_it_is_asked_for() -> None:
-    looked = (
-        "import sys, interlock.models.named; print([n for n in ('openai', 'anthropic', 'httpx2') if n in sys.modules])"
-    )
+    looked = "import sys, interlock.models.provider_factory; print([n for n in ('openai', 'anthropic', 'httpx2') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", looked], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"

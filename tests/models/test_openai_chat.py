@@ -6,7 +6,7 @@ import pytest
 from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
-from interlock.models.interface import StreamFinished, ModelRequest, TextDelta
+from interlock.models.interface import ModelRequest, StreamFinished, TextDelta
 from interlock.models.openai.chat import OpenAIChat
 from interlock.models.usage import Prices
 from tests.models.loopback import Reply, serving

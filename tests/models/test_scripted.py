@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
-from interlock.models.interface import ToolCallDelta, StreamFinished, ModelRequest, StreamRestarted, TextDelta
+from interlock.models.interface import ModelRequest, StreamFinished, StreamRestarted, TextDelta, ToolCallDelta
 from interlock.models.recorder import ModelRecorder
 from interlock.models.retry import with_retries
-from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, tool_call, to_script
+from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, to_script, tool_call
 from tests.models.wire import ASKED, answer, calls_of, text_of
 
 

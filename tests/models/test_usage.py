@@ -15,7 +15,7 @@ from interlock.domain.messages import Usage
 from interlock.models.anthropic.stream import AnthropicResponse
 from interlock.models.interface import StreamFinished
 from interlock.models.openai.stream import OpenAIResponse
-from interlock.models.usage import MAX_COST, MAX_TOKENS, Prices, clamp_usage, add_cost
+from interlock.models.usage import MAX_COST, MAX_TOKENS, Prices, add_cost, clamp_usage
 
 from .wire import ANTHROPIC_STOP, HELLO, answer_to, anthropic_end, anthropic_events, end_of
 

@@ -11,7 +11,7 @@ import msgspec
 from interlock.domain.messages import ProposedCall, UserMessage
 from interlock.models.anthropic.messages import AnthropicMessages
 from interlock.models.connection import DEFAULT_TIMEOUTS, Timeouts
-from interlock.models.interface import ToolCallDelta, StreamFinished, ModelEvent, ModelProvider, ModelRequest, TextDelta
+from interlock.models.interface import ModelEvent, ModelProvider, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
 from interlock.models.openai.chat import OpenAIChat
 from tests.models.loopback import Loopback, Reply, serving
 from tests.patience import HANG_SECONDS

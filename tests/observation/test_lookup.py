@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from interlock import (
+    CallContext,
     MemoryArtifacts,
     PermissionMode,
     Phase,
     Risk,
-    CallContext,
     ToolIntent,
     ToolRegistry,
     ToolRuntime,

@@ -16,7 +16,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.event import ApprovalRequested, PolicyEvaluated, InvocationStarted
+from interlock.domain.event import ApprovalRequested, InvocationStarted, PolicyEvaluated
 from tests.support import call, facts, handle_events
 
 ran: list[str] = []

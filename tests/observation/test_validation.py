@@ -8,14 +8,14 @@ from pydantic import Field
 from interlock import (
     ERROR_CODES,
     CallbackInteractionProvider,
+    CheckProblem,
     NormalizedOutput,
     Phase,
-    CheckProblem,
     Question,
     ToolRuntime,
     tool,
 )
-from interlock.domain.event import PolicyEvaluated, CallValidated
+from interlock.domain.event import CallValidated, PolicyEvaluated
 from tests.support import call, facts
 
 ran: list[str] = []

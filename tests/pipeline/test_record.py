@@ -7,12 +7,19 @@ from itertools import count
 import pytest
 
 from interlock.audit.verify import verify
-from interlock.domain.chain import LogEntry, decode_event, genesis_hash
 from interlock.domain.errors import IllegalTransitionError, LogError, LogFencedError, LogWriteError
-from interlock.domain.event import SCHEMA_VERSION, CallValidated, RunStarted, WarningRaised
+from interlock.domain.event import (
+    SCHEMA_VERSION,
+    CallValidated,
+    LogEntry,
+    RunStarted,
+    WarningRaised,
+    decode_event,
+    genesis_hash,
+)
 from interlock.domain.state.ledger import Ledger
 from interlock.pipeline.record import Recorder
-from interlock.storage.event_log import Lease, EventLog
+from interlock.storage.event_log import EventLog, Lease
 from interlock.storage.memory import MemoryLog
 from tests.log_around import LogAround
 from tests.patience import HANG_SECONDS

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from interlock.domain.tool import PermissionMode, CallContext
+from interlock.domain.tool import CallContext, PermissionMode
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.importers.imported import ImportResult, as_list
+from interlock.policy.importers.policy_draft import ImportResult, as_list
 
 _SAME = ("id", "tools", "risk", "origin", "server", "path", "access", "host", "agent", "mode", "interactive", "reason")
 

@@ -7,7 +7,7 @@ from interlock import CallbackInteractionProvider, MemoryLog, ToolRuntime, tool
 from interlock.domain.call import Question, ToolIntent
 from interlock.domain.event import Event
 from interlock.domain.tool import ToolDefinition
-from interlock.policy.analysis.recorded import RecordedCall, read_recorded_calls
+from interlock.policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.replay.trace import Replay
 

@@ -6,7 +6,7 @@ from interlock import ArgumentIs, Rule, RulePolicy
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import PermissionMode
 from interlock.policy.analysis.backtest import Backtest, DecisionChange, SkippedCalls, backtest
-from interlock.policy.analysis.recorded import RecordedCall, read_recorded_calls
+from interlock.policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
 from interlock.policy.files.policy_files import PolicyFiles
 
 from .recorded_runs import commands, no, record

@@ -12,8 +12,8 @@ from interlock.domain import event as facts
 from interlock.domain.call import Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event
-from interlock.domain.tool import PermissionMode, CallContext
-from interlock.policy.analysis.recorded import read_recorded_calls
+from interlock.domain.tool import CallContext, PermissionMode
+from interlock.policy.analysis.recorded_calls import read_recorded_calls
 
 from .recorded_runs import TOOLS, no, record, yes
 

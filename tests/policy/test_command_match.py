@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
-from interlock.policy.shell.match import matches_widely, matches_narrowly
+from interlock.policy.shell.command_match import matches_narrowly, matches_widely
 
 
 def pattern(text: str) -> tuple[str, ...]:

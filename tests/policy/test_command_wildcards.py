@@ -9,9 +9,9 @@ from time import process_time
 
 import pytest
 
-from interlock.policy.shell import wildcards
+from interlock.policy.shell import glob_expansion
 from interlock.policy.shell.bash import parse_script
-from interlock.policy.shell.wildcards import ScanBudget, expand_glob
+from interlock.policy.shell.glob_expansion import ScanBudget, expand_glob
 
 _PIECES = (
     *("a", "b", "-", "!", "^", "]", "[", "[", "*", "?", ".", "/", "x/", "[a]", "[!a]", "[^a]", "[a-c]", "[]-]"),
@@ -122,7 +122,7 @@ def test_more_files_than_the_budget_are_not_known(folder: Path) -> None:
 
 def test_more_time_than_the_budget_is_not_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
-    monkeypatch.setattr(wildcards, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(glob_expansion, "monotonic", lambda: next(clock))
     assert expand_glob("*", str(folder), ScanBudget(seconds=3)) is None
 
 

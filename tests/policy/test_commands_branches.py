@@ -8,7 +8,7 @@ from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.shell.bash import MAX_SCRIPT_BYTES, parse_script
-from interlock.policy.shell.named_paths import find_hosts
+from interlock.policy.shell.command_resources import find_hosts
 
 
 def judged(command: str, *rules: Rule) -> Verdict:

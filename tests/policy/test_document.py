@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.policy.files.document import PolicyDocument, parse_document
-from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.problems import PolicyFileError
 from interlock.policy.files.source import parse_source
 
 

@@ -10,9 +10,9 @@ from interlock.policy.engine.rule import (
     ResourceDeclaration,
     Rule,
 )
-from interlock.policy.files.compile import Layer, LayerRules
-from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.layer_compiler import Layer, LayerRules
 from interlock.policy.files.policy_files import read_layer
+from interlock.policy.files.problems import PolicyFileError
 
 YEAR_2030 = 1_893_456_000
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import PermissionMode, CallContext
+from interlock.domain.tool import CallContext, PermissionMode
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy

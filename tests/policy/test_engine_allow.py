@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from interlock.domain.decision import Verdict
-from interlock.domain.tool import JsonObject, ResourceKind, CallContext
+from interlock.domain.tool import CallContext, JsonObject, ResourceKind
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy

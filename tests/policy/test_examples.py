@@ -6,8 +6,8 @@ from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode
 from interlock.policy.engine.rule import ResourceDeclaration
 from interlock.policy.files.examples import build_example_event
-from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import read_layer
+from interlock.policy.files.problems import PolicyFileError
 
 
 def load(text: str) -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.policy.files.examples import build_example_event
-from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import PolicyFiles
+from interlock.policy.files.problems import PolicyFileError
 from tests.patience import HANG_SECONDS
 
 NPM_TEST = '{"id": "npm-test", "decision": "allow", "tools": "bash", "command": {"is": "npm test"}}'

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock import Rule, RulePolicy, CallContext, hypothetical
+from interlock import CallContext, Rule, RulePolicy, hypothetical
 from interlock.domain.tool import PermissionMode
-from interlock.policy.shell.scripts import list_script_commands, is_read_only_script
+from interlock.policy.engine.call_parts import is_read_only_script, list_script_commands
 
 
 @pytest.fixture

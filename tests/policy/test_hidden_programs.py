@@ -4,7 +4,7 @@ import pytest
 
 from interlock import Rule, RulePolicy
 from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.shell.scripts import list_script_commands
+from interlock.policy.engine.call_parts import list_script_commands
 
 NO_RM = Rule(id="no-rm", verdict="deny", command=["rm"])
 

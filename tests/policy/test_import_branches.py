@@ -9,7 +9,7 @@ from interlock.domain.errors import ConfigurationError
 from interlock.policy.importers.claude import import_claude
 from interlock.policy.importers.codex import import_codex
 from interlock.policy.importers.gemini import import_gemini
-from interlock.policy.importers.imported import ImportResult, as_list
+from interlock.policy.importers.policy_draft import ImportResult, as_list
 from tests.policy.import_support import rules, verdict
 
 

@@ -9,7 +9,7 @@ import pytest
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode
 from interlock.policy.importers.claude import import_claude
-from interlock.policy.importers.imported import ImportResult
+from interlock.policy.importers.policy_draft import ImportResult
 from tests.policy.import_support import rules, verdict
 
 READERS = ["read_file", "grep", "glob", "list_dir"]

@@ -19,7 +19,7 @@ from interlock.policy.importers.claude import import_claude
 from interlock.policy.importers.claude_paths import narrow_glob, widen_glob
 from interlock.policy.importers.codex import import_codex
 from interlock.policy.importers.gemini import import_gemini
-from interlock.policy.importers.imported import ImportResult
+from interlock.policy.importers.policy_draft import ImportResult
 from tests.policy.import_support import policy, verdict
 
 IMPORTERS = [import_claude, import_codex, import_gemini]

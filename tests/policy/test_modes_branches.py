@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.decision import Decision
-from interlock.domain.tool import PermissionMode, ResourceKind, CallContext
+from interlock.domain.tool import CallContext, PermissionMode, ResourceKind
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule_policy import RulePolicy
 

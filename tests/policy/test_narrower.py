@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
-from interlock.policy.analysis.narrower import find_wider_condition, is_narrower
+from interlock.policy.analysis.rule_comparison import find_wider_condition, is_narrower
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent

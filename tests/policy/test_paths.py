@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.policy.engine.paths import PathTarget, PathResolver
+from interlock.policy.engine.paths import PathResolver, PathTarget
 
 
 @pytest.fixture

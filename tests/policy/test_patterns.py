@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import CallContext
 from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.engine.patterns import PatternSet, fold_text, glob_to_regex, path_glob_to_regexes, compile_regex
+from interlock.policy.engine.patterns import PatternSet, compile_regex, fold_text, glob_to_regex, path_glob_to_regexes
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentRegex, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 

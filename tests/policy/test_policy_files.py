@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from interlock.domain.decision import Decision, Verdict, pick_strictest
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.examples import build_example_event
-from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import PolicyFiles, check_file, load_policy, read_layer
+from interlock.policy.files.problems import PolicyFileError
 from interlock.policy.interface import PolicyEngine
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from interlock.domain.decision import ALLOWED_BY_DEFAULT, Decision, Verdict
 from interlock.domain.errors import InterlockError
-from interlock.domain.tool import PermissionMode, CallContext, ToolDefinition
+from interlock.domain.tool import CallContext, PermissionMode, ToolDefinition
 from interlock.policy.engine.rule_policy import Rule, RulePolicy
 from interlock.policy.interface import PolicyEngine, PolicyEvent
 from interlock.registry.decorator import ToolOptions, tool

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from interlock.policy.files.document import json_schema, parse_document, schema_text
-from interlock.policy.files.places import PolicyFileError, PolicySource
+from interlock.policy.files.problems import PolicyFileError, PolicySource
 from interlock.policy.files.source import parse_source
 
 ROOT = Path(__file__).resolve().parents[2]

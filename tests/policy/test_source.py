@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.files.places import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, PolicyFileError, PolicyProblem
+from interlock.policy.files.problems import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, PolicyFileError, PolicyProblem
 from interlock.policy.files.source import parse_source, read_policy_file, read_source
 from tests.patience import HANG_SECONDS, cpu_seconds_below
 
@@ -254,7 +254,7 @@ def test_without_the_native_reader_the_same_is_read_and_refused() -> None:
     script = """
 import yaml
 del yaml.CSafeLoader
-from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.problems import PolicyFileError
 from interlock.policy.files.source import parse_source
 
 assert parse_source(b"a: 1\\nb: [x, {c: 'no'}]\\n", "p").value == {"a": 1, "b": ["x", {"c": "no"}]}

@@ -13,8 +13,8 @@ from interlock.domain.call import Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import CallContext
 from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.analysis.recorded import RecordedCall, RecordedAnswer, read_recorded_calls
-from interlock.policy.analysis.suggest import find_suggestions
+from interlock.policy.analysis.recorded_calls import RecordedAnswer, RecordedCall, read_recorded_calls
+from interlock.policy.analysis.suggestions import find_suggestions
 from interlock.policy.files.policy_files import load_policy
 
 from .recorded_runs import commands, no, record

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from interlock.domain.errors import ToolDeclarationError
-from interlock.domain.tool import JsonObject, NormalizedOutput, Risk, CallContext, ToolContext, ToolDefinition, ToolSpec
+from interlock.domain.tool import CallContext, JsonObject, NormalizedOutput, Risk, ToolContext, ToolDefinition, ToolSpec
 from interlock.registry.decorator import tool
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ToolDeclarationError
-from interlock.domain.tool import JsonObject, CallContext, ToolContext
+from interlock.domain.tool import CallContext, JsonObject, ToolContext
 from interlock.registry.decorator import tool
 
 

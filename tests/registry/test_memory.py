@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from interlock.domain.errors import DuplicateToolError
-from interlock.domain.tool import PermissionMode, CallContext, ToolDefinition
+from interlock.domain.tool import CallContext, PermissionMode, ToolDefinition
 from interlock.registry.decorator import tool
 from interlock.registry.interface import Registry
 from interlock.registry.memory import ToolRegistry

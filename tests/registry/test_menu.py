@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.tool import PermissionMode, CallContext, ToolDefinition
+from interlock.domain.tool import CallContext, PermissionMode, ToolDefinition
 from interlock.registry.decorator import tool
 from interlock.registry.memory import ToolRegistry
 

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from interlock import Observation, SqliteLog, verify
-from interlock.domain.chain import LogEntry, decode_event
 from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRejected,
@@ -21,6 +20,8 @@ from interlock.domain.event import (
     CallObserved,
     Fact,
     InvocationStarted,
+    LogEntry,
+    decode_event,
 )
 from interlock.domain.state.lifecycle import CallState
 from interlock.history.fold import fold_entries

@@ -9,8 +9,8 @@ import msgspec
 from interlock import MemoryLog, NormalizedOutput, Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import LogEntry
-from interlock.domain.tool import JsonObject, CheckProblem, ToolContext, ToolDefinition
+from interlock.domain.event import LogEntry
+from interlock.domain.tool import CheckProblem, JsonObject, ToolContext, ToolDefinition
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.policy.interface import PolicyEvent
 from interlock.runs.runner import Runner

@@ -6,8 +6,7 @@ from typing import Any, TypeVar, Unpack
 
 from interlock import MemoryLog, Question
 from interlock.agent.agent import Agent
-from interlock.domain.chain import decode_event
-from interlock.domain.event import Fact
+from interlock.domain.event import Fact, decode_event
 from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.history.fold import fold_entries
 from interlock.models.interface import ModelRequest

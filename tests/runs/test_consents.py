@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from interlock import Agent, FailSafeConfig, MemoryLog, RunState, ToolContext, tool
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import LogEntry, decode_event
 from interlock.domain.decision import Decision, FailurePolicy, Verdict
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.event import ConsentRequested, Fact, InvocationStarted, RunStarted
+from interlock.domain.event import ConsentRequested, Fact, InvocationStarted, LogEntry, RunStarted, decode_event
 from interlock.domain.ids import child_run_id
 from interlock.domain.payload import definition_digest
 from interlock.domain.state.ledger import Ledger

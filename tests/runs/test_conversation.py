@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import interlock.app
 from interlock import CallbackInteractionProvider, MemoryArtifacts, MemoryLog, Question, tool
-from interlock.domain.event import CallProposed, ToolsOffered, ModelResponded, ModelRequested
+from interlock.domain.event import CallProposed, ModelRequested, ModelResponded, ToolsOffered
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage
 from interlock.history.fold import fold_entries, load_run
 from interlock.models.scripted import ScriptedTurn, tool_call

@@ -14,7 +14,7 @@ from interlock.domain.event import ApprovalGranted, ApprovalRejected, RunCancell
 from interlock.runs.handle import RunHandle
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Lease, EventLog, QueuedCommand
+from interlock.storage.event_log import EventLog, Lease, QueuedCommand
 
 from .support import agent_of, calls, facts, facts_of
 from .test_stopping import Long

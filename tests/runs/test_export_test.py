@@ -19,8 +19,8 @@ from interlock.domain.tool import CallContext
 from interlock.models.scripted import ScriptedTurn, tool_call
 from interlock.replay.export_test import export_test, make_portable
 from interlock.replay.model import replay_recording
-from interlock.replay.read_recording import read_recording
 from interlock.replay.recording import from_json
+from interlock.replay.recording_reader import read_recording
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 
 from .replayed import agent, record

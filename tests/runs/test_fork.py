@@ -9,14 +9,21 @@ import pytest
 from interlock import MemoryLog, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.audit.verify import verify
-from interlock.domain.chain import LogEntry, decode_event
 from interlock.domain.errors import ConfigurationError, LogCorruptError
-from interlock.domain.event import ApprovalGranted, ApprovalRequested, CallObserved, InvocationStarted, RunStarted
+from interlock.domain.event import (
+    ApprovalGranted,
+    ApprovalRequested,
+    CallObserved,
+    InvocationStarted,
+    LogEntry,
+    RunStarted,
+    decode_event,
+)
 from interlock.domain.state.lifecycle import ActionState, RunState
 from interlock.domain.tool import ToolDefinition
 from interlock.history.fold import fold_entries
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
-from interlock.runs.fork import fork, copy_entries
+from interlock.runs.fork import copy_entries, fork
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
 from interlock.storage.memory_artifacts import MemoryArtifacts

@@ -4,8 +4,7 @@ import pytest
 
 from interlock import MemoryArtifacts, MemoryLog, Runner, fork, replay_model
 from interlock.agent.agent import Agent
-from interlock.domain.chain import decode_event
-from interlock.domain.event import CallObserved
+from interlock.domain.event import CallObserved, decode_event
 from interlock.models.scripted import ScriptedTurn
 from interlock.storage.event_log import EventLog
 

@@ -9,7 +9,7 @@ import pytest
 from interlock import Answer, FileArtifacts, MemoryLog, tool
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
-from interlock.domain.event import FinalAnswerRejected, CallProposed, RunFailed
+from interlock.domain.event import CallProposed, FinalAnswerRejected, RunFailed
 from interlock.domain.messages import Usage
 from interlock.history.fold import load_run
 from interlock.models.scripted import ScriptedTurn

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from interlock import LogCorruptError, MemoryArtifacts, MemoryLog, CallContext
-from interlock.domain.chain import LogEntry
-from interlock.domain.event import RunCancelled
+from interlock import CallContext, LogCorruptError, MemoryArtifacts, MemoryLog
+from interlock.domain.event import LogEntry, RunCancelled
 from interlock.domain.ids import child_run_id
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Lease

@@ -7,10 +7,9 @@ import pytest
 
 from interlock import MemoryArtifacts, MemoryLog, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
-from interlock.domain.chain import decode_event
 from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import LogWriteError
-from interlock.domain.event import InvocationStarted, ModelRequested
+from interlock.domain.event import InvocationStarted, ModelRequested, decode_event
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
 from tests.log.watched import watched

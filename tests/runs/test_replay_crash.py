@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from interlock import MemoryLog
-from interlock.domain.chain import LogEntry
 from interlock.domain.decision import FailSafeConfig
+from interlock.domain.event import LogEntry
 from interlock.replay.model import replay_model
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Lease

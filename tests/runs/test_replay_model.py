@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from interlock import FailSafeConfig, Rule, tool
 from interlock.agent.next_step import Budgets
-from interlock.domain.chain import decode_event
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.event import CallObserved
+from interlock.domain.event import CallObserved, decode_event
 from interlock.domain.messages import ProposedCall
 from interlock.domain.rendering import render_for_model
 from interlock.models.scripted import ScriptedTurn, tool_call

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from interlock import Agent, Runner, ScriptedModel, SqliteLog, ScriptedTurn, tool_call, tool
+from interlock import Agent, Runner, ScriptedModel, ScriptedTurn, SqliteLog, tool, tool_call
 from interlock.domain.call import Answer
 from interlock.domain.errors import AnswerRefusedError
 from interlock.domain.messages import ProposedCall
-from interlock.models.interface import ToolCallDelta, StreamFinished, ModelEvent, ModelRequest, TextDelta
+from interlock.models.interface import ModelEvent, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
 from interlock.storage.file_artifacts import FileArtifacts
 
 DECLARED = "d3clar3d-Zebra-77-value"

@@ -9,10 +9,9 @@ import pytest
 
 from interlock import Answer, MemoryLog, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
-from interlock.domain.chain import LogEntry
 from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import ModelError, RunClaimedError, RunEndedError, RunPausedError
-from interlock.domain.event import CallObserved, ModelFailed, RunCancelled, UserMessageReceived
+from interlock.domain.event import CallObserved, LogEntry, ModelFailed, RunCancelled, UserMessageReceived
 from interlock.models.scripted import ScriptedFault, ScriptedTurn
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner

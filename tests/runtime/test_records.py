@@ -31,8 +31,7 @@ from interlock import (
     Verdict,
     tool,
 )
-from interlock.domain.chain import decode_event
-from interlock.domain.event import ToolsOffered
+from interlock.domain.event import ToolsOffered, decode_event
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 

@@ -10,7 +10,7 @@ import pytest
 
 from interlock.sandbox.host import probe
 from interlock.sandbox.host.probe import SandboxBackend
-from interlock.sandbox.interface import CommandSpec, CommandSandbox, CommandExit, SandboxProfile, OutputStream
+from interlock.sandbox.interface import CommandExit, CommandSandbox, CommandSpec, OutputStream, SandboxProfile
 from tests.patience import HANG_SECONDS
 
 

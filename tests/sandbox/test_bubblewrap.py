@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.commands import bubblewrap, view
+from interlock.sandbox.commands import bubblewrap, filesystem_view
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.commands.view import SandboxView, build_view
+from interlock.sandbox.commands.filesystem_view import SandboxView, build_view
 from interlock.sandbox.host.programs import find_bash, find_bwrap, find_ripgrep, python_folders
 from interlock.sandbox.interface import CAPABILITIES, CommandSpec, SandboxProfile
 from tests.patience import HANG_SECONDS
@@ -163,7 +163,7 @@ async def test_folders_above_something_hidden_stay_read_only_in_a_read_only_work
 async def test_the_runtimes_code_below_a_folder_cannot_be_moved_with_it(
     sandbox: BubblewrapSandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "runtime_folders", lambda: (str(workspace / "sub/venv/lib"),))
+    monkeypatch.setattr(filesystem_view, "runtime_folders", lambda: (str(workspace / "sub/venv/lib"),))
     (workspace / "sub/venv/lib").mkdir(parents=True)
 
     assert await works(sandbox, ["mv sub x", "mv sub/venv x", "touch sub/venv/lib/x"], workspace) == []
@@ -225,7 +225,7 @@ async def test_a_workspace_behind_a_link_is_refused(sandbox: BubblewrapSandbox, 
 async def test_the_code_of_this_process_cannot_be_written_from_a_workspace_around_it(
     sandbox: BubblewrapSandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "runtime_folders", lambda: (str(workspace / "keys"), "/usr/lib"))
+    monkeypatch.setattr(filesystem_view, "runtime_folders", lambda: (str(workspace / "keys"), "/usr/lib"))
 
     assert await works(sandbox, ["touch keys/x", "rm keys/id", "mv keys x"], workspace) == []
 
@@ -233,7 +233,7 @@ async def test_the_code_of_this_process_cannot_be_written_from_a_workspace_aroun
 async def test_a_workspace_in_the_code_of_this_process_is_refused(
     sandbox: BubblewrapSandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "runtime_folders", lambda: (str(workspace.parent),))
+    monkeypatch.setattr(filesystem_view, "runtime_folders", lambda: (str(workspace.parent),))
 
     with pytest.raises(SandboxSetupError, match="runtime itself"):
         await run(sandbox, "true", workspace)

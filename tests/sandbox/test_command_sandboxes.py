@@ -16,7 +16,7 @@ import pytest
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.host import probe
 from interlock.sandbox.host.process_tree import list_descendants
-from interlock.sandbox.interface import CAPABILITIES, CommandLimits, CommandSandbox, CommandExit
+from interlock.sandbox.interface import CAPABILITIES, CommandExit, CommandLimits, CommandSandbox
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, works

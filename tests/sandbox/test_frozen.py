@@ -11,9 +11,9 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.sandbox.host.programs import code_folders, runtime_folders
-from interlock.sandbox.workspace import frozen, hidden
-from interlock.sandbox.workspace.frozen import FrozenPaths, find_protected_unit
-from interlock.sandbox.workspace.hidden import HiddenFileScanner
+from interlock.sandbox.workspace import frozen_paths, hidden_files
+from interlock.sandbox.workspace.frozen_paths import FrozenPaths, find_protected_unit
+from interlock.sandbox.workspace.hidden_files import HiddenFileScanner
 from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 
 from .ordinary_user import pytest_as_ordinary_user
@@ -34,8 +34,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def runs_from(monkeypatch: pytest.MonkeyPatch, environment: Path, library: Path) -> None:
-    monkeypatch.setattr(frozen, "runtime_folders", lambda: (str(environment),))
-    monkeypatch.setattr(frozen, "code_folders", lambda: (str(library),))
+    monkeypatch.setattr(frozen_paths, "runtime_folders", lambda: (str(environment),))
+    monkeypatch.setattr(frozen_paths, "code_folders", lambda: (str(library),))
 
 
 @pytest.fixture
@@ -137,14 +137,14 @@ def test_shared_packages_are_held_as_a_whole(root: Path) -> None:
 
 def test_no_file_is_looked_at_without_linked_code(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "file").touch()
-    monkeypatch.setattr(hidden, "_identity", _fail)
+    monkeypatch.setattr(hidden_files, "_identity", _fail)
 
     assert read_only(root) == ("env",)
 
 
 def test_code_is_looked_through_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_only(root)
-    monkeypatch.setattr(frozen, "_entries", _fail)
+    monkeypatch.setattr(frozen_paths, "_entries", _fail)
 
     assert read_only(root) == ("env",)
 
@@ -189,7 +189,7 @@ def test_workspace_in_the_environment_is_read_only(root: Path) -> None:
 
 def test_everything_that_runs_this_process_is_frozen() -> None:
     frozen_folders = runtime_folders()
-    for module in (os, pytest, frozen):
+    for module in (os, pytest, frozen_paths):
         place = os.path.realpath(str(module.__file__))
         assert any(place.startswith(f"{folder}/") for folder in frozen_folders)
         assert any(place.startswith(f"{folder}/") for folder in code_folders())

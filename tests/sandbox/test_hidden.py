@@ -9,7 +9,7 @@ from time import time_ns
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
+from interlock.sandbox.workspace.hidden_files import HiddenFileScanner, WorkspaceScan
 
 from .ordinary_user import pytest_as_ordinary_user
 
@@ -191,7 +191,7 @@ def test_what_git_obeys_is_held_and_a_new_repository_is_told(tmp_path: Path, roo
 def test_a_workspace_with_too_many_folders_is_refused_in_words(
     tmp_path: Path, root: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.sandbox.workspace.hidden._MAX_FOLDERS", 3)
+    monkeypatch.setattr("interlock.sandbox.workspace.hidden_files._MAX_FOLDERS", 3)
     for number in range(3):
         (tmp_path / f"{number}").mkdir()
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.commands import landlock_rules, supervisor
-from interlock.sandbox.commands.landlock_rules import AccessLevel, PathRestrictions
+from interlock.sandbox.commands import landlock, supervisor
+from interlock.sandbox.commands.landlock import AccessLevel, PathRestrictions
 from interlock.sandbox.host.landlock import Ruleset, get_abi
 
 from .ordinary_user import pytest_as_ordinary_user
@@ -188,7 +188,7 @@ def test_a_hidden_link_hides_what_it_leads_to(workspace: Path) -> None:
 
 
 def test_too_many_entries_are_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landlock_rules, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(landlock, "MAX_ENTRIES", 3)
 
     with pytest.raises(SandboxSetupError, match=r"Nothing was executed\. Hide whole folders"):
         run("true", workspace, AccessLevel.WRITABLE, [workspace / ".env"])

@@ -9,7 +9,7 @@ import pytest
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.host.cgroups import can_limit_root
 from interlock.sandbox.host.programs import find_bwrap, find_ripgrep
-from interlock.sandbox.interface import CommandLimits, CommandExit, OutputStream
+from interlock.sandbox.interface import CommandExit, CommandLimits, OutputStream
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run

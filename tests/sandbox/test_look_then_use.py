@@ -18,7 +18,7 @@ from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.host import probe
 from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import CommandSandbox
-from interlock.sandbox.workspace.operands import bind_files
+from interlock.sandbox.workspace.file_operands import bind_files
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, usable

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace import operands
-from interlock.sandbox.workspace.operands import bind_files
+from interlock.sandbox.workspace import file_operands
+from interlock.sandbox.workspace.file_operands import bind_files
 
 
 def whys(names: list[str], folder: Path) -> list[str]:
@@ -17,7 +17,7 @@ def whys(names: list[str], folder: Path) -> list[str]:
 @pytest.fixture(params=[True, False], ids=["with links to open files", "without"])
 def has_fd_links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(operands, "has_fd_links", lambda: False)
+        monkeypatch.setattr(file_operands, "has_fd_links", lambda: False)
 
 
 @pytest.mark.usefixtures("has_fd_links")

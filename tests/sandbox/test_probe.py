@@ -9,7 +9,7 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.sandbox.host import probe
-from interlock.sandbox.host.facts import HostInfo, read_host_info
+from interlock.sandbox.host.host_info import HostInfo, read_host_info
 from interlock.sandbox.host.probe import explain_failure
 from interlock.sandbox.interface import CAPABILITIES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.cgroups import MemoryUsage, CommandCgroup, can_limit_root, create_cgroup
+from interlock.sandbox.host.cgroups import CommandCgroup, MemoryUsage, can_limit_root, create_cgroup
 
 from .hoards import HOARDS, MEGABYTE
 from .ordinary_user import NOBODY, run_as_ordinary_user

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.sandbox.workspace.protected import EntryKind, find_guard, is_guarded, is_secret
+from interlock.sandbox.workspace.protected_names import EntryKind, find_guard, is_guarded, is_secret
 
 SECRETS = [
     ".env", ".env.local", ".env.production", ".env.example.local", "app/.env", ".netrc", "_netrc", ".pypirc", ".npmrc",

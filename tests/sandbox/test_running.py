@@ -14,9 +14,9 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.commands.running import Launch, run_launch
+from interlock.sandbox.commands.running_command import Launch, run_launch
 from interlock.sandbox.host.programs import find_bwrap
-from interlock.sandbox.interface import CommandLimits, CommandExit, OutputStream
+from interlock.sandbox.interface import CommandExit, CommandLimits, OutputStream
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run

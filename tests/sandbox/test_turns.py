@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.commands import turns
+from interlock.sandbox.commands import workspace_lease
 from interlock.sandbox.host.process_tree import list_children, list_descendants
-from interlock.sandbox.interface import ExclusiveUntil, CommandSandbox, RunningCommand, OutputStream
+from interlock.sandbox.interface import CommandSandbox, ExclusiveUntil, OutputStream, RunningCommand
 
 from .commands import Printed, a_command, until, usable
 from .ordinary_user import pytest_as_ordinary_user
@@ -128,8 +128,8 @@ async def test_what_does_not_stop_means_nothing_runs(
     sandbox: CommandSandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = await start_busy(sandbox, workspace)
-    monkeypatch.setattr(turns, "_STOP_SECONDS", 0.01)
-    monkeypatch.setattr(turns, "_STOPPED", frozenset[bytes]())
+    monkeypatch.setattr(workspace_lease, "_STOP_SECONDS", 0.01)
+    monkeypatch.setattr(workspace_lease, "_STOPPED", frozenset[bytes]())
 
     with pytest.raises(SandboxSetupError, match=r"could not be stopped.*Nothing was executed"):
         await sandbox.start(a_command("touch ran", workspace, alone="end"), Printed())

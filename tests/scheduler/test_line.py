@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from interlock.domain.errors import InterlockError
-from interlock.scheduler import LockRequest, LocalScheduler, Ticket
+from interlock.scheduler import LocalScheduler, LockRequest, Ticket
 from tests.patience import HANG_SECONDS
 
 SAFE = LockRequest("safe")

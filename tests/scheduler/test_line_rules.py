@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from interlock.scheduler import LockRequest, LocalScheduler, Ticket
+from interlock.scheduler import LocalScheduler, LockRequest, Ticket
 
 KEYS = st.frozensets(st.sampled_from("abc"), max_size=2)
 CLAIMS = st.one_of(

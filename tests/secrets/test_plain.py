@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.redaction.forms import SECRET_PATTERNS
-from interlock.redaction.prefilter import compile_keyword_search, build_rare_first_pattern
+from interlock.redaction.patterns import SECRET_PATTERNS
+from interlock.redaction.prefilter import build_rare_first_pattern, compile_keyword_search
 from interlock.redaction.redactor import SecretRedactor
 from tests.secrets.test_stream import REDACTOR, SECRET, TOKEN, texts
 

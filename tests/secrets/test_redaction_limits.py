@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.redaction.forms import SECRET_PATTERNS
+from interlock.redaction.patterns import SECRET_PATTERNS
 from interlock.redaction.redactor import SecretRedactor
 
 WORDS = sorted({word for form in SECRET_PATTERNS for word in form.words})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.redaction.forms import SECRET_PATTERNS
+from interlock.redaction.patterns import SECRET_PATTERNS
 from interlock.redaction.redactor import SecretRedactor
 from interlock.redaction.stream import MAX_HELD_CHARS
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from interlock.domain.chain import LogEntry, encode_event
-from interlock.domain.event import SCHEMA_VERSION, Event, RunStarted, WarningRaised
+from interlock.domain.event import SCHEMA_VERSION, Event, LogEntry, RunStarted, WarningRaised, encode_event
 from interlock.server.core.audit_sinks.destination import WebhookDestination
 from interlock.server.core.audit_sinks.interface import EventBatch, SendOutcome, SendSuccess
 from interlock.storage.event_log import EventLog

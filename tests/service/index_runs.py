@@ -6,21 +6,25 @@ from typing import Any, Literal
 from interlock import MemoryLog, Rule, RulePolicy, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRequested,
-    PolicyEvaluated,
     CallProposed,
     CallValidated,
     ConsentRequested,
     Event,
     Fact,
     InputRequested,
+    LogEntry,
+    PolicyEvaluated,
     RunPaused,
     RunStarted,
     UserMessageReceived,
+    decode_event,
+    encode_event,
+    genesis_hash,
+    next_hash,
 )
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS, ActionState
@@ -29,8 +33,8 @@ from interlock.history.fold import load_run
 from interlock.runs.fork import fork
 from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
-from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
+from interlock.server.core.index.run_index import RunIndex
 from interlock.storage.event_log import EventLog
 from tests.runs.support import agent_of, calls
 

@@ -18,9 +18,9 @@ from interlock.domain.errors import InterlockError
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery
-from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.runs.approvals import Approval
-from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.runs.approval_service import Approval
+from interlock.server.core.runs.run_service import NewRun
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings
 from interlock.storage.file_artifacts import FileArtifacts

@@ -13,9 +13,9 @@ from interlock.domain.event import Fact
 from interlock.models.scripted import ScriptedModel, ScriptedTurn
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
-from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.runs.approvals import Approval, DecisionResult
-from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.runs.approval_service import Approval, DecisionResult
+from interlock.server.core.runs.run_service import NewRun
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.storage.event_log import EventLog

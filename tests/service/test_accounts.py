@@ -14,9 +14,8 @@ from interlock.server.core.audit.audit_log import AuditLog
 from interlock.server.core.database import Database
 from interlock.server.core.identity import passwords
 from interlock.server.core.identity.accounts import Account, Accounts
-from interlock.server.core.identity.passwords import DUMMY_HASH, hash_password, verify_password, find_password_problem
-from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.identity.trust import IdentityProblem
+from interlock.server.core.identity.passwords import DUMMY_HASH, find_password_problem, hash_password, verify_password
+from interlock.server.core.identity.principal import IdentityProblem, Principal, Role
 
 from .people import PASSWORD, FakeClock, everything_kept, opened
 

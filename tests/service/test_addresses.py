@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.server.core.addresses import NetworkAccess, Resolver, resolve_with_system, find_address_problem
+from interlock.server.core.addresses import NetworkAccess, Resolver, find_address_problem, resolve_with_system
 from interlock.server.core.safe_http import (
     HttpFailure,
     HttpReply,
+    HttpTimeouts,
     SafeClient,
     SafeTransport,
-    HttpTimeouts,
     create_ssl_context,
     find_url_problem,
 )

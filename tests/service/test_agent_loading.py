@@ -17,7 +17,7 @@ from interlock.server.core.settings import AgentTable
 MODULE = """
 from interlock.agent.agent import Agent
 from interlock.models.scripted import ScriptedProvider, Turn
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 
 support = Agent(name="support", provider=ScriptedProvider([Turn(text="Hello.")]))
 served = ServedAgent(agent=support, description="Helps.", on_rejection="degrade")

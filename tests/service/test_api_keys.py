@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from interlock.server.core.audit.audit_log import AuditLog
 from interlock.server.core.database import Database
 from interlock.server.core.identity.api_keys import ApiKey, ApiKeys, NewApiKey
-from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.identity.trust import IdentityProblem
+from interlock.server.core.identity.principal import IdentityProblem, Principal, Role
 from tests.patience import HANG_SECONDS
 
 from .people import MINUTE, SECOND, FakeClock, everything_kept, opened

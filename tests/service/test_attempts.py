@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.server.core.identity.attempts import (
+from interlock.server.core.identity.login_throttle import (
     FREE_FAILURES_PER_ACCOUNT,
     MAX_ENTRIES,
     MAX_WAIT_SECONDS,

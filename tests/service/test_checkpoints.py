@@ -11,9 +11,8 @@ import pytest
 
 from interlock.audit.checkpoint import CheckpointStatement, read_statement
 from interlock.audit.keys import keys_by_id
-from interlock.audit.signed_line import SignedCheckpoint, parse_checkpoint_lines
-from interlock.domain.chain import LogEntry
-from interlock.domain.event import RunStarted, WarningRaised
+from interlock.audit.signed_checkpoint import SignedCheckpoint, parse_checkpoint_lines
+from interlock.domain.event import LogEntry, RunStarted, WarningRaised
 from interlock.server.core.audit.checkpoints import TABLES, Checkpoints
 from interlock.server.core.audit.signing import Signer, is_signature
 from interlock.server.core.database import Database

@@ -15,7 +15,7 @@ from interlock.domain.tool import Consent
 from interlock.oauth.consents import ConsentRequest, ConsentResult
 from interlock.oauth.flow import Callback
 from interlock.server.core.audit.audit_log import TABLES, AuditLog, AuditLogEntry
-from interlock.server.core.consents import ConsentDecision, ConsentService, ConsentProblem, ConsentRedirect
+from interlock.server.core.consent_service import ConsentDecision, ConsentProblem, ConsentRedirect, ConsentService
 from interlock.server.core.database import Database
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, Page

@@ -8,12 +8,12 @@ import pytest
 
 from interlock import SqliteLog
 from interlock.domain.call import Answer
-from interlock.domain.commands import AnswerCommand, encode_command, command_key
+from interlock.domain.commands import AnswerCommand, command_key, encode_command
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
-from interlock.server.core.errors import ConflictError, InvalidRequestError, NotFoundError, ForbiddenError
+from interlock.server.core.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionRow
-from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.approval_service import Approval
 from interlock.server.core.service import Service
 from interlock.storage.event_log import QueuedCommand
 

@@ -9,9 +9,9 @@ from interlock.domain.decision import FailSafeConfig, FailurePolicy
 from interlock.domain.errors import ConfigurationError
 from interlock.local import LocalTools
 from interlock.oauth.interface import NoConsents
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.agent_runners import AgentRunners
 from interlock.server.core.runs.demo_agents import demo_agents
-from interlock.server.core.runs.runners import AgentRunners
+from interlock.server.core.runs.served_agent import ServedAgent
 from tests.runs.support import calls
 
 from .serving import ADA, asked, create, scripted, serving, status

@@ -21,7 +21,7 @@ from interlock.server.core.addresses import resolve_with_system
 from interlock.server.core.audit_sinks.destination import FileDestination, SyslogDestination
 from interlock.server.core.audit_sinks.file import FileSender
 from interlock.server.core.audit_sinks.forwarders import create_sender
-from interlock.server.core.audit_sinks.interface import EventBatch, SendDelay, BatchItem, SendSuccess
+from interlock.server.core.audit_sinks.interface import BatchItem, EventBatch, SendDelay, SendSuccess
 from interlock.server.core.audit_sinks.syslog import SyslogSender
 from tests.patience import HANG_SECONDS
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.audit.schemas import build_renderers
-from interlock.domain.chain import LogEntry, decode_event
-from interlock.domain.event import Event
+from interlock.domain.event import Event, LogEntry, decode_event
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.audit_sinks.forwarder import Forwarder, ForwarderOptions, RunForwardResult
 from interlock.server.core.audit_sinks.interface import SendDelay, SendOutcome, SendRejection, SendSuccess

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock.history.fold import load_run
-from interlock.server.core.errors import NotFoundError, ForbiddenError
+from interlock.server.core.errors import ForbiddenError, NotFoundError
 from interlock.server.core.identity.permissions import Operation
 from interlock.server.core.identity.principal import Principal, Role
 

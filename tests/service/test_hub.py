@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import WarningRaised
-from interlock.server.core.index.index import RunIndex
-from interlock.server.core.live import reader as live_reader
-from interlock.server.core.live.event import LiveEvent
+from interlock.server.core.index.run_index import RunIndex
+from interlock.server.core.live import event_reader as live_reader
+from interlock.server.core.live.event_reader import EventReader
 from interlock.server.core.live.hub import EventHub, TooManyReadersError
-from interlock.server.core.live.reader import EventReader
+from interlock.server.core.live.live_event import LiveEvent
 from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 

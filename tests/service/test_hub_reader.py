@@ -6,8 +6,8 @@ import pytest
 
 from interlock import MemoryLog
 from interlock.domain.event import WarningRaised
-from interlock.server.core.live.event import LiveEvent, to_live_event
-from interlock.server.core.live.reader import EventReader
+from interlock.server.core.live.event_reader import EventReader
+from interlock.server.core.live.live_event import LiveEvent, to_live_event
 from tests.patience import HANG_SECONDS
 
 from .index_runs import begun

@@ -26,8 +26,8 @@ from interlock.domain.event import (
 )
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import ActionState, RunState
-from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery
+from interlock.server.core.index.run_index import RunIndex
 from tests.log.runs import append
 
 from .index_runs import (

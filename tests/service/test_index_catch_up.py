@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.service_lists import Writer
 from interlock import SqliteLog
 from interlock.domain.event import RunStarted
-from interlock.server.core.index.index import RunIndex
+from interlock.server.core.index.run_index import RunIndex
 
 
 async def test_of_many_who_write_at_once_each_finds_what_it_wrote(tmp_path: Path) -> None:

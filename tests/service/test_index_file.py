@@ -11,9 +11,9 @@ from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import RunCompleted
 from interlock.server.core.index import activity
-from interlock.server.core.index.index import RunIndex, IndexUnavailableError
 from interlock.server.core.index.rows import RunQuery
-from interlock.server.core.live.event import LiveEvent
+from interlock.server.core.index.run_index import IndexUnavailableError, RunIndex
+from interlock.server.core.live.live_event import LiveEvent
 from interlock.storage.event_log import FeedEntry
 
 from .index_runs import asking, assert_rows_are_those_of_the_ledgers, begun, granted, paused

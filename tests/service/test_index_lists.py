@@ -15,9 +15,14 @@ from msgspec.structs import replace
 from interlock import MemoryLog
 from interlock.domain.event import RunCancelled, RunCompleted, RunPaused
 from interlock.domain.state.lifecycle import ActionState
-from interlock.server.core.index.index import BadCursorError, RunIndex
-from interlock.server.core.index.lists import SqlStatement, to_sql_values, build_actions_statement, build_runs_statement
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunQuery, RunRow
+from interlock.server.core.index.run_index import BadCursorError, RunIndex
+from interlock.server.core.index.statements import (
+    SqlStatement,
+    build_actions_statement,
+    build_runs_statement,
+    to_sql_values,
+)
 
 from .index_runs import Kind, asking, begun, granted, paused
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.chain import next_hash
+from interlock.domain.event import next_hash
 from interlock.server.core.audit.audit_log import GENESIS, MAX_DETAILS, MAX_TEXT_CHARS, AuditLog, AuditLogEntry
 from interlock.server.core.database import Database
 

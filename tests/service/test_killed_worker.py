@@ -12,8 +12,8 @@ import pytest
 
 from interlock import SqliteLog, verify
 from interlock.domain.event import ApprovalGranted, CallObserved, RunCompleted
-from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunQuery, RunRow
+from interlock.server.core.index.run_index import RunIndex
 from tests.patience import HANG_SECONDS
 from tests.runs.support import facts
 from tests.soak.budget import Budget

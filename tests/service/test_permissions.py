@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from interlock.domain.state.lifecycle import RunState
 from interlock.server.core.identity.permissions import (
-    RELATIONSHIPS,
     PERMISSIONS,
+    RELATIONSHIPS,
     Operation,
     RunOwnershipData,
-    is_allowed,
     get_visibility,
+    is_allowed,
 )
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import RunRow

@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import MemoryLog, PolicyFiles, Rule, RulePolicy, tool
-from interlock.domain.chain import LogEntry
 from interlock.domain.decision import Decision, Verdict
+from interlock.domain.event import LogEntry
 from interlock.oauth.interface import NoConsents
 from interlock.policy.interface import PolicyEvent
-from interlock.server.core import policies as policies_module
+from interlock.server.core import policy_service as policies_module
 from interlock.server.core.audit.audit_log import AuditLog
-from interlock.server.core.errors import UnavailableError, InvalidRequestError, NotFoundError, ForbiddenError
+from interlock.server.core.errors import ForbiddenError, InvalidRequestError, NotFoundError, UnavailableError
 from interlock.server.core.identity.guard import AccessGuard
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.index.index import RunIndex
-from interlock.server.core.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, PolicyService, ExampleCall
-from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.runs.runners import AgentRunners
+from interlock.server.core.index.run_index import RunIndex
+from interlock.server.core.policy_service import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, ExampleCall, PolicyService
+from interlock.server.core.runs.agent_runners import AgentRunners
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from tests.runs.support import agent_of, calls
 from tests.service.people import opened

@@ -7,8 +7,8 @@ import pytest
 from interlock.server.core.audit import audit_log
 from interlock.server.core.audit.audit_log import AuditLog
 from interlock.server.core.database import Database
-from interlock.server.core.identity import refusals
-from interlock.server.core.identity.refusals import REFUSAL_WINDOW_SECONDS, RefusalRecorder
+from interlock.server.core.identity import guard
+from interlock.server.core.identity.guard import REFUSAL_WINDOW_SECONDS, RefusalRecorder
 
 
 async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredth_are_written(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredt
 
 
 async def test_what_is_counted_does_not_grow_beyond_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MAX_COUNTED", 5)
+    monkeypatch.setattr(guard, "MAX_COUNTED", 5)
     database = Database(tmp_path / "server.db", audit_log.TABLES)
     try:
         counted = RefusalRecorder(AuditLog(database))

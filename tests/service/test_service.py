@@ -10,11 +10,11 @@ from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.index.rows import RunQuery
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.core.triggers.due_times import Schedule
-from interlock.server.core.triggers.webhooks import WebhookTrigger, Webhook
+from interlock.server.core.triggers.webhooks import Webhook, WebhookTrigger
 from tests.runs.support import calls
 
 from .people import FakeClock

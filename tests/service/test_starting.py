@@ -8,14 +8,14 @@ import pytest
 from interlock import SqliteLog
 from interlock.domain.event import RunCancelled, RunStarted, UserMessageReceived
 from interlock.server.core.errors import (
-    UnavailableError,
     ConflictError,
+    ForbiddenError,
     InvalidRequestError,
     NotFoundError,
-    ForbiddenError,
+    UnavailableError,
 )
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.runs.starting import MAX_TASK_CHARS, NewRun
+from interlock.server.core.runs.run_service import MAX_TASK_CHARS, NewRun
 from tests.runs.support import calls
 
 from .serving import ADA, BOB, BOT, World, approve, asked, breath, create, scripted, serving, settings_of, status, told

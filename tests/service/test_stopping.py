@@ -8,15 +8,15 @@ import pytest
 from interlock.domain.errors import LogCorruptError
 from interlock.domain.state.lifecycle import RunState
 from interlock.server.core.index.rows import RunRow
-from interlock.server.core.runs import stopping
-from interlock.server.core.runs.stopping import AgentStop
+from interlock.server.core.runs import agent_stop
+from interlock.server.core.runs.agent_stop import AgentStop
 from tests.service.serving import ADA, World, asked, create, serving
 
 
 async def test_a_run_that_does_not_end_is_named_and_the_others_are_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(agent_stop, "STOP_SECONDS", 0.5)
     async with serving(tmp_path, World().one()) as service:
         runs = [await create(service, "one", ADA) for _ in range(4)]
         for run_id in runs:

@@ -10,7 +10,7 @@ import pytest
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.health import HealthReporter
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook

@@ -13,7 +13,7 @@ from interlock.domain.errors import ConfigurationError
 from interlock.domain.rendering import ENVELOPE_TAG
 from interlock.server.core.settings import parse_settings
 from interlock.server.core.triggers.webhook_signature import build_signed_headers
-from interlock.server.core.triggers.webhooks import WebhookTrigger, Webhook, WebhookRejection, Webhooks
+from interlock.server.core.triggers.webhooks import Webhook, WebhookRejection, Webhooks, WebhookTrigger
 
 SECRET = "a-secret-of-some-length"
 ENVIRON = {"SECRET": SECRET}

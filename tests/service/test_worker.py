@@ -22,9 +22,9 @@ from interlock.domain.event import (
     RunResumed,
 )
 from interlock.domain.json import JsonObject
-from interlock.domain.tool import Consent, ConsentBinding, CallContext
+from interlock.domain.tool import CallContext, Consent, ConsentBinding
 from interlock.server.core.runs import worker
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from tests.runs.support import calls
 
 from .people import FakeClock

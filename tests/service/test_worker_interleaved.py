@@ -13,7 +13,7 @@ from interlock import SqliteLog, verify
 from interlock.domain.event import ApprovalGranted, ApprovalRejected, InvocationStarted, RunCancelled
 from interlock.server.core.errors import ConflictError
 from interlock.server.core.index.rows import ActionQuery, RunQuery
-from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.approval_service import Approval
 from interlock.server.core.service import Service
 from interlock.storage.event_log import Lease, QueuedCommand
 from tests.runs.support import facts

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock import Answer, SqliteLog
-from interlock.domain.commands import AnswerCommand, encode_command, command_key
+from interlock.domain.commands import AnswerCommand, command_key, encode_command
 from interlock.domain.event import RunCancelled
 from interlock.runs.fork import fork
 from interlock.runs.inbox import Inbox

@@ -11,7 +11,7 @@ import pytest
 from interlock import SqliteLog, ToolDefinition, tool
 from interlock.domain.event import CallObserved, InvocationCompleted, RunCancelled
 from interlock.server.core.errors import UnavailableError
-from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.runs.run_service import NewRun
 from tests.runs.support import calls, facts
 
 from .serving import (

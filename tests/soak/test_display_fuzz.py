@@ -9,8 +9,8 @@ from unicodedata import category
 import pytest
 from hypothesis import given, settings
 
+from interlock.rendering.escaping import escape_invisible, unescape_invisible
 from interlock.rendering.question import parse_display, render_question
-from interlock.rendering.visible import unescape_invisible, escape_invisible
 from tests.approvals.person import make_question
 from tests.approvals.test_display import ARGUMENTS, WIDTHS, strictly
 from tests.approvals.test_display_attacks import ATTACKS

@@ -16,7 +16,7 @@ from interlock import LocalTools, RulePolicy, ToolRuntime
 from interlock.domain.errors import SandboxSetupError
 from interlock.domain.payload import ExecutionEnvironment
 from interlock.sandbox.interface import CommandSandbox, OutputStream
-from interlock.sandbox.workspace.operands import bind_files
+from interlock.sandbox.workspace.file_operands import bind_files
 from tests.sandbox.commands import a_command, run, usable
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock import CallbackInteractionProvider, Question, ToolRuntime, load_policy
-from interlock.domain.event import PolicyEvaluated, InvocationCompleted, InvocationStarted
+from interlock.domain.event import InvocationCompleted, InvocationStarted, PolicyEvaluated
 from tests.support import call, facts
 
 from .story import COMMANDS, make_project, runtime_for

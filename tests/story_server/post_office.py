@@ -16,11 +16,11 @@ from interlock.domain.tool import Consent
 from interlock.models.scripted import ScriptedModel
 from interlock.oauth.grants import GrantStore
 from interlock.oauth.providers import OAuthProvider
-from interlock.server.console.site import mount_console
+from interlock.server.console.app import mount_console
 from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.oidc import RoleRule, SignInSettings
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.sealing import load_sealing_keys
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable

@@ -12,13 +12,13 @@ from interlock import Observation, ToolRuntime
 from interlock.sandbox.host.probe import choose_sandbox
 from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import (
-    CommandSpec,
-    CommandSandbox,
-    Confinement,
     CommandExit,
+    CommandSandbox,
+    CommandSpec,
+    Confinement,
     OutputHandler,
-    RunningCommand,
     OutputStream,
+    RunningCommand,
 )
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file_tool

@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 
 from interlock import MemoryLog, Observation, RulePolicy, ToolRuntime
-from interlock.policy.shell.scripts import list_script_commands, is_read_only_script
+from interlock.policy.engine.call_parts import is_read_only_script, list_script_commands
 from interlock.sandbox.interface import (
     CAPABILITIES,
-    CommandSpec,
-    CommandSandbox,
-    Confinement,
     CommandExit,
-    OutputHandler,
+    CommandSandbox,
+    CommandSpec,
+    Confinement,
     EndReason,
-    RunningCommand,
+    OutputHandler,
     OutputStream,
+    RunningCommand,
 )
-from interlock.sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
-from interlock.sandbox.workspace.protected import is_secret
+from interlock.sandbox.workspace.hidden_files import HiddenFileScanner, WorkspaceScan
+from interlock.sandbox.workspace.protected_names import is_secret
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.shell.bash import ShellTools
 from tests.support import call

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from interlock import Observation, ToolRuntime
-from interlock.tools.skills.tools import skills
+from interlock.tools.skills.skill_tools import skills
 from tests.support import call
 
 TEXT = """\

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.json import check_value
-from interlock.tools.files.baseline import FileBaseline, load_baseline, baseline_key
+from interlock.tools.files.baseline import FileBaseline, baseline_key, load_baseline
 
 FIVE = FileBaseline(sha256="ab", size_bytes=10, mtime_ns=1_790_000_000_123_456_789, encoding="utf-8", lines=5)
 

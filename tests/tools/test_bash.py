@@ -13,8 +13,8 @@ from interlock import Answer, CallbackInteractionProvider, Question, Rule, RuleP
 from interlock.domain.errors import SandboxSetupError
 from interlock.domain.event import InvocationStarted, WarningRaised
 from interlock.domain.observation import Observation
-from interlock.sandbox.interface import CommandSpec, CommandLimits, Confinement, OutputHandler, RunningCommand
-from interlock.sandbox.workspace.hidden import WorkspaceScan
+from interlock.sandbox.interface import CommandLimits, CommandSpec, Confinement, OutputHandler, RunningCommand
+from interlock.sandbox.workspace.hidden_files import WorkspaceScan
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 from tests.tools.shell import FULL, Play, PlayedSandbox, shell_in, terminal

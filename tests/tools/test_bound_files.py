@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from interlock import CallbackInteractionProvider, LocalTools, Rule, RulePolicy, ToolRuntime, tool
-from interlock.sandbox.commands.turns import WorkspaceLease
+from interlock.sandbox.commands.workspace_lease import WorkspaceLease
 from interlock.sandbox.handlers import executor
-from interlock.sandbox.interface import ExclusiveUntil, CommandSpec
+from interlock.sandbox.interface import CommandSpec, ExclusiveUntil
 from tests.support import call
 
 from .shell import PlayedSandbox, terminal

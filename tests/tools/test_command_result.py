@@ -7,8 +7,8 @@ import pytest
 
 from interlock.domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from interlock.rendering.excerpt import apply_tool_output_limits
-from interlock.sandbox.interface import CommandLimits, CommandExit
-from interlock.tools.reports.report import FailureLocation, CheckReport
+from interlock.sandbox.interface import CommandExit, CommandLimits
+from interlock.tools.reports.report import CheckReport, FailureLocation
 from interlock.tools.shell.command_result import CommandResult, normalize_command
 from interlock.tools.shell.fingerprint import WorkspaceChanges
 from interlock.tools.shell.verification import CommandVerification

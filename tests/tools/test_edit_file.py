@@ -12,8 +12,8 @@ from interlock.domain.event import InvocationStarted
 from interlock.domain.outcome import SideEffect
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.baseline import FileBaseline, load_baseline
-from interlock.tools.files.changed_file import WrittenFile
 from interlock.tools.files.edit_file import EditFile, edit_file_tool
+from interlock.tools.files.file_change import WrittenFile
 from interlock.tools.files.read_file import normalize_read, read_file_tool
 from tests.support import facts
 from tests.tools.file_runs import FileRun, context, run, text_of

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from interlock.tools.files import edits as edits_module
-from interlock.tools.files.edits import TextEdit, EditResult, EditFailure, apply_edits
+from interlock.tools.files.edits import EditFailure, EditResult, TextEdit, apply_edits
 
 TEXT = "def f():\n    return 1\n\ndef g():\n    return 1\n"
 

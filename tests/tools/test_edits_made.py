@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.files.edits import TextEdit, EditResult, apply_edits, were_edits_applied
+from interlock.tools.files.edits import EditResult, TextEdit, apply_edits, were_edits_applied
 
 TEXT = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - c\n"
 MENDED = TextEdit("return a - b", "return a + b")

@@ -7,9 +7,9 @@ import pytest
 from interlock.domain.errors import PreconditionError
 from interlock.domain.tool import CallContext, ToolContext
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files import changed_file, file_content
-from interlock.tools.files.changed_file import check_redaction_marks, encode_content
-from interlock.tools.files.file_content import read_content, has_same_content, load_file
+from interlock.tools.files import file_change, file_content
+from interlock.tools.files.file_change import check_redaction_marks, encode_content
+from interlock.tools.files.file_content import has_same_content, load_file, read_content
 from interlock.tools.files.text_file import TextFile
 
 pytestmark = pytest.mark.requirement("R229")
@@ -47,7 +47,7 @@ def test_text_that_no_file_can_hold_is_not_written() -> None:
 
 
 def test_more_than_the_limit_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_file, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(file_change, "MAX_FILE_BYTES", 10)
 
     assert encode_content("a", TextFile("x" * 10, "utf-8")) == b"x" * 10
     with pytest.raises(PreconditionError, match="a has 22 bytes"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock import CallbackInteractionProvider, Question, ToolRuntime
-from interlock.domain.tool import SandboxScope, CallContext
+from interlock.domain.tool import CallContext, SandboxScope
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file_tool
 from interlock.tools.files.list_dir import list_dir_tool

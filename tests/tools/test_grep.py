@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from interlock import HeadlessInteractionProvider
 from interlock.domain.decision import Verdict
 from interlock.domain.outcome import NextTool
-from interlock.domain.tool import SandboxScope, CallContext
+from interlock.domain.tool import CallContext, SandboxScope
 from interlock.tools.search import query
 from interlock.tools.search.grep import grep_tool
 from tests.patience import HANG_SECONDS

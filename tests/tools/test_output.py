@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.rendering.excerpt import Excerpt, TextSpan, build_excerpt, excerpt_bytes
-from interlock.tools.shell.output import LongOutput, OutputExcerpt, OutputSpool, OutputStream, make_excerpt
+from interlock.tools.shell.output_excerpt import LongOutput, OutputExcerpt, OutputSpool, OutputStream, make_excerpt
 from tests.tools.test_spool import Unfiltered
 
 MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes omitted \(bytes ([\d,]+)-([\d,]+)\) \.\.\.\]")
@@ -224,7 +224,7 @@ PROGRAM = """
 import sys
 from interlock.storage.file_artifacts import FileArtifacts
 from interlock.redaction.redactor import SecretRedactor
-from interlock.tools.shell.output import Spool, excerpt
+from interlock.tools.shell.output_excerpt import Spool, excerpt
 
 def used_kibibytes():
     fields = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Vm"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.state.ledger import Ledger
-from interlock.domain.tool import CheckProblem, CallContext, ToolContext
+from interlock.domain.tool import CallContext, CheckProblem, ToolContext
 from interlock.pipeline.artifacts import LedgerArtifacts
 from interlock.redaction.redactor import SecretRedactor
 from interlock.rendering.excerpt import apply_tool_output_limits

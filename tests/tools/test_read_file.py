@@ -16,7 +16,7 @@ from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from interlock.tools.files.baseline import FileBaseline, load_baseline
 from interlock.tools.files.file_content import MAX_FILE_BYTES
-from interlock.tools.files.numbered import MAX_TEXT_CHARS, number_lines
+from interlock.tools.files.numbered_lines import MAX_TEXT_CHARS, number_lines
 from interlock.tools.files.read_file import ReadResult, read_file_tool
 from interlock.tools.files.text_file import TextFile
 from tests.patience import HANG_SECONDS

@@ -19,8 +19,8 @@ from interlock import HeadlessInteractionProvider, SqliteLog, ToolRuntime
 from interlock.domain.event import InvocationStarted
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files.changed_file import UnchangedFile, WrittenFile, make_baseline
 from interlock.tools.files.edit_file import edit_file_tool
+from interlock.tools.files.file_change import UnchangedFile, WrittenFile, make_baseline
 from interlock.tools.files.text_file import Encoding, TextFile, encode_text
 from interlock.tools.files.write_file import write_file_tool
 from tests.patience import HANG_SECONDS

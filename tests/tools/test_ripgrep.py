@@ -10,9 +10,8 @@ from threading import Event, Thread
 import pytest
 
 from interlock.domain.errors import PreconditionError, SandboxSetupError
-from interlock.sandbox.interface import Confinement, CommandExit, EndReason, OutputStream
+from interlock.sandbox.interface import CommandExit, Confinement, EndReason, OutputStream
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.search.output import NameReader
 from interlock.tools.search.ripgrep import (
     STOP_REASONS,
     ClosedPaths,
@@ -21,6 +20,7 @@ from interlock.tools.search.ripgrep import (
     SearchStatus,
     build_search_options,
 )
+from interlock.tools.search.search_output import NameReader
 from tests.patience import HANG_SECONDS
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
 

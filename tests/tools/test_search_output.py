@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.search.output import (
+from interlock.tools.search.ripgrep import EnoughOutputError
+from interlock.tools.search.search_output import (
     CountReader,
     MatchReader,
     NameReader,
     Page,
-    truncate_line,
-    build_match_page,
     build_line_page,
-    format_line,
+    build_match_page,
     display_name,
+    format_line,
+    truncate_line,
 )
-from interlock.tools.search.ripgrep import EnoughOutputError
 
 PRINTED = (
     b'./a\0001:1:one\n./a\0002-two\n./b: binary file matches (found "\\0" byte around offset 3)\n'

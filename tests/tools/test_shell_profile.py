@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import SandboxSetupError
-from interlock.domain.tool import PermissionMode, SandboxScope, CallContext
+from interlock.domain.tool import CallContext, PermissionMode, SandboxScope
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
-from interlock.sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
-from interlock.sandbox.workspace.protected import is_secret
+from interlock.sandbox.workspace.hidden_files import HiddenFileScanner, WorkspaceScan
+from interlock.sandbox.workspace.protected_names import is_secret
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.shell.profile import (
     MAX_READ_ONLY_PATHS,
+    CommandTimeout,
     GuardedFiles,
     ProfileName,
-    CommandTimeout,
     ShellConfig,
     authorize_backend,
-    choose_profile,
     build_profile,
+    choose_profile,
+    choose_timeout,
     describe_scope,
     read_recorded_profile,
-    choose_timeout,
 )
 
 FULL = Confinement(backend="bubblewrap", capabilities=tuple(CAPABILITIES), degraded=False)

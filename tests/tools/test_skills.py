@@ -8,18 +8,18 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from interlock import (
+    CallContext,
     ConfigurationError,
     PermissionMode,
     Rule,
     RulePolicy,
-    CallContext,
     ToolRegistry,
     ToolRuntime,
     render_for_model,
     render_for_user,
     tool,
 )
-from interlock.tools.skills.tools import MAX_FOLDER_NAMES, skills
+from interlock.tools.skills.skill_tools import MAX_FOLDER_NAMES, skills
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 from tests.support import call, facts
 from tests.tools.skill_runs import TEXT, SkillRun, text_of, write_file, write_skill
@@ -213,7 +213,7 @@ def test_an_ordinary_user_loads_skills_and_is_told_which_one_it_may_not_read() -
     program = """if True:
         import sys
         from interlock import ConfigurationError
-        from interlock.tools.skills.tools import skills
+        from interlock.tools.skills.skill_tools import skills
         (found,) = skills(sys.argv[1] + "/open")
         print(found.name, len(found.handler().listed.files), found.handler("a.md").content.decode())
         try:

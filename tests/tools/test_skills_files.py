@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from interlock import ConfigurationError, PreconditionError
 from interlock.sandbox.workspace.workspace import PathRefusedError
-from interlock.tools.skills import folder as skill_folder
-from interlock.tools.skills.tools import MAX_SKILL_BYTES, skills
+from interlock.tools.skills import skill_folder as skill_folder
+from interlock.tools.skills.skill_tools import MAX_SKILL_BYTES, skills
 from tests.corpora import path_escape
 from tests.corpora.path_escape import CANARY, Case, Scene
 from tests.tools.file_runs import socket_at

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from interlock import ConfigurationError
-from interlock.tools.skills import text
-from interlock.tools.skills.text import MAX_DESCRIPTION_CHARS, MAX_FRONT_MATTER_CHARS, parse_skill
+from interlock.tools.skills import skill_text
+from interlock.tools.skills.skill_text import MAX_DESCRIPTION_CHARS, MAX_FRONT_MATTER_CHARS, parse_skill
 
 PATH = "skills/x/SKILL.md"
 
@@ -17,7 +17,7 @@ PATH = "skills/x/SKILL.md"
 @pytest.fixture(autouse=True, params=["CSafeLoader", "SafeLoader"])
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser in C is not in every build of the library."""
-    monkeypatch.setattr(text, "_LOADER", getattr(yaml, request.param))
+    monkeypatch.setattr(skill_text, "_LOADER", getattr(yaml, request.param))
 
 
 def _skill(front: str, body: str = "Do it.\n") -> bytes:

@@ -7,8 +7,8 @@ import pytest
 
 from interlock import ConfigurationError
 from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
-from interlock.tools.skills.folder import SkillFolder, is_hidden
-from interlock.tools.skills.tools import skills
+from interlock.tools.skills.skill_folder import SkillFolder, is_hidden
+from interlock.tools.skills.skill_tools import skills
 from tests.tools.skill_runs import write_file, write_skill
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from interlock.redaction.redactor import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from interlock.tools.shell.output import OutputSpool, OutputStream
+from interlock.tools.shell.output_excerpt import OutputSpool, OutputStream
 
 SECRET = "hunter2-and-more"
 redactor = SecretRedactor({"NAME": SECRET})

@@ -12,7 +12,7 @@ from interlock import BatchResult, MemoryArtifacts, MemoryLog, Observation
 from interlock.domain.event import InvocationStarted
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.verification import Verification
-from interlock.sandbox.interface import CommandSpec, CommandExit, OutputHandler, RunningCommand
+from interlock.sandbox.interface import CommandExit, CommandSpec, OutputHandler, RunningCommand
 from interlock.tools.shell.tasks import MAX_ENDED
 from tests.batch.stage import others_ran
 from tests.patience import HANG_SECONDS

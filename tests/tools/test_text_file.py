@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from interlock.tools.files.text_file import (
     BinaryContent,
     TextFile,
-    has_longer_line,
-    detect_file_kind,
-    count_lines,
-    detect_line_endings,
-    decode_content,
     count_encoded_bytes,
+    count_lines,
+    decode_content,
+    detect_file_kind,
+    detect_line_endings,
     encode_text,
+    has_longer_line,
 )
 
 pytestmark = pytest.mark.requirement("R229")

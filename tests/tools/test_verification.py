@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.shell.scripts import list_script_commands
+from interlock.policy.engine.call_parts import list_script_commands
 from interlock.sandbox.interface import CommandExit
-from interlock.tools.shell.verification import ScriptOutput, CommandVerification, has_check_program, build_verification
+from interlock.tools.shell.verification import CommandVerification, ScriptOutput, build_verification, has_check_program
 
 PYTEST_PASSED = "..    [100%]\n2 passed in 0.01s\n"
 PYTEST_FAILED = "F.    [100%]\n1 failed, 1 passed in 0.01s\n"

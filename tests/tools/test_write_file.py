@@ -15,7 +15,7 @@ from interlock.domain.outcome import NextTool, SideEffect
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.files.baseline import load_baseline
-from interlock.tools.files.changed_file import MAX_NEW_FILE_DIFF_CHARS
+from interlock.tools.files.file_change import MAX_NEW_FILE_DIFF_CHARS
 from interlock.tools.files.write_file import write_file_tool
 from tests.patience import HANG_SECONDS
 from tests.support import facts

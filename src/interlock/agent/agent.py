@@ -1,5 +1,6 @@
 """An agent as it is declared: who it is, which model proposes, what it may use, and how far it may go. Data only."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
@@ -8,7 +9,7 @@ import msgspec
 from ..domain.decision import FailSafeConfig
 from ..domain.errors import ConfigurationError
 from ..domain.ids import is_valid_name
-from ..domain.tool import Guardrail, CallContext, ToolDefinition
+from ..domain.tool import CallContext, Guardrail, ToolDefinition, Visibility
 from ..models.interface import ModelProvider, ToolChoice
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Toolbox
@@ -159,3 +160,43 @@ class AgentTool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     #: Of the task that it is given, and of its answer. Those of other tools do not cover it.
     input_guardrails: tuple[Guardrail, ...] = ()
     output_guardrails: tuple[Guardrail, ...] = ()
+
+
+def collect_team(first: Agent) -> dict[str, Agent]:
+    """In the order in which they are reached."""
+    known: dict[str, Agent] = {}
+    waiting = deque([first])
+    while waiting:
+        agent = waiting.popleft()
+        if any(agent is one for one in known.values()):
+            continue
+        if agent is not first and agent.policy is not None and agent.policy is not first.policy:
+            raise ConfigurationError(
+                f"The run is handed to {agent.name} under the policy of {first.name}. Give the policy to {first.name}."
+            )
+        known[_unique_name(agent.name, known)] = agent
+        waiting.extend(agent.handoffs)
+    return known
+
+
+def find_agent_name(agents: dict[str, Agent], target: Agent) -> str:
+    return next(name for name, agent in agents.items() if agent is target)
+
+
+def restrict_to_agents(tool: ToolDefinition, names: frozenset[str]) -> ToolDefinition:
+    """The tool, for these agents."""
+    return msgspec.structs.replace(tool, visible=_visible_to(names, tool.visible))
+
+
+def _visible_to(names: frozenset[str], original: Visibility | None) -> Callable[[CallContext], bool | str]:
+    def visible(situation: CallContext) -> bool | str:
+        if situation.agent not in names:
+            return f"This tool is not for the agent {situation.agent}."
+        return True if original is None else original(situation)
+
+    return visible
+
+
+def _unique_name(name: str, known: dict[str, Any]) -> str:
+    names: Iterator[str] = (name if number == 1 else f"{name}#{number}" for number in range(1, len(known) + 2))
+    return next(free for free in names if free not in known)

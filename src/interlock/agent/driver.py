@@ -5,26 +5,26 @@ durable before it is shown. So the process may die anywhere: whoever opens the r
 """
 
 from ..domain.errors import ModelError
-from ..domain.event import FinalAnswerRejected, ClaimContradicted, RunCancelled, RunCompleted, RunFailed
+from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.events import resume_if_unblocked
 from ..verification.final_answer import check_final_answer
 from .model_turn import ask_model
 from .next_step import (
+    AgentStep,
     AskModel,
     Cancel,
-    Finish,
-    Fail,
     Ended,
+    Fail,
+    Finish,
     Idle,
     Resume,
-    AgentStep,
     Wait,
-    count_answered,
-    next_step,
-    find_exceeded_budget,
     check_call_budget,
+    count_answered,
+    find_exceeded_budget,
+    next_step,
 )
 from .session import AgentSession
 

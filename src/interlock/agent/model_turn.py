@@ -14,12 +14,12 @@ from pydantic import TypeAdapter
 
 from ..domain.call import ToolIntent
 from ..domain.errors import ModelError
-from ..domain.event import ModelResponded, ModelRequested, ModelFailed
+from ..domain.event import ModelFailed, ModelRequested, ModelResponded
 from ..domain.json import escape_surrogates
 from ..domain.messages import ProposedCall
 from ..domain.tool import JsonObject, ToolCatalog
 from ..models.accumulator import StreamAccumulator
-from ..models.interface import StreamFinished, ModelRequest, ToolChoice
+from ..models.interface import ModelRequest, StreamFinished, ToolChoice
 from ..models.usage import clamp_usage
 from ..pipeline.batch import record_tools_offered
 from ..pipeline.context import RunContext

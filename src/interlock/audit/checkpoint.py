@@ -12,7 +12,7 @@ import rfc8785
 
 from ..domain.json import is_too_deep
 from .keys import PublicKey
-from .signed_line import SignedCheckpoint
+from .signed_checkpoint import SignedCheckpoint
 from .standalone_verifier import verify_signature
 
 #: Is it the signature of a public key, over a document? In this order: key, document, signature.

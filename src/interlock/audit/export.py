@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ..domain.chain import LogEntry
 from ..domain.errors import LogCorruptError
+from ..domain.event import LogEntry
 from ..domain.json import MAX_FILE_DEPTH, is_too_deep
-from .signed_line import SignedCheckpoint, is_checkpoint_line, parse_checkpoint_line
+from .signed_checkpoint import SignedCheckpoint, is_checkpoint_line, parse_checkpoint_line
 
 _LINE = re.compile(rb'\{"hash":"((?:[0-9a-f]{2})*)","event":(.+)\},?', re.DOTALL)
 

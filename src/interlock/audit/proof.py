@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..domain.chain import LogEntry, genesis_hash
-from .checkpoint import UntrustedCheckpoint, ChainHead, CheckpointStatement
+from ..domain.event import LogEntry, genesis_hash
+from .checkpoint import ChainHead, CheckpointStatement, UntrustedCheckpoint
 from .verify import ChainVerification, Checkpoint, ProgressTrace, verify
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from ..domain.chain import LogEntry
+from ..domain.event import LogEntry
 
 Outcome: TypeAlias = Literal["success", "failure", "unknown"]
 

@@ -11,13 +11,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from .. import __version__
-from ..domain.chain import LogEntry, escape_line_breaks
-from ..domain.event import Event
+from ..domain.event import Event, LogEntry, escape_line_breaks
 from ..domain.json import escape_surrogates
 from .export import format_event_line, to_json, to_ndjson
-from .records import Severity, AuditRecord, to_audit_record
-from .signed_line import SignedCheckpoint
-from .times import format_epoch_seconds, clamp_time, format_rfc3339
+from .records import AuditRecord, Severity, to_audit_record
+from .signed_checkpoint import SignedCheckpoint
+from .timestamps import clamp_time, format_epoch_seconds, format_rfc3339
 
 PRODUCT = "Interlock"
 _ECS_VERSION = "8.17.0"

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..domain.chain import LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.errors import IllegalTransitionError, LogCorruptError
+from ..domain.event import LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.state.ledger import Ledger
 
 FlawKind: TypeAlias = Literal[

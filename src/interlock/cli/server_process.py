@@ -13,19 +13,18 @@ from pathlib import Path
 import msgspec
 
 from ..domain.errors import ConfigurationError, LogError
-from .display.output import pluralize, echo
-from .session.signals import signal_handlers
+from .display.output import echo, pluralize
+from .session.interrupts import signal_handlers
 
 try:
     import uvicorn
     from fastapi import FastAPI
 
-    from ..server.console.site import mount_console
-    from ..server.core.identity.principal import Role
-    from ..server.core.identity.trust import IdentityProblem
+    from ..server.console.app import mount_console
+    from ..server.core.identity.principal import IdentityProblem, Role
     from ..server.core.runs.agent_loading import load_agents
-    from ..server.core.runs.agents import ServedAgent
     from ..server.core.runs.demo_agents import demo_agents
+    from ..server.core.runs.served_agent import ServedAgent
     from ..server.core.service import Service
     from ..server.core.settings import ServerSettings, ServerTable, read_settings
     from ..server.rest.app import create_api

@@ -5,10 +5,10 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 import msgspec
 from pydantic import BaseModel
 
-from .decision import Decision, ApprovalScope
+from .decision import ApprovalScope, Decision
+from .json import validate_fields
 from .payload import ApprovalBinding, BindingChange
 from .tool import JsonObject, SandboxScope, ToolContext, ToolDefinition
-from .validation import validate_fields
 
 
 class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .json import validate_fields
 from .tool import Risk
-from .validation import validate_fields
 
 
 class Verdict(StrEnum):

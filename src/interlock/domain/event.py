@@ -5,12 +5,15 @@ run) and what caused it (`causation_id`, the `seq` of an earlier event). Times a
 order is `seq`.
 """
 
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from .call import Answer, Question
 from .decision import Decision
+from .errors import LogCorruptError
+from .json import escape_surrogates
 from .messages import Usage
 from .observation import ExitStatus, Observation
 from .outcome import SideEffects
@@ -365,3 +368,57 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 def event_type(fact: Fact) -> str:
     return str(fact.__struct_config__.tag)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Event).decode
+
+#: Line breaks to some readers and not to others; escaped so that one event is one line for everybody.
+_LINE_BREAKS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+
+
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
+    """An event as it is stored: its place, its exact bytes and the chain's hash up to and with it."""
+
+    run_id: str
+    seq: int
+    body: bytes
+    hash: bytes
+
+
+def genesis_hash(run_id: str) -> bytes:
+    return sha256(b"interlock/log/v1\n" + run_id.encode()).digest()
+
+
+def next_hash(previous: bytes, body: bytes) -> bytes:
+    return sha256(previous + body).digest()
+
+
+def encode_event(event: Event) -> bytes:
+    """The bytes of an event: one line of ASCII or UTF-8. What cannot be UTF-8 is written as escapes."""
+    try:
+        body = _encode(event)
+    except UnicodeEncodeError:
+        body = _encode(escape_surrogates(msgspec.to_builtins(event)))
+    return escape_line_breaks(body)
+
+
+def escape_line_breaks(body: bytes) -> bytes:
+    for raw, escaped in _LINE_BREAKS:
+        if raw in body:
+            body = body.replace(raw, escaped)
+    return body
+
+
+def decode_event(entry: LogEntry) -> Event:
+    try:
+        event = _decode(entry.body)
+    except RecursionError:
+        raise LogCorruptError(
+            f"event {entry.seq} of {entry.run_id} cannot be read: it is nested too deep (nested_too_deep)"
+        ) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise LogCorruptError(f"event {entry.seq} of {entry.run_id} cannot be read: {error}") from None
+    if event.seq != entry.seq or event.run_id != entry.run_id:
+        raise LogCorruptError(f"event {entry.seq} of {entry.run_id} says it is {event.seq} of {event.run_id}")
+    return event

@@ -6,6 +6,7 @@ by `encode`. Both are thin: the work is done by jiter and msgspec.
 
 import re
 from collections.abc import Callable
+from functools import cache
 from math import isfinite
 from typing import Any, TypeAlias, cast
 
@@ -161,3 +162,27 @@ def escape_surrogates(value: Any) -> Any:
             return [escape_surrogates(inner) for inner in cast(list[Any], value)]
         case _:
             return value
+
+
+def validate_fields(value: msgspec.Struct) -> None:
+    """Raise `msgspec.ValidationError` unless every field is of its declared type. For `__post_init__`."""
+    try:
+        msgspec.convert(msgspec.structs.astuple(value), _tuple_type(type(value)))
+    except msgspec.ValidationError:
+        _raise_for_field(value)
+        raise
+
+
+def _raise_for_field(value: msgspec.Struct) -> None:
+    for field in msgspec.structs.fields(type(value)):
+        try:
+            msgspec.convert(getattr(value, field.name), field.type)
+        except msgspec.ValidationError as error:
+            raise msgspec.ValidationError(f"{type(value).__name__}.{field.name}: {error}") from None
+
+
+@cache
+def _tuple_type(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The same fields as a list without a check of its own: all of them are looked at in one go."""
+    fields = [(field.name, field.type) for field in msgspec.structs.fields(kind)]
+    return msgspec.defstruct(kind.__name__, fields, array_like=True)

@@ -6,8 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .json import JsonObject
-from .validation import validate_fields
+from .json import JsonObject, validate_fields
 
 
 class SideEffect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

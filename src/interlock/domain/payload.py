@@ -11,7 +11,7 @@ import msgspec
 import rfc8785
 
 from . import json
-from .tool import JsonObject, CallContext, ToolDefinition
+from .tool import CallContext, JsonObject, ToolDefinition
 
 PAYLOAD_SCHEMA = "interlock/invocation/v1"
 _MAX_EXACT = 2**53 - 1

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..domain.chain import LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.errors import LogCorruptError
+from ..domain.event import LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.state.ledger import Ledger
 from ..storage.event_log import EventLog, Snapshot
 

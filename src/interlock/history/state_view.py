@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..domain.chain import LogEntry, decode_event
+from ..domain.event import LogEntry, decode_event
 from ..domain.messages import Usage
 from ..domain.state.ledger import ActionEntry, CallEntry, Ledger
 from ..domain.state.lifecycle import RUN_STATUS

@@ -17,10 +17,10 @@ from typing import TextIO, get_args
 
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
-from ..rendering.sentences import describe_error
+from ..rendering.text import describe_error
 from .interface import Fallback
-from .terminal_dialog import run_dialog, require_suggested_rule
-from .terminal_screen import TerminalScreen, WithdrawalSignal, QuestionWithdrawnError
+from .terminal_dialog import require_suggested_rule, run_dialog
+from .terminal_screen import QuestionWithdrawnError, TerminalScreen, WithdrawalSignal
 
 #: How long a withdrawn question waits for its thread; it only takes longer when the terminal takes no output.
 _WITHDRAWAL_SECONDS = 1.0

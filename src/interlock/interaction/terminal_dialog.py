@@ -13,9 +13,9 @@ from ..domain.decision import ApprovalScope
 from ..domain.payload import Payload, canonical_payload, hash_payload
 from ..domain.rendering import json_escape
 from ..domain.tool import JsonObject
+from ..rendering.escaping import escape_invisible
 from ..rendering.question import DisplayLine, render_fact, render_facts, render_question, render_text
-from ..rendering.visible import escape_invisible
-from .terminal_keys import SCOPE_OF_KEY, render_explanation, find_high_risk, render_keys, available_keys
+from .terminal_keys import SCOPE_OF_KEY, available_keys, find_high_risk, render_explanation, render_keys
 from .terminal_screen import Screen
 
 MAX_MISTAKES = 3

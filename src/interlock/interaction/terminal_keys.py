@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..domain.call import Question
 from ..domain.decision import APPROVAL_SCOPES, ApprovalScope
-from ..rendering.question import DisplayLine, render_fact, render_facts, describe_sandbox, render_text
+from ..rendering.question import DisplayLine, describe_sandbox, render_fact, render_facts, render_text
 
 
 class Key(NamedTuple):

@@ -5,7 +5,7 @@ Adapters bound what a server sends. A provider of one's own may not, and its str
 
 from ..domain.errors import ModelError
 from ..domain.messages import ProposedCall
-from .interface import MAX_ANSWER_CHARS, ToolCallDelta, ModelEvent, StreamRestarted, TextDelta
+from .interface import MAX_ANSWER_CHARS, ModelEvent, StreamRestarted, TextDelta, ToolCallDelta
 
 #: As many as one batch may have. Adapters allow fewer, since a server sends them all at once.
 MAX_CALLS = 4096

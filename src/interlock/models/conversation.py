@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
-from ..domain.json import InvalidJsonError, encode, parse, escape_surrogates
+from ..domain.json import InvalidJsonError, encode, escape_surrogates, parse
 from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 
 #: What stands for arguments that are no JSON object.

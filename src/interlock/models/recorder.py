@@ -10,7 +10,7 @@ from contextlib import aclosing
 from ..domain.errors import ModelError
 from ..domain.messages import Usage
 from .accumulator import StreamAccumulator
-from .interface import StreamFinished, ModelEvent, ModelProvider, ModelRequest
+from .interface import ModelEvent, ModelProvider, ModelRequest, StreamFinished
 from .scripted import ScriptedFault, ScriptedTurn, request_digest
 
 

@@ -7,10 +7,10 @@ from typing import TypeAlias, cast
 import msgspec
 
 from ..domain.errors import ConfigurationError, ModelError
-from ..domain.json import InvalidJsonError, JsonObject, encode, encode_sorted, parse, escape_surrogates
+from ..domain.json import InvalidJsonError, JsonObject, encode, encode_sorted, escape_surrogates, parse
 from ..domain.messages import AssistantMessage, ProposedCall, Usage
-from .calls import CallAssembler
-from .interface import ToolCallDelta, StreamFinished, FinishReason, ModelEvent, ModelRequest, TextDelta
+from .interface import FinishReason, ModelEvent, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
+from .response_assembly import CallAssembler
 
 
 def request_digest(request: ModelRequest) -> str:

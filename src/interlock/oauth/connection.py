@@ -16,7 +16,7 @@ import httpx2
 from authlib.integrations import httpx_client
 
 from ..domain.errors import ConsentError
-from .providers import OAuthProvider, is_loopback, find_url_problem
+from .providers import OAuthProvider, find_url_problem, is_loopback
 
 MAX_ANSWER_BYTES = 256 << 10
 _SECONDS = 15.0

@@ -20,10 +20,10 @@ import msgspec
 
 from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.tool import Consent, ConsentBinding
-from .flow import Callback, Flow, FlowManager, FlowRefusal, refuse_flow, hash_session, exchange_callback
-from .grants import GrantSummary, ConsentGrant, GrantStore
+from .flow import Callback, Flow, FlowManager, FlowRefusal, exchange_callback, hash_session, refuse_flow
+from .grants import ConsentGrant, GrantStore, GrantSummary
 from .provider_client import ProviderClient
-from .providers import OAuthProvider, load_client_secret, find_url_problem
+from .providers import OAuthProvider, find_url_problem, load_client_secret
 from .tokens import Sealer, Tokens, TokenStore
 
 _LEEWAY_NS = 60 * 1_000_000_000

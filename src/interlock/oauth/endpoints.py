@@ -7,7 +7,7 @@ import msgspec
 
 from ..domain.errors import ConsentError
 from .connection import open_client
-from .providers import OAuthProvider, is_loopback, find_url_problem
+from .providers import OAuthProvider, find_url_problem, is_loopback
 
 _NOT_FOUND = 404
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.tool import ConsentBinding
-from .provider_client import TokenDenial, ProviderClient, RedirectContext, sanitize_error_code
+from .provider_client import ProviderClient, RedirectContext, TokenDenial, sanitize_error_code
 from .tokens import FlowStore, SealedFlow, Sealer, Tokens
 
 FLOW_TTL_NS = 600 * 1_000_000_000

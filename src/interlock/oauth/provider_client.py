@@ -9,7 +9,7 @@ import msgspec
 
 from ..domain.errors import ConsentError
 from .connection import OAuthError, open_client
-from .endpoints import Endpoints, resolve_endpoints, fetch_json
+from .endpoints import Endpoints, fetch_json, resolve_endpoints
 from .providers import OAuthProvider
 from .tokens import Tokens
 

@@ -13,8 +13,8 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from ..domain.errors import ConfigurationError
+from ..domain.json import validate_fields
 from ..domain.tool import Consent
-from ..domain.validation import validate_fields
 
 _MAX_SECRET_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..domain.call import AcceptedCall, ToolIntent
-from ..domain.ids import MAX_NAME_CHARS, is_valid_name, is_ascii_name
+from ..domain.ids import MAX_NAME_CHARS, is_ascii_name, is_valid_name
 from ..domain.json import InvalidJsonError, JsonObject, check_value, encode, encode_sorted, parse
 from ..domain.outcome import Failure
 from ..domain.redaction import redact_json_text, redact_leaves

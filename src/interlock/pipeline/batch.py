@@ -18,12 +18,12 @@ from ..domain.errors import RunPausedError, ToolError
 from ..domain.event import (
     SCHEMA_VERSION,
     BatchStarted,
-    ToolsOffered,
     RunDegraded,
     RunFailed,
     RunPaused,
     RunResumed,
     RunStarted,
+    ToolsOffered,
     WarningRaised,
 )
 from ..domain.json import encode

@@ -18,7 +18,7 @@ from ..domain.json import InvalidJsonError, check_value, encode
 from ..domain.observation import NormalizedResult, Observation, RawResult
 from ..domain.outcome import Failure
 from ..domain.tool import JsonObject, ToolContext
-from ..rendering.sentences import end_sentence
+from ..rendering.text import end_sentence
 from .accept import Received
 from .approval.consent import require_consent
 from .approval.recheck import recheck_before_start

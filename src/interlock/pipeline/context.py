@@ -7,14 +7,13 @@ from contextlib import suppress
 import msgspec
 
 from ..domain.call import ToolIntent
-from ..domain.chain import decode_event
 from ..domain.errors import LogCorruptError
-from ..domain.event import CallObserved
+from ..domain.event import CallObserved, decode_event
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, ToolContext
-from ..rendering.sentences import end_sentence
+from ..rendering.text import end_sentence
 from ..storage.event_log import EventLog
 from .artifacts import LedgerArtifacts
 from .execute import Execution, Stop

@@ -8,12 +8,11 @@ import msgspec
 from ..domain.call import AcceptedCall, Answer, Invocation, Question, SuspendedCall, WaitingCall
 from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ..domain.event import (
-    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
-    PolicyEvaluated,
+    ApprovalVoided,
     CallObserved,
     CallProposed,
     ConsentExpired,
@@ -28,6 +27,7 @@ from ..domain.event import (
     InvocationCompleted,
     InvocationStarted,
     InvocationSuspended,
+    PolicyEvaluated,
     RunResumed,
     WarningRaised,
 )
@@ -40,7 +40,7 @@ from ..domain.state.ledger import ActionEntry
 from ..domain.state.lifecycle import ActionState, RunState
 from ..domain.tool import JsonObject, ToolDefinition
 from ..redaction.interface import MAX_PLAIN_NAMES
-from ..rendering.sentences import shorten
+from ..rendering.text import shorten
 from .accept import Received
 from .context import RunContext
 from .execute import Execution

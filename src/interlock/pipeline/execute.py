@@ -20,7 +20,7 @@ from ..domain.errors import PreconditionError, RunSuspendedError, SandboxDeniedE
 from ..domain.observation import RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffect, SideEffects
 from ..domain.tool import CallNext, ErrorFormatter, JsonObject, Middleware, ToolContext
-from ..rendering.sentences import describe_error, end_sentence
+from ..rendering.text import describe_error, end_sentence
 from ..sandbox.interface import Sandbox, SandboxFullError
 from .parts import Clock
 

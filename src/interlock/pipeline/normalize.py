@@ -8,7 +8,7 @@ from ..domain.json import encode, parse
 from ..domain.observation import NormalizedResult, RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffects
 from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, OutputFormat, Risk
-from ..rendering.sentences import describe_error
+from ..rendering.text import describe_error
 
 #: Risks of a tool whose effects are unknown when it states none.
 _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})

@@ -22,7 +22,7 @@ from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..redaction.interface import Redactor
 from ..rendering.excerpt import apply_tool_output_limits
-from ..rendering.sentences import shorten
+from ..rendering.text import shorten
 from ..storage.artifacts import ArtifactStore
 
 _READER = "read_artifact"

@@ -10,10 +10,9 @@ import msgspec
 from ..domain.call import PermittedCall, ValidCall, WaitingCall
 from ..domain.decision import Decision, Verdict, merge_decisions
 from ..domain.outcome import Failure
-from ..domain.resources import declared_paths, relative_to_any
-from ..domain.tool import Guardrail, ResourceKind, ToolContext
+from ..domain.tool import Guardrail, ResourceKind, ToolContext, declared_paths, relative_to_any
 from ..policy.interface import PolicyEvent
-from ..rendering.sentences import describe_error, quote_value
+from ..rendering.text import describe_error, quote_value
 from .approval.binding import apply_grants
 from .approval.question import require_approval
 from .context import RunContext

@@ -13,15 +13,14 @@ from hashlib import sha256
 
 import msgspec
 
-from ..domain.chain import LogEntry, decode_event, encode_event, escape_line_breaks
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
-from ..domain.event import Event, Fact
+from ..domain.event import Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks
 from ..domain.json import encode
 from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
 from ..domain.state.ledger import EVENT_HANDLERS, Ledger, transition_error
-from ..rendering.sentences import describe_error
-from ..storage.event_log import Lease, EventLog
+from ..rendering.text import describe_error
+from ..storage.event_log import EventLog, Lease
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]

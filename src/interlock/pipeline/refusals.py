@@ -3,7 +3,7 @@
 from ..domain.call import Answer, Question, ValidCall
 from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ..domain.outcome import Failure
-from ..rendering.sentences import end_sentence
+from ..rendering.text import end_sentence
 
 
 def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Awaitable
 
 from ..domain.call import PermittedCall, ToolIntent, ValidCall, WaitingCall
-from ..domain.chain import decode_event
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import ArtifactError
-from ..domain.event import CallProposed, InvocationSuspended
+from ..domain.event import CallProposed, InvocationSuspended, decode_event
 from ..domain.ids import child_run_id
 from ..domain.json import InvalidJsonError, encode, parse
 from ..domain.observation import Observation

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 from ..domain.call import KnownCall, ValidCall
 from ..domain.outcome import Failure
 from ..domain.tool import CheckProblem, ToolContext, ToolDefinition
-from ..rendering.sentences import describe_error, end_sentence, quote_value
+from ..rendering.text import describe_error, end_sentence, quote_value
 
 _MAX_ERRORS = 20
 _MAX_ECHO_CHARS = 80

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import BaseModel
 
 from ..domain.decision import Decision
-from ..domain.tool import JsonObject, CallContext, ToolDefinition
+from ..domain.tool import CallContext, JsonObject, ToolDefinition
 
 
 class PolicyEvent(msgspec.Struct, frozen=True, gc=False):

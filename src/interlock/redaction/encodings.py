@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from ..domain.rendering import json_escape
-from .forms import SECRET_PATTERNS, SecretPattern, SecretMatch, build_prefix_pattern
+from .patterns import SECRET_PATTERNS, SecretMatch, SecretPattern, build_prefix_pattern
 
 #: What a known token begins with: enough bytes to be seen in an encoded text.
 _TOKEN_PREFIXES = (

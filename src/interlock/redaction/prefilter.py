@@ -10,7 +10,7 @@ from functools import cache
 
 from ..domain.rendering import INVISIBLE_CHARACTERS
 from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, find_encoded
-from .forms import SECRET_PATTERNS
+from .patterns import SECRET_PATTERNS
 
 #: Every byte becomes a sign for its kind, and the signs are searched.
 _RUN, _PLAIN, _ODD = b"r", b"p", b"o"

@@ -9,9 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from .encodings import base64_end, base64_stems, find_encoded, encoded_variants
-from .forms import SecretMatch, find_patterns
-from .found import find_in_split_text, replace_matches
+from .encodings import base64_end, base64_stems, encoded_variants, find_encoded
+from .matches import find_in_split_text, replace_matches
+from .patterns import SecretMatch, find_patterns
 from .prefilter import compile_keyword_search, may_be_secret
 from .stream import RedactingStream
 

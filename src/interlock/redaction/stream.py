@@ -17,9 +17,9 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import Protocol
 
-from .borders import SplitPoints
-from .forms import SecretMatch
-from .found import replace_matches, merge_overlapping
+from .matches import merge_overlapping, replace_matches
+from .patterns import SecretMatch
+from .split_points import SplitPoints
 
 #: What is held back at most, in characters, unless a declared secret is larger than a quarter of the tail.
 MAX_HELD_CHARS = 64 * 1024

@@ -16,31 +16,31 @@ from pydantic import BaseModel
 from ..domain import json
 from ..domain.errors import ToolDeclarationError
 from ..domain.tool import (
-    RuntimeCheck,
+    CallContext,
     Concurrency,
     Consent,
     ErrorFormatter,
     Guardrail,
     Isolation,
     JsonObject,
-    ResourceKeys,
     Middleware,
     NormalizedOutput,
-    ToolOrigin,
     PostHook,
     PreHook,
-    SandboxScope,
     Reconcile,
+    ResourceKeys,
     ResourceKind,
     Risk,
-    CallContext,
+    RuntimeCheck,
+    SandboxScope,
     TimeoutBehavior,
     ToolDefinition,
+    ToolOrigin,
     ToolSpec,
     Visibility,
 )
 from .docstring import parse_docstring
-from .signature import accepts_arguments, arguments_schema, is_coroutine_function, read_signature, adapt_hook
+from .signature import accepts_arguments, adapt_hook, arguments_schema, is_coroutine_function, read_signature
 
 Function: TypeAlias = Callable[..., Any]
 #: From the arguments to the name or names of what the call uses.

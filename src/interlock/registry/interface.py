@@ -4,8 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from ..domain.resources import Mask
-from ..domain.tool import ToolCatalog, CallContext, ToolDefinition
+from ..domain.tool import CallContext, Mask, ToolCatalog, ToolDefinition
 
 
 class Toolbox(ABC):

@@ -13,7 +13,7 @@ import msgspec
 
 from ..domain import json
 from ..domain.errors import DuplicateToolError
-from ..domain.tool import JsonObject, ToolCatalog, PermissionMode, ToolOrigin, CallContext, ToolDefinition, ToolSpec
+from ..domain.tool import CallContext, JsonObject, PermissionMode, ToolCatalog, ToolDefinition, ToolOrigin, ToolSpec
 from .decorator import tool as declare
 from .interface import find_hidden_reason
 

@@ -17,9 +17,9 @@ import msgspec
 from ..domain.call import Question
 from ..domain.payload import BindingChange, FileOperand
 from ..domain.tool import JsonObject
-from ..rendering import arguments as display_arguments
-from .arguments import wrap_pieces
-from .visible import visible_pieces, unescape_invisible, escape_invisible, find_text_warnings
+from . import argument_outline as display_arguments
+from .argument_outline import wrap_pieces
+from .escaping import escape_invisible, find_text_warnings, unescape_invisible, visible_pieces
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200

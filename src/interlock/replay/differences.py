@@ -8,8 +8,8 @@ import msgspec
 
 from ..domain.json import encode_sorted
 from ..domain.observation import Observation
-from ..rendering.sentences import shorten
-from .recording import GENERATED_ID_PREFIX, ReplayCall, ReplayRequest, Recording, describe_tool_changes
+from ..rendering.text import shorten
+from .recording import GENERATED_ID_PREFIX, Recording, ReplayCall, ReplayRequest, describe_tool_changes
 
 DifferenceKind: TypeAlias = Literal[
     "menu", "validation", "decision", "observation", "conversation", "verification", "answer", "request"

@@ -12,13 +12,13 @@ import msgspec
 
 from ..agent.agent import Agent
 from ..domain.call import ToolIntent
-from ..domain.chain import LogEntry
 from ..domain.decision import Verdict
+from ..domain.event import LogEntry
 from ..domain.tool import CallContext
 from ..storage.artifacts import ArtifactStore
 from .model import ReplayEnvironment, build_environment
-from .read_recording import read_recording
-from .recording import ReplayCall, Recording
+from .recording import Recording, ReplayCall
+from .recording_reader import read_recording
 
 #: What a person said about it then. `none`: nobody was asked, or nobody was there.
 RecordedDecision: TypeAlias = Literal["granted", "rejected", "expired", "none"]

@@ -18,13 +18,13 @@ import msgspec
 
 from ..app import App
 from ..domain.call import Answer
-from ..domain.chain import LogEntry
 from ..domain.errors import ArtifactError, ConfigurationError
+from ..domain.event import LogEntry
 from ..domain.rendering import render_for_model
 from ..storage.artifacts import ArtifactStore
 from .model import replay_recording
-from .read_recording import read_recording
-from .recording import ReplayAnswer, ReplayCall, Recording, short_digest, to_json
+from .recording import Recording, ReplayAnswer, ReplayCall, short_digest, to_json
+from .recording_reader import read_recording
 
 WORKSPACE, HOME, PERSON, RUN_ID = "/workspace", "/home/person", "a person", "run_recorded"
 #: A whole output that is longer stays out of the file: what was shown of it is enough to compare.

@@ -17,15 +17,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..agent.agent import Agent, AgentTool
+from ..agent.agent import Agent, AgentTool, collect_team
 from ..agent.driver import advance
 from ..agent.next_step import Budgets
 from ..agent.session import AgentSession
-from ..agent.team import collect_team
 from ..app import App, AppOptions
-from ..domain.chain import LogEntry, genesis_hash
 from ..domain.errors import ConfigurationError, ModelError, ToolError
-from ..domain.event import UserMessageReceived
+from ..domain.event import LogEntry, UserMessageReceived, genesis_hash
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, ToolContext
 from ..pipeline.batch import start_run
@@ -34,20 +32,20 @@ from ..pipeline.parts import Clock
 from ..registry.memory import ToolRegistry
 from ..runs.toolkit import build_toolkit
 from ..storage.artifacts import ArtifactStore
-from ..tools.agents import AskAgent, AgentAnswer
+from ..tools.agents import AgentAnswer, AskAgent
 from .differences import Difference, compare_recordings
-from .read_recording import read_recording
-from .recording import GENERATED_ID_PREFIX, ReplayAnswer, ReplayCall, Recording
+from .recording import GENERATED_ID_PREFIX, Recording, ReplayAnswer, ReplayCall
+from .recording_reader import read_recording
 from .stand_ins import (
     RecordedArtifacts,
-    RecordedModel,
     RecordedInteraction,
+    RecordedModel,
     RecordedSandbox,
     RecordingExhaustedError,
     ReplayExecutedError,
     VirtualClock,
 )
-from .tools import RecordedPolicy, restore_outcomes, recorded_tools, stub_tools
+from .tools import RecordedPolicy, recorded_tools, restore_outcomes, stub_tools
 
 _UNLIMITED = 1 << 40
 _NO_BUDGETS = Budgets(max_steps=_UNLIMITED, max_model_calls=_UNLIMITED, max_tool_calls=_UNLIMITED)

@@ -14,11 +14,11 @@ from ..domain.call import Answer, Question
 from ..domain.errors import InterlockError, ModelError
 from ..domain.payload import ExecutionEnvironment
 from ..domain.state.verification import VerificationState
-from ..domain.tool import JsonObject, SandboxScope, CallContext, ToolContext, ToolDefinition
+from ..domain.tool import CallContext, JsonObject, SandboxScope, ToolContext, ToolDefinition
 from ..interaction.interface import Fallback
-from ..models.interface import ToolCallDelta, StreamFinished, FinishReason, ModelEvent, ModelRequest, TextDelta
+from ..models.interface import FinishReason, ModelEvent, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
 from ..storage.artifacts import ArtifactStore
-from .recording import ReplayAnswer, ReplayCall, Recording, was_stopped_by_runtime
+from .recording import Recording, ReplayAnswer, ReplayCall, was_stopped_by_runtime
 
 _REPLAY_SCOPE = SandboxScope(sandbox="replay")
 #: Turns of the event loop in which nobody came, after which nobody is expected.

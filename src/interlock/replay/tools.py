@@ -17,11 +17,11 @@ from ..domain.event import CallObserved, Fact, InvocationCompleted
 from ..domain.json import JsonObject
 from ..domain.observation import Observation
 from ..domain.outcome import UNKNOWN_SIDE_EFFECTS
-from ..domain.tool import NormalizedOutput, CheckProblem, Risk, ToolContext, ToolDefinition
+from ..domain.tool import CheckProblem, NormalizedOutput, Risk, ToolContext, ToolDefinition
 from ..pipeline.context import RunContext
 from ..policy.interface import PolicyEvent
 from ..registry.memory import ToolRegistry
-from .recording import ReplayCall, Recording, read_side_effects, was_stopped_by_runtime
+from .recording import Recording, ReplayCall, read_side_effects, was_stopped_by_runtime
 
 _STATE_CODES = frozenset({"runtime_precondition_failed", "ambiguous_target", "stale_file_baseline"})
 _MAX_STUB_CHARS = 1 << 40

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..domain.call import Question
-from ..domain.chain import LogEntry, decode_event
 from ..domain.errors import LogCorruptError
-from ..domain.event import BatchStarted, CallObserved, CallProposed, Event
+from ..domain.event import BatchStarted, CallObserved, CallProposed, Event, LogEntry, decode_event
 from ..domain.messages import Message as Said
 from ..domain.observation import Observation
 from ..domain.rendering import render_for_model

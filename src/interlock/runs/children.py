@@ -4,7 +4,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..domain.chain import decode_event
 from ..domain.errors import (
     DecisionConflictError,
     PreconditionError,
@@ -12,7 +11,7 @@ from ..domain.errors import (
     RunEndedError,
     RunSuspendedError,
 )
-from ..domain.event import SCHEMA_VERSION, RunStarted
+from ..domain.event import SCHEMA_VERSION, RunStarted, decode_event
 from ..domain.ids import child_run_id
 from ..domain.state.ledger import CallEntry, Ledger
 from ..domain.state.lifecycle import RunState

@@ -22,9 +22,21 @@ from time import time_ns
 
 import msgspec
 
-from ..domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from ..domain.errors import ConfigurationError, LogFencedError
-from ..domain.event import ApprovalVoided, ApprovalGranted, CallObserved, Event, Fact, RunResumed, RunStarted
+from ..domain.event import (
+    ApprovalGranted,
+    ApprovalVoided,
+    CallObserved,
+    Event,
+    Fact,
+    LogEntry,
+    RunResumed,
+    RunStarted,
+    decode_event,
+    encode_event,
+    genesis_hash,
+    next_hash,
+)
 from ..domain.ids import is_valid_name, new_run_id
 from ..domain.observation import Observation
 from ..domain.outcome import Failure

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import msgspec
 
 from ..agent.driver import advance
-from ..agent.next_step import Ended, AgentStep, Wait
-from ..agent.session import ModelListener, AgentSession
+from ..agent.next_step import AgentStep, Ended, Wait
+from ..agent.session import AgentSession, ModelListener
 from ..domain.call import Answer, AnswerFields, Question
 from ..domain.commands import CancelCommand
 from ..domain.errors import ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
@@ -26,8 +26,8 @@ from ..history.fold import load_run
 from ..history.run_handle_view import AgentRunEvent, to_run_handle_events
 from ..pipeline.batch import start_run
 from .lease import CANCELLED_MESSAGE, RunLease
+from .readiness import follow_events, wait_for_write
 from .result import AgentResult, ObservationCollector, build_result
-from .waiting import follow_events, wait_for_write
 
 if TYPE_CHECKING:
     from .runner import Runner

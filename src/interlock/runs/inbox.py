@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, cast
 
 from ..app import App
 from ..domain.call import Answer, Question
-from ..domain.commands import AnswerCommand, CancelCommand, Command, encode_command, command_key, redact_command
+from ..domain.commands import AnswerCommand, CancelCommand, Command, command_key, encode_command, redact_command
 from ..domain.errors import ConfigurationError, DecisionConflictError, LogFencedError, RunClaimedError, RunEndedError
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RunState
@@ -22,9 +22,9 @@ from ..domain.tool import CallContext
 from ..history.fold import load_run
 from ..pipeline.context import RunContext
 from ..storage.artifacts import ArtifactStore
-from ..storage.event_log import Lease, EventLog, QueuedCommand
+from ..storage.event_log import EventLog, Lease, QueuedCommand
 from .children import find_started_children
-from .commands import is_recorded, apply_command
+from .commands import apply_command, is_recorded
 
 PARENT_ENDED = "The run around it is over."
 #: Written into the log, or left for the process that moves the run on.

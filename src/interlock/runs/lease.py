@@ -7,7 +7,7 @@ more after that (see `desk.py`), so that none is lost in between.
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..agent.session import ModelListener, AgentSession
+from ..agent.session import AgentSession, ModelListener
 from ..domain.commands import CancelCommand
 from ..domain.errors import LogError, RunClaimedError, RunEndedError
 from ..domain.tool import CallContext

@@ -8,14 +8,13 @@ import msgspec
 
 from ..agent.agent import Agent
 from ..domain.call import Question
-from ..domain.chain import decode_event
-from ..domain.event import CallObserved
+from ..domain.event import CallObserved, decode_event
 from ..domain.messages import Usage
 from ..domain.observation import Observation, ToolExecutionRecord, to_execution_record
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_STATUS, RunState
 from ..domain.state.verification import Verification
-from ..rendering.sentences import shorten, quote_value
+from ..rendering.text import quote_value, shorten
 from ..storage.event_log import EventLog
 from ..verification.final_answer import parse_output
 

@@ -20,12 +20,10 @@ from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
-from ..agent.agent import Agent, AgentTool
+from ..agent.agent import Agent, AgentTool, collect_team
 from ..agent.session import AgentSession
-from ..agent.team import collect_team
 from ..app import App, AppOptions
 from ..domain.call import Answer
-from ..domain.chain import decode_event
 from ..domain.errors import (
     ConfigurationError,
     DecisionConflictError,
@@ -33,23 +31,23 @@ from ..domain.errors import (
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.event import TERMINAL_EVENTS, RunFailed
+from ..domain.event import TERMINAL_EVENTS, RunFailed, decode_event
 from ..domain.ids import is_valid_name, new_run_id
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, ToolContext
 from ..history.fold import load_run
-from ..interaction.headless import HeadlessInteractionProvider
+from ..interaction.providers import HeadlessInteractionProvider
 from ..pipeline.events import missing_terminal_event
-from ..storage.event_log import Lease, RunSummary, EventLog
-from .children import run_child, read_run_started
+from ..storage.event_log import EventLog, Lease, RunSummary
+from .children import read_run_started, run_child
 from .command_poller import CommandPoller
 from .fork import is_unopened_fork
 from .handle import RunHandle
 from .inbox import PARENT_ENDED, Inbox
-from .options import RunIdentity, RunnerOptions, check_options, read_max_depth, select_app_options, read_mode
+from .options import RunIdentity, RunnerOptions, check_options, read_max_depth, read_mode, select_app_options
+from .readiness import ReadinessChecker
 from .result import AgentResult
 from .toolkit import build_toolkit
-from .waiting import ReadinessChecker
 
 _T = TypeVar("_T")
 #: The id of a run inside has that of the one around it and 13 letters more, and is still a name.

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from ..agent.agent import Agent, AgentTool
-from ..agent.team import find_agent_name, restrict_to_agents
+from ..agent.agent import Agent, AgentTool, find_agent_name, restrict_to_agents
 from ..domain.errors import ConfigurationError
 from ..domain.tool import ToolDefinition
 from ..registry.interface import Toolbox

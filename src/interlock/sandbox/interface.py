@@ -7,7 +7,7 @@ import msgspec
 from pydantic import BaseModel
 
 from ..domain.payload import ExecutionEnvironment
-from ..domain.tool import JsonObject, SandboxScope, CallContext, ToolContext, ToolDefinition
+from ..domain.tool import CallContext, JsonObject, SandboxScope, ToolContext, ToolDefinition
 
 
 class SandboxFullError(Exception):

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..domain.chain import LogEntry
+from ..domain.event import LogEntry
 
 
 class Snapshot(msgspec.Struct, frozen=True):

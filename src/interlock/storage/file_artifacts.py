@@ -15,7 +15,7 @@ from secrets import token_hex
 from stat import S_ISREG
 
 from ..domain.errors import ArtifactError
-from .artifacts import check_range, parse_artifact_id, compute_artifact_id, format_artifact_id, limit_size
+from .artifacts import check_range, compute_artifact_id, format_artifact_id, limit_size, parse_artifact_id
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

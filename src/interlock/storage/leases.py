@@ -1,8 +1,77 @@
-"""What is said to those who may not append or claim. Nothing was written for them."""
+"""Which process has a claim, and whether it is still there.
+
+A process is known by its host, the boot of that host, its number and the time it started, because numbers are used
+again. Of another host nothing can be seen, so its processes count as alive: only force takes a run from them. A stopped
+process is alive, a killed one that its parent has not yet collected is not.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
 
 from ..domain.errors import LogFencedError, RunClaimedError
 from .event_log import Lease
-from .process import ProcessIdentity
+
+#: Where the system tells about processes. Without it a process is known by its number alone.
+PROC = Path("/proc")
+
+_DEAD = (b"Z", b"X", b"x")
+_STATE, _STARTED = 0, 19  # places after the name, which is in brackets and may hold anything
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True):
+    host: str
+    boot: str
+    pid: int
+    started: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def this_process() -> ProcessIdentity:
+    """Read anew each time: after a fork it is another one."""
+    pid = os.getpid()
+    status = _read_stat(pid)
+    return ProcessIdentity(os.uname().nodename, _read_boot_id(), pid, int(status[_STARTED]) if status else 0)
+
+
+def is_dead(process: ProcessIdentity, here: ProcessIdentity) -> bool:
+    """Seen from `here`, for sure. False where nobody can tell."""
+    if process.host != here.host:
+        return False
+    if process.boot and here.boot and process.boot != here.boot:
+        return True
+    status = _read_stat(process.pid)
+    if not status:
+        return not _pid_exists(process.pid)
+    return status[_STATE] in _DEAD or (process.started != 0 and int(status[_STARTED]) != process.started)
+
+
+def _read_stat(pid: int) -> list[bytes]:
+    """What the system says about the process; nothing when it does not say."""
+    with suppress(OSError):
+        return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    return []
+
+
+def _read_boot_id() -> str:
+    with suppress(OSError):
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _pid_exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
 
 #: What is held by a claim that nobody has, and what is shown by somebody who has none. Tokens start at 1.
 NO_TOKEN = 0

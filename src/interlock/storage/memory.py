@@ -5,11 +5,10 @@
 
 from collections.abc import Sequence
 
-from ..domain.chain import LogEntry
 from ..domain.errors import LogError, LogFencedError, LogWriteError
-from .event_log import Lease, RunSummary, QueuedCommand, FeedEntry, Snapshot
-from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token
-from .process import this_process
+from ..domain.event import LogEntry
+from .event_log import FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
+from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token, this_process
 
 
 class MemoryLog:

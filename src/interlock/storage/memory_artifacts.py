@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..domain.errors import ArtifactError
-from .artifacts import check_range, parse_artifact_id, compute_artifact_id, limit_size
+from .artifacts import check_range, compute_artifact_id, limit_size, parse_artifact_id
 
 
 class MemoryArtifacts:

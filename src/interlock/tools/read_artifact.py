@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field
 
 from ..domain.errors import ArtifactError
-from ..domain.tool import JsonObject, NormalizedOutput, CheckProblem, ToolContext
+from ..domain.tool import CheckProblem, JsonObject, NormalizedOutput, ToolContext
 from ..registry.decorator import tool
 
 #: Room for one character, whichever it is, so that reading on always gets on.

@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from ..agent.agent import Agent
 from ..agent.model_turn import get_type_adapter
-from ..domain.event import FinalAnswerRejected, ClaimContradicted
+from ..domain.event import ClaimContradicted, FinalAnswerRejected
 from ..domain.state.ledger import Ledger
-from ..rendering.sentences import shorten
-from .claims import find_claim, describe_contradiction
+from ..rendering.text import shorten
+from .claims import describe_contradiction, find_claim
 
 _CODE_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 _MAX_ERRORS = 5

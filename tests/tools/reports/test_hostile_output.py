@@ -5,9 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.reports.output import MAX_CHARS, MAX_LINE_CHARS, parse_output
-from interlock.tools.reports.read import read_report
-from interlock.tools.reports.report import MAX_FAILING, MAX_MESSAGE_CHARS, MAX_NAME_CHARS
+from interlock.tools.reports.report import (
+    MAX_CHARS,
+    MAX_FAILING,
+    MAX_LINE_CHARS,
+    MAX_MESSAGE_CHARS,
+    MAX_NAME_CHARS,
+    parse_output,
+)
+from interlock.tools.reports.report_reader import read_report
 from tests.patience import cpu_seconds_below
 
 from .recorded import CASES, Case

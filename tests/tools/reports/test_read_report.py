@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.tools.reports.read import is_check_program, read_report
-from interlock.tools.reports.report import MAX_FAILING, FailureLocation, CheckReport
+from interlock.tools.reports.report import MAX_FAILING, CheckReport, FailureLocation
+from interlock.tools.reports.report_reader import is_check_program, read_report
 
 from .recorded import CASES, FIXTURES, Case, case
 

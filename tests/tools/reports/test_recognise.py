@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.reports.read import is_check_program
-from interlock.tools.reports.recognise import detect_program
+from interlock.tools.reports.program_detection import detect_program
+from interlock.tools.reports.report_reader import is_check_program
 
 from .recorded import CASES
 

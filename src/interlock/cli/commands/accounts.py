@@ -13,18 +13,17 @@ import typer
 from ...domain.errors import ConfigurationError
 from ...server.core.database import Database
 from ...server.core.identity.accounts import Account, Accounts
-from ...server.core.identity.principal import Role
-from ...server.core.identity.trust import IdentityProblem
-from ..config.server_files import ServerLogOption
-from ..config.server_people import (
-    parse_agents,
+from ...server.core.identity.principal import IdentityProblem, Role
+from ..config.server_database import (
     exit_on_refusal,
-    format_names,
     format_iso,
-    sort_names,
+    format_names,
     get_actor,
+    parse_agents,
     run_with_database,
+    sort_names,
 )
+from ..config.server_files import ServerLogOption
 from ..display.output import echo, echo_json, echo_table
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption

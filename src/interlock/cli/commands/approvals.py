@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from ..config.logs import LogOption, complete_run, has_log, resolve_run, open_log
+from ..config.logs import LogOption, complete_run, has_log, open_log, resolve_run
 from ..display.output import echo, echo_json, echo_table
 from ..display.questions import (
     FoundQuestion,
     complete_question,
+    echo_question,
     find_question,
+    format_question_row,
     list_open_questions,
     question_to_json,
-    format_question_row,
-    echo_question,
 )
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
@@ -180,7 +180,7 @@ def answer(  # noqa: PLR0913 - one for each option
 
 
 def _answer_question(command: str, question: str, values: dict[str, Any], **options: Any) -> None:
-    import_module("interlock.cli.session.decide").decide(command, question, values, **options)
+    import_module("interlock.cli.session.answers").decide(command, question, values, **options)
 
 
 async def _list_open(log: Path | None, run: str) -> list[FoundQuestion]:

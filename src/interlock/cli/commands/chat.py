@@ -9,8 +9,8 @@ import typer
 from ...domain.errors import ConfigurationError, RunEndedError
 from ...domain.event import RunStarted
 from ...history.fold import load_run
-from ..config.logs import LogOption, complete_run, resolve_run, open_log, shorten_id
-from ..display.follow import read_first_event
+from ..config.logs import LogOption, complete_run, open_log, resolve_run, shorten_id
+from ..display.log_events import read_first_event
 from ..display.output import echo_notice
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (

@@ -5,10 +5,10 @@ Exit codes, for all of them: 0 is fine; 1 is a no (the policy refuses, a file or
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import time_ns
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
 import typer
@@ -16,37 +16,100 @@ import typer
 from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
-from ...domain.tool import JsonObject, PermissionMode, Risk, CallContext
-from ...policy.analysis.describe import about
+from ...domain.tool import CallContext, JsonObject, PermissionMode, Risk
+from ...policy.analysis.backtest import backtest
 from ...policy.analysis.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
-from ...policy.analysis.explain import explain
-from ...policy.files.compile import LAYER_LABELS, Layer, compile_layer
+from ...policy.analysis.explain import about, explain
+from ...policy.analysis.recorded_calls import read_recorded_calls
+from ...policy.analysis.suggestions import find_suggestions
 from ...policy.files.document import json_schema, parse_document
 from ...policy.files.examples import check_examples
+from ...policy.files.layer_compiler import LAYER_LABELS, Layer, compile_layer
 from ...policy.files.policy_files import PolicyFiles, check_file, read_layer
 from ...policy.files.source import PolicyFileError, parse_source, read_policy_file
 from ...policy.importers.claude import import_claude
 from ...policy.importers.codex import import_codex
 from ...policy.importers.gemini import import_gemini
-from ...policy.importers.imported import ImportResult
+from ...policy.importers.policy_draft import ImportResult
 from ..config.policy_files import (
+    EXIT_FAILED,
     EXIT_USAGE,
     POLICY_EXIT_CODES,
-    EXIT_FAILED,
-    PolicyFileArgument,
     LayerOption,
     ManagedOption,
+    PolicyFileArgument,
     ProjectOption,
     SessionOption,
     UserOption,
-    require_valid,
     choose_user_file,
     require_policy_file,
+    require_valid,
 )
+from ..config.recordings import Recordings, read_recordings
 from ..display.output import echo, echo_json, echo_problems
-from ..display.policy import to_yaml, echo_explanation, echo_rules
+from ..display.policy_output import echo_backtest, echo_explanation, echo_rules, echo_suggestions, to_yaml
 from ..options import JsonOption
-from .policy_runs import backtest_policy, suggest_rules
+
+LogsOption: TypeAlias = Annotated[
+    list[Path], typer.Option("--log", help="A log (runs.db) or an export (runs.ndjson). May be given more than once.")
+]
+
+
+def backtest_policy(  # noqa: PLR0913 - one for each option
+    *,
+    log: LogsOption,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A policy file; the same as --user.", show_default=False)
+    ] = None,
+    managed: ManagedOption = None,
+    user: UserOption = None,
+    project: ProjectOption = None,
+    session: SessionOption = None,
+    fail_on_flip: Annotated[bool, typer.Option("--fail-on-flip", help="Exit with 1 when a decision flips.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Try a policy on recorded runs.
+
+    Which decisions would be others, and which rules never fire. Nothing is executed.
+    """
+    require_policy_file(managed, file, user, project, session)
+    user_file = choose_user_file(file, user)
+    policy = require_valid(PolicyFiles(managed=managed, user=user_file, project=project, session=session))
+    recordings = _load_recordings(log)
+    result = backtest(policy, read_recorded_calls(recordings.events))
+    if as_json:
+        echo_json({**msgspec.structs.asdict(result), "runs": recordings.runs, "left_out": recordings.left_out})
+    else:
+        echo_backtest(result)
+    if result.flips and fail_on_flip:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def suggest_rules(
+    log: LogsOption,
+    min_count: Annotated[int, typer.Option(min=1, help="How often people must have said yes.")] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Suggest rules for what people keep approving.
+
+    The narrowest ones, as entries for the `rules` of a policy file.
+    """
+    recordings = _load_recordings(log)
+    found = find_suggestions(read_recorded_calls(recordings.events), min_count)
+    if as_json:
+        echo_json({"suggestions": found, "runs": recordings.runs, "left_out": recordings.left_out})
+        return
+    echo_suggestions(found)
+    if not found:
+        echo(f"Nothing was approved {min_count} times that one narrow rule could say.", error=True)
+
+
+def _load_recordings(paths: Sequence[Path]) -> Recordings:
+    recordings = read_recordings([str(path) for path in paths])
+    for reason in recordings.left_out:
+        echo(f"left out, because it is not what was written: {reason}", error=True)
+    return recordings
+
 
 _IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}
 

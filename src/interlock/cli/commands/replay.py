@@ -13,8 +13,8 @@ from ...domain.errors import ConfigurationError, LogCorruptError
 from ...domain.event import Event
 from ...replay.trace import Replay
 from ..config.logs import LogOption, RunArgument, read_run
-from ..display.events import format_event, format_event_row, format_state, state_to_json
-from ..display.output import pluralize, echo, echo_json, echo_table
+from ..display.event_format import format_event, format_event_row, format_state, state_to_json
+from ..display.output import echo, echo_json, echo_table, pluralize
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
 

@@ -10,24 +10,24 @@ from ..config.logs import LogOption
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
     BaseUrlOption,
-    MaxCostOption,
     HeadlessOption,
     JsonOption,
-    ModelOption,
+    MaxCostOption,
     MaxModelCallsOption,
-    ModeOption,
-    PolicyOption,
-    ProviderOption,
-    ScriptOption,
     MaxSecondsOption,
     MaxStepsOption,
     MaxTokensOption,
     MaxToolCallsOption,
+    ModelOption,
+    ModeOption,
+    PolicyOption,
+    ProviderOption,
+    ScriptOption,
     WorkspaceOption,
     collect_options,
 )
 from ..session.agent import RunOptions, prepare_run
-from ..session.session import run_and_report
+from ..session.live_session import run_and_report
 
 _EXITS = format_exit_codes(
     {

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.tool import PermissionMode
-from ..config.logs import LogOption, RunArgument, complete_run, has_log, resolve_run, open_log, shorten_id
-from ..display.follow import read_events, read_first_event, follow_events
-from ..display.formatting import DisplayState, shorten_line, format_duration, style_state
+from ..config.logs import LogOption, RunArgument, complete_run, has_log, open_log, resolve_run, shorten_id
+from ..display.formatting import DisplayState, format_duration, shorten_line, style_state
+from ..display.log_events import follow_events, read_events, read_first_event
 from ..display.output import echo, echo_json, echo_table
-from ..display.run_details import RunDetails, details_to_json, load_run_details, echo_run_details
-from ..display.run_events import RunPrinter, echo_json_line
+from ..display.run_details import RunDetails, details_to_json, echo_run_details, load_run_details
 from ..display.run_list import ListedRun, RunFilter, list_runs
+from ..display.transcript import RunPrinter, echo_json_line
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
     BaseUrlOption,

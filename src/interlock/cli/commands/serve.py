@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from ...domain.errors import ConfigurationError
-from ..config.places import find_user_paths
-from ..config.server_files import ServerLogOption, prepare_server_files, lock_server
+from ..config.server_files import ServerLogOption, lock_server, prepare_server_files
+from ..config.user_paths import find_user_paths
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 

@@ -10,18 +10,18 @@ import typer
 
 from ...domain.decision import Decision
 from ...domain.errors import ConfigurationError
-from ...domain.tool import JsonObject, ResourceKind, CallContext, ToolDefinition
+from ...domain.tool import CallContext, JsonObject, ResourceKind, ToolDefinition
 from ...policy.analysis.example_event import ToolDeclaration, hypothetical
 from ...policy.files.policy_files import PolicyFiles
 from ...tools.read_artifact import read_artifact
-from ..config.places import UserPaths, find_user_paths
-from ..config.policy_files import require_valid, load_policy
+from ..config.policy_files import load_policy, require_valid
+from ..config.project_trust import TrustedProject
 from ..config.settings import Settings, load_settings
-from ..config.trusted import TrustedProject
+from ..config.user_paths import UserPaths, find_user_paths
 from ..display.output import echo, echo_json, echo_table, style_verdict
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
-from ..session.tools import make_local_tools, load_skill_tools
+from ..session.tools import load_skill_tools, make_local_tools
 from .trust import resolve_project
 
 _EXITS = format_exit_codes({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})

@@ -13,17 +13,17 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from ...domain.errors import ConfigurationError
-from ..config.places import UserPaths, find_user_paths
-from ..config.trusted import (
+from ..config.project_trust import (
     TrustedProject,
     UntrustedProject,
+    check_trust,
     find_project,
+    read_trust_records,
     revoke_trust,
     trust_project,
-    check_trust,
-    read_trust_records,
 )
-from ..display.output import pluralize, echo, echo_json, echo_table
+from ..config.user_paths import UserPaths, find_user_paths
+from ..display.output import echo, echo_json, echo_table, pluralize
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
 

@@ -18,8 +18,8 @@ import typer
 
 from ...domain.errors import ConfigurationError, InterlockError, LogCorruptError
 from ...storage.sqlite.log import SqliteLog
-from .places import UserPaths, find_user_paths
-from .recordings import RecordedRun, require_log_file, read_stored_run
+from .recordings import RecordedRun, read_stored_run, require_log_file
+from .user_paths import UserPaths, find_user_paths
 
 _MAX_LISTED = 10
 _LOG_VARIABLE = "INTERLOCK_LOG"

@@ -8,14 +8,14 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from ...domain.errors import ConfigurationError
-from ...policy.files.places import PolicyFileError, PolicyProblem
 from ...policy.files.policy_files import PolicyFiles
+from ...policy.files.problems import PolicyFileError, PolicyProblem
 from ...policy.files.source import read_policy_file
 from ..exit_codes import ExitCode
-from .places import MANAGED_POLICY, UserPaths
-from .project import PROJECT_FOLDER
+from .project_files import PROJECT_FOLDER
+from .project_trust import TrustedProject
 from .settings import Settings
-from .trusted import TrustedProject
+from .user_paths import MANAGED_POLICY, UserPaths
 
 EXIT_FAILED, EXIT_USAGE = ExitCode.FAILED, ExitCode.USAGE
 POLICY_EXIT_CODES = (

@@ -13,9 +13,8 @@ import msgspec
 
 from ...audit.export import read_export
 from ...audit.verify import ProgressTrace, verify
-from ...domain.chain import LogEntry, decode_event
 from ...domain.errors import ConfigurationError
-from ...domain.event import Event
+from ...domain.event import Event, LogEntry, decode_event
 from ...storage.event_log import Snapshot
 from ...storage.sqlite.log import SqliteLog
 

@@ -12,7 +12,7 @@ import typer
 
 from ...domain.errors import ConfigurationError
 from .logs import find_run_files
-from .places import find_user_paths, make_private_folder
+from .user_paths import find_user_paths, make_private_folder
 
 #: `--log`, for commands about a server.
 ServerLogOption: TypeAlias = Annotated[

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_type_hint
 import msgspec
 
 from ...domain.tool import PermissionMode
-from .places import UserPaths
-from .project import PROJECT_FOLDER
+from .project_files import PROJECT_FOLDER
+from .project_trust import TrustedProject
 from .settings_file import SettingValue, describe_ignored, parse_setting, read_values
-from .trusted import TrustedProject
+from .user_paths import UserPaths
 
 PROJECT_SETTINGS = f"{PROJECT_FOLDER}/config.toml"
 _STRICTEST_FIRST = tuple(PermissionMode)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...domain.errors import ConfigurationError
-from ...policy.files.places import PolicyFileError, PolicyProblem
+from ...policy.files.problems import PolicyFileError, PolicyProblem
 from ...policy.files.source import parse_source, read_policy_file
 
 _SECRET_NAME = re.compile(r"key|token$|secret|passw", re.IGNORECASE)

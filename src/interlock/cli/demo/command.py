@@ -23,16 +23,16 @@ from rich.text import Text
 
 from ...audit.verify import ChainVerification, verify
 from ...domain import event as facts
-from ...domain.chain import LogEntry, decode_event
+from ...domain.event import LogEntry, decode_event
 from ...sandbox.host.probe import choose_sandbox
 from ...sandbox.interface import Confinement
 from ...storage.sqlite.log import SqliteLog
 from ..display.formatting import summarize_arguments
 from ..display.live_text import neutralize_text, wrap_line
-from ..display.output import pluralize, echo, echo_table
+from ..display.output import echo, echo_table, pluralize
 from ..exit_codes import ExitCode, format_exit_codes
 from .process import CRASH, SURVIVE
-from .story import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_escapes
+from .scenario import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_escapes
 
 _EXITS = format_exit_codes(
     {

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from ...domain import event as facts
 from ...domain.event import Event
-from ...models.interface import StreamFinished, ModelEvent, StreamRestarted, TextDelta
-from .formatting import summarize_arguments, shorten_line
+from ...models.interface import ModelEvent, StreamFinished, StreamRestarted, TextDelta
+from .formatting import shorten_line, summarize_arguments
 from .live_calls import SPINNER, LiveCall, format_finished_call
 from .live_region import LiveRegion
-from .live_text import MARK_CELLS, StreamedText, neutralize_text, mark_row, wrap_line
+from .live_text import MARK_CELLS, StreamedText, mark_row, neutralize_text, wrap_line
 from .output import make_visible
 
 _FRAMES_PER_SECOND = 10

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ...domain.errors import InterlockError
-from ...policy.files.places import PolicyFileError, PolicyProblem
-from ...rendering.visible import escape_invisible
+from ...policy.files.problems import PolicyFileError, PolicyProblem
+from ...rendering.escaping import escape_invisible
 
 _VERDICT_STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
 _MAX_CHARS = 500

@@ -8,19 +8,18 @@ import msgspec
 from rich.text import Text
 
 from ...domain.call import Question
-from ...domain.chain import decode_event
-from ...domain.event import CallObserved, Event, ModelRequested, RunStarted
+from ...domain.event import CallObserved, Event, ModelRequested, RunStarted, decode_event
 from ...domain.messages import Usage
 from ...domain.outcome import ArtifactRef
 from ...domain.state.ledger import Ledger
 from ...domain.state.verification import Verification
 from ...history.fold import fold_entries, load_run
 from ...storage.event_log import EventLog
-from ..config.logs import is_nested_in, shorten_id, add_log_option
-from .formatting import DisplayState, format_local_time, shorten_line, format_duration, style_state, format_expiry
-from .output import pluralize, echo
-from .run_events import RunPrinter, EventFormatter, TranscriptLine
+from ..config.logs import add_log_option, is_nested_in, shorten_id
+from .formatting import DisplayState, format_duration, format_expiry, format_local_time, shorten_line, style_state
+from .output import echo, pluralize
 from .run_list import get_display_state
+from .transcript import EventFormatter, RunPrinter, TranscriptLine
 
 
 class NestedRun(msgspec.Struct, frozen=True):

@@ -4,14 +4,13 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from ...domain.chain import decode_event
 from ...domain.errors import IllegalTransitionError, LogCorruptError
-from ...domain.event import Event, RunStarted, UserMessageReceived
+from ...domain.event import Event, RunStarted, UserMessageReceived, decode_event
 from ...domain.state.ledger import Ledger
 from ...history.fold import load_run
 from ...runs.fork import is_unopened_fork
-from ...storage.event_log import RunSummary, EventLog
-from ..config.logs import list_ancestors, is_nested_in
+from ...storage.event_log import EventLog, RunSummary
+from ..config.logs import is_nested_in, list_ancestors
 from .formatting import DisplayState
 
 _STATE_BY_END = {f"run.{state}": DisplayState(state) for state in ("completed", "degraded", "failed", "cancelled")}

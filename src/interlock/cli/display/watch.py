@@ -9,12 +9,12 @@ from rich.text import Text
 
 from ...domain.event import ApprovalRequested, ConsentRequested, Event, InputRequested, UserMessageReceived
 from ...history.fold import load_run
-from ..config.logs import resolve_run, open_log, shorten_id, add_log_option
+from ..config.logs import add_log_option, open_log, resolve_run, shorten_id
 from ..exit_codes import ExitCode
 from ..session.terminal import preserve_terminal
-from .follow import TERMINAL_EVENTS, follow_events
 from .live import LiveView, format_speech
 from .live_region import LiveRegion, make_live_console
+from .log_events import TERMINAL_EVENTS, follow_events
 from .output import make_visible
 
 _FRAME_SECONDS = 0.1

@@ -7,8 +7,9 @@ async with opened_runner(prepared, on_progress=...) as runner:
 
 import os
 import shlex
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -19,20 +20,85 @@ from ...agent.next_step import Budgets
 from ...domain.decision import FailSafeConfig
 from ...domain.errors import ConfigurationError
 from ...domain.tool import PermissionMode
+from ...models.interface import ModelProvider
+from ...models.provider_factory import NO_KEY, create_provider, load_adapter
+from ...models.usage import Prices
 from ...policy.files.policy_files import PolicyFiles
 from ...runs.runner import Runner, RunnerOptions
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
 from ..commands.trust import resolve_project
 from ..config.logs import RunFiles, find_run_files
-from ..config.places import UserPaths, find_user_paths, login_name
-from ..config.policy_files import require_valid, load_policy
+from ..config.model_keys import KEY_VARIABLE, PROVIDER_VARIABLES, find_key, get_key_variable
+from ..config.policy_files import load_policy, require_valid
+from ..config.project_trust import TrustedProject
 from ..config.recordings import require_log_file
 from ..config.settings import SETTING_TYPES, Settings, load_settings
 from ..config.settings_file import parse_setting
-from ..config.trusted import TrustedProject
-from .provider import ModelChoice, choose_model, load_scripted_model
-from .tools import make_local_tools, load_skill_tools
+from ..config.user_paths import UserPaths, find_user_paths, login_name
+from .tools import load_skill_tools, make_local_tools
+
+_SETTINGS_HELP = "`interlock config show` shows what is set, and from where."
+
+
+class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
+    #: For the eyes of a person.
+    label: str
+    #: As the provider names it.
+    name: str = ""
+    make_provider: Callable[[], ModelProvider]
+    #: What must never be shown or stored.
+    secrets: Mapping[str, str] = {}
+
+
+def load_scripted_model(path: Path) -> ModelChoice:
+    read = create_provider("scripted", script=path)
+    return ModelChoice(label=f"the script {path.name}", make_provider=lambda: read)
+
+
+def choose_model(settings: Settings, environ: Mapping[str, str] = os.environ) -> ModelChoice:
+    """`ConfigurationError` in words when there is no model to ask, or no key for it."""
+    provider, base_url = settings.provider, settings.base_url
+    key = find_key(provider, base_url, environ)
+    if key is None and not base_url:
+        raise ConfigurationError(_missing_key_message(provider, environ))
+    if not settings.model:
+        raise ConfigurationError(
+            "No model is named. Name one with --model NAME, or for good with `interlock config set model NAME`. "
+            f"Nothing was started. {_SETTINGS_HELP}"
+        )
+    load_adapter(provider)  # not installed: said now, before anything is written
+    # A key that is given keeps the SDK from sending the provider's own key to another address.
+    value = key.value if key is not None else NO_KEY
+    make = partial(
+        create_provider, provider, model=settings.model, base_url=base_url, key=value, prices=_read_prices(settings)
+    )
+    return ModelChoice(
+        label=f"{settings.model} ({base_url or provider})",
+        name=settings.model,
+        make_provider=make,
+        secrets={} if key is None else {key.origin: value},
+    )
+
+
+def _read_prices(settings: Settings) -> dict[str, Prices]:
+    read, written = settings.price_input, settings.price_output
+    if read is None and written is None:
+        return {}
+    if read is None or written is None:
+        missing = "price_input" if read is None else "price_output"
+        raise ConfigurationError(f"{missing} is not set: both prices are needed to count what a run costs.")
+    return {settings.model: Prices(input=read, output=written)}
+
+
+def _missing_key_message(provider: str, environ: Mapping[str, str]) -> str:
+    other = next((name for name in PROVIDER_VARIABLES if name != provider and find_key(name, "", environ)), "")
+    hint = f" There is one for {other}: choose it with --provider {other}." if other else ""
+    return (
+        f"There is no key for {provider}: set {get_key_variable(provider)} (or {KEY_VARIABLE}), or name a server of your "
+        f"own with --base-url.{hint} `interlock demo` needs neither. Nothing was started. {_SETTINGS_HELP}"
+    )
+
 
 INSTRUCTIONS = """\
 You are an agent that works on a task in one folder, the workspace, with the tools that you are given.

@@ -5,10 +5,10 @@ from pathlib import Path
 import typer
 
 from ...domain.errors import RunEndedError
-from ..config.logs import resolve_run, open_log, shorten_id
-from ..display.output import echo, echo_json, echo_error
+from ..config.logs import open_log, resolve_run, shorten_id
+from ..display.output import echo, echo_error, echo_json
 from ..exit_codes import ExitCode
-from .deliver import DeliveryStatus, open_inbox, deliver_cancel, get_person_name
+from .delivery import DeliveryStatus, deliver_cancel, get_person_name, open_inbox
 
 _STATUS_MESSAGES: dict[DeliveryStatus, str] = {
     "recorded": "cancelled. No process had it.",

@@ -1,8 +1,14 @@
 """A conversation: a person says something, the agent works on it, and the run rests until they say more."""
 
+import asyncio
+import signal
+import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
-from typing import NamedTuple
+from contextlib import AsyncExitStack, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from threading import Thread
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.text import Text
@@ -14,16 +20,68 @@ from ...domain.tool import PermissionMode
 from ...history.fold import load_run
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
-from ..config.logs import shorten_id, add_log_option
+from ..config.logs import add_log_option, shorten_id
 from ..display.formatting import shorten_line
 from ..display.live import format_speech
 from ..display.output import make_visible
 from ..display.run_list import RunFilter, list_runs
 from .agent import PreparedRun
-from .chat_prompt import read_message
-from .ending import format_result, format_verification
-from .session import LiveSession, open_session, restore_view, note_stopped_runs, show_run
+from .interrupts import signal_handlers
+from .live_session import LiveSession, note_stopped_runs, open_session, restore_view, show_run
+from .result_format import format_result, format_verification
 from .terminal import TerminalModes
+
+_QUIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_MAX_CHARS = 1_000_000
+_QUIT_HINT = "(Ctrl-C again, Ctrl-D or /quit ends the chat)"
+
+
+async def read_message(prompt: str) -> str | None:
+    """What was typed; None at the end of the input, after Ctrl-C twice, or when this process is told to end."""
+    lines: list[str] = []
+    while True:
+        line = await _read_line("." * (len(prompt) - 1) + " " if lines else prompt)
+        if line is None:
+            return "\n".join(lines) if lines else None
+        if not line.endswith("\\") or sum(map(len, lines)) > _MAX_CHARS:
+            return "\n".join([*lines, line])
+        lines.append(line[:-1])
+
+
+async def _read_line(prompt: str) -> str | None:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str | None] = loop.create_future()
+    # With it lines can be edited, and there is a history for as long as the chat lasts. A Python may lack it.
+    editor: Any = import_module("readline") if find_spec("readline") else None
+    interrupted = False
+
+    def settle(line: str | None) -> None:
+        if not answer.done():
+            answer.set_result(line)
+
+    def read() -> None:
+        try:
+            line = input(prompt if sys.stdin.isatty() else "")
+        except (EOFError, OSError, ValueError):
+            line = None
+        with suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
+            loop.call_soon_threadsafe(settle, line)
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        if interrupted:
+            settle(None)
+        else:
+            interrupted = True
+            written = editor.get_line_buffer() if editor is not None else ""
+            print(f"\n{_QUIT_HINT}\n{prompt}{written}", end="", flush=True)
+
+    handlers = {signal.SIGINT: interrupt} | dict.fromkeys(_QUIT_SIGNALS, lambda: settle(None))
+    with signal_handlers(handlers):  # Before the prompt is shown.
+        # Not a thread of the loop's pool: it must not keep the process alive.
+        Thread(target=read, name="prompt", daemon=True).start()
+        return await answer
+
 
 PROMPT = "> "
 _SHOWN_RUNS = 8

@@ -5,9 +5,8 @@ from pathlib import Path
 from ...replay import export_test as exporting
 from ...runs import fork as forking
 from ...storage.file_artifacts import FileArtifacts
-from ..config.logs import resolve_run, open_log, find_run_files, shorten_id, add_log_option
-from ..config.new_file import write_new_file
-from ..config.places import find_user_paths
+from ..config.logs import add_log_option, find_run_files, open_log, resolve_run, shorten_id
+from ..config.user_paths import find_user_paths, write_new_file
 from ..display.output import echo, echo_json
 
 

@@ -13,25 +13,24 @@ import msgspec
 import typer
 
 from ...agent.agent import Agent
-from ...domain.chain import LogEntry
 from ...domain.errors import ConfigurationError
-from ...domain.event import RunStarted
+from ...domain.event import LogEntry, RunStarted
 from ...models.scripted import ScriptedModel
-from ...replay.dry_run import DryRunRow, DryRun, dry_run
+from ...replay.dry_run import DryRun, DryRunRow, dry_run
 from ...replay.model import ModelReplay, replay_recording
-from ...replay.read_recording import read_recording
+from ...replay.recording_reader import read_recording
 from ...replay.trace import Replay
 from ...storage.artifacts import ArtifactStore
 from ...storage.file_artifacts import FileArtifacts
 from ..commands.trust import resolve_project
-from ..config.logs import read_run, find_run_files
-from ..config.places import find_user_paths
-from ..config.policy_files import require_valid, load_policy
+from ..config.logs import find_run_files, read_run
+from ..config.policy_files import load_policy, require_valid
 from ..config.settings import load_settings
-from ..display.output import pluralize, echo, echo_json, echo_table, style_verdict
+from ..config.user_paths import find_user_paths
+from ..display.output import echo, echo_json, echo_table, pluralize, style_verdict
 from ..exit_codes import ExitCode
-from .agent import FAIL_SAFE, INSTRUCTIONS, AGENT_NAME, make_budgets
-from .tools import make_local_tools, load_skill_tools
+from .agent import AGENT_NAME, FAIL_SAFE, INSTRUCTIONS, make_budgets
+from .tools import load_skill_tools, make_local_tools
 
 _MAX_CHARS = 300
 

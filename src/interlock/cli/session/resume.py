@@ -12,14 +12,14 @@ from ...domain.state.ledger import Ledger
 from ...domain.tool import PermissionMode
 from ...history.fold import load_run
 from ...storage.event_log import EventLog
-from ..config.logs import list_ancestors, has_log, resolve_run, open_log, shorten_id, add_log_option
-from ..display.follow import read_events
-from ..display.output import echo, echo_json, echo_error
+from ..config.logs import add_log_option, has_log, list_ancestors, open_log, resolve_run, shorten_id
+from ..display.log_events import read_events
+from ..display.output import echo, echo_error, echo_json
 from ..display.run_list import list_stopped
 from ..exit_codes import ExitCode
 from .agent import AGENT_NAME, PreparedRun, RunOptions, prepare_run
-from .ending import stopped_to_json
-from .session import SessionOutcome, SessionOptions, run_session
+from .live_session import SessionOptions, SessionOutcome, run_session
+from .result_format import stopped_to_json
 
 _STRICTEST_FIRST = tuple(PermissionMode)
 _BY_SEVERITY = (ExitCode.OK, ExitCode.WAITING, ExitCode.FAILED, ExitCode.INTERRUPTED)

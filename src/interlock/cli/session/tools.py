@@ -8,11 +8,11 @@ from ...domain.errors import ConfigurationError
 from ...domain.tool import ToolDefinition
 from ...local import LocalTools
 from ...sandbox.host.programs import python_folders
-from ...tools.skills.tools import skills
-from ..config.places import UserPaths
-from ..config.project import PROJECT_FOLDER
+from ...tools.skills.skill_tools import skills
+from ..config.project_files import PROJECT_FOLDER
+from ..config.project_trust import TrustedProject, check_trust
 from ..config.settings import Settings
-from ..config.trusted import TrustedProject, check_trust
+from ..config.user_paths import UserPaths
 
 PROJECT_SKILLS = f"{PROJECT_FOLDER}/skills"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -25,7 +25,7 @@ from .lifecycle import (
     RunState,
     next_state,
 )
-from .verification import VerificationState, StartingCall, find_starting_call_id
+from .verification import StartingCall, VerificationState, find_starting_call_id
 
 #: What a tool that hands the run to another agent remembers, by this name. No other tool can.
 AGENT_STATE_KEY = "interlock:agent"

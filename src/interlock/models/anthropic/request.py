@@ -4,7 +4,7 @@ There, what people say and what tools return are both said by the user: neighbou
 results first, because they must directly follow the calls. Empty texts are not allowed.
 """
 
-from ...domain.json import JsonObject, parse, escape_surrogates
+from ...domain.json import JsonObject, escape_surrogates, parse
 from ...domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ...domain.tool import ToolSpec
 from ..conversation import sanitize_messages

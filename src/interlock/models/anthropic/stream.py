@@ -9,11 +9,9 @@ from typing import Any
 import msgspec
 
 from ...domain.messages import Message, Usage
-from ..calls import CallAssembler
 from ..interface import FinishReason, ModelEvent
-from ..stream import build_final_events, convert_event, encode_arguments
-from ..text import TextAssembler
-from ..usage import Prices, get_field, read_tokens, add_cost
+from ..response_assembly import CallAssembler, TextAssembler, build_final_events, convert_event, encode_arguments
+from ..usage import Prices, add_cost, get_field, read_tokens
 from .thinking import ThinkingBlocks
 
 _REASONS: Mapping[str, FinishReason] = {

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from ...domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, WaitingCall
-from ...domain.decision import RECOVERY_LAYER, APPROVAL_SCOPES, Decision, Verdict, needs_second_person
+from ...domain.decision import APPROVAL_SCOPES, RECOVERY_LAYER, Decision, Verdict, needs_second_person
 from ...domain.json import InvalidJsonError, check_value, encode
 from ...domain.outcome import Failure
 from ...domain.payload import (
@@ -24,7 +24,7 @@ from ...domain.tool import (
     JsonObject,
 )
 from ...interaction.interface import InteractionProvider
-from ...rendering.sentences import describe_error
+from ...rendering.text import describe_error
 from ..context import RunContext
 from ..events import question_event, record_answer
 from ..parts import Parts

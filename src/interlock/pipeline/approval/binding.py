@@ -12,17 +12,16 @@ from ...domain.outcome import Failure
 from ...domain.payload import (
     ApprovalBinding,
     BindingChange,
-    Payload,
     ExecutionEnvironment,
-    read_canonical_arguments,
+    Payload,
     build_binding,
     canonical_payload,
-    diff_bindings,
     compute_grant_key,
+    diff_bindings,
     hash_payload,
+    read_canonical_arguments,
 )
-from ...domain.resources import declared_paths
-from ...domain.tool import JsonObject, Risk, ToolDefinition
+from ...domain.tool import JsonObject, Risk, ToolDefinition, declared_paths
 from ..context import RunContext
 from ..refusals import inexact_payload
 from ..validate import validate

@@ -14,7 +14,7 @@ from ...domain.tool import (
     ToolContext,
     agent_path,
 )
-from ...rendering.sentences import describe_error
+from ...rendering.text import describe_error
 from ..context import RunContext
 from ..events import permission_event, void_event
 from ..refusals import consent_unavailable

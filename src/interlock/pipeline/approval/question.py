@@ -9,9 +9,8 @@ from ...domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ...domain.ids import new_action_id
 from ...domain.outcome import Failure
 from ...domain.payload import ApprovalBinding
-from ...domain.resources import values_at
-from ...domain.tool import Consent, ConsentBinding, Risk, CallContext
-from ...rendering.sentences import shorten
+from ...domain.tool import CallContext, Consent, ConsentBinding, Risk, values_at
+from ...rendering.text import shorten
 from ..context import RunContext
 from .binding import bind_approval, canonicalize
 

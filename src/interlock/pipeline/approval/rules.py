@@ -12,7 +12,7 @@ from ...domain.call import PermittedCall
 from ...domain.errors import ConfigurationError
 from ...domain.event import WarningRaised
 from ...domain.redaction import redact_line
-from ...rendering.sentences import describe_error
+from ...rendering.text import describe_error
 from ..context import RunContext
 from ..parts import RuleChange
 

@@ -10,7 +10,7 @@ from ...domain.tool import JsonObject
 from ..engine.rule_policy import RulePolicy
 from ..files.policy_files import PolicyFiles
 from ..interface import PolicyEvent
-from .recorded import RecordedCall, RecordedAnswer
+from .recorded_calls import RecordedAnswer, RecordedCall
 
 #: Opinions of the tools themselves. They hold beside every policy.
 _NON_POLICY_LAYERS = frozenset({"tool limit", "path boundary"})

@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from ...domain.tool import JsonObject, ToolOrigin, ResourceKind, Risk, CallContext, ToolDefinition, ToolSpec
+from ...domain.tool import CallContext, JsonObject, ResourceKind, Risk, ToolDefinition, ToolOrigin, ToolSpec
 from ..interface import PolicyEvent
 
 

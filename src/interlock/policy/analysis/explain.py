@@ -1,17 +1,18 @@
 """Why a call is decided as it is, for people: every rule that spoke, part by part, and where each rule is enforced."""
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from time import time_ns
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
 from ...domain.decision import Decision
-from ...domain.resources import Mask
-from ..engine.plan import PartEvaluation
-from ..engine.rule import Rule
+from ...domain.tool import Mask
+from ..engine.rule import CommandPattern, Rule
 from ..engine.rule_policy import RulePolicy
+from ..engine.tool_plan import PartEvaluation
 from ..interface import PolicyEvent
 from ..shell.command import SimpleCommand
 
@@ -137,3 +138,43 @@ def _find_enforcement(rule: Rule) -> list[Enforcement]:
 
 def _as_tuple(given: str | Collection[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def about(rule: Rule) -> str:
+    conditions: dict[str, Any] = {
+        "tools": rule.tools,
+        "risk": rule.risk,
+        "origin": rule.origin,
+        "server": rule.server,
+        "path": rule.path,
+        "access": rule.access,
+        "command": _format_commands(rule),
+        "host": rule.host,
+        "arguments": msgspec.to_builtins(rule.arguments),
+        "agent": rule.agent,
+        "mode": rule.mode,
+        "interactive": rule.interactive,
+        "when": rule.when_source,
+    }
+    return ", ".join(
+        f"{name} {_format_value(value)}" for name, value in conditions.items() if value not in (None, "", {})
+    )
+
+
+def _format_commands(rule: Rule) -> list[str] | None:
+    if rule.command is None:
+        return None
+    given = [rule.command] if isinstance(rule.command, str) else rule.command
+    return [_format_command(each) for each in given]
+
+
+def _format_command(given: str | CommandPattern) -> str:
+    return given if isinstance(given, str) else " ".join(given.words) + ("" if given.exact else " ...")
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, str | bool):
+        return str(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return " | ".join(map(str, cast(Iterable[object], value)))
+    return json.dumps(value, ensure_ascii=False, default=str)

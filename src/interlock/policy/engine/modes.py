@@ -3,11 +3,11 @@ only where no rule speaks and the risk alone would ask: never beyond a deny, and
 
 from ...domain.decision import Decision, Verdict, default_decision
 from ...domain.tool import PermissionMode, Risk
-from ..shell.word_set import make_word_set
+from ..shell.command import make_word_set
+from .call_parts import CallPart
 from .paths import PathAccess
 from .patterns import fold_text
 from .rule import DefaultVerdict
-from .subject import CallPart
 
 _LAYER = "permission mode"
 _READ_RISKS = frozenset({Risk.READ})

@@ -11,8 +11,8 @@ from os.path import expanduser, join, normpath, realpath
 
 import msgspec
 
-from ...domain.resources import relative_to_any
-from ..shell.wildcards import ScanBudget, expand_glob
+from ...domain.tool import relative_to_any
+from ..shell.glob_expansion import ScanBudget, expand_glob
 
 _MAX_GLOB_MATCHES = 1_000
 #: For one decision: each folder that a path may start in counts.

@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ...domain.decision import ApprovalScope
-from ...domain.resources import Access
-from ...domain.tool import PermissionMode, ToolOrigin, ResourceKind
+from ...domain.tool import Access, PermissionMode, ResourceKind, ToolOrigin
 from ..interface import PolicyEvent
 
 DefaultVerdict: TypeAlias = Literal["risk", "allow", "ask", "deny"]

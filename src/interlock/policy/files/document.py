@@ -25,9 +25,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ...domain.decision import ApprovalScope
-from ...domain.tool import ToolOrigin, ResourceKind
+from ...domain.tool import ResourceKind, ToolOrigin
 from ..engine.rule import Access, DefaultVerdict
-from .places import MAX_PROBLEMS, PolicyFileError, PolicyProblem, PolicySource
+from .problems import MAX_PROBLEMS, PolicyFileError, PolicyProblem, PolicySource
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
-from ...domain.tool import JsonObject, PermissionMode, ToolOrigin, ResourceKind, CallContext
+from ...domain.tool import CallContext, JsonObject, PermissionMode, ResourceKind, ToolOrigin
 from ..analysis.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ..engine.rule import ResourceDeclaration, Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
-from .compile import LocatedRule
 from .document import Example, ExampleItem
-from .places import PolicyProblem, PolicySource
+from .layer_compiler import LocatedRule
+from .problems import PolicyProblem, PolicySource
 from .shorthand import PatternKind, parse_shorthand, split_shorthand
 
 #: Examples are about no folder that exists, so nothing on a disk decides whether they hold.

@@ -23,12 +23,12 @@ from ...domain.errors import ConfigurationError
 from ..engine.rule import DefaultVerdict, Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
-from . import kept
-from .compile import LAYER_LABELS, Layer, LayerRules, compile_layer
+from . import saved_rules
+from .atomic_write import lock_folder, replace_file
 from .document import parse_document
 from .examples import check_examples
-from .places import PolicyFileError, PolicyProblem
-from .replace import lock_folder, replace_file
+from .layer_compiler import LAYER_LABELS, Layer, LayerRules, compile_layer
+from .problems import PolicyFileError, PolicyProblem
 from .source import parse_source, read_policy_file
 
 #: The rule that speaks while a policy cannot be read.
@@ -154,7 +154,7 @@ class PolicyFiles:
     def keep(self, rule: str) -> str:
         """Put a rule that allows into the user's file, and return its id. Refused when the file would be."""
         with self._locked_user_file() as path:
-            entry = kept.parse_rule(rule)
+            entry = saved_rules.parse_rule(rule)
             content = self._add_rule_to_content(path, entry)
             if content is None:
                 self._activate(self._load({}))
@@ -169,7 +169,7 @@ class PolicyFiles:
             ConfigurationError: The rule could not be kept.
         """
         path = self._require_user_file()
-        content = self._add_rule_to_content(path, kept.parse_rule(rule))
+        content = self._add_rule_to_content(path, saved_rules.parse_rule(rule))
         return self._load({} if content is None else {"user": content}).policy.digest
 
     def _add_rule_to_content(self, path: str, entry: dict[str, Any]) -> bytes | None:
@@ -177,12 +177,12 @@ class PolicyFiles:
         before = read_policy_file(path) if os.path.lexists(path) else b""
         if before:
             parse_document(parse_source(before, path))
-        return None if kept.has_rule(before, entry, path) else kept.add_rule(before, entry, path)
+        return None if saved_rules.has_rule(before, entry, path) else saved_rules.add_rule(before, entry, path)
 
     def revoke(self, rule_id: str) -> bool:
         """Take a kept rule out of the user's file. False when no such rule is kept."""
         with self._locked_user_file() as path:
-            after = kept.remove_rule(read_policy_file(path), rule_id, path) if os.path.lexists(path) else None
+            after = saved_rules.remove_rule(read_policy_file(path), rule_id, path) if os.path.lexists(path) else None
             if after is not None:
                 self._replace_user_file(path, after)
             return after is not None

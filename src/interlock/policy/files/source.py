@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from yaml.resolver import Resolver
 
-from .places import (
+from .problems import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
     MAX_INTEGER,

@@ -6,7 +6,7 @@ import tomllib
 from datetime import date, datetime, time
 from typing import Any, cast
 
-from .places import MAX_DEPTH, MAX_INTEGER, MAX_NODES, DocumentPath, PolicyFileError, PolicySource, make_error
+from .problems import MAX_DEPTH, MAX_INTEGER, MAX_NODES, DocumentPath, PolicyFileError, PolicySource, make_error
 
 #: A dotted key of TOML is read in time that grows with the square of its parts.
 _MAX_DOTS_IN_LINE = 200

@@ -18,16 +18,16 @@ import msgspec
 from ...domain import json
 from ...domain.errors import ConfigurationError
 from .claude_paths import narrow_glob, widen_glob
-from .imported import (
-    Conditions,
-    PolicyDraft,
-    ImportResult,
+from .policy_draft import (
     CommandWords,
-    validate_text,
+    Conditions,
+    ImportResult,
+    PolicyDraft,
     is_plain_name,
     narrow_prefix,
     quote_entry,
     split_plain_words,
+    validate_text,
     widen_name,
     widen_prefix,
 )

@@ -22,15 +22,15 @@ import msgspec
 
 from ...domain.errors import ConfigurationError
 from ..shell.bash import parse_script
-from ..shell.match import matches_widely, matches_narrowly
-from .imported import (
+from ..shell.command_match import matches_narrowly, matches_widely
+from .policy_draft import (
     Conditions,
-    PolicyDraft,
     ImportResult,
-    validate_text,
+    PolicyDraft,
     narrow_prefix,
-    unwrap_single,
     quote_entry,
+    unwrap_single,
+    validate_text,
     widen_prefix,
 )
 

@@ -14,18 +14,18 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from .gemini_rules import FIELDS, MODES, SHELL, SOURCE, GeminiRule, read_rules
-from .imported import (
+from .policy_draft import (
     STRICTNESS,
     Conditions,
-    PolicyDraft,
     ImportResult,
-    validate_text,
-    is_plain_name,
+    PolicyDraft,
     as_list,
+    is_plain_name,
     narrow_prefix,
-    unwrap_single,
     quote_entry,
     split_plain_words,
+    unwrap_single,
+    validate_text,
     widen_name,
     widen_prefix,
 )

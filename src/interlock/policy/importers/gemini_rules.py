@@ -9,7 +9,7 @@ import msgspec
 
 from ...domain import json
 from ...domain.errors import ConfigurationError
-from .imported import MAX_RULES, PolicyDraft, as_list, quote_entry
+from .policy_draft import MAX_RULES, PolicyDraft, as_list, quote_entry
 
 SOURCE = "Gemini CLI"
 SHELL = "run_shell_command"

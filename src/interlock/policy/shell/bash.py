@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from itertools import dropwhile
 
 from . import bash_reader
-from .bash_builtins import RESERVED_WORDS
 from .bash_reader import MAX_FOLDERS, MAX_NESTING
 from .command import Redirect, Script, SimpleCommand
-from .wrappers import NestedParser, unwrap_command
+from .wrappers import RESERVED_WORDS, NestedParser, unwrap_command
 
 try:
     from . import bash_tree

@@ -12,11 +12,9 @@ import re
 from posixpath import join, normpath
 from typing import NamedTuple
 
-from .bash_builtins import RESERVED_WORDS
 from .bash_words import Word, scan_word
-from .command import Redirect, Script, SimpleCommand
-from .word_set import make_word_set
-from .wrappers import NestedParser, unwrap_command
+from .command import Redirect, Script, SimpleCommand, make_word_set
+from .wrappers import RESERVED_WORDS, NestedParser, unwrap_command
 
 MAX_COMMANDS = 200
 MAX_WORDS = 2_000

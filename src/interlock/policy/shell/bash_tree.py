@@ -11,8 +11,8 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from .bash_words import scan_word
+from .command import make_word_set
 from .hidden_programs import is_program_variable
-from .word_set import make_word_set
 
 _READ_KINDS = make_word_set(
     "program list pipeline subshell compound_statement negated_command redirected_statement command command_name "

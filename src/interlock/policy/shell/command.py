@@ -34,3 +34,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     #: Why it is not known what this runs; empty when `commands` and `redirects` are all of it.
     #: What could be seen stands in `commands` even then, so that a rule may refuse it.
     opaque: str = ""
+
+
+def make_word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())

@@ -11,8 +11,7 @@ from itertools import islice, pairwise
 from posixpath import basename
 from typing import TypeAlias
 
-from .command import SimpleCommand
-from .word_set import make_word_set
+from .command import SimpleCommand, make_word_set
 
 _MAX_TEXTS = 16
 _MAX_TEXT_CHARS = 8_000

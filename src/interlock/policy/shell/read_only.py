@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from .command import SimpleCommand
-from .read_only_table import UNLIMITED, FIND_PREDICATES, READ_ONLY_PROGRAMS, ReadOnlyProgram
-from .word_set import make_word_set
+from .command import SimpleCommand, make_word_set
+from .read_only_table import FIND_PREDICATES, READ_ONLY_PROGRAMS, UNLIMITED, ReadOnlyProgram
 
 #: Whether a path stays in the workspace, whichever of the folders it starts from. A word with wildcards is asked as it
 #: is written, so the answer has to hold for everything that it matches.

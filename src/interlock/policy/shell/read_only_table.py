@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from .word_set import make_word_set
+from .command import make_word_set
 
 #: What the words are that are no options: files and folders, plain text, a pattern and then files, a format that
 #: starts with `+`, names of programs.

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from posixpath import basename, dirname, join
 from typing import NamedTuple
 
-from .command import SimpleCommand
-from .word_set import make_word_set
+from .command import SimpleCommand, make_word_set
 
 
 class _Runner(NamedTuple):

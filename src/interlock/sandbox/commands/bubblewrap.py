@@ -29,11 +29,11 @@ from ...domain.errors import SandboxSetupError
 from ..host import process_tree, programs, seccomp
 from ..host.cgroups import can_limit_root
 from ..host.programs import is_inside
-from ..interface import CAPABILITIES, CommandSpec, Confinement, OutputHandler, SandboxProfile, RunningCommand
-from . import covers, shell
+from ..interface import CAPABILITIES, CommandSpec, Confinement, OutputHandler, RunningCommand, SandboxProfile
+from . import bash_prelude, covers
 from .covers import Cover
-from .running import Launch, run_launch
-from .view import SandboxView, is_below, build_view
+from .filesystem_view import SandboxView, build_view, is_below
+from .running_command import Launch, run_launch
 
 _NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -74,8 +74,8 @@ class BubblewrapSandbox:
         return Confinement(backend="bubblewrap", capabilities=capabilities, degraded=not filtered, notes=notes)
 
     async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
-        shell.check_command(command)
-        options = _environment_options(shell.build_environment(command.environment))
+        bash_prelude.check_command(command)
+        options = _environment_options(bash_prelude.build_environment(command.environment))
         view = build_view(command.profile)
         if command.is_still_valid is not None:
             _check_covered(command.profile, view)
@@ -233,9 +233,9 @@ def _build_inner_command(command: CommandSpec, report_fd: int, descriptors: _Lau
             gate_fd, command.argv, (*empty, "--perms", "0444", "--file", str(its_end), covers.GATE_FILE)
         )
     prelude_fd, folder_fd = descriptors.create_memfd(), descriptors.open_folder(command)
-    _write_and_rewind(prelude_fd, shell.build_prelude(command, report_fd, prelude_fd, its_end, folder_fd))
+    _write_and_rewind(prelude_fd, bash_prelude.build_prelude(command, report_fd, prelude_fd, its_end, folder_fd))
     options = ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
-    return _InnerCommand(gate_fd, shell.build_argv(command, programs.find_bash(), report_fd), (*empty, *options))
+    return _InnerCommand(gate_fd, bash_prelude.build_argv(command, programs.find_bash(), report_fd), (*empty, *options))
 
 
 class _ActiveCommand(NamedTuple):

@@ -24,7 +24,7 @@ from threading import Lock
 from typing import Literal, NamedTuple, TypeAlias
 
 from . import mount_helper
-from .spawn import spawn_program
+from .launch import spawn_program
 
 #: An empty file of the sandbox, shown for a hidden one; and the file that bubblewrap copies while it waits.
 EMPTY_FILE, GATE_FILE = "/.sandbox-empty", "/.sandbox-gate"

@@ -4,8 +4,8 @@ What a profile asks for and cannot be had is refused; what nobody can promise he
 """
 
 from ...domain.errors import SandboxSetupError
-from ..interface import CommandSpec, Confinement, OutputHandler, SandboxProfile, RunningCommand
-from .supervised import Restrictions, create_private_folder, run_supervised
+from ..interface import CommandSpec, Confinement, OutputHandler, RunningCommand, SandboxProfile
+from .supervised_launch import Restrictions, create_private_folder, run_supervised
 
 _CONFINEMENT = Confinement(
     backend="none",

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from ...domain.errors import PreconditionError
 from ...domain.payload import ExecutionEnvironment
-from ...domain.tool import JsonObject, CheckProblem, SandboxScope, CallContext, ToolContext, ToolDefinition
-from ...rendering.sentences import describe_error
-from ..commands.turns import acquire_workspace
-from ..workspace.operands import bind_files, describe_change
+from ...domain.tool import CallContext, CheckProblem, JsonObject, SandboxScope, ToolContext, ToolDefinition
+from ...rendering.text import describe_error
+from ..commands.workspace_lease import acquire_workspace
+from ..workspace.file_operands import bind_files, describe_change
 from .process import run_in_process
 from .threads import ThreadPool
 

@@ -23,10 +23,10 @@ from ...domain.tool import ToolContext, ToolDefinition
 from .child import (
     MAX_OUTPUT_BYTES,
     EffectMessage,
-    HandlerMessage,
-    ProgressMessage,
     ErrorMessage,
+    HandlerMessage,
     HandlerRequest,
+    ProgressMessage,
     ReturnMessage,
 )
 

@@ -20,9 +20,9 @@ from ..commands import landlock
 from ..commands.bubblewrap import BubblewrapSandbox
 from ..commands.landlock import LandlockSandbox
 from ..commands.unconfined import UnconfinedSandbox
-from ..interface import CommandSpec, CommandSandbox, SandboxProfile
+from ..interface import CommandSandbox, CommandSpec, SandboxProfile
 from . import programs
-from .facts import HostInfo, read_host_info
+from .host_info import HostInfo, read_host_info
 
 
 class _FailureCause(NamedTuple):

@@ -23,31 +23,31 @@ from typing import Self
 from ...domain.errors import ConfigurationError, SandboxSetupError
 from ...domain.tool import EvaluatedPaths
 from . import beneath
-from .beneath import PATH_ONLY, PathOpener, OpenedPath
-from .frozen import ALIAS_REASON, FrozenPaths
-from .names import split_names, to_relative_path, split_parent
+from .atomic_write import create_folders, replace_in_folder
+from .beneath import PATH_ONLY, OpenedPath, PathOpener
+from .frozen_paths import ALIAS_REASON, FrozenPaths
 from .open_files import (
-    FolderEntry,
     FolderContents,
+    FolderEntry,
+    LocatedPath,
     OpenFile,
     OpenFolder,
-    LocatedPath,
     PathKind,
     ReplacedFile,
     classify_mode,
 )
-from .protected import is_guarded, is_secret
-from .refusals import PathRefusedError, RefusalKind, translate_os_errors, make_refusal, quote_path
-from .replace import create_folders, replace_in_folder
+from .path_text import split_names, split_parent, to_relative_path
+from .protected_names import is_guarded, is_secret
+from .refusals import PathRefusedError, RefusalKind, make_refusal, quote_path, translate_os_errors
 
 __all__ = [
-    "FolderEntry",
     "FolderContents",
+    "FolderEntry",
+    "LocatedPath",
     "OpenFile",
     "OpenFolder",
-    "PathRefusedError",
-    "LocatedPath",
     "PathKind",
+    "PathRefusedError",
     "RefusalKind",
     "ReplacedFile",
     "Workspace",

@@ -1,6 +1,6 @@
 r"""Text from anywhere as HTML that shows what is there: made visible as in a terminal, then escaped.
 
-Characters that nobody would see are written out (`rendering/visible.py`), and what is written out is marked, so that a
+Characters that nobody would see are written out (`rendering/escaping.py`), and what is written out is marked, so that a
 person can tell it from text that only looks like it. Nothing here makes a link, and nothing is cut.
 """
 
@@ -13,9 +13,9 @@ import msgspec
 from markupsafe import Markup, escape
 
 from ...domain.tool import JsonObject
-from ...rendering import arguments as display_arguments
-from ...rendering.arguments import MAX_TEXT_INDENT
-from ...rendering.visible import visible_pieces, escape_invisible
+from ...rendering import argument_outline as display_arguments
+from ...rendering.argument_outline import MAX_TEXT_INDENT
+from ...rendering.escaping import escape_invisible, visible_pieces
 
 #: No line of an outline is broken here: that is the browser's to do, behind the mark at its beginning.
 _NO_WRAP_WIDTH = 10_000_000

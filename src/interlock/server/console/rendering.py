@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from ..core.identity.permissions import Operation, is_allowed, get_visibility
+from ..core.identity.permissions import Operation, get_visibility, is_allowed
 from ..core.identity.principal import Principal, Role
 from ..core.identity.sessions import AuthenticatedSession
 from ..core.service import Service

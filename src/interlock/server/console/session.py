@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ..core.identity.sessions import AuthenticatedSession, is_valid_csrf_token
 from ..core.service import Service
-from ..rest.caller import SAFE_METHODS, session_cookie_name, get_concurrency_limiter, is_https, get_rate_limiter
+from ..rest.caller import SAFE_METHODS, get_concurrency_limiter, get_rate_limiter, is_https, session_cookie_name
 
 HOME_PATH = "/console/"
 SIGN_OUT_PATH = "/console/logout"

@@ -17,11 +17,11 @@ import msgspec
 
 from ...domain.errors import ConfigurationError
 from .addresses import (
-    NetworkAccess,
     AddressRefusal,
+    NetworkAccess,
     Resolver,
-    resolve_allowed_addresses,
     find_host_problem,
+    resolve_allowed_addresses,
     resolve_with_system,
 )
 

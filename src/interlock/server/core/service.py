@@ -27,34 +27,34 @@ from .audit.service import AuditService
 from .audit.signing import Signer
 from .audit_sinks import positions
 from .audit_sinks.forwarders import Forwarders
-from .consents import ConsentService
+from .consent_service import ConsentService
 from .database import Database
 from .health import HealthReporter
 from .identity import account_rows, api_keys, sessions
 from .identity.accounts import Accounts
 from .identity.api_keys import ApiKeys
-from .identity.attempts import LoginThrottle
 from .identity.guard import AccessGuard
+from .identity.login_throttle import LoginThrottle
 from .identity.oidc import OidcSignIn, SignInSettings
 from .identity.principal import Principal, Role
 from .identity.sessions import Sessions
-from .index.index import RunIndex
 from .index.rows import ActionRow
+from .index.run_index import RunIndex
 from .live.hub import EventHub
-from .policies import PolicyService
-from .runs.agents import ServedAgent
-from .runs.approvals import ApprovalService
+from .policy_service import PolicyService
+from .runs.agent_runners import AgentRunners
+from .runs.approval_service import ApprovalService
 from .runs.kept_rules import RuleKeeper
 from .runs.queries import RunQueries
-from .runs.runners import AgentRunners
-from .runs.starting import NewRun, RunService
+from .runs.run_service import NewRun, RunService
+from .runs.served_agent import ServedAgent
 from .runs.worker import RunWorker
 from .sealing import SealingKeys, load_sealing_keys
 from .settings import ServerSettings
 from .token_table import TokenTable
 from .triggers import schedules
 from .triggers.schedules import DueRun, Schedules
-from .triggers.webhooks import WebhookTrigger, Webhooks
+from .triggers.webhooks import Webhooks, WebhookTrigger
 
 logger = logging.getLogger("interlock.server")
 

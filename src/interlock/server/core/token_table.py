@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from ...domain.tool import ConsentBinding
-from ...oauth.tokens import SealedFlow, SealedGrant, FlowMiss
+from ...oauth.tokens import FlowMiss, SealedFlow, SealedGrant
 from .database import Database
 
 TABLES = (

@@ -6,9 +6,8 @@ from fastapi.routing import APIRoute
 from ... import __version__
 from ..core.service import Service
 from . import errors
-from .concurrency import ConcurrencyLimiter
+from .limits import ConcurrencyLimiter, RateLimiter
 from .openapi import install_openapi
-from .rate_limit import RateLimiter
 from .routes import accounts, approvals, audit, consents, policy, public, run_contents, runs, session, streams
 from .security import SecurityMiddleware
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect
 
 from ...domain.json import InvalidJsonError, parse
-from .errors import ApiError, FieldProblem, to_field_problems, invalid_request
+from .errors import ApiError, FieldProblem, invalid_request, to_field_problems
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SECONDS = 30.0

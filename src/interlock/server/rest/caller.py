@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Depends, Request
 
-from ..core.identity.permissions import RELATIONSHIPS, PERMISSIONS, Relationship, Operation, PermissionScope
+from ..core.identity.permissions import PERMISSIONS, RELATIONSHIPS, Operation, PermissionScope, Relationship
 from ..core.identity.principal import Principal
 from ..core.identity.sessions import AuthenticatedSession, is_valid_csrf_token
 from ..core.service import Service
-from .concurrency import ConcurrencyLimiter
 from .errors import ApiError
-from .rate_limit import RateLimiter
+from .limits import ConcurrencyLimiter, RateLimiter
 
 CSRF_HEADER = "X-CSRF-Token"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

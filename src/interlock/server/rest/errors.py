@@ -16,14 +16,14 @@ from starlette.responses import Response
 
 from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
 from ..core.errors import (
-    UnavailableError,
     ConflictError,
+    ForbiddenError,
     InvalidRequestError,
     NotFoundError,
-    ForbiddenError,
     ServiceError,
+    UnavailableError,
 )
-from ..core.index.index import BadCursorError, IndexUnavailableError
+from ..core.index.run_index import BadCursorError, IndexUnavailableError
 from ..core.live.hub import TooManyReadersError
 
 _encode = msgspec.json.Encoder().encode

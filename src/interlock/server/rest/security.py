@@ -19,10 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..core.service import Service
 from .body import MAX_BODY_BYTES, body_too_large_error
-from .body_limits import LimitedReceive
 from .caller import SAFE_METHODS
-from .concurrency import ConcurrencyLimiter
 from .errors import ApiError, error_response
+from .limits import ConcurrencyLimiter, LimitedReceive
 
 logger = logging.getLogger("interlock.server")
 

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...domain.json import escape_surrogates
-from ..core.live.event import LiveEvent
-from ..core.live.reader import EventReader
+from ..core.live.event_reader import EventReader
+from ..core.live.live_event import LiveEvent
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0

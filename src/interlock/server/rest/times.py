@@ -3,7 +3,7 @@
 from datetime import datetime
 from functools import lru_cache
 
-from ...audit.times import clamp_time, format_rfc3339
+from ...audit.timestamps import clamp_time, format_rfc3339
 
 _NS_PER_US = 1_000
 #: Later ones are more nanoseconds than the log and the database count.

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ...domain.errors import LogError, LogFencedError, RunClaimedError
 from ..event_log import Lease, QueuedCommand
-from ..leases import NO_TOKEN, claimed_error, fenced_error
-from ..process import ProcessIdentity, is_dead, this_process
+from ..leases import NO_TOKEN, ProcessIdentity, claimed_error, fenced_error, is_dead, this_process
 
 _LOAD = "SELECT token, host, boot, pid, started FROM claims WHERE run_id = ?"
 _ACQUIRE = "INSERT OR REPLACE INTO claims (run_id, token, host, boot, pid, started) VALUES (?, ?, ?, ?, ?, ?)"

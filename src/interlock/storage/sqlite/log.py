@@ -22,13 +22,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 from weakref import finalize
 
-from ...domain.chain import LogEntry
 from ...domain.errors import LogError, LogWriteError
-from ..event_log import Lease, RunSummary, QueuedCommand, FeedEntry, Snapshot
-from ..leases import lease_token
-from ..process import ProcessIdentity, this_process
-from .file import open_database
-from .leases import OpenLeases, release, enqueue, acquire, ack
+from ...domain.event import LogEntry
+from ..event_log import FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
+from ..leases import ProcessIdentity, lease_token, this_process
+from .database import open_database
+from .leases import OpenLeases, ack, acquire, enqueue, release
 from .writer import SqliteWriter, is_busy
 
 T = TypeVar("T")

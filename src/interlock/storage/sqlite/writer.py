@@ -25,8 +25,8 @@ from threading import Thread, current_thread
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ...domain.chain import LogEntry
 from ...domain.errors import LogError, LogFencedError, LogWriteError
+from ...domain.event import LogEntry
 from ..leases import NO_TOKEN
 from .leases import build_fenced_error
 

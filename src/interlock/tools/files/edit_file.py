@@ -5,23 +5,23 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...domain.errors import PreconditionError
-from ...domain.tool import JsonObject, CheckProblem, ToolContext, ToolDefinition
+from ...domain.tool import CheckProblem, JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import Workspace
 from .baseline import display_path
-from .boundary import make_path_authorizer, describe_write_scope
-from .changed_file import (
+from .edits import EditFailure, TextEdit, apply_edits, were_edits_applied
+from .file_change import (
     PlannedChange,
-    WrittenFile,
     WriteFailure,
+    WrittenFile,
     check_redaction_marks,
     encode_content,
     normalize_change,
     write_change,
 )
-from .edits import TextEdit, EditFailure, apply_edits, were_edits_applied
-from .file_content import make_precondition_error, locate_for_writing
-from .known_file import make_check, load_known_file, make_reconcile, load_text, make_write_key
+from .file_content import locate_for_writing, make_precondition_error
+from .known_file import load_known_file, load_text, make_check, make_reconcile, make_write_key
+from .path_boundary import describe_write_scope, make_path_authorizer
 from .text_file import TextFile
 
 MAX_EDITS = 100

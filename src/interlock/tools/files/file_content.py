@@ -12,8 +12,8 @@ from hashlib import sha256
 import msgspec
 
 from ...domain.errors import PreconditionError
-from ...domain.tool import EvaluatedPaths, CheckProblem
-from ...sandbox.workspace.workspace import OpenFile, PathRefusedError, LocatedPath, Workspace
+from ...domain.tool import CheckProblem, EvaluatedPaths
+from ...sandbox.workspace.workspace import LocatedPath, OpenFile, PathRefusedError, Workspace
 from .baseline import display_path
 
 MAX_FILE_BYTES = 32 * 1024 * 1024

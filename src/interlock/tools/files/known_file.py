@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ...domain.errors import PreconditionError
-from ...domain.tool import RuntimeCheck, JsonObject, CheckProblem, Reconcile, ToolContext
+from ...domain.tool import CheckProblem, JsonObject, Reconcile, RuntimeCheck, ToolContext
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
-from .baseline import FileBaseline, load_baseline, display_path, baseline_key
-from .changed_file import stale_file_error
-from .file_content import FileContent, make_precondition_error, read_content, load_file, refusals_as_preconditions
+from .baseline import FileBaseline, baseline_key, display_path, load_baseline
+from .file_change import stale_file_error
+from .file_content import FileContent, load_file, make_precondition_error, read_content, refusals_as_preconditions
 from .text_file import BinaryContent, TextFile, decode_content
 
 #: A check of more than this is made beside the event loop.

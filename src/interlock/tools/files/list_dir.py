@@ -10,12 +10,12 @@ from pydantic import Field
 
 from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool
-from ...domain.tool import JsonObject, EvaluatedPaths, NormalizedOutput, CheckProblem, ToolContext, ToolDefinition
+from ...domain.tool import CheckProblem, EvaluatedPaths, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import OpenFolder, PathRefusedError, Workspace
-from ..search.output import MAX_OFFSET, build_line_page, display_name
-from .boundary import make_path_authorizer, describe_read_scope
+from ..search.search_output import MAX_OFFSET, build_line_page, display_name
 from .file_content import refusals_as_preconditions
+from .path_boundary import describe_read_scope, make_path_authorizer
 
 DEFAULT_LIMIT = 500
 MAX_LIMIT = 2_000

@@ -13,14 +13,14 @@ from pydantic import Field
 
 from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool, OutputSize
-from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, ToolContext, ToolDefinition
+from ...domain.tool import CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace.workspace import PathRefusedError, PathKind, Workspace
-from .baseline import FileBaseline, load_baseline, display_path
-from .boundary import make_path_authorizer, describe_read_scope
-from .file_content import FileContent, make_precondition_error, load_file, refusals_as_preconditions
-from .numbered import MAX_LINE_CHARS, MAX_TEXT_CHARS, number_lines
-from .text_file import BinaryContent, TextFile, detect_line_endings, decode_content
+from ...sandbox.workspace.workspace import PathKind, PathRefusedError, Workspace
+from .baseline import FileBaseline, display_path, load_baseline
+from .file_content import FileContent, load_file, make_precondition_error, refusals_as_preconditions
+from .numbered_lines import MAX_LINE_CHARS, MAX_TEXT_CHARS, number_lines
+from .path_boundary import describe_read_scope, make_path_authorizer
+from .text_file import BinaryContent, TextFile, decode_content, detect_line_endings
 
 DEFAULT_LIMIT = 2_000
 MAX_LIMIT = 20_000

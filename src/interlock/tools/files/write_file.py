@@ -4,19 +4,19 @@ from ...domain.tool import JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import Workspace
 from .baseline import FileBaseline, display_path
-from .boundary import make_path_authorizer, describe_write_scope
-from .changed_file import (
-    UnchangedFile,
+from .file_change import (
     PlannedChange,
-    WrittenFile,
+    UnchangedFile,
     WriteFailure,
+    WrittenFile,
     check_redaction_marks,
     encode_content,
     normalize_change,
     write_change,
 )
-from .file_content import make_precondition_error, locate_for_writing
-from .known_file import make_check, load_known_file, make_reconcile, load_text, make_write_key
+from .file_content import locate_for_writing, make_precondition_error
+from .known_file import load_known_file, load_text, make_check, make_reconcile, make_write_key
+from .path_boundary import describe_write_scope, make_path_authorizer
 from .text_file import TextFile, detect_line_endings, parse_byte_order_mark
 
 

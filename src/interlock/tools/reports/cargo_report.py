@@ -15,9 +15,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .diagnostics import Diagnostic, find_first_location
-from .output import CommandOutput
-from .report import Findings, FailureLocation, make_location
+from .checker_reports import Diagnostic, find_first_location
+from .report import CommandOutput, FailureLocation, Findings, make_location
 
 _RUNNING = re.compile(r"running ([0-9]{1,9}) tests?")
 _NUMBERS = r"([0-9]{1,9}) passed; ([0-9]{1,9}) failed; ([0-9]{1,9}) ignored; ([0-9]{1,9}) measured;"

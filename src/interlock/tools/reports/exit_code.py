@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from .recognise import detect_program
+from .program_detection import detect_program
 
 #: What tells how a program ended: the exit code of the script; only its report; nothing that is known for sure.
 ExitEvidence: TypeAlias = Literal["exit_code", "report", "none"]

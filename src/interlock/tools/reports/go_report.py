@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .output import CommandOutput
-from .report import Findings, FailureLocation, make_location
+from .report import CommandOutput, FailureLocation, Findings, make_location
 
 _PACKAGE = re.compile(r"(ok|FAIL|\?|---)? *\t(\S+)(?:\t| \[)(.*)")
 _BROKEN_PACKAGE = re.compile(r"(?:build|setup) failed\]")

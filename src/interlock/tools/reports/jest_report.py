@@ -10,8 +10,7 @@ A file that could not be read has no tests: it is an error, and the line of file
 import re
 from collections.abc import Iterator
 
-from .output import CommandOutput
-from .report import Findings, FailureLocation, make_location
+from .report import CommandOutput, FailureLocation, Findings, make_location
 
 _JEST_FILES = re.compile(r"Test Suites: (.*)")
 _JEST_TESTS = re.compile(r"Tests:       (.*[0-9] total)")

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .output import CommandOutput
-from .report import Findings, FailureLocation, make_location
+from .report import CommandOutput, FailureLocation, Findings, make_location
 
 _TESTS = re.compile(r"[#\u2139] tests [0-9]{1,9}")
 _COUNT = re.compile(r"[#\u2139] ([a-z]+) ([0-9]{1,9})")

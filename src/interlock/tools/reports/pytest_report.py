@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .output import CommandOutput
-from .report import Findings, FailureLocation, make_location
+from .report import CommandOutput, FailureLocation, Findings, make_location
 
 _OUTCOMES = "failed|passed|skipped|deselected|xfailed|xpassed|warnings?|errors?|rerun|subtests (?:passed|skipped)"
 _TIME = r"in [0-9.]+s(?: \([0-9:, a-z]+\))?(?: =+)?"

@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .output import CommandOutput
-from .report import Findings, FailureLocation, make_location
+from .report import CommandOutput, FailureLocation, Findings, make_location
 
 _RAN = re.compile(r"Ran ([0-9]{1,9}) tests? in [0-9.]+s")
 _VERDICT = re.compile(r"(OK|FAILED|NO TESTS RAN)(?: \(([a-z= ,0-9]+)\))?")

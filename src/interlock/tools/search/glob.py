@@ -7,14 +7,14 @@ from pydantic import Field
 
 from ...domain.decision import Decision
 from ...domain.outcome import NextTool
-from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, CallContext, ToolContext, ToolDefinition
+from ...domain.tool import CallContext, CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandSandbox
 from ...sandbox.workspace.workspace import Workspace
 from .glob_pattern import MAX_PATTERN_CHARS
-from .output import MAX_OFFSET, NameReader, Page, build_line_page, display_name
-from .place import SearchRoot, authorize_search, find_search_root, check_search
 from .ripgrep import STOP_REASONS, TOO_MUCH_REASONS, Ripgrep, build_name_options, make_unfinished_error
+from .search_output import MAX_OFFSET, NameReader, Page, build_line_page, display_name
+from .search_root import SearchRoot, authorize_search, check_search, find_search_root
 
 DEFAULT_LIMIT = 200
 MAX_LIMIT = 2_000

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from ...domain.decision import Decision
 from ...domain.outcome import NextTool
-from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, CallContext, ToolContext, ToolDefinition
+from ...domain.tool import CallContext, CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandSandbox
 from ...sandbox.workspace.workspace import Workspace
 from ..files.file_content import make_precondition_error
-from .place import authorize_search, find_search_root, check_search
-from .query import SearchMatches, Query, run_search
+from .query import Query, SearchMatches, run_search
 from .ripgrep import STOP_REASONS, Ripgrep
+from .search_root import authorize_search, check_search, find_search_root
 
 #: Wider than what a page holds: what is shown for a secret may be longer than the secret.
 _MAX_OUTPUT_CHARS = 34_000

@@ -12,17 +12,6 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from .glob_pattern import MAX_PATTERN_CHARS
-from .output import (
-    MAX_OFFSET,
-    CountReader,
-    MatchReader,
-    NameReader,
-    Page,
-    build_match_page,
-    build_line_page,
-    display_name,
-)
-from .place import SearchRoot
 from .ripgrep import (
     TOO_MUCH_REASONS,
     ClosedPaths,
@@ -31,6 +20,17 @@ from .ripgrep import (
     build_search_options,
     make_unfinished_error,
 )
+from .search_output import (
+    MAX_OFFSET,
+    CountReader,
+    MatchReader,
+    NameReader,
+    Page,
+    build_line_page,
+    build_match_page,
+    display_name,
+)
+from .search_root import SearchRoot
 
 OutputMode: TypeAlias = Literal["content", "files", "count"]
 

@@ -17,22 +17,22 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import PreconditionError
-from ...domain.tool import JsonObject, SandboxScope, CallContext
+from ...domain.tool import CallContext, JsonObject, SandboxScope
 from ...sandbox.interface import (
-    CommandSpec,
+    CommandExit,
     CommandLimits,
     CommandSandbox,
-    CommandExit,
-    SandboxProfile,
-    RunningCommand,
+    CommandSpec,
     OutputStream,
+    RunningCommand,
+    SandboxProfile,
 )
-from ...sandbox.workspace.protected import SECRET_FILES, SECRET_FOLDERS, SECRET_PATTERNS
+from ...sandbox.workspace.protected_names import SECRET_FILES, SECRET_FOLDERS, SECRET_PATTERNS
 from ...sandbox.workspace.workspace import Workspace
 from ..files.baseline import display_path
 from ..files.file_content import make_precondition_error
 from .glob_pattern import GlobPattern
-from .place import ROOT_PREFIX, ClosedPaths, list_open_below, to_printed_path
+from .search_root import ROOT_PREFIX, ClosedPaths, list_open_below, to_printed_path
 
 #: Lists of what to ignore, and what leads to one of a repository.
 _IGNORE_FILE_NAMES = frozenset({".gitignore", ".ignore", ".rgignore", "exclude", "commondir"})

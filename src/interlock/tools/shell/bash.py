@@ -14,35 +14,35 @@ from pydantic import Field
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import PreconditionError
 from ...domain.tool import (
-    JsonObject,
-    PermissionMode,
-    NormalizedOutput,
-    CheckProblem,
-    SandboxScope,
     CallContext,
+    CheckProblem,
+    JsonObject,
+    NormalizedOutput,
+    PermissionMode,
+    SandboxScope,
     ToolContext,
     ToolDefinition,
 )
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
-from ..files.boundary import make_path_authorizer
+from ..files.path_boundary import make_path_authorizer
 from .command import MAX_OUTPUT_CHARS, CommandRequest, ScriptParser, run_command
 from .command_result import CommandResult, normalize_command
 from .profile import (
     SANDBOX_LAYER,
+    CommandTimeout,
     ProfileName,
     ProtectedPaths,
-    CommandTimeout,
     ShellConfig,
     authorize_backend,
     choose_profile,
+    choose_timeout,
     describe_scope,
     read_recorded_profile,
-    choose_timeout,
 )
-from .task_tools import normalize_start, make_task_tools
-from .tasks import TaskReport, BackgroundTasks
+from .task_tools import make_task_tools, normalize_start
+from .tasks import BackgroundTasks, TaskReport
 
 MAX_SCRIPT_BYTES = 100_000
 #: For what is done around a command: looking at the workspace, ending it, keeping its output.

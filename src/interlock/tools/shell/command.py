@@ -13,37 +13,37 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from ...domain.errors import ArtifactError, SandboxSetupError
 from ...domain.outcome import ArtifactRef
 from ...domain.tool import RunArtifacts, ToolContext
-from ...sandbox.interface import CommandSpec, CommandExit, OutputHandler, SandboxProfile, RunningCommand, OutputStream
+from ...sandbox.interface import CommandExit, CommandSpec, OutputHandler, OutputStream, RunningCommand, SandboxProfile
 from ...sandbox.workspace.workspace import OpenFolder, PathRefusedError
 from .command_effects import (
-    WorkspaceBefore,
     CommandRequest,
     ScriptParser,
+    WorkspaceBefore,
     fingerprint_workspace,
     inspect_workspace,
-    read_report_text,
     make_verification,
+    read_report_text,
 )
 from .command_result import MAX_PATHS_LISTED, CommandResult, to_printable_path
 from .fingerprint import WorkspaceChanges, WorkspaceFingerprint, compare_fingerprints
-from .output import OutputSpool, make_excerpt
-from .profile import GuardedFiles, inspect_profile, build_profile
+from .output_excerpt import OutputSpool, make_excerpt
+from .profile import GuardedFiles, build_profile, inspect_profile
 from .verification import ScriptOutput
 from .violations import find_violations
 
 __all__ = (
     "MAX_OUTPUT_CHARS",
-    "KeptOutput",
     "CommandRequest",
-    "StartedCommand",
+    "KeptOutput",
     "ScriptParser",
-    "to_relative_path",
+    "StartedCommand",
     "keep_output",
-    "run_command",
-    "start_command",
-    "run_to_completion",
-    "warn_about_guarded",
     "redact_command",
+    "run_command",
+    "run_to_completion",
+    "start_command",
+    "to_relative_path",
+    "warn_about_guarded",
 )
 
 MAX_OUTPUT_CHARS = 30_000

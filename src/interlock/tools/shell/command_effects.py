@@ -11,12 +11,12 @@ import msgspec
 from ...domain.errors import SandboxDeniedError, SandboxSetupError
 from ...domain.payload import ExecutionEnvironment
 from ...domain.state.verification import UNKNOWN_DIGEST
-from ...rendering.sentences import describe_error
-from ...sandbox.interface import ExclusiveUntil, CommandSandbox
+from ...rendering.text import describe_error
+from ...sandbox.interface import CommandSandbox, ExclusiveUntil
 from .fingerprint import WorkspaceFingerprint, take_fingerprint
-from .output import OutputSpool
-from .profile import GuardedFiles, ProfileName, CommandTimeout, ShellConfig
-from .verification import ScriptOutput, CommandVerification, has_check_program, build_verification
+from .output_excerpt import OutputSpool
+from .profile import CommandTimeout, GuardedFiles, ProfileName, ShellConfig
+from .verification import CommandVerification, ScriptOutput, build_verification, has_check_program
 
 _MAX_REPORT_BYTES = 1 << 20
 

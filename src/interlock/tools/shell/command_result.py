@@ -11,7 +11,7 @@ from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.state.verification import is_comparable
 from ...domain.tool import JsonObject, NormalizedOutput
 from ...rendering.excerpt import Excerpt
-from ...sandbox.interface import CommandLimits, CommandExit
+from ...sandbox.interface import CommandExit, CommandLimits
 from .fingerprint import WorkspaceChanges
 from .profile import ProfileName
 from .verification import CommandVerification

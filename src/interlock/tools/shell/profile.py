@@ -20,7 +20,7 @@ import msgspec
 
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import SandboxSetupError
-from ...domain.tool import PermissionMode, SandboxScope, CallContext
+from ...domain.tool import CallContext, PermissionMode, SandboxScope
 from ...sandbox.interface import CommandLimits, Confinement, SandboxProfile
 from ...sandbox.workspace.workspace import Workspace
 

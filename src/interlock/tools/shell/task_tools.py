@@ -15,20 +15,20 @@ from pydantic import Field
 
 from ...domain.errors import PreconditionError
 from ...domain.outcome import SideEffect
-from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, ToolContext, ToolDefinition
+from ...domain.tool import CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ..read_artifact import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Passage, format_passage
 from .command import warn_about_guarded
-from .command_result import make_verified_state, display_command
-from .task_end import TaskOutcome, make_unknown_outcome
+from .command_result import display_command, make_verified_state
+from .task_outcome import TaskOutcome, make_unknown_outcome
 from .tasks import (
     BackgroundTask,
-    TaskReport,
     BackgroundTasks,
-    list_remembered,
+    TaskReport,
     is_outcome_reported,
-    read_kept_output,
+    list_remembered,
     load_remembered,
+    read_kept_output,
 )
 
 MAX_WAIT_SECONDS = 600

@@ -18,16 +18,16 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ...domain.errors import ArtifactError, PreconditionError
-from ...domain.tool import JsonObject, CheckProblem, RunArtifacts, ToolContext
-from ...rendering.sentences import describe_error
-from ...sandbox.interface import CommandExit, RunningCommand, OutputStream
+from ...domain.tool import CheckProblem, JsonObject, RunArtifacts, ToolContext
+from ...rendering.text import describe_error
+from ...sandbox.interface import CommandExit, OutputStream, RunningCommand
 from ..read_artifact import Passage, read_range
-from .command import KeptOutput, StartedCommand, keep_output, start_command, run_to_completion, redact_command
-from .command_effects import WorkspaceBefore, CommandRequest, fingerprint_workspace
+from .command import KeptOutput, StartedCommand, keep_output, redact_command, run_to_completion, start_command
+from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
 from .command_result import describe_exit
-from .output import OutputSpool
+from .output_excerpt import OutputSpool
 from .profile import ProfileName
-from .task_end import TaskOutcome, inspect_outcome, make_unknown_outcome
+from .task_outcome import TaskOutcome, inspect_outcome, make_unknown_outcome
 from .verification import has_check_program
 
 MAX_RUNNING = 8

@@ -13,9 +13,9 @@ import msgspec
 
 from ...sandbox.interface import CommandExit
 from ..reports.exit_code import classify_evidence
-from ..reports.read import read_report
-from ..reports.recognise import detect_program
+from ..reports.program_detection import detect_program
 from ..reports.report import CheckReport
+from ..reports.report_reader import read_report
 
 #: Without these a script is one simple command, and the exit code is that command's.
 _JOINS = frozenset(";&|!()\n`$")

@@ -13,7 +13,7 @@ from ....audit import standalone_verifier
 from ....audit.checkpoint import CheckpointStatement
 from ....audit.proof import SignedVerification
 from ....audit.schemas import SCHEMAS
-from ....audit.signed_line import SignedCheckpoint
+from ....audit.signed_checkpoint import SignedCheckpoint
 from ...core.errors import InvalidRequestError
 from ...core.identity.permissions import Operation, RunOwnershipData, is_allowed
 from ...core.identity.principal import Principal

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Form
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ...core.consents import ConsentDecision, ConsentService, ConsentProblem, ConsentRedirect
-from ...core.errors import ConflictError, NotFoundError, ForbiddenError, ServiceError
+from ...core.consent_service import ConsentDecision, ConsentProblem, ConsentRedirect, ConsentService
+from ...core.errors import ConflictError, ForbiddenError, NotFoundError, ServiceError
 from ...core.service import Service
 from ..rendering import PageRenderer
 from ..session import Visitor, require_form_token

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...core.identity.permissions import Operation, is_allowed, get_visibility
+from ...core.identity.permissions import Operation, get_visibility, is_allowed
 from ...core.identity.principal import Principal
 from ...core.index.rows import ActionQuery, RunQuery
 from ...core.service import Service

@@ -14,14 +14,14 @@ from ....domain.ids import MAX_NAME_CHARS
 from ....domain.state.lifecycle import ActionState
 from ...core.errors import InvalidRequestError
 from ...core.identity.principal import Principal
-from ...core.index.index import BadCursorError
 from ...core.index.rows import ActionQuery, ActionRow, Page
+from ...core.index.run_index import BadCursorError
 from ...core.runs.queries import QuestionView
 from ...core.service import Service
 from ..rendering import PageRenderer
 from ..session import Visitor
 from ..views.drift import detect_question_drift
-from ..views.question import describe_change, build_approval_panel, has_same_payload
+from ..views.question import build_approval_panel, describe_change, has_same_payload
 
 _PER_PAGE = 50
 _MAX_SAME = 50

@@ -16,11 +16,11 @@ from ...rest.routes.session import set_session_cookie
 from ..rendering import PageRenderer
 from ..session import (
     Visitor,
-    require_form_token,
     clear_session_cookie,
     find_session,
-    sanitize_next,
     redirect_to_sign_in,
+    require_form_token,
+    sanitize_next,
 )
 
 _WRONG_PASSWORD = "The name or the password is wrong."

@@ -10,10 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from ....domain import json
 from ....domain.ids import MAX_NAME_CHARS
 from ....domain.json import JsonObject
-from ...core.errors import UnavailableError, InvalidRequestError
+from ...core.errors import InvalidRequestError, UnavailableError
 from ...core.identity.permissions import Operation, RunOwnershipData, is_allowed
 from ...core.identity.principal import Principal
-from ...core.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, MAX_RUNS, ExampleCall
+from ...core.policy_service import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, MAX_RUNS, ExampleCall
 from ...core.service import Service
 from ..markup import build_outline
 from ..rendering import PageRenderer

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ....domain import event as facts
-from ....domain.chain import LogEntry, decode_event
 from ....domain.errors import ArtifactError
+from ....domain.event import LogEntry, decode_event
 from ....domain.state.lifecycle import ActionState
 from ....history.call_view import CallView
 from ...core.errors import NotFoundError, not_found_error
@@ -29,8 +29,7 @@ from ..markup import render_line
 from ..rendering import PageRenderer
 from ..session import Visitor
 from ..views.call import build_call_panel
-from ..views.event import build_event_panel
-from ..views.timeline import TimelineRow, build_timeline_row
+from ..views.events import TimelineRow, build_event_panel, build_timeline_row
 
 WINDOW_ROWS = 200
 #: How much of an artifact is shown at once.

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from ....domain.ids import MAX_NAME_CHARS
 from ...core.errors import InvalidRequestError
 from ...core.identity.permissions import Operation, RunOwnershipData, is_allowed
-from ...core.index.index import BadCursorError
 from ...core.index.rows import Page, RunQuery, RunRow
+from ...core.index.run_index import BadCursorError
 from ...core.service import Service
 from ..rendering import PageRenderer
 from ..session import Visitor

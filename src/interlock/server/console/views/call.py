@@ -5,11 +5,10 @@ from typing import Any, cast
 import msgspec
 
 from ....domain.json import JsonObject
-from ....history.call_view import QuestionView, CallView, InvocationView
+from ....history.call_view import CallView, InvocationView, QuestionView
 from ..markup import OutlineLine, build_outline
-from .diff import diff_json, parse_unified_diff
-from .edit_diff import DiffLine, EditDiff, build_edit_diff
-from .event import format_json
+from .diffs import DiffLine, EditDiff, build_edit_diff, diff_json, parse_unified_diff
+from .events import format_json
 
 
 class QuestionPanel(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from ....app import App
 from ....domain.call import Question
 from ....domain.errors import InterlockError
 from ....domain.payload import BindingChange, build_binding, diff_bindings
-from ....domain.tool import PermissionMode, CallContext
-from ...core.runs.runners import AgentRunners
+from ....domain.tool import CallContext, PermissionMode
+from ...core.runs.agent_runners import AgentRunners
 
 _TIMEOUT_SECONDS = 5.0
 

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ....domain.chain import escape_line_breaks, next_hash
+from ....domain.event import escape_line_breaks, next_hash
 from ....domain.json import escape_surrogates
 from ..database import Database
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
 from ....audit.export import format_event_line
-from ....domain.chain import LogEntry, genesis_hash, next_hash
+from ....domain.event import LogEntry, genesis_hash, next_hash
 from ....storage.event_log import EventLog
 
 PAGE_EVENTS = 200

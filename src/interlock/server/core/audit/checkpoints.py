@@ -19,20 +19,20 @@ from typing import TypeAlias
 import msgspec
 
 from ....audit.checkpoint import (
-    CheckpointFlaw,
-    UntrustedCheckpoint,
-    CheckpointSequence,
     ChainHead,
+    CheckpointFlaw,
+    CheckpointSequence,
     CheckpointStatement,
+    UntrustedCheckpoint,
     canonicalize_statement,
-    verify_sequence,
     read_statement,
+    verify_sequence,
 )
 from ....audit.keys import PublicKey, keys_by_id
 from ....audit.proof import SignedVerification, verify_signed
-from ....audit.signed_line import SignedCheckpoint
-from ....audit.times import format_rfc3339
-from ....domain.chain import LogEntry, genesis_hash, next_hash
+from ....audit.signed_checkpoint import SignedCheckpoint
+from ....audit.timestamps import format_rfc3339
+from ....domain.event import LogEntry, genesis_hash, next_hash
 from ....storage.event_log import EventLog
 from ..database import Database
 from .signing import Signer, is_signature

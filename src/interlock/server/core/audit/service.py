@@ -12,19 +12,19 @@ import msgspec
 from ....audit.keys import PublicKey
 from ....audit.proof import SignedVerification
 from ....audit.schemas import MEDIA_TYPES, SCHEMAS, ExportFormat, SchemaName, export_run
-from ....audit.signed_line import SignedCheckpoint
+from ....audit.signed_checkpoint import SignedCheckpoint
 from ....audit.verify import verify
 from ....domain.errors import LogCorruptError
 from ....storage.event_log import EventLog
 from ..audit_sinks.forwarder import ForwarderStatus, RunForwardResult
 from ..audit_sinks.forwarders import Forwarders
-from ..errors import UnavailableError, ConflictError, not_found_error
+from ..errors import ConflictError, UnavailableError, not_found_error
 from ..identity.guard import AccessGuard
 from ..identity.permissions import Operation
 from ..identity.principal import Principal
 from .audit_log import AuditLog, AuditLogCheck, AuditLogEntry
 from .chain_reader import ChainReader, read_chain, stream_export
-from .checkpoints import Checkpoints, CheckpointCheck
+from .checkpoints import CheckpointCheck, Checkpoints
 from .signing import Signer
 
 _MAX_FLAWS = 100

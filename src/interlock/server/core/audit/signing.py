@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from ....audit.keys import PublicKey, derive_key_id, read_keys
-from ....audit.times import format_rfc3339
+from ....audit.timestamps import format_rfc3339
 from ....domain.errors import ConfigurationError
 
 _MAX_BYTES = 1 << 20

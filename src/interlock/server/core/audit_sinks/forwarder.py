@@ -21,10 +21,10 @@ import msgspec
 
 from ....storage.event_log import EventLog, FeedEntry
 from ..database import Database
+from .batch_builder import BatchBuilder, PreparedBatch
 from .destination import Destination, get_destination_kind
-from .gathering import PreparedBatch, BatchBuilder
-from .interface import SendDelay, SendOutcome, SendRejection, EventRenderer, EventSender, SendSuccess
-from .positions import ForwardPosition, ForwardPositionStore, DeadLetter
+from .interface import EventRenderer, EventSender, SendDelay, SendOutcome, SendRejection, SendSuccess
+from .positions import DeadLetter, ForwardPosition, ForwardPositionStore
 
 #: Counting what waits stops here.
 MAX_WAITING_COUNTED = 1000

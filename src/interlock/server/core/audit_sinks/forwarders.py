@@ -20,11 +20,10 @@ from .destination import (
     check_destinations,
 )
 from .file import FileSender
-from .forwarder import Forwarder, ForwarderStatus, ForwarderOptions
-from .hec import HecSender
+from .forwarder import Forwarder, ForwarderOptions, ForwarderStatus
+from .http_senders import HecSender, WebhookSender
 from .interface import EventRenderer, EventSender
 from .syslog import SyslogSender
-from .webhook import WebhookSender
 
 
 def create_sender(

@@ -5,8 +5,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from ....domain.chain import LogEntry
-from ....domain.event import Event
+from ....domain.event import Event, LogEntry
 
 #: An event in the schema of its destination: bytes without a line break at the end.
 #: The event as it is stored and as it is read, and the agent whose run it is of.

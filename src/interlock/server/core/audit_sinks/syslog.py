@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from ..addresses import AddressRefusal, Resolver, resolve_allowed_addresses
 from .destination import FACILITIES, SyslogDestination
-from .interface import EventBatch, SendDelay, BatchItem, SendOutcome, SendSuccess
+from .interface import BatchItem, EventBatch, SendDelay, SendOutcome, SendSuccess
 
 #: With an enterprise number that nobody owns (RFC 5612).
 _STRUCTURED_DATA_ID = "interlock@32473"

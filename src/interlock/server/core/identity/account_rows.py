@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 
 from ..audit.audit_log import AuditEvent, append_event
-from .principal import Principal, Role
-from .trust import (
+from .principal import (
     IdentityProblem,
-    encode_agents,
+    Principal,
+    Role,
     check_name,
-    describe_grants,
     decode_agents,
     decode_roles,
+    describe_grants,
+    encode_agents,
     encode_roles,
 )
 

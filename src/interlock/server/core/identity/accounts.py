@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from ..database import Database
 from . import account_rows
 from .account_rows import TABLES, Account
-from .passwords import DUMMY_HASH, hash_password, verify_password, find_password_problem
-from .principal import Principal, Role
-from .trust import IdentityProblem, check_agents, check_name
+from .passwords import DUMMY_HASH, find_password_problem, hash_password, verify_password
+from .principal import IdentityProblem, Principal, Role, check_agents, check_name
 
 __all__ = ("TABLES", "Account", "Accounts")
 

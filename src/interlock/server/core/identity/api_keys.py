@@ -18,15 +18,16 @@ import msgspec
 
 from ..audit.audit_log import AuditEvent, append_event
 from ..database import Database
-from .principal import Principal, Role
-from .trust import (
+from .principal import (
     IdentityProblem,
-    encode_agents,
+    Principal,
+    Role,
     check_agents,
     check_name,
-    describe_grants,
     decode_agents,
     decode_roles,
+    describe_grants,
+    encode_agents,
     encode_roles,
 )
 

@@ -3,17 +3,61 @@
 What they may not see is not there for them. What they see and may not do is refused, and the journal says who tried.
 """
 
-from collections.abc import Collection, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from time import monotonic
 from typing import Any
 
 from ....domain.call import Question
 from ..audit.audit_log import AuditLog
 from ..errors import ForbiddenError, not_found_error
-from ..index.index import RunIndex
 from ..index.rows import ActionRow, RunRow
-from .permissions import RunOwnership, FourEyes, Operation, find_four_eyes_problem, is_allowed
+from ..index.run_index import RunIndex
+from .permissions import FourEyes, Operation, RunOwnership, find_four_eyes_problem, is_allowed
 from .principal import Principal
-from .refusals import RefusalRecorder
+
+REFUSAL_WINDOW_SECONDS = 60.0
+MAX_REFUSAL_COUNTERS = 10_000
+_REFUSAL_STEP = 10
+
+
+class _RefusalCounter:
+    __slots__ = ("next_recorded", "since", "times")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.times = 0
+        self.next_recorded = 1
+
+
+class RefusalRecorder:
+    def __init__(self, audit_log: AuditLog, now: Callable[[], float] = monotonic) -> None:
+        self._audit_log = audit_log
+        self._now = now
+        self._counters: OrderedDict[tuple[str, str], _RefusalCounter] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._counters)
+
+    async def record(self, by: str, action: str, target: str = "") -> None:
+        """Somebody was refused something."""
+        counter = self._get_counter(by, action)
+        counter.times += 1
+        if counter.times < counter.next_recorded:
+            return
+        counter.next_recorded *= _REFUSAL_STEP
+        detail = {"times": str(counter.times), "within": f"{REFUSAL_WINDOW_SECONDS:g} s"} if counter.times > 1 else {}
+        await self._audit_log.add(by, action, target, outcome="refused", detail=detail)
+
+    def _get_counter(self, by: str, action: str) -> _RefusalCounter:
+        key, now = (by, action), self._now()
+        counter = self._counters.get(key)
+        if counter is None or now - counter.since >= REFUSAL_WINDOW_SECONDS:
+            self._counters.pop(key, None)
+            if len(self._counters) >= MAX_REFUSAL_COUNTERS:
+                self._counters.popitem(last=False)
+            counter = self._counters[key] = _RefusalCounter(now)
+        return counter
 
 
 class AccessGuard:

@@ -17,13 +17,12 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from ....domain.errors import ConfigurationError, ConsentError
-from ....oauth.flow import Callback, Flow, FlowManager, FlowRefusal, refuse_flow, hash_session, exchange_callback
+from ....oauth.flow import Callback, Flow, FlowManager, FlowRefusal, exchange_callback, hash_session, refuse_flow
 from ....oauth.provider_client import ProviderClient
-from ....oauth.providers import OAuthProvider, load_client_secret, find_url_problem
+from ....oauth.providers import OAuthProvider, find_url_problem, load_client_secret
 from ....oauth.tokens import FlowStore, Sealer
 from .accounts import Account, Accounts
-from .principal import Role
-from .trust import IdentityProblem
+from .principal import IdentityProblem, Role
 
 _SECOND = 1_000_000_000
 _LEEWAY_SECONDS = 60

@@ -20,8 +20,7 @@ import msgspec
 from ..audit.audit_log import AuditEvent, append_event
 from ..database import Database
 from .account_rows import ACCOUNT_COLUMNS, to_account
-from .principal import Principal
-from .trust import check_name
+from .principal import Principal, check_name
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS sessions (

@@ -7,8 +7,8 @@ import msgspec
 
 from ....domain.json import JsonObject
 from ....history.run_view import to_run_events
-from ..live.event import LiveEvent
-from .indexed import truncate, clamp_integer
+from ..live.live_event import LiveEvent
+from .row_buffer import clamp_integer, truncate
 
 MAX_ACTIVITY_ROWS = 10_000
 #: So many more than that may be there before the oldest are deleted.

@@ -14,8 +14,8 @@ from ....domain import event as facts
 from ....domain.errors import IllegalTransitionError
 from ....domain.event import Event
 from ....domain.state.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, next_state
-from ..live.event import LiveEvent
-from .indexed import UNANSWERED_STATUS, IndexedAction, IndexedRun, RowBuffer, truncate, clamp_integer
+from ..live.live_event import LiveEvent
+from .row_buffer import UNANSWERED_STATUS, IndexedAction, IndexedRun, RowBuffer, clamp_integer, truncate
 
 _encode = msgspec.json.Encoder().encode
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from ....domain.errors import InterlockError
-from ..index.index import RunIndex, IndexListener
-from ..index.lists import is_visible
 from ..index.rows import RunRow
-from .event import LiveEvent, to_live_event
-from .reader import EventFilter, EventReader
+from ..index.run_index import IndexListener, RunIndex
+from ..index.statements import is_visible
+from .event_reader import EventFilter, EventReader
+from .live_event import LiveEvent, to_live_event
 
 MAX_READERS = 100
 #: One key or person has at most one in so many of the places.

@@ -17,7 +17,7 @@ import msgspec
 from ....agent.agent import Agent
 from ....domain.errors import ConfigurationError
 from ..settings import AgentTable
-from .agents import ServedAgent
+from .served_agent import ServedAgent
 
 ENTRY_POINT_GROUP = "interlock.agents"
 #: How an agent is called that nobody gave a name.

@@ -10,7 +10,7 @@ from ....domain.json import JsonObject
 from ....domain.tool import CallContext
 from ....models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from ....registry.decorator import tool
-from .agents import ServedAgent
+from .served_agent import ServedAgent
 
 _ORDERS = {"A-1042": {"customer": "Ada", "total": 129.0, "paid": True}}
 

@@ -14,17 +14,17 @@ import msgspec
 
 from ....domain.call import Question
 from ....domain.errors import ConfigurationError
-from ....domain.tool import PermissionMode, CallContext, ToolDefinition
+from ....domain.tool import CallContext, PermissionMode, ToolDefinition
 from ....pipeline.parts import RuleChange
-from ....policy.engine.compiled import Compiled, compile_rule
-from ....policy.files.kept import find_rule_problem, load_rule, parse_rule
+from ....policy.engine.compiled_rule import Compiled, compile_rule
+from ....policy.files.saved_rules import find_rule_problem, load_rule, parse_rule
 from ..audit.audit_log import MAX_TEXT_CHARS, AuditLog
 from ..errors import ConflictError
 from ..identity.guard import AccessGuard
-from ..identity.permissions import RunOwnership, Operation, RunOwnershipData, is_allowed
+from ..identity.permissions import Operation, RunOwnership, RunOwnershipData, is_allowed
 from ..identity.principal import Principal
 from ..index.rows import RunRow
-from .runners import AgentRunners
+from .agent_runners import AgentRunners
 
 _CALL_CONTEXTS = tuple(
     CallContext(run_id="run_rule", mode=mode, interactive=is_interactive)

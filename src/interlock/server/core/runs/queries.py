@@ -11,9 +11,8 @@ import msgspec
 
 from ....domain import event as facts
 from ....domain.call import Question
-from ....domain.chain import LogEntry, decode_event
 from ....domain.errors import ArtifactError
-from ....domain.event import Event
+from ....domain.event import Event, LogEntry, decode_event
 from ....history.actions import Action, list_actions
 from ....history.call_view import CallView, build_call_view
 from ....history.fold import load_run
@@ -21,12 +20,12 @@ from ....history.run_view import RunEvent, to_run_events
 from ....history.state_view import CallStateView, RunStateView, build_state_at, build_state_view
 from ..errors import InvalidRequestError, not_found_error
 from ..identity.guard import AccessGuard
-from ..identity.permissions import Operation, find_four_eyes_problem, is_allowed, get_visibility
+from ..identity.permissions import Operation, find_four_eyes_problem, get_visibility, is_allowed
 from ..identity.principal import Principal
-from ..index.index import ActivityRow, RunIndex
 from ..index.rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
+from ..index.run_index import ActivityRow, RunIndex
+from .agent_runners import AgentRunners
 from .kept_rules import RuleKeeper, RuleTarget
-from .runners import AgentRunners
 
 MAX_LIMIT = 1_000
 MAX_ARTIFACTS = 10_000

@@ -18,7 +18,7 @@ from ....domain.json import InvalidJsonError, parse
 from ....domain.rendering import render_untrusted_tool_message
 from ..configured_secret import read_secret
 from .due_times import find_trigger_problem
-from .webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, is_delivery_id, compute_signature
+from .webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, compute_signature, is_delivery_id
 
 PAYLOAD_PLACEHOLDER = "{{payload}}"
 MAX_BODY_BYTES = 256 * 1024

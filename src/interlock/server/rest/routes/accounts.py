@@ -7,15 +7,14 @@ from starlette.responses import Response
 
 from ...core.identity.account_rows import Account
 from ...core.identity.permissions import Operation
-from ...core.identity.principal import Role
-from ...core.identity.trust import IdentityProblem
+from ...core.identity.principal import IdentityProblem, Role
 from ...core.service import Service
-from ..body import json_body, declare_body
+from ..body import declare_body, json_body
 from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import json_response, declare_responses
+from ..encoding import declare_responses, json_response
 from ..errors import ApiError, FieldProblem, invalid_request
 from ..schemas.accounts import AccountList, AccountResponse, ApiKeyList, ApiKeyResponse, NewApiKeyResponse
-from ..schemas.requests import UpdateAccountRequest, CreateAccountRequest, CreateKeyRequest
+from ..schemas.requests import CreateAccountRequest, CreateKeyRequest, UpdateAccountRequest
 from .approvals import parse_time
 
 router = APIRouter(tags=["people"])

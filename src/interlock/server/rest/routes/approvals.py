@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from ...core.identity.permissions import Operation
 from ...core.index.rows import ActionQuery
-from ...core.runs.approvals import Approval
+from ...core.runs.approval_service import Approval
 from ...core.service import Service
-from ..body import json_body, declare_body
+from ..body import declare_body, json_body
 from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import json_response, declare_responses
+from ..encoding import declare_responses, json_response
 from ..errors import FieldProblem, invalid_request
 from ..schemas.requests import ApproveRequest, ProvideInputRequest, RefuseRequest, RejectRequest
-from ..schemas.runs import ActionList, ActionResponse, ActionStatus, DecisionResponse, ApprovalResponse
+from ..schemas.runs import ActionList, ActionResponse, ActionStatus, ApprovalResponse, DecisionResponse
 from ..times import to_nanoseconds
 from .runs import PageFilters
 

@@ -8,20 +8,20 @@ from starlette.responses import Response, StreamingResponse
 
 from ....audit.schemas import MEDIA_TYPES, ExportFormat, SchemaName
 from ...core.identity.permissions import Operation
-from ..body import json_body, declare_body
+from ..body import declare_body, json_body
 from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import json_response, declare_responses
+from ..encoding import declare_responses, json_response
 from ..schemas.audit import (
-    CheckpointList,
-    CheckpointResponse,
-    ForwardRunResponse,
-    ForwarderList,
-    ForwarderResponse,
     AuditLogEntryList,
     AuditLogEntryResponse,
-    SigningKeyList,
+    CheckpointList,
+    CheckpointResponse,
+    ForwarderList,
+    ForwarderResponse,
+    ForwardRunResponse,
     ProofResponse,
     ServerCheckResponse,
+    SigningKeyList,
 )
 from ..schemas.requests import ForwardRunRequest
 

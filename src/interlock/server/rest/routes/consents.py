@@ -13,12 +13,12 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ...core.consents import ConsentDecision, ConsentProblem, ConsentRedirect, ConsentProblemCode
+from ...core.consent_service import ConsentDecision, ConsentProblem, ConsentProblemCode, ConsentRedirect
 from ...core.errors import not_found_error
 from ...core.identity.permissions import Operation
-from ..body import json_body, declare_body
-from ..caller import Caller, PermissionCheck, ServiceDep, require_permission, session_cookie_name, get_service
-from ..encoding import json_response, declare_responses
+from ..body import declare_body, json_body
+from ..caller import Caller, PermissionCheck, ServiceDep, get_service, require_permission, session_cookie_name
+from ..encoding import declare_responses, json_response
 from ..errors import ApiError
 from ..schemas.accounts import (
     ConsentAnswerResponse,

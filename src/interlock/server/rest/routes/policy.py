@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from ....domain.tool import PermissionMode
 from ...core.identity.permissions import Operation
-from ...core.policies import BacktestReport, PolicyExplanation, PolicyDetails, ExampleCall
-from ..body import json_body, declare_body
+from ...core.policy_service import BacktestReport, ExampleCall, PolicyDetails, PolicyExplanation
+from ..body import declare_body, json_body
 from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import json_response, declare_responses
+from ..encoding import declare_responses, json_response
 from ..schemas.requests import BacktestPolicyRequest, ExplainPolicyRequest
 
 router = APIRouter(tags=["policy"])

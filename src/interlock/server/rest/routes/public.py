@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ...core.triggers.webhooks import MAX_BODY_BYTES, WebhookRejection
 from ..body import read_body
 from ..caller import AddressLimit, ServiceDep
-from ..encoding import json_response, declare_responses
+from ..encoding import declare_responses, json_response
 from ..errors import ApiError
 from ..schemas.runs import ResponseModel
 

@@ -9,19 +9,19 @@ from starlette.responses import Response, StreamingResponse
 
 from ...core.identity.permissions import Operation
 from ...core.service import Service
+from ..byte_ranges import ByteRange, parse_range
 from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import JSON_MEDIA_TYPE, json_response, declare_responses, register_schema
-from ..ranges import ByteRange, parse_range
+from ..encoding import JSON_MEDIA_TYPE, declare_responses, json_response, register_schema
 from ..schemas.run_contents import CallList, CallResponse, RunStateResponse
 from ..schemas.runs import (
-    ArtifactList,
-    ArtifactResponse,
     ActionDetailList,
     ActionDetailResponse,
+    ArtifactList,
+    ArtifactResponse,
     EventList,
     EventResponse,
-    StoredEventResponse,
     StoredEventList,
+    StoredEventResponse,
     list_action_details,
 )
 

@@ -8,11 +8,11 @@ from starlette.responses import Response
 
 from ...core.identity.permissions import Operation
 from ...core.index.rows import RunQuery
-from ...core.runs.starting import NewRun
-from ...core.runs.stopping import AgentStopResult
-from ..body import json_body, declare_body
+from ...core.runs.agent_stop import AgentStopResult
+from ...core.runs.run_service import NewRun
+from ..body import declare_body, json_body
 from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import json_response, declare_responses, describe_response
+from ..encoding import declare_responses, describe_response, json_response
 from ..schemas.requests import CancelRunRequest, CreateRunRequest, InvokeAgentRequest, StopAgentRequest
 from ..schemas.runs import AgentList, AgentResponse, OverviewResponse, RunList, RunResponse, RunStatus
 

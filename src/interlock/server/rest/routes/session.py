@@ -8,14 +8,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from ....domain.errors import ConsentError
-from ...core.consents import Callback, FlowRefusal
+from ...core.consent_service import Callback, FlowRefusal
 from ...core.identity.permissions import Operation
+from ...core.identity.principal import IdentityProblem
 from ...core.identity.sessions import NewSession
-from ...core.identity.trust import IdentityProblem
 from ...core.service import Service
-from ..body import json_body, declare_body
-from ..caller import Caller, AddressLimit, ServiceDep, require_permission, session_cookie_name, is_https
-from ..encoding import json_response, declare_responses, no_content_response
+from ..body import declare_body, json_body
+from ..caller import AddressLimit, Caller, ServiceDep, is_https, require_permission, session_cookie_name
+from ..encoding import declare_responses, json_response, no_content_response
 from ..errors import ApiError, FieldProblem, invalid_request
 from ..schemas.accounts import MeResponse
 from ..schemas.requests import ChangePasswordRequest, SignInRequest

@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from ....domain.event import TERMINAL_EVENTS
 from ....history.run_view import to_run_events
-from ...core.identity.permissions import Operation, is_allowed, get_visibility
+from ...core.identity.permissions import Operation, get_visibility, is_allowed
 from ...core.index.rows import RunRow
-from ...core.live.event import LiveEvent
+from ...core.live.live_event import LiveEvent
 from ..caller import Caller, ServiceDep, require_permission
 from ..encoding import declare_responses
 from ..errors import FieldProblem, invalid_request
 from ..schemas.runs import EventResponse, StoredEventResponse
-from ..streams import HEARTBEAT_SECONDS, MEDIA_TYPE, StreamSource, open_event_stream, encode_message
+from ..streams import HEARTBEAT_SECONDS, MEDIA_TYPE, StreamSource, encode_message, open_event_stream
 
 router = APIRouter(tags=["live"])
 

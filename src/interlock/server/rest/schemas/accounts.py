@@ -1,10 +1,10 @@
 """Who there is, as REST shows it: keys, accounts, sign-ins and consents. No secret, but that of a key just made."""
 
-from ...core.consents import GrantSummary, PendingConsent
+from ...core.consent_service import GrantSummary, PendingConsent
 from ...core.identity.account_rows import Account
 from ...core.identity.api_keys import ApiKey, NewApiKey
 from ...core.identity.principal import Principal
-from ..times import format_time, format_optional_time
+from ..times import format_optional_time, format_time
 from .runs import ActionResponse, ResponseModel
 
 

@@ -6,11 +6,11 @@ import msgspec
 
 from ....audit.keys import PublicKey
 from ....audit.proof import SignedVerification
-from ....audit.signed_line import SignedCheckpoint
+from ....audit.signed_checkpoint import SignedCheckpoint
 from ...core.audit.audit_log import AuditLogEntry, AuditOutcome
 from ...core.audit.service import RunFlaw, ServerCheck
 from ...core.audit_sinks.forwarder import ForwarderStatus, RunForwardResult
-from ..times import format_time, format_optional_time
+from ..times import format_optional_time, format_time
 from .runs import ResponseModel
 
 

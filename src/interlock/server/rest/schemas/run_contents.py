@@ -7,10 +7,10 @@ from ....domain.event import InvocationCompleted, InvocationStarted
 from ....domain.messages import Usage
 from ....domain.observation import Observation
 from ....domain.state.verification import Verification
-from ....history.call_view import QuestionView, CallView, DecisionView, ModelView, InvocationView
+from ....history.call_view import CallView, DecisionView, InvocationView, ModelView, QuestionView
 from ....history.state_view import CallStateView, QuestionStateView, RunStateView
-from ..times import format_time, format_optional_time
-from .runs import ActionStatus, AnswerResponse, ActionDetailResponse, ResponseModel, to_action_status, question_fields
+from ..times import format_optional_time, format_time
+from .runs import ActionDetailResponse, ActionStatus, AnswerResponse, ResponseModel, question_fields, to_action_status
 
 
 class QuestionStateResponse(ResponseModel, frozen=True, kw_only=True):

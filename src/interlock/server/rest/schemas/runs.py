@@ -6,19 +6,19 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ....domain.call import Answer, Question
-from ....domain.chain import LogEntry
 from ....domain.decision import ApprovalScope
+from ....domain.event import LogEntry
 from ....domain.json import JsonObject
 from ....domain.payload import ApprovalBinding, BindingChange
 from ....domain.state.lifecycle import RunState
 from ....history.actions import Action
 from ....history.run_view import RunEvent, RunEventType
-from ...core.index.index import ActivityRow
 from ...core.index.rows import ActionRow, RunRow
-from ...core.runs.approvals import DecisionResult
+from ...core.index.run_index import ActivityRow
+from ...core.runs.approval_service import DecisionResult
 from ...core.runs.kept_rules import RuleTarget
 from ...core.runs.queries import AgentRow, ArtifactRow, Overview, QuestionView
-from ..times import format_time, format_optional_time
+from ..times import format_optional_time, format_time
 
 RunStatus = Literal["RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"]
 ActionStatus = Literal["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTED", "VOID"]

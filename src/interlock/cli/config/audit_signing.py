@@ -1,0 +1,27 @@
+"""Signing, for `interlock audit`. Loaded when something is signed: it needs a package that a check does without."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from ...audit.keys import PublicKey
+from ...audit.signed_checkpoint import SignedCheckpoint
+from ...domain.event import LogEntry
+from ...server.core.audit.checkpoints import TABLES, Checkpoints
+from ...server.core.audit.signing import Signer
+from ...server.core.database import Database
+from ...storage.memory import MemoryLog
+
+_DATABASE = "server.db"
+
+
+def sign_run(key_path: Path, run_id: str, entries: Sequence[LogEntry]) -> SignedCheckpoint | None:
+    """Listed with all that the key ever signed. None when the events are not what was written or signed before."""
+    signer = Signer(key_path)
+    with closing(Database(key_path.with_name(_DATABASE), TABLES)) as db:
+        return asyncio.run(Checkpoints(db, MemoryLog(), signer).take_for_run(run_id, entries))
+
+
+def rotate_key(key_path: Path) -> PublicKey:
+    return Signer(key_path).rotate()

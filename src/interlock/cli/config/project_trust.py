@@ -1,0 +1,209 @@
+"""Which projects are trusted: nothing from a project directory is loaded before a person said so.
+
+Trust is in a directory by its real path, and in the files that it brings as they were: each by its digest. When one of
+them changes, comes or goes, the project is not trusted until somebody looks again. A project that brings nothing, and
+never did, needs no trust. The list is one file in the state folder, for its owner alone, replaced as a whole.
+
+    match trusted_files(find_project(Path.cwd(), places), places):
+        case Trusted() as project: project.content(".interlock/config.toml")
+        case Untrusted() as project: project.reason
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from time import time_ns
+from typing import Literal
+
+import msgspec
+
+from ...domain.errors import ConfigurationError
+from ...policy.files.atomic_write import lock_folder, replace_file
+from ...policy.files.source import read_policy_file
+from .project_files import ProjectFile, ProjectFiles, find_project_root, is_project_root, scan_project
+from .user_paths import UserPaths, make_private_folder
+
+_VERSION = 1
+#: A project has at most a thousand files, so these are very many projects.
+_MAX_BYTES = 64 << 20
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    path: str
+    what: Literal["new", "changed", "gone"]
+
+
+class TrustedProject(msgspec.Struct, frozen=True):
+    root: str
+    #: Everything that may be loaded. Empty for a project that brings nothing.
+    files: tuple[ProjectFile, ...] = ()
+
+    def path(self, name: str) -> str:
+        """Where a file is, or empty when the project has none of that name."""
+        return os.path.join(self.root, name) if any(file.path == name for file in self.files) else ""
+
+    def content(self, name: str) -> bytes | None:
+        """The very bytes that were trusted; None when there is no such file."""
+        known = next((file for file in self.files if file.path == name), None)
+        if known is None:
+            return None
+        content = read_policy_file(os.path.join(self.root, name))
+        if sha256(content).hexdigest() != known.sha256:
+            raise ConfigurationError(
+                f"{name} of {self.root} was changed a moment ago. Nothing of it was used; try again."
+            )
+        return content
+
+
+class UntrustedProject(msgspec.Struct, frozen=True, kw_only=True):
+    root: str
+    #: `new`: nobody was asked. `changed`: not what was trusted. `refused`: it cannot be trusted as it is.
+    kind: Literal["new", "changed", "refused"]
+    reason: str
+    files: tuple[ProjectFile, ...] = ()
+    changes: tuple[FileChange, ...] = ()
+    #: They counted before, or nobody can tell. They can only tighten, so to go on without them would loosen.
+    counted_before: bool = False
+
+    @property
+    def notice(self) -> str:
+        """One line for whoever goes on without the files."""
+        hint = "" if self.kind == "refused" else " `interlock trust` shows them."
+        return f"The files that {self.root} brings were ignored: {self.reason}.{hint}"
+
+    @property
+    def refusal(self) -> str:
+        """For whoever may not go on without the files."""
+        hint = "mend that first" if self.kind == "refused" else "`interlock trust` shows them and trusts them again"
+        return (
+            f"{self.root} was trusted, and its files cannot be used now: {self.reason}. Its rules may be stricter than "
+            f"yours, so nothing was started without them: {hint}. `interlock trust revoke` goes on without them."
+        )
+
+
+class TrustRecord(msgspec.Struct, frozen=True):
+    """What was trusted: digests by path, and since when, in nanoseconds since 1970."""
+
+    at: int
+    files: Mapping[str, str]
+
+
+class _TrustList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int = _VERSION
+    projects: dict[str, TrustRecord] = {}
+
+
+def check_trust(root: Path, user_paths: UserPaths) -> TrustedProject | UntrustedProject:
+    """What may be loaded from a project. Never asks, and never raises for what it finds."""
+    found = scan_project(root)
+    try:
+        known = read_trust_records(user_paths).get(found.root)
+    except ConfigurationError as error:
+        return _without_trust_list(found, str(error).rstrip("."))
+    if found.refusal:
+        return UntrustedProject(
+            root=found.root, kind="refused", reason=found.refusal, files=found.files, counted_before=known is not None
+        )
+    if known is None and found.files:
+        return UntrustedProject(
+            root=found.root, kind="new", reason="nobody trusted this project yet", files=found.files
+        )
+    if known is not None and (changes := _diff_files(known.files, found.files)):
+        reason = f"they are not what was trusted ({_summarize_changes(changes)})"
+        return UntrustedProject(
+            root=found.root, kind="changed", reason=reason, files=found.files, changes=changes, counted_before=True
+        )
+    return TrustedProject(found.root, found.files)
+
+
+def find_project(start: Path, user_paths: UserPaths) -> Path:
+    """The project that a folder is in. One that was trusted stays one when all that it brought is gone."""
+    real = Path(os.path.realpath(start))
+    try:
+        known = read_trust_records(user_paths)
+    except ConfigurationError:
+        return find_project_root(real)
+    return next((folder for folder in (real, *real.parents) if is_project_root(folder) or str(folder) in known), real)
+
+
+def _without_trust_list(found: ProjectFiles, reason: str) -> TrustedProject | UntrustedProject:
+    if not found.files and not found.refusal:
+        return TrustedProject(found.root)
+    return UntrustedProject(root=found.root, kind="refused", reason=reason, files=found.files, counted_before=True)
+
+
+def trust_project(project: UntrustedProject, user_paths: UserPaths) -> TrustedProject:
+    """Trust the files as they were when `project` was made, and not as they may be by now."""
+    if project.kind == "refused":
+        raise ConfigurationError(f"{project.root} cannot be trusted: {project.reason}.")
+    digests = {file.path: file.sha256 for file in project.files}
+    _update_trust_list(user_paths, project.root, TrustRecord(time_ns(), digests))
+    return TrustedProject(project.root, project.files)
+
+
+def revoke_trust(root: Path, user_paths: UserPaths) -> bool:
+    """False when it was not trusted. The directory need not exist any more."""
+    real = os.path.realpath(root)
+    if real not in read_trust_records(user_paths):
+        return False
+    _update_trust_list(user_paths, real, None)
+    return True
+
+
+def read_trust_records(user_paths: UserPaths) -> Mapping[str, TrustRecord]:
+    """By real path. `ConfigurationError` when the list cannot be believed."""
+    return {} if user_paths.state is None else _read_trust_list(user_paths.trust_file).projects
+
+
+def _update_trust_list(user_paths: UserPaths, root: str, project: TrustRecord | None) -> None:
+    path = user_paths.trust_file
+    make_private_folder(path.parent)
+    with lock_folder(str(path)):
+        projects = {name: kept for name, kept in _read_trust_list(path).projects.items() if name != root}
+        if project is not None:
+            projects[root] = project
+        content = msgspec.json.format(msgspec.json.encode(_TrustList(projects=projects)), indent=1)
+        if len(content) > _MAX_BYTES:
+            raise ConfigurationError("Too many projects are trusted; revoke some first.")
+        replace_file(str(path), content)
+
+
+def _read_trust_list(path: Path) -> _TrustList:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return _TrustList()
+    except OSError as error:
+        raise _trust_list_error(path, error.strerror or str(error)) from None
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise _trust_list_error(path, "it is not a file for you alone")
+    try:
+        with open(path, "rb") as file:
+            listed = msgspec.json.decode(file.read(_MAX_BYTES), type=_TrustList)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise _trust_list_error(path, "this is not what was written") from None
+    if listed.version != _VERSION:
+        raise _trust_list_error(path, f"it has version {listed.version}, not {_VERSION}")
+    return listed
+
+
+def _trust_list_error(path: Path, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the list of trusted projects, {path}, cannot be used: {reason}. Move it away to begin anew."
+    )
+
+
+def _diff_files(known: Mapping[str, str], files: tuple[ProjectFile, ...]) -> tuple[FileChange, ...]:
+    now = {file.path: file.sha256 for file in files}
+    return (
+        *(FileChange(path, "new") for path in now if path not in known),
+        *(FileChange(path, "changed") for path in now if path in known and known[path] != now[path]),
+        *(FileChange(path, "gone") for path in known if path not in now),
+    )
+
+
+def _summarize_changes(changes: tuple[FileChange, ...]) -> str:
+    kinds = [change.what for change in changes]
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))

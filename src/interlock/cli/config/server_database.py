@@ -1,0 +1,71 @@
+"""What the commands about accounts and keys share: the server's database, and words for what it refuses."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import typer
+
+from ...server.core.audit import audit_log
+from ...server.core.database import Database
+from ...server.core.identity import account_rows, api_keys, sessions
+from ...server.core.identity.principal import IdentityProblem, Role
+from ..display.output import echo
+from ..exit_codes import ExitCode
+from .server_files import prepare_server_files
+from .user_paths import login_name
+
+_T = TypeVar("_T")
+_TABLES = (*account_rows.TABLES, *api_keys.TABLES, *sessions.TABLES, *audit_log.TABLES)
+ALL_AGENTS = "*"
+
+
+def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T]]) -> _T:
+    """A server that runs sees the change with its next request."""
+
+    async def opened() -> _T:
+        database = Database(prepare_server_files(log).state / "server.db", _TABLES)
+        try:
+            return await work(database)
+        finally:
+            database.close()
+
+    return asyncio.run(opened())
+
+
+def exit_on_refusal(answer: _T | IdentityProblem) -> _T:
+    """What was made or changed. A refusal is told, and ends the command."""
+    if not isinstance(answer, IdentityProblem):
+        return answer
+    echo(f"interlock: {answer.field}: {answer.problem}. Nothing was changed.", error=True)
+    raise typer.Exit(ExitCode.FAILED if answer.kind == "conflict" else ExitCode.USAGE)
+
+
+def get_actor() -> str:
+    """How the journal names whoever uses the command."""
+    return f"command:{login_name()}"
+
+
+def parse_agents(text: str) -> frozenset[str] | None:
+    """Names between commas; None: all agents."""
+    return None if text.strip() == ALL_AGENTS else frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+def format_names(names: Collection[str | Role] | None) -> str:
+    return "all" if names is None else ", ".join(sorted(map(str, names))) or "none"
+
+
+def sort_names(names: Collection[str | Role] | None) -> list[str] | None:
+    """For programs. None is all of them."""
+    return None if names is None else sorted(map(str, names))
+
+
+def format_iso(at: int) -> str | None:
+    """For programs. None is never."""
+    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
+
+
+def format_minute(at: int) -> str:
+    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%d %H:%M") if at else ""

@@ -1,0 +1,174 @@
+"""Bring an answer, or the wish to end a run, to whoever can write it down, and tell what became of it.
+
+A run that nobody has takes it at once. For one that a living process has, a note is left; then the log is watched, for
+a few seconds, until that process has taken it. Should it die meanwhile, the note is taken here. What is told in the end
+is what the log says, whoever wrote it.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ...app import App
+from ...domain.call import Answer, Question
+from ...domain.commands import AnswerCommand, CancelCommand, command_key
+from ...domain.errors import ConfigurationError, DecisionConflictError
+from ...domain.event import WarningRaised
+from ...domain.state.ledger import ActionEntry, Ledger
+from ...domain.state.lifecycle import ActionState
+from ...history.fold import load_run
+from ...runs.commands import read_command
+from ...runs.inbox import Inbox
+from ...storage.event_log import EventLog
+from ..config.logs import shorten_id
+from ..config.user_paths import login_name
+from ..display.log_events import read_events, wait_for_change
+
+MAX_NAME_CHARS = 200
+#: How long a living process is waited for, and then how long for what it makes of the answer.
+TAKE_SECONDS = 5.0
+SETTLE_SECONDS = 1.0
+
+#: `recorded`: by us, since nobody had the run. `taken`: by the process that has it. `left`: not taken yet.
+DeliveryStatus: TypeAlias = Literal["recorded", "taken", "left"]
+
+
+class AnswerDelivery(msgspec.Struct, frozen=True):
+    status: DeliveryStatus
+    #: As the log has them afterwards.
+    action: ActionEntry
+    ledger: Ledger
+
+
+class _PendingCommand(msgspec.Struct, frozen=True):
+    """Something that a note is left for."""
+
+    run_id: str
+    key: str
+    #: Has it been done? Told the run as it is, and whether the note still lies there.
+    is_done: Callable[[Ledger, bool], bool]
+
+
+@asynccontextmanager
+async def open_inbox(log: EventLog) -> AsyncGenerator[Inbox]:
+    """An answer is small: nothing of it is kept as an artifact, and no tool is needed."""
+    app = App(log=log)
+    try:
+        yield Inbox(log, app.artifacts, app=app)
+    finally:
+        await app.close()
+
+
+def get_person_name(name: str) -> str:
+    """What `--by` said, else the login name: recorded with the answer, and not proved by anything."""
+    if len(name) > MAX_NAME_CHARS:
+        raise ConfigurationError(f"--by is longer than {MAX_NAME_CHARS} characters.")
+    return name or login_name()
+
+
+async def deliver_answer(
+    log: EventLog, inbox: Inbox, question: Question, answer: Answer, *, seconds: float | None = None
+) -> AnswerDelivery:
+    """The answer is to exactly this question. `DecisionConflictError` when another answer stands, `AnswerRefusedError`
+    when it cannot be the answer."""
+    run_id, action_id, payload_hash = question.run_id, question.action_id, question.payload_hash
+    last_seq = (await inbox.load_ledger(run_id)).next_seq - 1
+
+    def is_done(ledger: Ledger, is_queued: bool) -> bool:
+        answered = ledger.actions[action_id].state is not ActionState.PENDING
+        return answered or not is_queued or ledger.is_over
+
+    pending = _PendingCommand(run_id, command_key(AnswerCommand(action_id, answer)), is_done)
+    try:
+        status: DeliveryStatus = await inbox.answer(run_id, action_id, answer, payload_hash)
+    except DecisionConflictError as conflict:
+        raise await _find_conflict(log, inbox, pending, action_id, seconds) or conflict from None
+    if status == "left":
+        status = await _wait_until_taken(log, inbox, pending, seconds)
+    ledger = (await load_run(log, run_id)).ledger
+    action = ledger.actions[action_id]
+    if status != "left" and not _is_same_answer(action.answer, answer):
+        raise await _explain_rejection(log, pending, action, last_seq)
+    if status == "taken":
+        ledger = await _wait_until_settled(log, run_id, action_id)
+    return AnswerDelivery(status, ledger.actions[action_id], ledger)
+
+
+async def deliver_cancel(
+    log: EventLog, inbox: Inbox, run_id: str, message: str, seconds: float | None = None
+) -> DeliveryStatus:
+    """`RunEndedError` when it was over before."""
+    pending = _PendingCommand(run_id, command_key(CancelCommand()), lambda ledger, _: ledger.is_over)
+    with suppress(DecisionConflictError):  # somebody else wants the same, and that is on its way
+        if await inbox.cancel(run_id, message) == "recorded":
+            return "recorded"
+    return await _wait_until_taken(log, inbox, pending, seconds)
+
+
+async def _wait_until_taken(
+    log: EventLog, inbox: Inbox, pending: _PendingCommand, seconds: float | None
+) -> DeliveryStatus:
+    seconds = TAKE_SECONDS if seconds is None else seconds
+    while True:
+        version = log.version()
+        is_queued = any(command.key == pending.key for command in await log.queued_commands(pending.run_id))
+        if pending.is_done((await load_run(log, pending.run_id)).ledger, is_queued):
+            return "taken"
+        if is_queued and await inbox.apply_queued(pending.run_id):
+            return "recorded"
+        if seconds <= 0:
+            return "left" if is_queued else "taken"
+        seconds = await wait_for_change(log, version, seconds)
+
+
+async def _wait_until_settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
+    """What the process makes of the answer: the call starts, or something changed and it asks again."""
+    seconds = SETTLE_SECONDS
+    while True:
+        version = log.version()
+        ledger = (await load_run(log, run_id)).ledger
+        if ledger.actions[action_id].state is not ActionState.APPROVED or seconds <= 0:
+            return ledger
+        seconds = await wait_for_change(log, version, seconds)
+
+
+async def _find_conflict(
+    log: EventLog, inbox: Inbox, pending: _PendingCommand, action_id: str, seconds: float | None
+) -> DecisionConflictError | None:
+    """Which answer stands. One of somebody else may lie there, not taken yet: the log says it then."""
+    await _wait_until_taken(log, inbox, pending, seconds)
+    action = (await load_run(log, pending.run_id)).ledger.actions[action_id]
+    if action.answer is not None:
+        return _already_decided_error(action)
+    for command in await log.queued_commands(pending.run_id):
+        body = read_command(command)
+        if command.key == pending.key and isinstance(body, AnswerCommand):
+            person, decision = body.answer.by or "somebody", "approved" if body.answer.approved else "rejected"
+            return DecisionConflictError(f"{person} {decision} {shorten_id(action_id)} already; that is on its way.")
+    return None
+
+
+async def _explain_rejection(
+    log: EventLog, pending: _PendingCommand, action: ActionEntry, last_seq: int
+) -> DecisionConflictError:
+    """Another answer was first, or the process that has the run did not take ours and said why."""
+    if action.answer is not None:
+        return _already_decided_error(action)
+    events = [event.fact async for event in read_events(log, pending.run_id, last_seq)]
+    warnings = [fact.message for fact in events if isinstance(fact, WarningRaised)]
+    message = (
+        warnings[-1] if warnings else f"The answer was not taken: {shorten_id(action.question.action_id)} is open."
+    )
+    return DecisionConflictError(message)
+
+
+def _already_decided_error(action: ActionEntry) -> DecisionConflictError:
+    answer, name = action.answer, shorten_id(action.question.action_id)
+    person = (answer.by if answer else "") or "somebody"
+    return DecisionConflictError(f"{name} was decided before: it is {action.state.value}, by {person}. That stands.")
+
+
+def _is_same_answer(recorded: Answer | None, given: Answer) -> bool:
+    return recorded is not None and (recorded.approved, recorded.by) == (given.approved, given.by)

@@ -1,0 +1,123 @@
+"""Nobody is there. Every question is answered at once, in the way that was configured."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from inspect import isawaitable, iscoroutinefunction
+from threading import Thread
+from typing import Any, TypeAlias, get_args
+
+from ..domain import json
+from ..domain.call import Answer, Question
+from ..domain.errors import ConfigurationError
+from ..rendering.text import describe_error
+from .interface import Fallback
+
+#: The layer of questions whether a call may run again of which nobody knows whether it happened.
+_RECOVERY_LAYER = "recovery"
+
+
+class HeadlessInteractionProvider:
+    """`deny` refuses, `approve` grants, `wait` leaves the question open for another process. Whether something may
+    happen twice is for a person to say: `approve` refuses that."""
+
+    interactive = False
+
+    def __init__(self, approval_fallback: Fallback = "deny", approval_timeout_s: float | None = 300.0) -> None:
+        if approval_fallback not in get_args(Fallback):
+            raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {approval_fallback!r}")
+        self.approval_fallback: Fallback = approval_fallback
+        self.approval_timeout_s = approval_timeout_s
+
+    async def ask(self, question: Question) -> Answer | None:
+        if self.approval_fallback == "wait":
+            return None
+        # A value cannot be approved: there is none.
+        can_approve = question.kind == "approval" and question.layer != _RECOVERY_LAYER
+        approved = self.approval_fallback == "approve" and can_approve
+        return Answer(approved=approved, reason="Nobody is there to ask.", by="headless")
+
+
+#: True or False, an `Answer`, or None to leave the question open. Asked for a value: the value, or False to refuse.
+Callback: TypeAlias = Callable[[Question], Any | Awaitable[Any]]
+
+
+class CallbackInteractionProvider:
+    """A callback that raises, or that returns what is no answer, refuses: only a clear yes is a yes."""
+
+    interactive = True
+
+    def __init__(
+        self,
+        callback: Callback,
+        approval_timeout_s: float | None = 300.0,
+        approval_fallback: Fallback = "deny",
+    ) -> None:
+        if approval_fallback not in get_args(Fallback):
+            raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {approval_fallback!r}")
+        self.approval_timeout_s = approval_timeout_s
+        self.approval_fallback: Fallback = approval_fallback
+        self._callback = callback
+        self._is_async = iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)
+
+    async def ask(self, question: Question) -> Answer | None:
+        try:
+            reply = self._callback(question) if self._is_async else await _call_in_thread(self._callback, question)
+            if isawaitable(reply):
+                reply = await reply
+        except Exception as error:
+            return _failure_answer(error)
+        return _to_answer(question, reply)
+
+
+def _to_answer(question: Question, reply: Any) -> Answer | None:
+    if reply is None:
+        return None
+    if isinstance(reply, Answer):
+        return _check_recordable(reply)
+    if reply is False:
+        return Answer(approved=False, by="callback")
+    if question.kind == "input":
+        return _check_recordable(Answer(approved=True, value=reply, by="callback"))
+    if reply is True:
+        return Answer(approved=True, by="callback")
+    return _refusal_answer(f"The callback returned a {type(reply).__name__}, which is neither yes nor no.")
+
+
+def _check_recordable(answer: Answer) -> Answer:
+    try:
+        json.check_value(answer.value)
+    except json.InvalidJsonError as error:
+        return _refusal_answer(f"The callback returned a value that is not JSON: {error}")
+    return answer
+
+
+def _failure_answer(error: BaseException) -> Answer:
+    return _refusal_answer(f"The callback failed: {describe_error(error)}")
+
+
+def _refusal_answer(reason: str) -> Answer:
+    return Answer(approved=False, reason=reason, by="callback")
+
+
+def _call_in_thread(callback: Callback, question: Question) -> "asyncio.Future[Any]":
+    """Not the loop's pool: people are slow, and a thread that waits for one must not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def deliver(reply: Any) -> None:
+        if not answered.done():  # Else the time was up, and nobody listens any more.
+            answered.set_result(reply)
+
+    def run() -> None:
+        try:
+            reply = context.run(callback, question)
+        except BaseException as error:  # Also `sys.exit`: whoever waits must hear something.
+            reply = _failure_answer(error)
+        with suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
+            loop.call_soon_threadsafe(deliver, reply)
+
+    Thread(target=run, name=f"question-{question.action_id}", daemon=True).start()
+    return answered

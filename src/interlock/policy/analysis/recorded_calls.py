@@ -1,0 +1,205 @@
+"""Old decisions as questions that a policy can be asked again: the calls of recorded runs, as far as the log has them.
+
+Of every call that was judged, the last judgement counts: one that was judged anew was asked about anew. Its arguments
+are those that were judged. For a call that a person was asked about, the question has them; for one that started, the
+start does, where defaults were filled in; otherwise they are what the model wrote. What was redacted, or is too large
+for the log, cannot be judged again, and says so.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from ...domain import event as facts
+from ...domain import json
+from ...domain.call import Answer, Question
+from ...domain.decision import Decision, Verdict
+from ...domain.event import Event
+from ...domain.tool import CallContext, JsonObject, Risk, ToolDefinition
+from ..interface import PolicyEvent
+from .example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
+
+#: What a person said. `edited`: yes, but to other arguments. `none`: nobody was asked, or nobody was there.
+RecordedAnswer: TypeAlias = Literal["granted", "edited", "rejected", "expired", "none"]
+
+#: The layer of a decision that an earlier yes made, where the policy itself asked.
+_GRANT_LAYER = "standing approval"
+_AUTOMATIC_ANSWERERS = frozenset({"headless", "fallback", "clock"})
+#: A user was asked, and policy was asked anew after that.
+_CONSENT_LAYER = "consent"
+_RISKS: frozenset[str] = frozenset(Risk)
+
+
+class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    call_id: str
+    tool: str
+    #: The decision of that time. Where an earlier yes covered the call, the policy had asked.
+    decision: Decision
+    said: RecordedAnswer = "none"
+    #: The call as a policy can be asked about it; None when it cannot be judged again.
+    event: PolicyEvent | None = None
+    #: Why it cannot be judged again.
+    lost: str = ""
+
+
+def read_recorded_calls(
+    events: Iterable[Event], tools: Mapping[str, ToolDefinition] | None = None
+) -> list[RecordedCall]:
+    """The judged calls of one or more runs, in the order of their first events.
+
+    What a tool declares is taken from `tools`; else from its name, where that is known, and from what the log says.
+    """
+    reader = _HistoryReader()
+    for event in events:
+        reader.feed(event)
+    return [
+        _to_recorded_call(call, reader.observed_tools, tools or {}) for call in reader.calls.values() if call.decision
+    ]
+
+
+class _ObservedTool(msgspec.Struct):
+    """What the log says about a tool."""
+
+    risk: set[str] = msgspec.field(default_factory=set[str])
+    origin: Any = "local"
+    source: str = ""
+
+
+class _CallHistory(msgspec.Struct):
+    """One call while its events are read."""
+
+    run_id: str
+    call_id: str
+    proposed: facts.CallProposed
+    situation: CallContext
+    tool: str = ""
+    decision: Decision | None = None
+    question: Question | None = None
+    started: facts.InvocationStarted | None = None
+    said: RecordedAnswer = "none"
+
+
+class _HistoryReader:
+    def __init__(self) -> None:
+        self.calls: dict[tuple[str, str], _CallHistory] = {}
+        self.observed_tools: dict[str, _ObservedTool] = defaultdict(_ObservedTool)
+        self._situations: dict[str, CallContext] = {}
+
+    def feed(self, event: Event) -> None:
+        fact, run_id = event.fact, event.run_id
+        situation = self._situations.setdefault(run_id, CallContext(run_id=run_id))
+        match fact:
+            case facts.RunStarted():
+                changes = {"agent": fact.agent, "workspace": fact.workspace, "requester": fact.requester}
+                self._situations[run_id] = msgspec.structs.replace(situation, **changes)
+            case facts.BatchStarted():
+                changes = {"mode": fact.mode, "interactive": fact.interactive}
+                self._situations[run_id] = msgspec.structs.replace(situation, **changes)
+            case facts.CallProposed() if not fact.duplicate:
+                call = _CallHistory(run_id, fact.call_id, fact, situation)
+                self.calls.setdefault((run_id, fact.call_id), call)
+            case _:
+                call = self.calls.get((run_id, getattr(fact, "call_id", "")))
+                if call is not None:
+                    self._update_call(call, fact)
+
+    def _update_call(self, call: _CallHistory, fact: facts.Fact) -> None:
+        match fact:
+            case facts.PolicyEvaluated() if fact.decision.layer != _CONSENT_LAYER:
+                call.tool, call.decision, call.question, call.said = fact.tool, fact.decision, None, "none"
+                call.situation = self._situations[call.run_id]
+                # Beside risks, a decision has other words for the person who is asked.
+                self.observed_tools[fact.tool].risk |= _RISKS & set(fact.decision.risk)
+            case facts.ApprovalRequested() | facts.InputRequested():
+                call.question = fact.question
+                learned, bound = self.observed_tools[fact.question.tool_name], fact.question.bound
+                learned.origin, learned.source = bound.tool_origin or "local", bound.tool_source
+            case facts.ApprovalGranted() | facts.InputProvided():
+                call.said = _classify_approval(fact.answer)
+            case facts.ApprovalRejected() | facts.InputRefused():
+                call.said = "none" if fact.answer.by in _AUTOMATIC_ANSWERERS else "rejected"
+            case facts.ApprovalExpired() | facts.InputExpired():
+                call.said = "expired"
+            case facts.InvocationStarted():
+                call.started = fact
+            case _:
+                pass
+
+
+def _classify_approval(answer: Answer) -> RecordedAnswer:
+    if answer.expired or answer.by in _AUTOMATIC_ANSWERERS:
+        return "expired"
+    return "edited" if answer.arguments is not None else "granted"
+
+
+def _to_recorded_call(
+    call: _CallHistory, observed_tools: Mapping[str, _ObservedTool], tools: Mapping[str, ToolDefinition]
+) -> RecordedCall:
+    arguments = _evaluated_arguments(call)
+    lost = arguments if isinstance(arguments, str) else ""
+    event = None
+    if not isinstance(arguments, str):
+        asked = hypothetical(call.tool, {}, call.situation, **_declaration_of(call.tool, observed_tools, tools))
+        checked = asked.tool.args_model.model_validate(arguments)
+        event = msgspec.structs.replace(asked, call_id=call.call_id, checked=checked)
+    return RecordedCall(
+        run_id=call.run_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        decision=_policy_decision(cast(Decision, call.decision)),
+        said=call.said,
+        event=event,
+        lost=lost,
+    )
+
+
+def _policy_decision(decision: Decision) -> Decision:
+    if decision.layer != _GRANT_LAYER:
+        return decision
+    return msgspec.structs.replace(decision, verdict=Verdict.ASK)
+
+
+def _declaration_of(
+    tool: str, observed_tools: Mapping[str, _ObservedTool], tools: Mapping[str, ToolDefinition]
+) -> ToolDeclaration:
+    known = tools.get(tool)
+    if known is not None:
+        return {"risk": known.risk, "origin": known.origin, "source": known.source, "resources": known.resources}
+    observed = observed_tools[tool]
+    declared: ToolDeclaration = {"origin": observed.origin, "source": observed.source}
+    if tool not in TOOL_DEFAULTS:
+        declared["risk"] = observed.risk
+    return declared
+
+
+def _evaluated_arguments(call: _CallHistory) -> JsonObject | str:
+    """What was judged, or why that is not known."""
+    proposed, question = call.proposed, call.question
+    if proposed.raw_artifact_id:
+        return "its arguments are too large for the log"
+    raw: Any = proposed.raw_input
+    if not isinstance(raw, dict) or not _is_unredacted(proposed, cast(JsonObject, raw)):
+        return "its arguments were redacted"
+    started: Any = call.started.arguments if call.started is not None else None
+    if question is not None:
+        evaluated: Any = question.arguments
+        if evaluated.keys() == {"redacted"} and "redacted" not in raw:
+            return "its arguments were redacted"
+    elif started is not None:
+        evaluated = started
+    else:
+        evaluated = cast(object, raw)
+    return cast(JsonObject, evaluated) if isinstance(evaluated, dict) else "its arguments were redacted"
+
+
+def _is_unredacted(proposed: facts.CallProposed, arguments: JsonObject) -> bool:
+    """A declared secret is taken out of whatever is written, also where it stands in an object."""
+    try:
+        digest = sha256(json.encode_sorted((proposed.tool, arguments))).hexdigest()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return proposed.digest in ("", digest)

@@ -1,0 +1,282 @@
+"""Rules that people have shown that they want: the narrowest ones for what they keep saying yes to.
+
+For commands: the exact words; else the words that several of them begin with, at least two. For other tools: the very
+arguments; else the folder that their paths are in. A candidate is loaded like an entry of a policy file and asked
+about every question of the past, and it is dropped when it would have let through anything that a person refused.
+Questions that a rule asked are no reason for another rule: to allow does not undo an ask.
+"""
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
+from posixpath import basename, dirname
+from typing import TypeAlias
+
+import msgspec
+
+from ...domain import json
+from ...domain.decision import Verdict
+from ...domain.tool import JsonObject, declared_paths
+from ..engine.paths import PathResolver
+from ..engine.rule_policy import RulePolicy
+from ..files.problems import PolicyFileError
+from ..files.saved_rules import load_rule
+from ..interface import PolicyEvent
+from ..shell.command import make_word_set
+from .recorded_calls import RecordedCall
+
+_MAX_SUGGESTIONS = 50
+_MAX_EXAMPLES = 3
+_MAX_EXAMPLE_CHARS = 1_000
+_PREFIX_WORDS = (6, 5, 4, 3, 2)
+_GLOB = re.compile(r"[*?\[\]!\\]")
+_VERSION = re.compile(r"[-.0-9]+$")
+
+#: Programs that run what their words say, change what other programs do, or send anything anywhere: the first words
+#: of such a command say too little about the rest.
+_GENERAL_PROGRAMS = make_word_set(
+    "python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish java jshell groovy scala kotlin ghci runghc "
+    "R Rscript julia octave awk gawk mawk nawk sed ed ex vi vim nvim view emacs nano m4 bc dc osascript pwsh "
+    "bash sh dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox "
+    "git hg svn env sudo doas su runuser pkexec nohup nice ionice timeout stdbuf setsid time command builtin exec eval "
+    "source xargs parallel watch find fd entr flock chroot unshare nsenter strace ltrace gdb script expect "
+    "curl wget http https httpie xh aria2c ssh scp sftp rsync rclone nc ncat netcat socat telnet ftp lftp mosh "
+    "docker podman nerdctl kubectl helm oc vagrant ansible ansible-playbook terraform tofu aws gcloud az "
+    "rm mv cp ln dd tee install shred truncate chmod chown chgrp chattr setfacl mount umount mkfs kill pkill killall "
+    "tar zip unzip cpio ar 7z make just task rake npx bunx pnpx uvx pipx crontab at batch systemctl launchctl "
+    "systemd-run tmux screen psql mysql sqlite3 mongosh redis-cli openssl gpg base64 xxd echo printf cat"
+)
+#: Second words that only say that something else follows.
+_RUNNER_SUBCOMMANDS = make_word_set("run exec dlx x start shell eval do call -c -e -m -r --")
+
+
+class RuleSuggestion(msgspec.Struct, frozen=True, kw_only=True):
+    #: An entry of `rules` in a policy file.
+    rule: JsonObject
+    #: How many questions of the past it would have answered, out of how many.
+    covers: int
+    out_of: int
+    #: How many of those a person had refused; with any, a rule is not suggested.
+    denied: int = 0
+
+
+class _PastRequest(msgspec.Struct, frozen=True):
+    """A question of the past."""
+
+    call: RecordedCall
+    event: PolicyEvent
+    #: The same for requests that every rule treats alike.
+    key: bytes
+    #: What it would have run that nothing allowed; None when that is no plain list of words.
+    commands: tuple[tuple[str, ...], ...] | None
+
+    @property
+    def is_approved(self) -> bool:
+        return self.call.said == "granted" and self.is_answerable
+
+    @property
+    def is_answerable(self) -> bool:
+        """Was it asked because no rule spoke?"""
+        return self.call.decision.verdict is Verdict.ASK and not self.call.decision.rule_ids
+
+
+#: The conditions of a rule that lets this request through, and examples for it; None when there is none of this kind.
+_CandidateConditions: TypeAlias = tuple[JsonObject, list[JsonObject]] | None
+_Strategy: TypeAlias = Callable[[_PastRequest], _CandidateConditions]
+
+
+def find_suggestions(calls: Iterable[RecordedCall], min_count: int = 3) -> list[RuleSuggestion]:
+    """Those that would have answered most come first."""
+    asked = [call for call in calls if call.decision.verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)]
+    by_tool: dict[str, list[_PastRequest]] = defaultdict(list)
+    commands = _CommandCache()
+    for call in asked:
+        if call.event is not None:
+            key = _request_key(call.event)
+            by_tool[call.tool].append(_PastRequest(call, call.event, key, commands.get(call.event, key)))
+    # What cannot be looked at may have been refused, so nothing wide is said about its tool.
+    unseen = {call.tool for call in asked if call.event is None and _was_rejected(call)}
+    found = [
+        msgspec.structs.replace(suggestion, out_of=len(asked))
+        for tool, requests in by_tool.items()
+        for suggestion in _suggest_for_tool(
+            requests, _STRATEGIES[:1] if tool in unseen else _STRATEGIES, max(min_count, 1)
+        )
+    ]
+    return sorted(found, key=lambda each: (-each.covers, each.rule["id"]))[:_MAX_SUGGESTIONS]
+
+
+def _was_rejected(call: RecordedCall) -> bool:
+    return call.said in ("rejected", "edited")
+
+
+def _request_key(event: PolicyEvent) -> bytes:
+    situation = event.situation
+    about = (situation.agent, situation.mode, situation.interactive, situation.workspace, situation.requester)
+    return json.encode_sorted((event.tool_name, event.arguments, *about))
+
+
+def _suggest_for_tool(
+    requests: Sequence[_PastRequest], strategies: Iterable[_Strategy], min_count: int
+) -> Iterator[RuleSuggestion]:
+    """From narrow to wide: what a narrow rule covers is no reason for a wider one."""
+    answered: set[bytes] = set()
+    for strategy in strategies:
+        approved = [request for request in requests if request.is_approved and request.key not in answered]
+        for group in _group_requests(approved, strategy, min_count):
+            if sum(request.key not in answered for request in group.requests) < min_count:
+                continue
+            rule = _build_rule(group)
+            covered = _find_covered(rule, requests)
+            refused = any(_was_rejected(request.call) for request in covered)
+            if refused or sum(request.is_approved for request in covered) < min_count:
+                continue
+            yield RuleSuggestion(rule=rule, covers=sum(request.is_answerable for request in covered), out_of=0)
+            answered |= {request.key for request in covered}
+
+
+class _RequestGroup(msgspec.Struct, frozen=True):
+    """Requests that one rule would let through."""
+
+    conditions: JsonObject
+    requests: list[_PastRequest] = msgspec.field(default_factory=list[_PastRequest])
+    examples: list[JsonObject] = msgspec.field(default_factory=list[JsonObject])
+
+
+def _group_requests(requests: Iterable[_PastRequest], strategy: _Strategy, min_count: int) -> list[_RequestGroup]:
+    """The largest first."""
+    groups: dict[bytes, _RequestGroup] = {}
+    for request in requests:
+        narrowed = strategy(request)
+        if narrowed is not None:
+            conditions, examples = narrowed
+            group = groups.setdefault(json.encode_sorted(conditions), _RequestGroup(conditions))
+            group.requests.append(request)
+            group.examples.extend(each for each in examples if each not in group.examples)
+            del group.examples[_MAX_EXAMPLES:]
+    frequent = [group for group in groups.values() if len(group.requests) >= min_count]
+    return sorted(frequent, key=lambda group: -len(group.requests))[:_MAX_SUGGESTIONS]
+
+
+def _build_rule(group: _RequestGroup) -> JsonObject:
+    tool = group.requests[0].event.tool
+    origin: JsonObject = {}
+    if tool.origin != "local" and not tool.name.startswith("mcp__"):
+        origin = {"origin": tool.origin, **({"server": tool.source} if tool.source else {})}
+    about = {"decision": "allow", "tools": tool.name, **origin, **group.conditions}
+    short = [each for each in group.examples if len(json.encode(each)) <= _MAX_EXAMPLE_CHARS]
+    return {
+        "id": f"suggested-{sha256(json.encode_sorted(about)).hexdigest()[:8]}",
+        **about,
+        "reason": f"People said yes to this {len(group.requests)} times.",
+        **({"matches": [{"tool": tool.name, **origin, **each} for each in short]} if short else {}),
+    }
+
+
+def _find_covered(entry: JsonObject, requests: Iterable[_PastRequest]) -> list[_PastRequest]:
+    """The questions that the rule would have answered with yes."""
+    if _GLOB.search(entry.get("server", "")):
+        return []
+    try:
+        policy = RulePolicy([load_rule(entry)])
+    except PolicyFileError:
+        return []
+    is_covered: dict[bytes, bool] = {}
+    for request in requests:
+        if request.key not in is_covered and (_was_rejected(request.call) or _can_cover(entry, request)):
+            is_covered[request.key] = _is_allowed(policy, request.event)
+    return [request for request in requests if is_covered.get(request.key)]
+
+
+def _can_cover(entry: JsonObject, request: _PastRequest) -> bool:
+    """A command that begins with other words is told at one look, without reading a script again."""
+    if "command" not in entry:
+        return True
+    patterns: list[tuple[str, ...]] = [tuple(each["words"]) for each in entry["command"]]
+    commands = request.commands or ()
+    return bool(commands) and all(any(argv[: len(words)] == words for words in patterns) for argv in commands)
+
+
+def _is_allowed(policy: RulePolicy, event: PolicyEvent) -> bool:
+    parts = policy.evaluate_parts(event)
+    return any(part.rule_decisions for part in parts) and all(part.decision.verdict is Verdict.ALLOW for part in parts)
+
+
+class _CommandCache:
+    """What requests would run, each read once however often it came."""
+
+    def __init__(self) -> None:
+        self._without_rules = RulePolicy()
+        self._known: dict[bytes, tuple[tuple[str, ...], ...] | None] = {}
+
+    def get(self, event: PolicyEvent, key: bytes) -> tuple[tuple[str, ...], ...] | None:
+        if "command" not in event.tool.resources.values():
+            return ()
+        if key not in self._known:
+            self._known[key] = self._find_commands(event)
+        return self._known[key]
+
+    def _find_commands(self, event: PolicyEvent) -> tuple[tuple[str, ...], ...] | None:
+        found: set[tuple[str, ...]] = set()
+        for part in self._without_rules.evaluate_parts(event):
+            command = part.part.command
+            if part.decision.verdict is Verdict.ALLOW:
+                continue
+            if command is None or part.part.opaque or command.wrappers or command.assignments or command.globs:
+                return None
+            found.add(command.argv)
+        # In a rule, the word `*` is any word.
+        return tuple(sorted(found)) if found and not any("*" in argv for argv in found) else None
+
+
+def _match_exactly(request: _PastRequest) -> _CandidateConditions:
+    if request.commands is None:
+        return None
+    if request.commands:
+        commands = [{"words": list(argv), "exact": True} for argv in request.commands]
+        return {"command": commands}, [{"command": shlex.join(argv)} for argv in request.commands]
+    arguments = request.event.arguments
+    tests = {name: {"is": value} for name, value in arguments.items()}
+    # To name some arguments would also allow others beside them.
+    conditions: JsonObject = {"arguments": tests, "when": f"size(arguments) == {len(arguments)}"}
+    return conditions, [{"arguments": arguments}]
+
+
+def _match_prefix(count: int, request: _PastRequest) -> _CandidateConditions:
+    if request.commands is None or len(request.commands) != 1:
+        return None
+    (argv,) = request.commands
+    if len(argv) < count or _is_prefix_too_broad(argv):
+        return None
+    return {"command": [{"words": list(argv[:count])}]}, [{"command": shlex.join(argv)}]
+
+
+def _is_prefix_too_broad(argv: tuple[str, ...]) -> bool:
+    program = argv[0]
+    names = {program.lower(), _VERSION.sub("", program.lower())}
+    return basename(program) != program or not names.isdisjoint(_GENERAL_PROGRAMS) or argv[1] in _RUNNER_SUBCOMMANDS
+
+
+def _match_folder(request: _PastRequest) -> _CandidateConditions:
+    event = request.event
+    workspace = event.situation.workspace
+    paths = declared_paths(event.tool, event.arguments)
+    if request.commands != () or not workspace or not paths:
+        return None
+    places = [place for path in paths for place in PathResolver(workspace).resolve(path, writes=True).targets]
+    folders = {dirname(place.relative) if place.relative is not None else "" for place in places}
+    folder = folders.pop() if len(folders) == 1 else ""
+    hidden = any(name.startswith(".") for name in folder.split("/"))
+    if not folder or hidden or _GLOB.search(folder):
+        return None
+    return {"path": f"{folder}/*"}, [{"path": place.relative} for place in places]
+
+
+_STRATEGIES: tuple[_Strategy, ...] = (
+    _match_exactly,
+    *(partial(_match_prefix, count) for count in _PREFIX_WORDS),
+    _match_folder,
+)

@@ -1,0 +1,349 @@
+"""Rules, checked and made ready to match. What cannot mean anything is refused here, in words, before it can decide."""
+
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from hashlib import sha256
+from math import isfinite
+from typing import Any, TypeAlias, cast, get_args
+
+import msgspec
+
+from ...domain import json
+from ...domain.decision import APPROVAL_SCOPES, ApprovalScope, Decision, Verdict
+from ...domain.errors import ConfigurationError
+from ...domain.tool import CallContext, PermissionMode, Risk, ToolDefinition, ToolOrigin, flatten, values_at
+from ..shell.command import SimpleCommand
+from ..shell.command_match import matches_narrowly, matches_widely, normalize_program_name
+from .call_parts import CallPart
+from .patterns import compile_regex, glob_to_regex, host_matches, normalize_host, path_glob_to_regexes
+from .rule import (
+    Access,
+    ArgumentGlob,
+    ArgumentIs,
+    ArgumentRegex,
+    ArgumentTest,
+    CommandPattern,
+    ResourceDeclaration,
+    Rule,
+    RuleCondition,
+)
+
+ArgumentPredicate: TypeAlias = Callable[[Any], bool]
+
+_VERDICT_ALIASES = {"defer": "ask", "request_approval": "ask", "request_user_input": "request_input"}
+#: A name, an address, or any.
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*|[0-9a-f:.]+|\*", re.ASCII)
+#: Conditions that mean nothing when they name nothing.
+_CONDITIONS = ("server", "path", "command", "host", "agent", "mode")
+#: A pattern with anything else in it could never match the name of a tool.
+_TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_\-*?!\[\]]+")
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    verdict: Verdict
+    tools: tuple[str, ...]
+    risk: frozenset[Risk] | None
+    origin: ToolOrigin | None
+    servers: tuple[str, ...] | None
+    modes: frozenset[PermissionMode] | None
+    interactive: bool | None
+    agents: tuple[str, ...] | None
+    #: Regular expressions over the texts of a place, see `patterns.py`.
+    paths: tuple[str, ...]
+    access: Access | None
+    commands: tuple[CommandPattern, ...]
+    hosts: tuple[str, ...]
+    arguments: tuple[tuple[tuple[str, ...], ArgumentTest, ArgumentPredicate], ...]
+    when: RuleCondition | None
+    expires_at: int
+    scope: ApprovalScope
+    answer_within_seconds: float | None
+    texts: dict[str, Any]
+    digest: str
+
+    @property
+    def is_wide(self) -> bool:
+        """What refuses or asks is matched widely, what allows narrowly."""
+        return self.verdict is not Verdict.ALLOW
+
+    @property
+    def has_resource_conditions(self) -> bool:
+        return bool(self.paths or self.commands or self.hosts)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Does it take more than the tool and the mode to know whether it speaks?"""
+        return bool(self.has_resource_conditions or self.arguments or self.when or self.agents or self.expires_at)
+
+    def matches_tool(self, tool: ToolDefinition, situation: CallContext) -> bool:
+        if self.origin is not None and self.origin != tool.origin:
+            return False
+        if self.risk is not None and not self._matches_risk(tool.risk):
+            return False
+        if self.modes is not None and situation.mode not in self.modes:
+            return False
+        if self.interactive is not None and self.interactive != situation.interactive:
+            return False
+        if self.servers is not None and not _any_matches(self.servers, tool.source):
+            return False
+        return _any_matches(self.tools, tool.name)
+
+    def matches_agent(self, agent: str) -> bool:
+        return self.agents is None or _any_matches(self.agents, agent)
+
+    def matches_command(self, command: SimpleCommand) -> bool:
+        """To refuse `git reset --hard` is to refuse it with more words; to allow `npm test` is to allow it here."""
+        if self.is_wide:
+            return any(matches_widely(pattern.words, False, command) for pattern in self.commands)
+        starts_here = command.bases == ("",)
+        return starts_here and any(matches_narrowly(pattern.words, pattern.exact, command) for pattern in self.commands)
+
+    def is_mentioned_in(self, words: frozenset[str]) -> bool:
+        """Do all plain words of one of its commands stand among these?"""
+        return any(
+            all(
+                normalize_program_name(word) in words
+                for word in pattern.words
+                if not word.startswith("-") and word != "*"
+            )
+            for pattern in self.commands
+        )
+
+    def matches_hosts(self, subject: CallPart) -> bool:
+        every = any if self.is_wide else all
+        return bool(subject.hosts) and every(
+            any(host_matches(pattern, host) for pattern in self.hosts) for host in subject.hosts
+        )
+
+    def matches_arguments(self, arguments: Mapping[str, Any]) -> bool:
+        """Every named argument is there and passes; of several values in a list, one for a refusal, all for a yes."""
+        for names, declared, test in self.arguments:
+            found = values_at(arguments, list(names))
+            if not isinstance(declared, ArgumentIs):
+                found = (element for value in found for element in flatten(value))
+            passed = [test(value) for value in found]
+            if not passed or not (any(passed) if self.is_wide else all(passed)):
+                return False
+        return True
+
+    def make_decision(self, tool: ToolDefinition, policy_digest: str) -> Decision:
+        return Decision(
+            verdict=self.verdict,
+            rule_ids=(self.id,),
+            risk=tuple(sorted(tool.risk)),
+            policy_digest=policy_digest,
+            scope=self.scope if self.verdict is Verdict.ASK else "once",
+            answer_within_seconds=self.answer_within_seconds,
+            **self.texts,
+        )
+
+    def _matches_risk(self, declared: frozenset[Risk]) -> bool:
+        # To allow what reads must not allow what reads and executes.
+        named = self.risk or frozenset()
+        return bool(declared & named) if self.is_wide else bool(declared) and declared <= named
+
+
+def compile_rule(rule: Rule) -> Compiled:
+    verdict = _parse_verdict(rule)
+    _validate_rule(rule, verdict)
+    wide = verdict is not Verdict.ALLOW
+    return Compiled(
+        id=rule.id,
+        verdict=verdict,
+        tools=_parse_tools(rule),
+        risk=_parse_risks(rule),
+        origin=rule.origin,
+        servers=_sorted_texts(rule.server),
+        modes=_parse_modes(rule),
+        interactive=rule.interactive,
+        agents=_sorted_texts(rule.agent),
+        paths=tuple(
+            pattern
+            for glob in _sorted_texts(rule.path) or ()
+            for pattern in _with_rule_id(rule, partial(path_glob_to_regexes, glob, wide=wide))
+        ),
+        access=rule.access,
+        commands=tuple(_parse_command(rule, pattern) for pattern in _as_tuple(rule.command)),
+        hosts=tuple(_parse_host(rule, host) for host in _sorted_texts(rule.host) or ()),
+        arguments=tuple(
+            (tuple(name.split(".")), test, _with_rule_id(rule, partial(_compile_test, test)))
+            for name, test in rule.arguments.items()
+        ),
+        when=rule.when,
+        expires_at=rule.expires_at,
+        scope=rule.scope,
+        answer_within_seconds=rule.answer_within_seconds,
+        texts={
+            "reason": rule.reason or f"Rule {rule.id} says {verdict}.",
+            "layer": rule.layer,
+            "prompt": rule.prompt,
+            "suggested_rule": rule.suggested_rule,
+            "advice": rule.advice,
+            "target_arg": rule.target_arg,
+        },
+        digest=_rule_digest(rule, verdict),
+    )
+
+
+def compute_policy_digest(default: str, rules: Sequence[Compiled], resources: Sequence[ResourceDeclaration]) -> str:
+    """Over everything that the rules declare, in whatever order. Of a condition in code only its name is known."""
+    declared = [default, sorted(rule.digest for rule in rules), [[each.tools, each.arguments] for each in resources]]
+    return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
+
+
+def check_unique_ids(ids: Sequence[str]) -> None:
+    seen: set[str] = set()
+    duplicates = sorted({rule_id for rule_id in ids if rule_id in seen or seen.add(rule_id)})
+    if duplicates or "" in seen:
+        raise ConfigurationError(
+            f"Every rule needs an id of its own; not so: {', '.join(duplicates) or 'an empty one'}"
+        )
+
+
+def _validate_rule(rule: Rule, verdict: Verdict) -> None:
+    if (verdict is Verdict.REQUEST_INPUT) != bool(rule.target_arg):
+        raise ConfigurationError(f"Rule {rule.id!r}: request_input needs a target_arg, and nothing else has one")
+    if rule.origin is not None and rule.origin not in get_args(ToolOrigin):
+        raise ConfigurationError(f"Rule {rule.id!r}: the origin is one of {', '.join(get_args(ToolOrigin))}")
+    if rule.when is not None and (not callable(rule.when) or inspect.iscoroutinefunction(rule.when)):
+        raise ConfigurationError(f"Rule {rule.id!r}: when must be a plain function")
+    if rule.access is not None and (rule.access not in get_args(Access) or not rule.path):
+        raise ConfigurationError(f"Rule {rule.id!r}: access is read or write, and says something about a path")
+    empty = [name for name in _CONDITIONS if (given := getattr(rule, name)) is not None and not _as_tuple(given)]
+    if empty:
+        raise ConfigurationError(f"Rule {rule.id!r}: {', '.join(empty)} names nothing; leave it out, or say what")
+    if rule.scope not in APPROVAL_SCOPES:
+        raise ConfigurationError(
+            f"Rule {rule.id!r}: the scope is one of {', '.join(APPROVAL_SCOPES)}, not {rule.scope!r}"
+        )
+    seconds = rule.answer_within_seconds
+    if seconds is not None and not (isfinite(seconds) and seconds > 0):
+        raise ConfigurationError(f"Rule {rule.id!r}: a question stays open for more than 0 seconds, not {seconds!r}")
+
+
+def _parse_verdict(rule: Rule) -> Verdict:
+    try:
+        return Verdict(_VERDICT_ALIASES.get(rule.verdict, rule.verdict))
+    except ValueError:
+        words = ", ".join((*Verdict, *_VERDICT_ALIASES))
+        raise ConfigurationError(f"Rule {rule.id!r}: the verdict is one of {words}, not {rule.verdict!r}") from None
+
+
+def _parse_tools(rule: Rule) -> tuple[str, ...]:
+    patterns = _sorted_texts(rule.tools) or ()
+    if not patterns or not all(map(_TOOL_PATTERN.fullmatch, patterns)):
+        raise ConfigurationError(f"Rule {rule.id!r}: no tool can be called {', '.join(patterns) or 'nothing'}")
+    return patterns
+
+
+def _parse_risks(rule: Rule) -> frozenset[Risk] | None:
+    if rule.risk is None:
+        return None
+    try:
+        risks = frozenset(map(Risk, _sorted_texts(rule.risk) or ()))
+    except ValueError as error:
+        raise ConfigurationError(f"Rule {rule.id!r}: {error}; a risk is one of {', '.join(Risk)}") from None
+    if not risks:
+        raise ConfigurationError(f"Rule {rule.id!r}: no tool has a risk out of none; leave risk out for all tools")
+    return risks
+
+
+def _parse_modes(rule: Rule) -> frozenset[PermissionMode] | None:
+    if rule.mode is None:
+        return None
+    try:
+        return frozenset(map(PermissionMode, _as_tuple(rule.mode)))
+    except ValueError as error:
+        raise ConfigurationError(f"Rule {rule.id!r}: {error}; a mode is one of {', '.join(PermissionMode)}") from None
+
+
+def _parse_command(rule: Rule, pattern: str | CommandPattern) -> CommandPattern:
+    try:
+        words = pattern.words if isinstance(pattern, CommandPattern) else tuple(shlex.split(pattern))
+    except ValueError as error:
+        raise ConfigurationError(f"Rule {rule.id!r}: {pattern!r} is no command: {error}") from None
+    if not words or not words[0]:
+        raise ConfigurationError(f"Rule {rule.id!r}: a command has at least one word")
+    return CommandPattern(words, isinstance(pattern, CommandPattern) and pattern.exact)
+
+
+def _parse_host(rule: Rule, pattern: str) -> str:
+    """In the one spelling that hosts are compared in."""
+    under = "*." if pattern.startswith("*.") else ""
+    host = "*" if pattern == "*" else normalize_host(pattern[len(under) :])
+    if host is None or not _HOST.fullmatch(host):
+        raise ConfigurationError(f"Rule {rule.id!r}: {pattern!r} is no host")
+    return under + host
+
+
+def _with_rule_id(rule: Rule, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Rule {rule.id!r}: {error}") from None
+
+
+def _compile_test(test: ArgumentTest) -> ArgumentPredicate:
+    match test:
+        case ArgumentIs():
+            expected = normalize_value(test.value)
+            return lambda value: normalize_value(value) == expected
+        case ArgumentGlob():
+            whole = compile_regex(glob_to_regex(test.pattern))
+            return lambda value: isinstance(value, str) and whole.fullmatch(value) is not None
+        case ArgumentRegex():
+            part = compile_regex(test.pattern)
+            return lambda value: isinstance(value, str) and part.search(value) is not None
+
+
+def normalize_value(value: Any) -> bytes:
+    """A value in the one form that values are compared in: 100 and 100.0 are the same number."""
+    return json.encode_sorted(_normalize_numbers(value))
+
+
+def _normalize_numbers(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_normalize_numbers(item) for item in cast(list[Any], value)]
+        case dict():
+            return {name: _normalize_numbers(item) for name, item in cast(dict[str, Any], value).items()}
+        case _:
+            return value
+
+
+def _rule_digest(rule: Rule, verdict: Verdict) -> str:
+    """The same for rules that say the same, however their lists are ordered."""
+    declared = msgspec.structs.asdict(rule)
+    declared |= {"verdict": verdict, "when": rule.when_source or _condition_name(rule.when)}
+    for name in ("tools", "risk", *_CONDITIONS):
+        declared[name] = sorted(msgspec.json.encode(each).decode() for each in _as_tuple(declared[name]))
+    return sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()
+
+
+def _condition_name(when: RuleCondition | None) -> str | None:
+    if when is None:
+        return None
+    return f"{when.__module__}.{getattr(when, '__qualname__', type(when).__qualname__)}"
+
+
+def _sorted_texts(given: str | Collection[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str) else tuple(sorted(given))
+
+
+def _as_tuple(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(cast(Iterable[Any], given))
+
+
+def _any_matches(patterns: tuple[str, ...], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,302 @@
+"""From what a policy file says to rules: every entry checked, each problem with its line, all of them at once.
+
+A file belongs to a layer. Managed, user and session files say what they like; a project file comes with somebody's
+repository, so it can only tighten: it has no allow rules, no default of allow, and does not say what the arguments of
+tools mean.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from ...domain import json
+from ...domain.decision import Verdict
+from ...domain.errors import ConfigurationError
+from ..engine.compiled_rule import compile_rule
+from ..engine.patterns import path_glob_to_regexes
+from ..engine.rule import ArgumentTest, CommandPattern, DefaultVerdict, ResourceDeclaration, Rule
+from .cel import compile_condition
+from .document import SHORT_LISTS, Entry, PolicyDocument, RuleEntry, ShortEntry
+from .problems import DocumentPath, PolicyFileError, PolicyProblem, PolicySource
+from .shorthand import Shorthand, expand_tool_name, parse_shorthand
+from .unreachable_rules import find_unreachable_rules
+from .values import check_host, parse_argument_test, parse_command_entry, parse_duration, parse_timestamp
+
+Layer: TypeAlias = Literal["managed", "user", "project", "session"]
+LAYER_LABELS: Mapping[Layer, str] = {
+    "managed": "enterprise policy",
+    "user": "user rule",
+    "project": "project rule",
+    "session": "session rule",
+}
+_MAX_ID_CHARS = 100
+#: What a rule says beside the calls that it is about.
+_NON_CONDITION_KEYS = frozenset(
+    {"id", "decision", "reason", "message", "prompt", "target_arg", "matches", "does_not_match"}
+)
+
+_T = TypeVar("_T")
+
+
+class LocatedRule(msgspec.Struct, frozen=True):
+    """A rule, where it stands in its file, and what it was made from."""
+
+    rule: Rule
+    location: DocumentPath
+    entry: Entry
+
+
+class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file adds to a policy."""
+
+    layer: Layer
+    path: str
+    default: DefaultVerdict | None = None
+    resources: tuple[ResourceDeclaration, ...] = ()
+    located_rules: tuple[LocatedRule, ...] = ()
+    lines: Mapping[str, int] = {}
+    warnings: tuple[PolicyProblem, ...] = ()
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(placed.rule for placed in self.located_rules)
+
+
+def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, now: Callable[[], int]) -> LayerRules:
+    """`PolicyFileError` with everything that is wrong."""
+    problems = _find_project_violations(source, document) if layer == "project" else []
+    resources, resource_problems = _compile_resources(source, document)
+    problems += resource_problems
+    placed: list[LocatedRule] = []
+    warnings: list[PolicyProblem] = []
+    for location, verdict, entry in _iterate_entries(document):
+        builder = _RuleBuilder(source, layer, location, verdict, entry)
+        rule = builder.build()
+        problems += builder.problems
+        if rule is not None:
+            placed.append(LocatedRule(rule, location, entry))
+            warnings += _find_warnings(source, placed[-1], now())
+    problems += _find_duplicates(source, placed)
+    problems += [
+        source.make_problem(placed[late].location, reason) for late, reason in _describe_unreachable(source, placed)
+    ]
+    if problems:
+        raise PolicyFileError(sorted(problems, key=lambda problem: problem.line))
+    return LayerRules(
+        layer=layer,
+        path=source.path,
+        default=document.default,
+        resources=resources,
+        located_rules=tuple(placed),
+        lines={each.rule.id: source.line_at(each.location) for each in placed},
+        warnings=tuple(warnings),
+    )
+
+
+def _iterate_entries(document: PolicyDocument) -> Iterator[tuple[DocumentPath, Verdict, Entry]]:
+    for name in SHORT_LISTS:
+        items: Sequence[str | ShortEntry] = getattr(document, name)
+        for index, item in enumerate(items):
+            entry = ShortEntry.model_validate({"tools": [item]}) if isinstance(item, str) else item
+            yield (name, index), Verdict(name), entry
+    for index, entry in enumerate(document.rules):
+        yield ("rules", index), Verdict(entry.decision), entry
+
+
+def _find_project_violations(source: PolicySource, document: PolicyDocument) -> list[PolicyProblem]:
+    only = "a project file can only tighten"
+    problems: list[PolicyProblem] = []
+    if document.default == "allow":
+        problems.append(source.make_problem(("default",), f"{only}: its default may be risk, ask or deny"))
+    if document.resources:
+        problems.append(source.make_problem(("resources",), f"{only}: what arguments mean is said in the user's file"))
+    for location, verdict, _ in _iterate_entries(document):
+        if verdict is Verdict.ALLOW:
+            problems.append(source.make_problem(location, f"{only}: put what is allowed into the user's file"))
+    return problems
+
+
+def _compile_resources(
+    source: PolicySource, document: PolicyDocument
+) -> tuple[tuple[ResourceDeclaration, ...], list[PolicyProblem]]:
+    problems: list[PolicyProblem] = []
+    for index, declared in enumerate(document.resources):
+        for name in declared.arguments:
+            if not all(name.split(".")):
+                reason = f"{name[:80]!r} is no dotted name of an argument"
+                problems.append(source.make_problem(("resources", index, "arguments", name), reason))
+    return tuple(ResourceDeclaration(each.tools, each.arguments) for each in document.resources), problems
+
+
+def _find_duplicates(source: PolicySource, placed: Sequence[LocatedRule]) -> list[PolicyProblem]:
+    first: dict[str, DocumentPath] = {}
+    problems: list[PolicyProblem] = []
+    for each in placed:
+        known = first.setdefault(each.rule.id, each.location)
+        if known is not each.location:
+            what = f"the id {each.rule.id} is" if each.entry.id else "the same rule is"
+            problems.append(
+                source.make_problem(each.location, f"{what} given twice; first in line {source.line_at(known)}")
+            )
+    return problems
+
+
+def _describe_unreachable(source: PolicySource, placed: Sequence[LocatedRule]) -> Iterator[tuple[int, str]]:
+    for index, stricter in find_unreachable_rules([each.rule for each in placed]):
+        line, verdict = source.line_at(placed[stricter].location), placed[stricter].rule.verdict
+        yield index, f"this can never decide: line {line} says {verdict} about the same calls"
+
+
+def _find_warnings(source: PolicySource, placed: LocatedRule, now: int) -> Iterator[PolicyProblem]:
+    rule, entry = placed.rule, placed.entry
+    if rule.expires_at and rule.expires_at <= now:
+        yield source.make_problem(
+            (*placed.location, "expires"), f"the rule {rule.id} has ended; it says nothing any more"
+        )
+    if rule.verdict in (Verdict.DENY, Verdict.ASK) and rule.path and not entry.path:
+        tools = ", ".join(rule.tools)
+        reason = (
+            f"this holds for {tools} only; {{path: ...}} without a tool holds for commands and all other tools, too"
+        )
+        yield source.make_problem(placed.location, reason)
+
+
+class _RuleBuilder:
+    """One entry of a file, key by key, so that each problem has the line of its key."""
+
+    def __init__(
+        self, source: PolicySource, layer: Layer, location: DocumentPath, verdict: Verdict, entry: Entry
+    ) -> None:
+        self.problems: list[PolicyProblem] = []
+        self._source = source
+        self._layer: Layer = layer
+        self._location = location
+        self._verdict = verdict
+        self._entry = entry
+
+    def build(self) -> Rule | None:
+        entry = self._entry
+        self._check_verdict_keys()
+        short = self._attempt("tools", lambda: _parse_tool_list(entry.tools), Shorthand(tools=("*",)))
+        rule = Rule(
+            id=entry.id or _generate_id(self._layer, self._verdict, entry),
+            verdict=self._verdict.value,
+            tools=short.tools,
+            risk=entry.risk,
+            origin=self._choose_value("origin", short.origin, entry.origin),
+            server=self._choose_value("server", short.server, entry.server),
+            arguments=self._build_arguments(),
+            path=self._check_paths(self._choose_value("path", short.path, entry.path)),
+            access=entry.access,
+            command=self._choose_value("command", short.command and [short.command], self._build_commands()),
+            host=self._check_hosts(self._choose_value("host", short.host, entry.host)),
+            agent=entry.agent,
+            mode=entry.mode,
+            interactive=entry.interactive,
+            when=self._attempt("when", lambda: compile_condition(entry.when) if entry.when else None, None),
+            when_source=entry.when or "",
+            reason=entry.reason,
+            layer=LAYER_LABELS[self._layer],
+            prompt=entry.prompt,
+            advice=entry.message,
+            target_arg=(entry.target_arg or "") if isinstance(entry, RuleEntry) else "",
+            scope=entry.scope or "run",
+            answer_within_seconds=self._attempt("answer_within", lambda: parse_duration(entry.answer_within), None),
+            expires_at=self._attempt("expires", lambda: parse_timestamp(entry.expires), 0),
+        )
+        return self._validate(rule) if not self.problems else None
+
+    def _validate(self, rule: Rule) -> Rule | None:
+        """The engine refuses what is left: it knows best what it can match."""
+        before = f"Rule {rule.id!r}: "
+        self._attempt("", lambda: compile_rule(rule), None, before)
+        return rule if not self.problems else None
+
+    def _check_verdict_keys(self) -> None:
+        entry, verdict = self._entry, self._verdict
+        asks = verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)
+        if not asks and (entry.prompt or entry.answer_within is not None):
+            key = "prompt" if entry.prompt else "answer_within"
+            self._add_problem(key, f"{key} is for rules that ask; this one says {verdict.value}")
+        if entry.scope is not None and verdict is not Verdict.ASK:
+            self._add_problem("scope", f"scope is for rules that ask; this one says {verdict.value}")
+
+    def _build_arguments(self) -> dict[str, ArgumentTest]:
+        tests: dict[str, ArgumentTest] = {}
+        for name, given in self._entry.arguments.items():
+            test = self._attempt(
+                ("arguments", name), lambda name=name, given=given: parse_argument_test(name, given), None
+            )
+            if test is not None:
+                tests[name] = test
+        return tests
+
+    def _build_commands(self) -> list[CommandPattern] | None:
+        given: Any = self._entry.command
+        if given is None:
+            return None
+        several = cast(list[Any], given) if isinstance(given, list) else [given]
+        found = [
+            self._attempt(("command", index), lambda item=item: parse_command_entry(item), None)
+            for index, item in enumerate(several)
+        ]
+        return [pattern for pattern in found if pattern is not None]
+
+    def _check_paths(self, given: Any) -> Any:
+        for index, glob in enumerate([given] if isinstance(given, str) else given or ()):
+            check = lambda glob=glob: path_glob_to_regexes(glob, wide=self._verdict is not Verdict.ALLOW)  # noqa: E731
+            self._attempt(("path", index), check, "")
+        return given
+
+    def _check_hosts(self, given: Any) -> Any:
+        for index, host in enumerate([given] if isinstance(given, str) else given or ()):
+            self._attempt(("host", index), lambda host=host: check_host(host), None)
+        return given
+
+    def _choose_value(self, key: str, short: Any, given: Any) -> Any:
+        if short is not None and given is not None:
+            self._add_problem(key, f"{key} is said twice: here and in tools")
+        return given if given is not None else short
+
+    def _attempt(self, key: str | DocumentPath, make: Callable[[], _T], otherwise: _T, before: str = "") -> _T:
+        try:
+            return make()
+        except ConfigurationError as error:
+            self._add_problem(key, str(error).removeprefix(before))
+            return otherwise
+
+    def _add_problem(self, key: str | DocumentPath, reason: str) -> None:
+        place = (key,) if isinstance(key, str) else key
+        self.problems.append(self._source.make_problem((*self._location, *place), reason))
+
+
+def _parse_tool_list(tools: list[str] | None) -> Shorthand:
+    """One text may be a `Tool(pattern)`; several are names."""
+    if tools is None:
+        return Shorthand(tools=("*",))
+    if len(tools) == 1:
+        return parse_shorthand(tools[0])
+    for text in tools:
+        if "(" in text:
+            raise ConfigurationError(f"{text[:80]!r}: a pattern stands alone, not in a list of tools")
+    return Shorthand(tools=tuple(dict.fromkeys(name for text in tools for name in expand_tool_name(text))))
+
+
+def _generate_id(layer: Layer, verdict: Verdict, entry: Entry) -> str:
+    """From what the rule is about, so that it stays the same when other rules come and go."""
+    content = entry.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=set(_NON_CONDITION_KEYS))
+    tools = content.pop("tools", [])
+    pieces = [*tools, *(f"{key}={_format_value(value)}" for key, value in sorted(content.items()))]
+    generated = f"{layer}:{verdict.value}:{' '.join(pieces) or '*'}"
+    if len(generated) <= _MAX_ID_CHARS:
+        return generated
+    digest = sha256(generated.encode()).hexdigest()[:12]
+    return f"{generated[: _MAX_ID_CHARS - 13]}~{digest}"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in cast(list[Any], value)):
+        return ",".join(cast(list[str], value))
+    return value if isinstance(value, str) else json.encode_sorted(value).decode()

@@ -1,0 +1,197 @@
+"""What an importer makes of another tool's permission file: a policy document, and what it could not say exactly.
+
+The rule of all importers: a deny or ask that has no exact translation becomes wider, an allow becomes narrower or is
+left out, and a note says so. So an imported policy may ask too often, and never allows what the original did not.
+
+Importers are functions of the text alone. A file that cannot be understood raises `ConfigurationError`.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from ...domain import json
+from ...domain.errors import ConfigurationError
+from ...rendering.text import quote_value
+
+MAX_BYTES = 1 << 20
+MAX_RULES = 5_000
+_MAX_QUOTED_CHARS = 160
+
+#: The conditions of a rule, as they stand in a policy file.
+Conditions: TypeAlias = Mapping[str, Any]
+
+#: The words of a policy file, from mild to strict.
+STRICTNESS = ("allow", "ask", "deny")
+_NON_CONDITION_KEYS = frozenset({"id", "decision", "reason", "message", "matches", "does_not_match"})
+#: What the name of a tool, or a pattern of names, may be made of.
+_INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_\-*]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
+#: What a shell does not take as it stands. Quotes are read, where nothing else is special.
+_SPECIAL = re.compile(r"[$`;|&<>()\\*?\[\]{}~#!\x00-\x1f\x7f]")
+
+
+class ImportResult(msgspec.Struct, frozen=True):
+    #: A policy file as plain data.
+    document: dict[str, Any]
+    #: What could not be said exactly, each with the entry that it is about.
+    notes: tuple[str, ...] = ()
+
+
+class PolicyDraft:
+    """Rules and notes while they are collected. Ids are made of the source and the place of the entry in its file."""
+
+    def __init__(self, source: str, slug: str) -> None:
+        self.source = source
+        self._slug = slug
+        self._rules: list[dict[str, Any]] = []
+        self._ids: set[str] = set()
+        self._notes: dict[str, None] = {}
+
+    def add_note(self, where: str, text: str) -> None:
+        self._notes[f"{where}: {text}"] = None
+
+    def add_rule(self, decision: str, place: str, entry: str, conditions: Conditions, **words: Any) -> None:
+        """A rule. `entry` is the original, for the person who reads the reason."""
+        if len(self._rules) >= MAX_RULES:
+            raise ConfigurationError(f"{self.source}: more than {MAX_RULES:,} rules")
+        reason = words.pop("reason", "") or f"Imported from {self.source}: {entry}"
+        rule = {"id": self._make_id(place), "decision": decision, **conditions, "reason": reason, **words}
+        self._rules.append({key: value for key, value in rule.items() if value not in (None, [], "")})
+
+    def build(self, default: str = "risk") -> ImportResult:
+        rules = self._drop_unreachable()
+        document = {"version": 1, "default": default, "rules": rules}
+        try:
+            json.check_value(document)
+        except json.InvalidJsonError as error:
+            raise ConfigurationError(f"{self.source}: {error}") from None
+        return ImportResult(document, tuple(self._notes))
+
+    def _make_id(self, place: str) -> str:
+        """Unique, and short of a change in the entries before it always the same."""
+        first = f"{self._slug}-{place}"
+        made = next(
+            name for number in range(1, MAX_RULES + 2) if (name := _number_name(first, number)) not in self._ids
+        )
+        self._ids.add(made)
+        return made
+
+    def _drop_unreachable(self) -> list[dict[str, Any]]:
+        """A policy file refuses rules that can never decide, because a stricter one says the same or more."""
+        strictest: dict[bytes, int] = {}
+        whole_tools: dict[str, int] = {}
+        for rule in self._rules:
+            rank, conditions = STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)
+            key = json.encode_sorted(conditions)
+            strictest[key] = max(rank, strictest.get(key, 0))
+            if conditions.keys() == {"tools"}:
+                whole_tools |= {tool: max(rank, whole_tools.get(tool, 0)) for tool in conditions["tools"]}
+        return [rule for rule in self._rules if not self._is_unreachable(rule, strictest, whole_tools)]
+
+    def _is_unreachable(
+        self, rule: Mapping[str, Any], strictest: Mapping[bytes, int], whole_tools: Mapping[str, int]
+    ) -> bool:
+        rank, conditions = STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)
+        above_all = whole_tools.get("*", 0)
+        above = max(
+            strictest[json.encode_sorted(conditions)],
+            min(max(above_all, whole_tools.get(tool, 0)) for tool in conditions["tools"]),
+        )
+        if above <= rank:
+            return False
+        text = f"left out, because another rule says {STRICTNESS[above]} to the same calls, and that decides"
+        self.add_note(f"{rule['id']} ({rule['decision']})", text)
+        return True
+
+
+def _number_name(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
+
+
+def _normalize_conditions(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """In one form, whatever the order: each as a sorted list."""
+    return {
+        key: sorted(as_list(value), key=json.encode_sorted)
+        for key, value in rule.items()
+        if key not in _NON_CONDITION_KEYS
+    }
+
+
+def as_list(value: Any) -> list[Any]:
+    return cast(list[Any], value) if isinstance(value, list) else [value]
+
+
+def unwrap_single(values: Iterable[Any]) -> Any:
+    unique = list(dict.fromkeys(values))
+    return unique[0] if len(unique) == 1 else unique
+
+
+def validate_text(text: str, source: str) -> str:
+    """The text without a byte order mark, if it is of a size to be read and can be written as UTF-8."""
+    try:
+        size = len(text) if len(text) > MAX_BYTES else len(text.encode())
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise ConfigurationError(f"{source}, line {line}: a character that is no text") from None
+    if size > MAX_BYTES:
+        raise ConfigurationError(f"{source}: the file has more than {MAX_BYTES:,} bytes")
+    return text.removeprefix("\ufeff")
+
+
+def quote_entry(entry: object) -> str:
+    """An entry as it may stand in a note: whole, or only what it is. A part of a command may end in a secret."""
+    return quote_value(entry, _MAX_QUOTED_CHARS)
+
+
+def widen_name(name: str) -> str:
+    """A pattern of tool names that matches at least what the name does; `*` is the only wildcard in it."""
+    return _INVALID_NAME_CHARACTER.sub("?", name)
+
+
+def is_plain_name(name: str) -> bool:
+    return bool(name) and "*" not in name and not _INVALID_NAME_CHARACTER.search(name)
+
+
+class CommandWords(msgspec.Struct, frozen=True):
+    """A command as far as its words are plain text to every shell."""
+
+    words: tuple[str, ...]
+    #: Is this all of it?
+    complete: bool
+
+
+def split_plain_words(text: str) -> CommandWords:
+    if not _SPECIAL.search(text):
+        try:
+            return CommandWords(tuple(shlex.split(text)), complete=True)
+        except ValueError:  # An open quote.
+            pass
+    plain: list[str] = []
+    for word in re.split(" +", text.strip(" ")):
+        if not word or _SPECIAL.search(word) or "'" in word or '"' in word:
+            break
+        plain.append(word)
+    return CommandWords(tuple(plain), complete=False)
+
+
+def widen_prefix(words: Sequence[str]) -> str | None:
+    """A command for a rule that refuses or asks; None where no word is left, and only all commands would do.
+
+    Rules look at the program behind assignments, and at its name without the folder.
+    """
+    rest = list(words)
+    while rest and _ASSIGNMENT.match(rest[0]):
+        rest.pop(0)
+    program = rest[0].rstrip("/").rsplit("/", 1)[-1] if rest else ""
+    return shlex.join([program, *rest[1:]]) if program else None
+
+
+def narrow_prefix(words: Sequence[str]) -> str | None:
+    """A command for a rule that allows; None where it would mean more than these words, or nothing."""
+    if not words or not words[0] or _ASSIGNMENT.match(words[0]) or "*" in words:
+        return None
+    return shlex.join(words)

@@ -1,0 +1,93 @@
+"""What is done with finds: they are brought back from a text whose split words were joined, and replaced by marks."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ..domain.rendering import INVISIBLE_CHARACTERS
+from .patterns import SecretMatch
+
+_WRAP = r"(?:(?<=[A-Za-z0-9+/]{60}\n)|(?<=[A-Za-z0-9+/]{60}\r\n))(?=[A-Za-z0-9+/=])"
+_WRAPPED = rf"\n{_WRAP}"
+#: Unseen characters, and the line breaks inside wrapped base64. It starts with a plain class, which makes it fast.
+_SPLIT = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f\n](?:(?<!\n)[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]*|{_WRAP})"
+
+
+def find_in_split_text(text: str, find: Callable[[str], list[SecretMatch]]) -> list[SecretMatch]:
+    """What is found in the text, and what is found when its split words are joined."""
+    found = find(text)
+    if _has_split_words(text):
+        joined = JoinedText.from_text(text)
+        found += [joined.map_match(item) for item in find(joined.text)]
+    return found
+
+
+def _has_split_words(text: str) -> bool:
+    """May there be a word that is split? Quick for the common text."""
+    if not text.isascii():
+        return re.search(_SPLIT, text) is not None
+    if "\n" in text:
+        if re.search(_WRAPPED, text):
+            return True
+        text = text.replace("\r\n", "").replace("\n", "")
+    return not text.replace("\t", "").isprintable()
+
+
+class JoinedText(NamedTuple):
+    """A text without what splits its words, and the way back to the places in the original."""
+
+    text: str
+    #: Where a kept piece starts in the joined text, and how far it was moved.
+    starts: list[int]
+    shifts: list[int]
+
+    @classmethod
+    def from_text(cls, text: str) -> "JoinedText":
+        pieces: list[str] = []
+        starts, shifts = [0], [0]
+        kept = end = 0
+        for match in re.finditer(_SPLIT, text):
+            pieces.append(text[end : match.start()])
+            kept += match.start() - end
+            end = match.end()
+            starts.append(kept)
+            shifts.append(end - kept)
+        pieces.append(text[end:])
+        return cls("".join(pieces), starts, shifts)
+
+    def map_end(self, end: int) -> int:
+        """Where a piece of the original that ends with a kept character ends in the joined text."""
+        at = bisect_right(
+            range(len(self.starts)), end - 1, key=lambda number: self.starts[number] + self.shifts[number]
+        )
+        return end - self.shifts[at - 1]
+
+    def map_match(self, found: SecretMatch) -> SecretMatch:
+        return SecretMatch(self._map_position(found.start), self._map_position(found.end - 1) + 1, found.name)
+
+    def _map_position(self, at: int) -> int:
+        return at + self.shifts[bisect_right(self.starts, at) - 1]
+
+
+def merge_overlapping(found: Iterable[SecretMatch]) -> list[SecretMatch]:
+    """Overlapping finds as one, in their order, named after the surest of them: the one found first."""
+    merged: list[tuple[int, int, int, str]] = []
+    for rank, (start, end, name) in sorted(enumerate(found), key=lambda item: item[1].start):
+        if merged and start < merged[-1][1]:
+            begin, last_end, surest, last_name = merged[-1]
+            rank, name = min((surest, last_name), (rank, name))  # noqa: PLW2901 - the name of both
+            merged[-1] = (begin, max(last_end, end), rank, name)
+        else:
+            merged.append((start, end, rank, name))
+    return [SecretMatch(start, end, name) for start, end, _, name in merged]
+
+
+def replace_matches(text: str, found: Iterable[SecretMatch]) -> str:
+    """Each stretch of overlapping finds becomes one mark."""
+    pieces: list[str] = []
+    at = 0
+    for start, end, name in merge_overlapping(found):
+        pieces += (text[at:start], f"[redacted:{name}]")
+        at = end
+    return "".join((*pieces, text[at:]))

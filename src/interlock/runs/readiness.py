@@ -1,0 +1,95 @@
+"""What runs wait for: people, or another process, in them and in the runs inside their calls."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Container
+
+from ..agent.next_step import is_user_turn
+from ..domain.call import Question
+from ..domain.event import Event, decode_event
+from ..domain.state.ledger import Ledger
+from ..history.fold import load_run
+from ..storage.event_log import EventLog
+from .children import list_open_children
+from .command_poller import POLL_SECONDS
+
+
+class ReadinessChecker:
+    def __init__(
+        self, log: EventLog, active_runs: Container[str], now: Callable[[], int], *, chat: bool = False
+    ) -> None:
+        self._log = log
+        self._active_runs = active_runs
+        self._now = now
+        self._chat = chat
+
+    async def can_resume(self, ledger: Ledger) -> bool:
+        """Is there something to do that waits for no person?"""
+        if ledger.is_over or any(map(self._is_unexpired, ledger.open_questions())):
+            return False
+        if self._chat and is_user_turn(ledger.dialogue) and not ledger.open_calls():
+            return False
+        return not any([await self.is_child_waiting(run_id) for run_id in list_open_children(ledger)])
+
+    async def is_waiting_for(self, ledger: Ledger, run_id: str) -> bool:
+        """Does it wait for this run, which the log says is inside one of its calls?"""
+        return run_id in list_open_children(ledger) and await self.is_child_waiting(run_id)
+
+    async def is_child_waiting(self, run_id: str) -> bool:
+        """Does the run inside a call wait for a person, or for another process that moves it on?"""
+        ledger = (await load_run(self._log, run_id)).ledger
+        if ledger.is_over:
+            return False
+        return not await self.can_resume(ledger) or bool(await self._find_holder(run_id))
+
+    async def open_questions(self, ledger: Ledger) -> list[Question]:
+        """What people are asked in this run, and in the runs inside its calls."""
+        found = ledger.open_questions()
+        if not ledger.is_over:
+            for run_id in list_open_children(ledger):
+                found += await self.open_questions((await load_run(self._log, run_id)).ledger)
+        return found
+
+    async def describe_busy_child(self, ledger: Ledger) -> str:
+        """Which run inside a call is moved on by another process, in words; empty where none is."""
+        if ledger.is_over:
+            return ""
+        for run_id in list_open_children(ledger):
+            if holder := await self._find_holder(run_id):
+                return (
+                    f"It waits for {run_id}, which is moved on by {holder}. It goes on when that is done, or when it "
+                    "is taken over by force."
+                )
+        return ""
+
+    def _is_unexpired(self, question: Question) -> bool:
+        return not question.expires_at or self._now() < question.expires_at
+
+    async def _find_holder(self, run_id: str) -> str:
+        """The living process that has the run, in words, where it is not moved on here."""
+        return "" if run_id in self._active_runs else (await self._log.lease_holders()).get(run_id, "")
+
+
+async def wait_for_write(log: EventLog, seen: int, seconds: float) -> bool:
+    """Has anybody written to the log since its version was `seen`? Waits that long for it."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while log.version() == seen:
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+    return True
+
+
+async def follow_events(
+    log: EventLog, run_id: str, after_seq: int, is_live: Callable[[], bool]
+) -> AsyncIterator[Event]:
+    """The events after `after_seq`, and those that come for as long as it lives."""
+    while True:
+        live, seen = is_live(), log.version()
+        for entry in await log.read(run_id, after_seq):
+            yield decode_event(entry)
+            after_seq = entry.seq
+        if not live:
+            return
+        while is_live() and not await wait_for_write(log, seen, POLL_SECONDS):
+            pass

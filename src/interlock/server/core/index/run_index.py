@@ -1,0 +1,178 @@
+"""The index: what lists show about all runs. All of it is derived from the log (`index_pass`), and every read catches
+up with the log first: whoever wrote there finds it here."""
+
+import asyncio
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ....storage.event_log import EventLog
+from . import activity
+from .activity import ActivityRow
+from .index_file import IndexFile, IndexUnavailableError
+from .index_updater import IndexListener, IndexUpdater
+from .rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
+from .statements import (
+    ACTION_COLUMNS,
+    QUESTION_KINDS,
+    RUN_COLUMNS,
+    RUN_STATUSES,
+    BadCursorError,
+    SqlStatement,
+    SqlValue,
+    build_actions_statement,
+    build_disjoint_visibility,
+    build_runs_statement,
+    build_visibility_condition,
+    encode_cursor,
+    to_action_row,
+    to_run_row,
+    to_sql_values,
+)
+
+__all__ = ["ActivityRow", "BadCursorError", "IndexListener", "IndexUnavailableError", "RunIndex"]
+
+_T = TypeVar("_T")
+
+_SELECT_RUN = f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?"  # noqa: S608
+#: A fork tells the questions of the run that it comes from anew: the first one is the question itself.
+_SELECT_ACTION = f"SELECT {ACTION_COLUMNS} FROM actions WHERE action_id = ? ORDER BY number LIMIT 1"  # noqa: S608
+_SELECT_ACTION_IN_RUN = f"SELECT {ACTION_COLUMNS} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
+_FROM_EXPIRING = "FROM actions INDEXED BY actions_by_expiry WHERE status = 'PENDING' AND expires_at > 0"
+_SELECT_NEXT_EXPIRY = f"SELECT expires_at {_FROM_EXPIRING} ORDER BY expires_at LIMIT 1"
+_SELECT_EXPIRED = f"SELECT DISTINCT run_id {_FROM_EXPIRING} AND expires_at <= ?"
+
+
+class RunIndex:
+    """Belongs to one event loop. The file is opened by the first who asks for something."""
+
+    def __init__(self, path: str | os.PathLike[str], log: EventLog) -> None:
+        self.log = log
+        self._path = Path(path)
+        self._updater = IndexUpdater(self._path, log)
+
+    @property
+    def position(self) -> int:
+        """Of the last event that the rows tell of, among the events of all runs."""
+        return self._updater.position
+
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Where its files are, which no tool may touch."""
+        path = str(self._path.resolve())
+        return tuple(f"{path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
+
+    def subscribe(self, listener: IndexListener) -> Callable[[], None]:
+        """Have it told of every event that is indexed from now on, once each and in order, page by page. Calling what
+        is returned ends it."""
+        return self._updater.subscribe(listener)
+
+    async def catch_up(self) -> None:
+        """Returns when everything is indexed that was in the log when it was called."""
+        await self._updater.catch_up()
+
+    async def get_run(self, run_id: str) -> RunRow | None:
+        row = await self._fetch_one(_SELECT_RUN, run_id)
+        return to_run_row(row) if row else None
+
+    async def get_action(self, action_id: str, run_id: str | None = None) -> ActionRow | None:
+        """The question of that id: where it was asked first, or in that run."""
+        row = await (
+            self._fetch_one(_SELECT_ACTION, action_id)
+            if run_id is None
+            else self._fetch_one(_SELECT_ACTION_IN_RUN, run_id, action_id)
+        )
+        return to_action_row(row) if row else None
+
+    async def list_runs(self, query: RunQuery) -> Page[RunRow]:
+        """Newest first, by when they were begun. `BadCursorError` for a cursor of something else."""
+        return await self._read_page(build_runs_statement(query), to_run_row)
+
+    async def list_actions(self, query: ActionQuery) -> Page[ActionRow]:
+        """Oldest first. Over all runs, PENDING is what somebody must still answer: questions of runs that are over are
+        not among them. In one run it is what its log says."""
+        return await self._read_page(build_actions_statement(query), to_action_row)
+
+    async def count_runs(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
+        """How many runs have each status, without those inside of others."""
+        return dict.fromkeys(RUN_STATUSES, 0) | await self._count_by_column(
+            "status", "runs WHERE inside = 0", agents, person
+        )
+
+    async def count_open_questions(
+        self, agents: Collection[str] | None = None, person: str | None = None
+    ) -> dict[str, int]:
+        """How many questions of each kind wait for an answer."""
+        found = await self._count_by_column("kind", "actions WHERE status = 'PENDING'", agents, person)
+        return dict.fromkeys(QUESTION_KINDS, 0) | found
+
+    async def list_activity(
+        self, limit: int = 50, agents: Collection[str] | None = None, person: str | None = None
+    ) -> list[ActivityRow]:
+        """What happened last in all runs, newest first."""
+        where = build_visibility_condition(agents, person)
+        sql = (
+            "SELECT activity.number, activity.run_id, agent, status, seq, at, type, tool, action_id, text"  # noqa: S608
+            " FROM activity CROSS JOIN runs ON runs.run_id = activity.run_id"
+            f" WHERE {where.sql} ORDER BY activity.number DESC LIMIT ?"
+        )
+        given = (*where.parameters, max(1, min(limit, activity.MAX_ACTIVITY_ROWS)))
+        found = await self._fetch_all(sql, given)
+        names = ActivityRow.__struct_fields__
+        return [ActivityRow(**dict(zip(names, row, strict=True))) for row in found]
+
+    async def get_next_expiry(self) -> int:
+        """When the next open question expires; 0: none does."""
+        row = await self._fetch_one(_SELECT_NEXT_EXPIRY)
+        return row[0] if row else 0
+
+    async def list_expired_runs(self, now: int) -> list[str]:
+        """The runs in which an open question has expired by then."""
+        found = await self._fetch_all(_SELECT_EXPIRED, (now,))
+        return [run_id for (run_id,) in found]
+
+    async def close(self) -> None:
+        """Nothing can be read afterwards. Closing twice is fine."""
+        await self._updater.close()
+
+    async def _read_page(self, statement: SqlStatement, make: Callable[[Sequence[Any]], _T]) -> Page[_T]:
+        def read(connection: sqlite3.Connection) -> Page[_T]:
+            found = connection.execute(statement.sql, to_sql_values(statement.parameters)).fetchall()
+            rows = found[: statement.limit]
+            more = encode_cursor(rows[-1][0]) if len(found) > statement.limit else ""
+            return Page(tuple(make(row[1:]) for row in rows), more)
+
+        return await self._read(read)
+
+    async def _count_by_column(
+        self, column: str, rows: str, agents: Collection[str] | None, person: str | None
+    ) -> Counter[str]:
+        def count(connection: sqlite3.Connection) -> Counter[str]:
+            counted: Counter[str] = Counter()
+            for part in build_disjoint_visibility(agents, person):
+                sql = f"SELECT {column}, count(*) FROM {rows} AND {part.sql} GROUP BY {column}"  # noqa: S608
+                counted.update(dict(connection.execute(sql, to_sql_values(part.parameters)).fetchall()))
+            return counted
+
+        return await self._read(count)
+
+    async def _fetch_all(self, sql: str, parameters: Sequence[SqlValue]) -> list[Any]:
+        return await self._read(lambda connection: connection.execute(sql, to_sql_values(parameters)).fetchall())
+
+    async def _read(self, read: Callable[[sqlite3.Connection], _T]) -> _T:
+        def locked(file: IndexFile) -> _T:
+            with file.read_lock:
+                return read(file.read_connection)
+
+        return await self._updater.read_from_file(lambda file: asyncio.to_thread(locked, file))
+
+    async def _fetch_one(self, sql: str, *parameters: SqlValue) -> Sequence[Any] | None:
+        """One row by its key, in the event loop: it takes less than handing it to a thread."""
+
+        async def find(file: IndexFile) -> Sequence[Any] | None:
+            return file.lookup_connection.execute(sql, to_sql_values(parameters)).fetchone()
+
+        return await self._updater.read_from_file(find)

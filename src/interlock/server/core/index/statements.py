@@ -1,0 +1,273 @@
+"""Pages of the index: how a query becomes one statement that reads no more rows than it needs.
+
+A list is narrowed by one of several things that have an index of their own: a column that must have a value, together
+with a status (`runs_by_agent` is agent, status, number). What it is narrowed by is the *lead*; a query over three
+agents and two statuses has six of them. Each lead yields numbers in order, SQLite merges them, and stops when the page
+is full. Everything else that is asked for is looked at row by row; a plus before a column keeps SQLite from taking its
+index.
+"""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from ....domain.errors import ConfigurationError
+from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
+from .row_buffer import UNANSWERED_STATUS, normalize_search_text
+from .rows import ActionQuery, ActionRow, RunQuery, RunRow
+
+MAX_LIMIT = 1_000
+#: With more of them a scan in order is cheaper.
+_MAX_LEADS = 60
+_MAX_SEARCH_WORDS = 8
+_MAX_CURSOR_CHARS = 32
+_MAX_NUMBER = (1 << 63) - 1
+
+QUESTION_KINDS = ("approval", "input", "consent")
+RUN_STATUSES = tuple(sorted(frozenset(RUN_STATUS.values())))
+_ACTION_STATUSES = (*(state.name for state in ActionState), UNANSWERED_STATUS)
+
+RUN_COLUMNS = (
+    "run_id, agent, state, requester, created_by, parent, task, message, created_at, updated_at, last_seq,"
+    " open_questions"
+)
+ACTION_COLUMNS = (
+    "action_id, run_id, agent, requester, created_by, call_id, tool, capability, kind, payload_hash, state, risk,"
+    " asked_at, expires_at, asked_seq, decided_at, decided_by"
+)
+
+
+SqlValue: TypeAlias = str | int
+
+
+class BadCursorError(ConfigurationError):
+    """A cursor that no page of this list has given out."""
+
+
+class SqlStatement(NamedTuple):
+    """Its first column is the number of the row, the rest is what `run_row` and `action_row` take."""
+
+    sql: str
+    parameters: tuple[SqlValue, ...]
+    #: How many rows the page has at most; the statement finds one more when there is another page.
+    limit: int
+
+
+class _Table(NamedTuple):
+    name: str
+    columns: str
+    order: str
+
+
+_RUNS = _Table("runs", RUN_COLUMNS, "DESC")
+_ACTIONS = _Table("actions", ACTION_COLUMNS, "ASC")
+
+
+class _SqlCondition(NamedTuple):
+    sql: str
+    parameters: tuple[SqlValue, ...] = ()
+
+
+def build_runs_statement(query: RunQuery) -> SqlStatement:
+    rest = [
+        *([] if query.include_child_runs or query.parent_run_id is not None else [_SqlCondition("inside = 0")]),
+        *_build_equals("requester", query.requester),
+        *_build_equals("agent", query.agent),
+        *_build_text_search(query.text),
+        *_build_visibility(query.agents, query.person),
+    ]
+    if query.parent_run_id is not None:
+        leads = [_SqlCondition("parent = ? AND parent != ''", (query.parent_run_id,))]
+        rest += _build_any_of("status", query.statuses)
+    else:
+        lead = _take_first_given(("requester", query.requester), ("agent", query.agent))
+        leads = _build_leads(lead or _list_owners(query.agents, query.person), query.statuses, RUN_STATUSES)
+    at = _decode_cursor(query.cursor)
+    rest += [_SqlCondition("number < ?", (at,))] if at else []
+    return _build_statement(_RUNS, leads, rest, query.limit)
+
+
+def build_actions_statement(query: ActionQuery) -> SqlStatement:
+    rest = [
+        *_build_any_of("kind", query.kinds),
+        *_build_equals("agent", query.agent),
+        *_build_visibility(query.agents, query.person),
+    ]
+    if query.run_id is not None:
+        leads = [_SqlCondition("run_id = ?", (query.run_id,))]
+        states = None if query.statuses is None else {word.lower() for word in query.statuses}
+        rest += _build_any_of("state", states)
+    else:
+        lead = _take_first_given(("agent", query.agent))
+        leads = _build_leads(lead or _list_owners(query.agents, query.person), query.statuses, _ACTION_STATUSES)
+    at = _decode_cursor(query.cursor)
+    rest += [_SqlCondition("number > ?", (at,))] if at else []
+    return _build_statement(_ACTIONS, leads, rest, query.limit)
+
+
+def build_visibility_condition(agents: Collection[str] | None, person: str | None) -> _SqlCondition:
+    """Of these agents, or of this person; without both: all."""
+    (condition,) = _build_visibility(agents, person) or [_SqlCondition("1")]
+    return condition
+
+
+def build_disjoint_visibility(agents: Collection[str] | None, person: str | None) -> list[_SqlCondition]:
+    """The same in parts that have no row in common, each with an index of its own."""
+    if agents is None and person is None:
+        return [_SqlCondition("1")]
+    owned = tuple(sorted(agents or ()))
+    parts = [_SqlCondition("agent = ?", (agent,)) for agent in owned]
+    if person is not None:
+        others = f"+agent NOT IN ({_build_placeholders(owned)})"
+        parts += [
+            _SqlCondition(f"requester = ? AND {others}", (person, *owned)),
+            _SqlCondition(f"created_by = ? AND +requester != ? AND {others}", (person, person, *owned)),
+        ]
+    return parts
+
+
+def is_visible(agents: Collection[str] | None, person: str | None, row: RunRow) -> bool:
+    """The same rule for one run."""
+    if agents is None and person is None:
+        return True
+    return row.agent in (agents or ()) or (person is not None and person in (row.requester, row.created_by))
+
+
+def to_sql_values(values: Iterable[SqlValue]) -> list[SqlValue | bytes]:
+    """As SQLite takes them. Text that is no UTF-8 cannot be in a row: as bytes it is equal to none."""
+    return [value if isinstance(value, int) else _text_or_bytes(value) for value in values]
+
+
+def _text_or_bytes(text: str) -> str | bytes:
+    raw = text.encode(errors="surrogatepass")
+    return text if raw.decode(errors="replace") == text else raw
+
+
+def encode_cursor(number: int) -> str:
+    return urlsafe_b64encode(b"%d" % number).decode().rstrip("=")
+
+
+def to_run_row(row: Sequence[Any]) -> RunRow:
+    run_id, agent, state, requester, created_by, parent, task, message, created_at, updated_at, last_seq, count = row
+    return RunRow(
+        run_id=run_id,
+        agent=agent,
+        state=RunState(state),
+        requester=requester,
+        created_by=created_by,
+        parent_run_id=parent,
+        task=task,
+        message=message,
+        created_at=created_at,
+        updated_at=updated_at,
+        last_seq=last_seq,
+        open_questions=count,
+    )
+
+
+_ACTION_FIELDS = tuple(ACTION_COLUMNS.split(", "))
+_decode_risk = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def to_action_row(row: Sequence[Any]) -> ActionRow:
+    values: dict[str, Any] = dict(zip(_ACTION_FIELDS, row, strict=True))
+    values["state"], values["risk"] = ActionState(values["state"]), _decode_risk(values["risk"])
+    return ActionRow(**values)
+
+
+def _take_first_given(*given: tuple[str, str | None]) -> list[tuple[str, str]]:
+    return [(column, value) for column, value in given if value is not None][:1]
+
+
+def _list_owners(agents: Collection[str] | None, person: str | None) -> list[tuple[str, str]] | None:
+    """Whose rows are asked for; None: everybody's."""
+    if agents is None and person is None:
+        return None
+    people = [] if person is None else [("requester", person), ("created_by", person)]
+    return [*(("agent", agent) for agent in sorted(agents or ())), *people]
+
+
+def _build_leads(
+    owners: list[tuple[str, str]] | None, statuses: Collection[str] | None, all_statuses: Sequence[str]
+) -> list[_SqlCondition]:
+    """One for each owner and status. No owner or no status at all: no row."""
+    known = all_statuses if statuses is None else [word for word in all_statuses if word in statuses]
+    if owners is None:
+        return [_SqlCondition("1")] if statuses is None else [_SqlCondition("status = ?", (word,)) for word in known]
+    if len(owners) * len(known) > _MAX_LEADS:
+        return [_SqlCondition(f"+status IN ({_build_placeholders(known)})", tuple(known))]
+    return [_SqlCondition(f"{column} = ? AND status = ?", (value, word)) for column, value in owners for word in known]
+
+
+def _build_statement(
+    table: _Table, leads: Sequence[_SqlCondition], rest: Sequence[_SqlCondition], limit: int
+) -> SqlStatement:
+    limit = max(1, min(limit, MAX_LIMIT))
+    leads = leads or [_SqlCondition("0")]
+    narrowed = " AND ".join(["", *(condition.sql for condition in rest)])
+    numbers = " UNION ".join(
+        f"SELECT number FROM {table.name} WHERE {lead.sql}{narrowed}"  # noqa: S608  # what people say is a parameter
+        for lead in leads
+    )
+    given = [value for lead in leads for each in (lead, *rest) for value in each.parameters]
+    sql = (
+        f"SELECT number, {table.columns} FROM {table.name}"  # noqa: S608
+        f" WHERE number IN ({numbers} ORDER BY number {table.order} LIMIT ?) ORDER BY number {table.order}"
+    )
+    return SqlStatement(sql, (*given, limit + 1), limit)
+
+
+def _build_equals(column: str, value: str | None) -> list[_SqlCondition]:
+    return [] if value is None else [_SqlCondition(f"+{column} = ?", (value,))]
+
+
+def _build_any_of(column: str, values: Collection[str] | None) -> list[_SqlCondition]:
+    return (
+        []
+        if values is None
+        else [_SqlCondition(f"+{column} IN ({_build_placeholders(values)})", tuple(sorted(values)))]
+    )
+
+
+def _build_text_search(text: str | None) -> list[_SqlCondition]:
+    """Every word is somewhere in it."""
+    return [
+        _SqlCondition("instr(words, ?) > 0", (normalize_search_text(word),))
+        for word in (text or "").split()[:_MAX_SEARCH_WORDS]
+    ]
+
+
+def _build_visibility(agents: Collection[str] | None, person: str | None) -> list[_SqlCondition]:
+    if agents is None and person is None:
+        return []
+    owned = sorted(agents or ())
+    person_values = ["" if person is None else person] * 2
+    person_sql = "" if person is None else " OR +requester = ? OR +created_by = ?"
+    return [
+        _SqlCondition(
+            f"(+agent IN ({_build_placeholders(owned)}){person_sql})", (*owned, *(person_values if person_sql else ()))
+        )
+    ]
+
+
+def _build_placeholders(values: Collection[str]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _decode_cursor(cursor: str) -> int:
+    """Where the page begins; 0: at the start."""
+    if not cursor:
+        return 0
+    try:
+        if len(cursor) > _MAX_CURSOR_CHARS:
+            raise ValueError
+        text = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        number = int(text) if text.isdigit() else 0
+    except (ValueError, binascii.Error):
+        number = 0
+    if not 0 < number <= _MAX_NUMBER or encode_cursor(number) != cursor:
+        raise BadCursorError("The cursor is none that a page of this list has given out. Begin without one.")
+    return number

@@ -1,0 +1,46 @@
+"""An event as it is handed to those who follow: read once, and put into each form once, for all of them."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ....domain.errors import LogCorruptError
+from ....domain.event import Event, LogEntry, decode_event
+from ....storage.event_log import FeedEntry
+
+_T = TypeVar("_T")
+
+
+class LiveEvent:
+    """One event of the log, with its place among the events of all runs (0: not known, it was read with its run)."""
+
+    __slots__ = ("_event", "_forms", "_is_decoded", "entry", "position", "problem")
+
+    def __init__(self, position: int, entry: LogEntry) -> None:
+        self.position = position
+        self.entry = entry
+        #: Why it cannot be read; empty for nearly all.
+        self.problem = ""
+        self._event: Event | None = None
+        self._is_decoded = False
+        self._rendered: dict[str, object] = {}
+
+    @property
+    def event(self) -> Event | None:
+        """None when what the log has cannot be read: `problem` says why."""
+        if not self._is_decoded:
+            try:
+                self._event = decode_event(self.entry)
+            except LogCorruptError as error:
+                self.problem = str(error)
+            self._is_decoded = True
+        return self._event
+
+    def render_once(self, form: str, make: Callable[["LiveEvent"], _T]) -> _T:
+        """What `make` returns for this event, made for the first who asks for that form."""
+        if form not in self._rendered:
+            self._rendered[form] = make(self)
+        return self._rendered[form]  # pyright: ignore[reportReturnType]  # one form has one `make`
+
+
+def to_live_event(feed_entry: FeedEntry) -> LiveEvent:
+    return LiveEvent(feed_entry.position, feed_entry.entry)

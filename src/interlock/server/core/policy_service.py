@@ -1,0 +1,333 @@
+"""Policies as people look at them: the rules in force for an agent, why a call would be decided as it is, and what
+another policy would have said about the calls of recorded runs. Nothing is executed, and nobody is asked.
+
+Text that somebody sends is bounded before it is read; a backtest looks at the newest runs, so many of them, so many
+events and for so long, and says where it stopped. One runs at a time: it takes a processor.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import monotonic
+from typing import Literal, TypeAlias
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from ...audit.verify import verify
+from ...domain import json
+from ...domain.decision import Decision
+from ...domain.event import Event, LogEntry, decode_event
+from ...domain.json import JsonObject
+from ...domain.tool import CallContext, PermissionMode, ToolDefinition
+from ...policy.analysis.backtest import Backtest, backtest
+from ...policy.analysis.example_event import hypothetical
+from ...policy.analysis.explain import Explanation, about, explain
+from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
+from ...policy.engine.rule_policy import RulePolicy
+from ...policy.files.policy_files import PolicyFiles, read_layer
+from ...policy.files.problems import PolicyFileError
+from ...policy.interface import PolicyEngine, PolicyEvent
+from ...runs.runner import Runner
+from .errors import InvalidRequestError, UnavailableError, not_found_error
+from .identity.guard import AccessGuard
+from .identity.permissions import Operation, RunOwnershipData
+from .identity.principal import Principal
+from .index.rows import RunQuery, RunRow
+from .index.run_index import RunIndex
+from .runs.agent_runners import AgentRunners
+
+MAX_EVENTS = 100_000
+_PAGE_SIZE = 100
+
+#: Which bound was reached; empty: none.
+BacktestLimit: TypeAlias = Literal["", "runs", "events", "time"]
+
+
+class RecentEvents(msgspec.Struct):
+    events: list[Event] = []
+    runs: int = 0
+    left_out: list[str] = []
+    stopped: BacktestLimit = ""
+
+
+async def read_recent_events(
+    index: RunIndex, agent: str, max_runs: int, is_timed_out: Callable[[], bool]
+) -> RecentEvents:
+    recent, cursor = RecentEvents(), ""
+    while True:
+        page = await index.list_runs(RunQuery(agent=agent, include_child_runs=True, limit=_PAGE_SIZE, cursor=cursor))
+        for row in page.rows:
+            recent.stopped = _find_reached_limit(recent, row, max_runs, is_timed_out)
+            if recent.stopped:
+                return recent
+            await _add_events_of_run(index, row, recent)
+        cursor = page.next_cursor
+        if not cursor:
+            return recent
+
+
+def _find_reached_limit(
+    recent: RecentEvents, row: RunRow, max_runs: int, is_timed_out: Callable[[], bool]
+) -> BacktestLimit:
+    if recent.runs + len(recent.left_out) >= max_runs:
+        return "runs"
+    if row.last_seq + 1 > MAX_EVENTS - len(recent.events):
+        return "events"
+    return "time" if is_timed_out() else ""
+
+
+async def _add_events_of_run(index: RunIndex, row: RunRow, recent: RecentEvents) -> None:
+    entries = await index.log.read(row.run_id, -1, MAX_EVENTS)
+    found = await asyncio.to_thread(_verify_and_decode, row.run_id, entries)
+    if isinstance(found, str):
+        recent.left_out.append(found)
+    else:
+        recent.events += found
+        recent.runs += 1
+
+
+def _verify_and_decode(run_id: str, entries: Sequence[LogEntry]) -> list[Event] | str:
+    flaw = verify(entries, run_id).flaw
+    return f"{run_id}: {flaw.message}" if flaw else [decode_event(entry) for entry in entries]
+
+
+MAX_POLICY_CHARS = 128 << 10
+MAX_ARGUMENTS_CHARS = 64 << 10
+MAX_RUNS = 500
+MAX_SECONDS = 10.0
+_MAX_ERRORS = 10
+
+RuleBasedPolicy: TypeAlias = RulePolicy | PolicyFiles
+#: `files`: read from policy files. `code`: rules that the agent brings. `custom`: an engine without rules to list.
+PolicyKind: TypeAlias = Literal["files", "code", "custom"]
+
+
+class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule in one line."""
+
+    id: str
+    layer: str
+    verdict: str
+    about: str
+    reason: str = ""
+    advice: str = ""
+    #: When it ends, in nanoseconds since 1970; 0 is never.
+    expires_at: int = 0
+
+
+class PolicyDetails(msgspec.Struct, frozen=True, kw_only=True):
+    agent: str
+    kind: PolicyKind
+    #: Where no rule speaks: `risk`, `allow`, `ask` or `deny`; empty where that is not known.
+    default: str = ""
+    digest: str = ""
+    #: By id. The order decides nothing: the strictest verdict wins.
+    rules: tuple[RuleRow, ...] = ()
+    files: tuple[str, ...] = ()
+    #: What the last reading of the files found. With any, an older policy is in force, or everything is refused.
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+
+
+class ExampleCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that nobody made."""
+
+    tool: str
+    arguments: JsonObject
+    mode: PermissionMode | None = None
+    interactive: bool = False
+    requester: str = ""
+
+
+class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    decision: Decision
+    #: Part by part; None where the policy cannot say why.
+    explanation: Explanation | None = None
+    #: Is it a tool of the agent? If not, only its name is known.
+    known_tool: bool = True
+
+
+class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
+    result: Backtest
+    #: How many runs and calls were looked at.
+    runs: int
+    calls: int
+    #: Runs that are not what was written, each with the reason.
+    left_out: tuple[str, ...] = ()
+    stopped: BacktestLimit = ""
+    warnings: tuple[str, ...] = ()
+
+
+class PolicyService:
+    def __init__(
+        self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._runners = runners
+        self._index = index
+        self._guard = guard
+        self._clock = clock
+        self._backtest_lock = asyncio.Lock()
+
+    async def show(self, principal: Principal, agent: str) -> PolicyDetails:
+        runner = await self._get_runner(principal, agent)
+        policy = runner.app.parts.policy
+        tools = tuple(sorted(tool.name for tool in runner.app.registry.list_visible(CallContext(run_id="run_policy"))))
+        rule_based = _as_rule_based(policy)
+        if rule_based is None:
+            return PolicyDetails(agent=agent, kind="custom", tools=tools)
+        rules = rule_based.policy if isinstance(rule_based, PolicyFiles) else rule_based
+        files = rule_based if isinstance(rule_based, PolicyFiles) else None
+        return PolicyDetails(
+            agent=agent,
+            kind="code" if files is None else "files",
+            default=rules.default,
+            digest=rules.digest,
+            rules=tuple(
+                RuleRow(
+                    id=rule.id,
+                    layer=rule.layer,
+                    verdict=rule.verdict,
+                    about=about(rule),
+                    reason=rule.reason,
+                    advice=rule.advice,
+                    expires_at=rule.expires_at,
+                )
+                for rule in rules.rules
+            ),
+            files=() if files is None else files.own_paths,
+            problems=() if files is None else tuple(map(str, files.problems)),
+            warnings=() if files is None else tuple(map(str, files.warnings)),
+            tools=tools,
+        )
+
+    async def explain(self, principal: Principal, agent: str, call: ExampleCall) -> PolicyExplanation:
+        """`InvalidError` when these cannot be arguments of the tool."""
+        runner = await self._get_runner(principal, agent)
+        if len(json.encode(call.arguments)) > MAX_ARGUMENTS_CHARS:
+            raise InvalidRequestError("arguments", f"have to have at most {MAX_ARGUMENTS_CHARS:,} bytes")
+        tool = runner.app.registry.find(call.tool)
+        event = _build_event(self._build_call_context(agent, call), tool, call)
+        policy = runner.app.parts.policy
+        rule_based = _as_rule_based(policy)
+        if rule_based is None:
+            return PolicyExplanation(decision=await _evaluate_custom_policy(policy, event), known_tool=tool is not None)
+        rules = rule_based.policy if isinstance(rule_based, PolicyFiles) else rule_based
+        found = await asyncio.to_thread(explain, rules, event)
+        return PolicyExplanation(decision=found.decision, explanation=found, known_tool=tool is not None)
+
+    async def backtest(self, principal: Principal, agent: str, text: str = "", runs: int = MAX_RUNS) -> BacktestReport:
+        """What the policy in `text` (YAML) would have said about recorded calls of this agent; without text, what the
+        one in force would say today. `InvalidError` with what is wrong, line by line."""
+        runner = await self._get_runner(principal, agent)
+        if len(text) > MAX_POLICY_CHARS:
+            raise InvalidRequestError("policy", f"has to have at most {MAX_POLICY_CHARS:,} characters")
+        if self._backtest_lock.locked():
+            raise UnavailableError(
+                "backtest_under_way", "Another backtest is under way. Nothing was tried. Try again in a moment."
+            )
+        async with self._backtest_lock:
+            policy, warnings = await self._load_candidate(runner, text)
+            return await self._run_backtest(runner, policy, warnings, max(1, min(runs, MAX_RUNS)))
+
+    async def _load_candidate(self, runner: Runner, text: str) -> tuple[RuleBasedPolicy, tuple[str, ...]]:
+        if text.strip():
+            return await asyncio.to_thread(_parse_policy_text, text)
+        rule_based = _as_rule_based(runner.app.parts.policy)
+        if rule_based is None:
+            raise InvalidRequestError("policy", "the policy in force is none of rules; paste one")
+        return rule_based, ()
+
+    async def _run_backtest(
+        self, runner: Runner, policy: RuleBasedPolicy, warnings: tuple[str, ...], max_runs: int
+    ) -> BacktestReport:
+        deadline = self._clock() + MAX_SECONDS
+        recent = await read_recent_events(self._index, runner.agent.name, max_runs, lambda: self._clock() > deadline)
+        tools = {tool.name: tool for tool in runner.app.registry.list_visible(CallContext(run_id="run_backtest"))}
+        calls = await asyncio.to_thread(read_recorded_calls, recent.events, tools)
+        calls_in_time = _CallsUntilDeadline(calls, deadline, self._clock)
+        result = await asyncio.to_thread(backtest, policy, calls_in_time)
+        return BacktestReport(
+            result=result,
+            runs=recent.runs,
+            calls=calls_in_time.yielded_count,
+            left_out=tuple(recent.left_out),
+            stopped="time" if calls_in_time.yielded_count < len(calls) else recent.stopped,
+            warnings=warnings,
+        )
+
+    async def _get_runner(self, principal: Principal, agent: str) -> Runner:
+        await self._guard.check(principal, Operation.READ_POLICY, RunOwnershipData(agent=agent), agent)
+        runner = self._runners.by_agent.get(agent)
+        if runner is None:
+            raise not_found_error("agent", agent)
+        return runner
+
+    def _build_call_context(self, agent: str, call: ExampleCall) -> CallContext:
+        served = self._runners.served_agents[agent]
+        return CallContext(
+            run_id="run_explain",
+            agent=agent,
+            mode=call.mode or served.mode,
+            workspace=served.workspace,
+            interactive=call.interactive,
+            requester=call.requester,
+        )
+
+
+class _CallsUntilDeadline:
+    """The calls, until the time is over."""
+
+    def __init__(self, calls: Sequence[RecordedCall], deadline: float, clock: Callable[[], float]) -> None:
+        self.yielded_count = 0
+        self._calls, self._deadline, self._clock = calls, deadline, clock
+
+    def __iter__(self) -> Iterator[RecordedCall]:
+        for call in self._calls:
+            if self._clock() > self._deadline:
+                return
+            self.yielded_count += 1
+            yield call
+
+
+def _as_rule_based(policy: PolicyEngine) -> RuleBasedPolicy | None:
+    return policy if isinstance(policy, RulePolicy | PolicyFiles) else None
+
+
+def _parse_policy_text(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
+    try:
+        read = read_layer("policy", "user", text.encode(errors="surrogatepass"))
+        policy = RulePolicy(read.rules, read.default or "risk", read.resources)
+    except PolicyFileError as error:
+        raise InvalidRequestError("policy", str(error)) from None
+    return policy, tuple(map(str, read.warnings))
+
+
+def _build_event(context: CallContext, tool: ToolDefinition | None, call: ExampleCall) -> PolicyEvent:
+    if tool is None:
+        return hypothetical(call.tool, call.arguments, context)
+    return PolicyEvent("call_explain", tool, _validate_arguments(tool, call.arguments), context)
+
+
+def _validate_arguments(tool: ToolDefinition, arguments: JsonObject) -> BaseModel:
+    try:
+        return tool.args_model.__pydantic_validator__.validate_json(json.encode(arguments))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_ERRORS]
+        problems = [f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in found]
+        raise InvalidRequestError("arguments", f"do not fit {tool.name}: {'; '.join(problems)}") from None
+    except Exception as error:
+        raise InvalidRequestError("arguments", f"a validator of {tool.name} failed: {type(error).__name__}") from None
+
+
+async def _evaluate_custom_policy(policy: PolicyEngine, event: PolicyEvent) -> Decision:
+    """An engine of somebody else: it is asked, for as long as anybody would wait."""
+    try:
+        decision = policy.evaluate(event)
+        if isinstance(decision, Awaitable):
+            decision = await asyncio.wait_for(decision, MAX_SECONDS)
+    except Exception as error:
+        raise InvalidRequestError(
+            "policy", f"the policy of this agent gave no answer: {type(error).__name__}"
+        ) from None
+    return decision

@@ -1,0 +1,72 @@
+"""The runners of all agents that a server has, on one log. They share what brings notes, so a run that is moved on here
+by one of them is known to all."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ....domain.errors import ConfigurationError
+from ....oauth.interface import ConsentProvider
+from ....runs.command_poller import CommandPoller
+from ....runs.handle import RunHandle
+from ....runs.inbox import Inbox
+from ....runs.options import RunnerOptions
+from ....runs.runner import Runner
+from ....storage.artifacts import ArtifactStore
+from ....storage.event_log import EventLog
+from .served_agent import ServedAgent, map_by_name
+
+
+class AgentRunners:
+    def __init__(
+        self,
+        served_agents: Sequence[ServedAgent],
+        log: EventLog,
+        artifacts: ArtifactStore,
+        consents: ConsentProvider,
+        **options: Any,
+    ) -> None:
+        """`options`: what else every runner is given, such as limits and a clock."""
+        if not served_agents:
+            raise ConfigurationError("A server needs at least one agent. Nothing was started.")
+        self.served_agents = map_by_name(list(served_agents))
+        self.log = log
+        self.artifacts = artifacts
+        self._command_poller = CommandPoller(log)
+        self._options = {"log": log, "artifacts": artifacts, "consents": consents} | options
+        self.by_agent = {name: self._create_runner(each) for name, each in self.served_agents.items()}
+        #: For runs of agents that are not here: of the command, or of another server.
+        self._fallback_inbox = Inbox(log, artifacts, active_runs=self._command_poller)
+
+    def list_live_handles(self) -> list[RunHandle]:
+        """The runs that are moved on right now."""
+        return [handle for runner in self.by_agent.values() for handle in runner.live_handles.values()]
+
+    def list_active_handles(self) -> list[RunHandle]:
+        """The same, with the runs inside their calls."""
+        return [handle for runner in self.by_agent.values() for handle in runner.list_live_handles()]
+
+    def get_inbox(self, agent: str) -> Inbox:
+        """Who takes answers to the questions of its runs: somebody who knows its tools, where they are known here."""
+        runner = self.by_agent.get(agent)
+        return self._fallback_inbox if runner is None else runner.inbox
+
+    def protect_paths(self, paths: Sequence[str]) -> None:
+        """Files and folders of the server itself, which no tool may touch."""
+        for runner in self.by_agent.values():
+            for box in runner.app.toolboxes:
+                box.protect_paths(paths)
+
+    async def close(self) -> None:
+        for runner in self.by_agent.values():
+            await runner.close()
+        await self._fallback_inbox.close()
+
+    def _create_runner(self, served_agent: ServedAgent) -> Runner:
+        options = dict(self._options) | {"mode": served_agent.mode}
+        if served_agent.secrets:
+            options["secrets"] = served_agent.secrets
+        if served_agent.workspace:
+            options["workspace"] = served_agent.workspace
+        runner = Runner(served_agent.to_server_agent(), **cast(RunnerOptions, options))
+        runner.use_poller(self._command_poller)
+        return runner

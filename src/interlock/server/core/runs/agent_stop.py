@@ -1,0 +1,88 @@
+"""All runs of an agent are ended at once: for the moment in which somebody sees that it does what it must not.
+
+Those that run come first, all of them at the same time; then those that wait, a few at a time. Runs that are begun
+meanwhile are found by looking again. One that does not end in time goes on ending, and is named.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from ....domain.errors import InterlockError
+from ....domain.state.lifecycle import RunState
+from ..index.rows import RUNNING_STATUSES, UNFINISHED_STATUSES, RunQuery, RunRow
+from ..index.run_index import RunIndex
+
+#: How long is waited for all of them.
+STOP_SECONDS = 20.0
+_MAX_CONCURRENT_STOPS = 25
+_PAGE_SIZE = 1_000
+_MAX_ROUNDS = 5
+
+
+class AgentStopResult(msgspec.Struct, frozen=True, kw_only=True):
+    agent: str
+    #: How many runs were ended by it.
+    cancelled: int
+    #: Those that were not over when it was no longer waited for.
+    unfinished: tuple[str, ...]
+
+
+class AgentStop:
+    """Of one agent, once."""
+
+    def __init__(self, index: RunIndex, agent: str, cancel_run: Callable[[RunRow], Awaitable[RunRow]]) -> None:
+        """`end`: ends one run and says how it is afterwards."""
+        self._index = index
+        self._agent = agent
+        self._cancel_run = cancel_run
+        self._cancel_tasks: dict[str, asyncio.Task[RunRow | None]] = {}
+
+    async def cancel_all(self) -> AgentStopResult:
+        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+        for _ in range(_MAX_ROUNDS):
+            if not (new_rows := [row for row in await self._list_unfinished() if row.run_id not in self._cancel_tasks]):
+                break
+            await self._cancel_in_batches(
+                (row for row in new_rows if row.status in RUNNING_STATUSES), len(new_rows), deadline
+            )
+            await self._cancel_in_batches(
+                (row for row in new_rows if row.status not in RUNNING_STATUSES), _MAX_CONCURRENT_STOPS, deadline
+            )
+        found = [task.result() for task in self._cancel_tasks.values() if task.done()]
+        return AgentStopResult(
+            agent=self._agent,
+            cancelled=sum(row is not None and row.state is RunState.CANCELLED for row in found),
+            unfinished=tuple(row.run_id for row in await self._list_unfinished()),
+        )
+
+    async def _cancel_in_batches(self, rows: Iterable[RunRow], max_concurrent: int, deadline: float) -> None:
+        loop, waiting = asyncio.get_running_loop(), list(rows)
+        while waiting and (remaining := deadline - loop.time()) > 0:
+            batch, waiting = waiting[:max_concurrent], waiting[max_concurrent:]
+            tasks = [asyncio.create_task(self._try_cancel(row)) for row in batch]
+            self._cancel_tasks |= {row.run_id: task for row, task in zip(batch, tasks, strict=True)}
+            await asyncio.wait(tasks, timeout=remaining)
+
+    async def _try_cancel(self, row: RunRow) -> RunRow | None:
+        try:
+            return await self._cancel_run(row)
+        except InterlockError:  # it came to its end in another way
+            return None
+
+    async def _list_unfinished(self) -> list[RunRow]:
+        found, cursor = list[RunRow](), ""
+        while True:
+            query = RunQuery(
+                statuses=UNFINISHED_STATUSES,
+                agent=self._agent,
+                include_child_runs=True,
+                limit=_PAGE_SIZE,
+                cursor=cursor,
+            )
+            page = await self._index.list_runs(query)
+            found += page.rows
+            cursor = page.next_cursor
+            if not cursor:
+                return found

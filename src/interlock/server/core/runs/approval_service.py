@@ -1,0 +1,194 @@
+"""People answer what runs ask. The first answer stands; the same answer again is the same; another one is a conflict
+that names both. Nobody has to wake the run: its worker hears of every answer in the log, wherever it was given."""
+
+from typing import Any
+
+import msgspec
+
+from ....domain.call import Answer, Question
+from ....domain.commands import AnswerCommand
+from ....domain.decision import ApprovalScope
+from ....domain.errors import AnswerRefusedError, DecisionConflictError, RunEndedError
+from ....domain.json import JsonObject, encode_sorted
+from ....domain.state.ledger import ActionEntry, Ledger
+from ....history.fold import load_run
+from ....runs.commands import is_recorded, read_command
+from ....runs.inbox import Delivery
+from ..errors import ConflictError, InvalidRequestError, not_found_error
+from ..identity.guard import AccessGuard
+from ..identity.permissions import Operation
+from ..identity.principal import Principal
+from ..index.rows import ActionRow
+from .agent_runners import AgentRunners
+from .kept_rules import RuleKeeper, RuleTarget
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """A yes to exactly what has this hash."""
+
+    payload_hash: str
+    reason: str = ""
+    scope: ApprovalScope = "once"
+    until: int = 0
+    #: With `rule`: empty is the suggested one; another one has to be provably narrower.
+    rule: str = ""
+    #: What to run instead: validated, judged and hashed again.
+    arguments: JsonObject | None = None
+
+
+class DecisionResult(msgspec.Struct, frozen=True):
+    action: ActionRow
+    #: `left`: another process has the run, and takes the answer from there.
+    delivery: Delivery
+    #: With the scope `rule`: where the rule is kept when the call starts.
+    rule_target: RuleTarget | None = None
+
+
+class ApprovalService:
+    def __init__(self, runners: AgentRunners, guard: AccessGuard, rule_keeper: RuleKeeper) -> None:
+        self._runners = runners
+        self._guard = guard
+        self._rule_keeper = rule_keeper
+
+    async def approve(self, principal: Principal, action_id: str, approval: Approval) -> DecisionResult:
+        if not approval.payload_hash:
+            raise InvalidRequestError("payload_hash", "has to be that of what is approved, as the question shows it")
+        answer = Answer(
+            approved=True,
+            reason=approval.reason,
+            by=principal.name,
+            scope=approval.scope,
+            until=approval.until,
+            rule=approval.rule,
+            arguments=approval.arguments,
+        )
+        return await self._decide(principal, action_id, "approval", answer, approval.payload_hash)
+
+    async def reject(self, principal: Principal, action_id: str, reason: str, payload_hash: str = "") -> DecisionResult:
+        answer = Answer(approved=False, reason=reason, by=principal.name)
+        return await self._decide(principal, action_id, "approval", answer, payload_hash)
+
+    async def provide_input(
+        self, principal: Principal, action_id: str, value: Any, payload_hash: str = ""
+    ) -> DecisionResult:
+        return await self._decide(
+            principal, action_id, "input", Answer(approved=True, value=value, by=principal.name), payload_hash
+        )
+
+    async def refuse_input(self, principal: Principal, action_id: str, reason: str) -> DecisionResult:
+        return await self._decide(
+            principal, action_id, "input", Answer(approved=False, reason=reason, by=principal.name), ""
+        )
+
+    async def record_consent(self, run_id: str, action_id: str, answer: Answer) -> None:
+        """What a user said at a provider, or that they refused. Whoever calls this has proved that it was they."""
+        agent = (await load_run(self._runners.log, run_id)).ledger.agent
+        await self._runners.get_inbox(agent).answer(run_id, action_id, answer)
+
+    async def _decide(
+        self, principal: Principal, action_id: str, kind: str, answer: Answer, payload_hash: str
+    ) -> DecisionResult:
+        operation = Operation.DECIDE if kind == "approval" else Operation.ANSWER
+        row, run = await self._guard.get_action(principal, action_id, operation)
+        ledger = (await load_run(self._runners.log, row.run_id)).ledger
+        entry = _get_entry(ledger, action_id)
+        if entry.question.kind != kind:
+            raise _build_wrong_kind_error(entry.question, kind)
+        await self._guard.require_second_person(principal, entry.question, ledger)
+        if payload_hash and payload_hash != entry.question.payload_hash:
+            raise _build_payload_mismatch_error(entry.question, payload_hash)
+        if answer.scope == "rule" and not answer.rule:
+            answer = msgspec.structs.replace(answer, rule=entry.question.suggested_rule)
+        if not entry.is_open:
+            return _match_recorded_answer(row, ledger, answer)
+        target = None
+        if answer.scope == "rule":
+            target = await self._rule_keeper.check_rule(principal, run, entry.question, ledger, answer.rule)
+        try:
+            delivery = await self._runners.get_inbox(run.agent).answer(row.run_id, action_id, answer, payload_hash)
+        except AnswerRefusedError as error:
+            raise InvalidRequestError(_guess_refused_field(answer), str(error)) from None
+        except (DecisionConflictError, RunEndedError):
+            return await self._resolve_conflict((await self._guard.get_action(principal, action_id))[0], answer)
+        return DecisionResult((await self._guard.get_action(principal, action_id))[0], delivery, target)
+
+    async def _resolve_conflict(self, row: ActionRow, answer: Answer) -> DecisionResult:
+        """It was not taken: somebody was faster, or its time or its run is over."""
+        commands = [read_command(note) for note in await self._runners.log.queued_commands(row.run_id)]
+        # Looked at after the notes: one that is not there any more is in the log.
+        ledger = (await load_run(self._runners.log, row.run_id)).ledger
+        entry = _get_entry(ledger, row.action_id)
+        if not entry.is_open:
+            return _match_recorded_answer(row, ledger, answer)
+        for command in commands:
+            if (
+                isinstance(command, AnswerCommand)
+                and command.action_id == row.action_id
+                and _is_same_answer(command.answer, answer)
+            ):
+                return DecisionResult(row, "left")
+        raise _build_not_open_error(row, entry, answer)
+
+
+def _get_entry(ledger: Ledger, action_id: str) -> ActionEntry:
+    entry = ledger.actions.get(action_id)
+    if entry is None:
+        raise not_found_error("action", action_id)
+    return entry
+
+
+def _guess_refused_field(answer: Answer) -> str:
+    """What of the answer was most likely refused."""
+    if answer.arguments is not None:
+        return "arguments"
+    return "value" if answer.value is not None else "scope" if answer.scope != "once" else "answer"
+
+
+def _is_same_answer(one: Answer, other: Answer) -> bool:
+    """But for the reason, and what was taken out of it."""
+    parts = ("approved", "by", "scope", "rule", "value", "arguments")
+    return all(encode_sorted(getattr(one, part)) == encode_sorted(getattr(other, part)) for part in parts)
+
+
+def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> DecisionResult:
+    """It was answered before: by them, and in the same way, or not."""
+    entry = _get_entry(ledger, row.action_id)
+    given = entry.answer
+    if is_recorded(AnswerCommand(row.action_id, answer), ledger) and given is not None and given.rule == answer.rule:
+        return DecisionResult(row, "recorded")
+    by = given.by if given is not None else ""
+    raise ConflictError(
+        "already_decided",
+        f"{row.action_id} is {entry.state.name}{f', by {by}' if by else ''}. That stands, and nothing was changed.",
+        {
+            "decided": {"status": entry.state.name, "by": by},
+            "attempted": {"status": "APPROVED" if answer.approved else "REJECTED", "by": answer.by},
+        },
+    )
+
+
+def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer) -> ConflictError:
+    return ConflictError(
+        "not_open",
+        f"{row.action_id} can no longer be answered: its run is over, its time is over, or an answer is on its way. "
+        "Nothing was changed.",
+        {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"},
+    )
+
+
+def _build_wrong_kind_error(question: Question, kind: str) -> ConflictError:
+    return ConflictError(
+        "wrong_kind",
+        f"{question.action_id} waits for {question.kind}, and this is an answer to a question for {kind}. "
+        "Nothing was decided.",
+        {"expected": question.kind, "actual": kind},
+    )
+
+
+def _build_payload_mismatch_error(question: Question, payload_hash: str) -> ConflictError:
+    return ConflictError(
+        "payload_hash_mismatch",
+        f"{question.action_id} is about {question.payload_hash}, and this answers {payload_hash[:100]}. "
+        "Nothing was decided. Look at it again.",
+        {"expected": question.payload_hash, "actual": payload_hash[:200]},
+    )

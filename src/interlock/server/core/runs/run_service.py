@@ -1,0 +1,204 @@
+"""Runs are made and ended here, for people, keys, schedules and webhooks alike.
+
+Making one is idempotent: with a key of the caller's, the run's id follows from the key, so the second request finds the
+run of the first, also after a crash. The same key for something else is a conflict that names both.
+"""
+
+import asyncio
+import re
+from functools import partial
+from hashlib import sha256
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from ....domain.errors import ConfigurationError, DecisionConflictError, RunClaimedError, RunEndedError
+from ....domain.event import UserMessageReceived, decode_event
+from ....domain.ids import new_run_id
+from ....domain.json import escape_surrogates
+from ....domain.state.lifecycle import RunState
+from ....runs.runner import Runner
+from ..errors import ConflictError, InvalidRequestError, UnavailableError, not_found_error
+from ..identity.guard import AccessGuard
+from ..identity.permissions import Operation, RunOwnershipData
+from ..identity.principal import Principal
+from ..index.rows import RunRow
+from ..index.run_index import RunIndex
+from .agent_runners import AgentRunners
+from .agent_stop import AgentStop, AgentStopResult
+from .worker import RunWorker
+
+MAX_TASK_CHARS = 1_000_000
+_EXCERPT_CHARS = 200
+_is_person_name = re.compile(r"(?:user:)?([a-z0-9][a-z0-9._-]{0,63})").fullmatch
+_is_idempotency_key = re.compile(r"[!-~]{1,200}").fullmatch
+
+
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    agent: str
+    task: str
+    #: The person it acts for, where a program makes it. People act for themselves.
+    on_behalf_of: str = ""
+    #: What the caller knows this wish by: sent again, it is the same run.
+    idempotency_key: str = ""
+
+
+class RunService:
+    def __init__(
+        self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, worker: RunWorker, max_live_runs: int
+    ) -> None:
+        self._runners = runners
+        self._index = index
+        self._guard = guard
+        self._worker = worker
+        self._max_live_runs = max_live_runs
+        self._creation_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: Runs that are on their way to be live.
+        self._starting_count = 0
+
+    async def create(self, principal: Principal, request: NewRun, run_id: str = "") -> tuple[RunRow, bool]:
+        """The run, and whether it was made now. `run_id`: of a trigger, which knows what it has started before."""
+        await self._guard.check(principal, Operation.CREATE_RUN, RunOwnershipData(agent=request.agent), request.agent)
+        runner = self._runners.by_agent.get(request.agent)
+        if runner is None:
+            raise not_found_error("agent", request.agent)
+        requester = _resolve_requester(principal, request)
+        if not request.task.strip() or len(request.task) > MAX_TASK_CHARS:
+            raise InvalidRequestError("task", f"has to have 1 to {MAX_TASK_CHARS} characters, and not only spaces")
+        run_id = run_id or _derive_run_id(principal, request.idempotency_key)
+        lock = self._creation_locks.setdefault(run_id, asyncio.Lock())
+        async with lock:
+            existing = await self._index.get_run(run_id)
+            if existing is None:
+                existing = await self._start(runner, request.task, run_id, requester, principal)
+            if existing is not None and not await self._is_same_request(existing, request, requester, principal):
+                raise _build_idempotency_error(existing, request, requester)
+        row = await self._index.get_run(run_id)
+        if row is None:
+            raise not_found_error("run", run_id)
+        return row, existing is None
+
+    async def cancel(self, principal: Principal, run_id: str, reason: str) -> RunRow:
+        """End it, and the runs inside its calls. Once more is the same."""
+        row = await self._guard.get_run(principal, run_id, Operation.CANCEL_RUN)
+        if row.state is RunState.CANCELLED:
+            return row
+        if row.is_over:
+            raise _build_run_ended_error(row)
+        return await self._cancel_run(principal, reason, row)
+
+    async def stop_agent(self, principal: Principal, agent: str, reason: str) -> AgentStopResult:
+        """End all runs of an agent that are not over. What it may begin afterwards is what its keys let it."""
+        await self._guard.check(principal, Operation.STOP_AGENT, RunOwnershipData(agent=agent), agent)
+        if not reason.strip():
+            raise InvalidRequestError("reason", "has to say why. Nothing was stopped")
+        stopped = await AgentStop(self._index, agent, partial(self._cancel_run, principal, reason)).cancel_all()
+        if agent not in self._runners.by_agent and not (stopped.cancelled or stopped.unfinished):
+            raise not_found_error("agent", agent)
+        counts = {"cancelled": str(stopped.cancelled), "unfinished": str(len(stopped.unfinished))}
+        await self._guard.record_operation(principal, Operation.STOP_AGENT, agent, counts | {"reason": reason})
+        return stopped
+
+    async def _cancel_run(self, principal: Principal, reason: str, row: RunRow) -> RunRow:
+        run_id = row.run_id
+        runner = self._runners.by_agent.get(row.agent)
+        live = None if runner is None else runner.live_handles.get(run_id)
+        try:
+            if live is not None:
+                await live.cancel(reason, by=principal.name)
+            else:
+                await self._runners.get_inbox(row.agent).cancel(run_id, reason, principal.name)
+        except (RunEndedError, DecisionConflictError):
+            current = await self._guard.get_run(principal, run_id)
+            if current.state is not RunState.CANCELLED and current.is_over:
+                raise _build_run_ended_error(current) from None
+            return current
+        return await self._guard.get_run(principal, run_id)
+
+    async def _start(
+        self, runner: Runner, task: str, run_id: str, requester: str, principal: Principal
+    ) -> RunRow | None:
+        """None: it is made. Else the run of that id that another server made in the meantime."""
+        if self._worker.is_stopping:
+            raise UnavailableError(
+                "stopping", "The server is about to stop. Nothing was started. Try again in a moment."
+            )
+        if len(self._runners.list_live_handles()) + self._starting_count >= self._max_live_runs:
+            raise UnavailableError(
+                "too_many_runs",
+                f"{self._max_live_runs} runs are moved on right now, and more are not begun. Nothing was started. "
+                "Try again in a moment.",
+            )
+        self._starting_count += 1
+        try:
+            handle = await runner.start(task, run_id=run_id, requester=requester, created_by=principal.name)
+        except RunClaimedError:
+            return await self._get_existing_run(run_id)
+        except ConfigurationError as error:
+            existing = await self._index.get_run(run_id)
+            if existing is None:
+                raise InvalidRequestError("on_behalf_of", str(error)) from None
+            return existing
+        finally:
+            self._starting_count -= 1
+        self._worker.track(handle)
+        return None
+
+    async def _get_existing_run(self, run_id: str) -> RunRow:
+        existing = await self._index.get_run(run_id)
+        if existing is None:
+            raise UnavailableError(
+                "run_is_being_made", f"{run_id} is being made by another server. Nothing was started. Try again."
+            )
+        return existing
+
+    async def _is_same_request(self, row: RunRow, request: NewRun, requester: str, principal: Principal) -> bool:
+        redact = self._runners.by_agent[request.agent].app.parts.redactor.redact
+        first = [decode_event(entry).fact for entry in await self._runners.log.read(row.run_id, 0, 1)]
+        task = next((fact.text for fact in first if isinstance(fact, UserMessageReceived)), "")
+        requested = (request.agent, redact(escape_surrogates(request.task)), requester, principal.name)
+        return requested == (row.agent, task, row.requester, row.created_by)
+
+
+def _resolve_requester(principal: Principal, request: NewRun) -> str:
+    if not request.on_behalf_of:
+        return principal.name if principal.kind == "person" else ""  # nobody can consent for a program
+    named = _is_person_name(request.on_behalf_of)
+    if named is None:
+        raise InvalidRequestError("on_behalf_of", "has to be the name of a person: a-z, 0-9, '.', '_' and '-'")
+    person = f"user:{named[1]}"
+    if principal.kind == "person" and person != principal.name:
+        raise InvalidRequestError("on_behalf_of", f"people act for themselves, and you are {principal.name}")
+    return person
+
+
+def _derive_run_id(principal: Principal, key: str) -> str:
+    if not key:
+        return new_run_id()
+    if _is_idempotency_key(key) is None:
+        raise InvalidRequestError("Idempotency-Key", "has to have 1 to 200 visible ASCII characters")
+    return "run_" + sha256(f"interlock/idempotency/v1\n{principal.name}\n{key}".encode()).hexdigest()[:32]
+
+
+def _build_idempotency_error(existing: RunRow, request: NewRun, requester: str) -> ConflictError:
+    return ConflictError(
+        "idempotency_conflict",
+        f"This key made {existing.run_id}, which is something else. Nothing was started. Use a new key.",
+        {
+            "existing": {
+                "agent": existing.agent,
+                "task": existing.task[:_EXCERPT_CHARS],
+                "on_behalf_of": existing.requester,
+            },
+            "attempted": {"agent": request.agent, "task": request.task[:_EXCERPT_CHARS], "on_behalf_of": requester},
+        },
+    )
+
+
+def _build_run_ended_error(row: RunRow) -> ConflictError:
+    status = row.status
+    return ConflictError(
+        "run_ended",
+        f"{row.run_id} is {status} and cannot be cancelled. Nothing was changed.",
+        {"current": status, "attempted": "cancel"},
+    )

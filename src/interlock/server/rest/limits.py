@@ -1,0 +1,145 @@
+"""How fast somebody may ask: a bucket of tokens each, filled at a steady pace."""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from math import ceil
+from time import monotonic
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
+
+from . import body
+from .body import body_timeout_error, body_too_large_error
+from .errors import ApiError
+
+MAX_BUCKETS = 10_000
+
+
+class _Bucket:
+    __slots__ = ("at", "left")
+
+    def __init__(self, left: float, at: float) -> None:
+        self.left = left
+        self.at = at
+
+
+class RateLimiter:
+    """In memory. The one that asked longest ago is forgotten when there are too many, which only does it good."""
+
+    def __init__(self, per_second: float, burst: int, now: Callable[[], float] = monotonic) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._now = now
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def acquire(self, name: str) -> None:
+        """`ApiError` 429 when there is none left."""
+        now = self._now()
+        bucket = self._get_bucket(name, now)
+        bucket.left = min(self._burst, bucket.left + max(0.0, now - bucket.at) * self._per_second)
+        bucket.at = now
+        if bucket.left < 1:
+            wait = ceil((1 - bucket.left) / self._per_second)
+            raise ApiError(
+                429,
+                "too_many_requests",
+                f"More than {self._burst} requests at once, or {self._per_second:g} a second over time. Nothing was "
+                f"done; try again in {wait} s.",
+                {"retry_after_seconds": wait},
+                {"Retry-After": str(wait)},
+            )
+        bucket.left -= 1
+
+    def _get_bucket(self, name: str, now: float) -> _Bucket:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            if len(self._buckets) >= MAX_BUCKETS:
+                self._buckets.popitem(last=False)
+            bucket = self._buckets[name] = _Bucket(float(self._burst), now)
+        self._buckets.move_to_end(name)
+        return bucket
+
+
+MAX_CONCURRENT_REQUESTS = 500
+_CALLER_SHARES = 5
+_SCOPE_KEY = "interlock.present"
+
+
+class ConcurrencyLimiter:
+    def __init__(self, limit: int = MAX_CONCURRENT_REQUESTS) -> None:
+        self._limit = limit
+        self._caller_limit = max(1, limit // _CALLER_SHARES)
+        self._active = 0
+        self._active_by_caller: Counter[str] = Counter()
+
+    def begin(self, scope: Scope) -> bool:
+        """False: there are too many. Whoever arrived leaves, too, either way."""
+        self._active += 1
+        scope[_SCOPE_KEY] = []
+        return self._active <= self._limit
+
+    def acquire(self, scope: Scope, name: str) -> None:
+        """It turned out whose request it is. `ApiError` 429 when they have as many as one may."""
+        if self._active_by_caller[name] >= self._caller_limit:
+            raise ApiError(
+                429,
+                "too_many_at_once",
+                f"{self._caller_limit} requests of {name} are under way. Nothing was done; try again when one has ended.",
+                headers={"Retry-After": "1"},
+            )
+        self._active_by_caller[name] += 1
+        scope[_SCOPE_KEY].append(name)
+
+    def release(self, scope: Scope, name: str) -> None:
+        """It no longer counts for that name."""
+        scope[_SCOPE_KEY].remove(name)
+        self._decrement(name)
+
+    def finish(self, scope: Scope) -> None:
+        self._active -= 1
+        for name in scope[_SCOPE_KEY]:
+            self._decrement(name)
+
+    def _decrement(self, name: str) -> None:
+        self._active_by_caller[name] -= 1
+        if not self._active_by_caller[name]:
+            del self._active_by_caller[name]
+
+
+class LimitedReceive:
+    """The `receive` of one request, with these bounds."""
+
+    __slots__ = ("_deadline", "_is_complete", "_is_counted", "_limiter", "_name", "_receive", "_scope", "_size")
+
+    def __init__(self, scope: Scope, headers: Headers, receive: Receive, limiter: ConcurrencyLimiter) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._limiter = limiter
+        self._name = f"body:{scope['client'][0] if scope.get('client') else ''}"
+        self._size = 0
+        self._is_counted = False
+        self._is_complete = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+        self._deadline = 0.0 if self._is_complete else asyncio.get_running_loop().time() + body.BODY_SECONDS
+
+    async def __call__(self) -> Message:
+        if self._is_complete:
+            return await self._receive()
+        if not self._is_counted:
+            self._limiter.acquire(self._scope, self._name)
+            self._is_counted = True
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise body_timeout_error() from None
+        self._size += len(message.get("body", b""))
+        if self._size > body.MAX_BODY_BYTES:
+            raise body_too_large_error(body.MAX_BODY_BYTES)
+        if not message.get("more_body", False):
+            self._is_complete = True
+            self._limiter.release(self._scope, self._name)
+        return message

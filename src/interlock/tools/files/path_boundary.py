@@ -1,0 +1,51 @@
+"""What a file tool itself says about a path before it may start: outside, secret and guarded paths are refused.
+
+The gate takes this opinion beside the rules, so a refusal is a decision with a layer and is in the log. It is not what
+holds a path: files may move after it, and `sandbox/workspace/workspace.py` refuses again when the file is opened.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ...domain.decision import Decision, Verdict
+from ...domain.tool import CallContext, JsonObject, SandboxScope
+from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+
+PATH_BOUNDARY_LAYER = "path boundary"
+#: Refusals that are for the gate. The others (no such file, not a file) are for the check of the tool.
+_DENIED_KINDS = frozenset({"outside", "secret", "guarded", "hidden", "link", "malformed"})
+
+Authorizer: TypeAlias = Callable[[JsonObject, CallContext], Decision | None]
+
+
+def make_path_authorizer(workspace: Workspace, *, writing: bool, argument: str = "path") -> Authorizer:
+    """For `authorize`: None where the boundary has nothing to say."""
+
+    def opinion(arguments: JsonObject, situation: CallContext) -> Decision | None:
+        try:
+            workspace.locate(arguments[argument], writing=writing)
+        except PathRefusedError as refused:
+            return _deny(refused) if refused.kind in _DENIED_KINDS else None
+        return None
+
+    return opinion
+
+
+def _deny(refused: PathRefusedError) -> Decision:
+    return Decision(
+        verdict=Verdict.DENY, reason=str(refused), rule_ids=(f"workspace:{refused.kind}",), layer=PATH_BOUNDARY_LAYER
+    )
+
+
+_READ_SCOPE = SandboxScope(sandbox="workspace", profile="read-only")
+_WRITE_SCOPE = SandboxScope(sandbox="workspace", profile="workspace-write")
+
+
+def describe_read_scope(arguments: JsonObject, situation: CallContext) -> SandboxScope:
+    """For `reach` of a tool that goes to files through a `Workspace` and changes none."""
+    return _READ_SCOPE
+
+
+def describe_write_scope(arguments: JsonObject, situation: CallContext) -> SandboxScope:
+    """The same for one that changes them."""
+    return _WRITE_SCOPE

@@ -1,0 +1,176 @@
+"""Where a search begins: a real path from the workspace on, found before the search and judged at the gate; and what is
+closed to it below.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...domain.decision import Decision, Verdict
+from ...domain.errors import PreconditionError
+from ...domain.tool import CheckProblem, EvaluatedPaths
+from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from ..files.file_content import make_precondition_error, refusals_as_preconditions
+from ..files.path_boundary import PATH_BOUNDARY_LAYER
+from .glob_pattern import GlobPattern, parse_pattern
+
+_ALL_FILES = "**"
+#: What ripgrep's paths begin with.
+ROOT_PREFIX = b"./"
+
+
+class SearchRoot(NamedTuple):
+    #: "." for the workspace itself.
+    relative: str
+    pattern: GlobPattern
+    #: The folder that the pattern begins in is not there, so nothing can be found.
+    is_missing: bool = False
+
+    def filter_paths(self, paths: list[bytes]) -> list[bytes]:
+        """Those of ripgrep's paths that the pattern means. It has looked at their last names only."""
+        matches = self.pattern.matches
+        if matches is None:
+            return paths
+        start = len("./") + (0 if self.relative == "." else len(os.fsencode(self.relative)) + 1)
+        return [path for path in paths if matches(path[start:])]
+
+
+def find_search_root(workspace: Workspace, path: str, glob: str, judged: EvaluatedPaths) -> SearchRoot:
+    """Return where a search starts.
+
+    `PathRefused` where tools may not go, `PreconditionError` where there is nothing to search.
+    """
+    pattern = parse_pattern(glob or _ALL_FILES)
+    with refusals_as_preconditions():
+        found = workspace.locate(path, judged=judged)
+        match found.kind:
+            case "missing":
+                raise make_precondition_error(f"{found.relative} does not exist. See what is there with list_dir")
+            case "file" if glob:
+                raise make_precondition_error(f"{found.relative} is a file, and a glob needs a folder")
+            case "file" | "folder" if not pattern.folder:
+                return SearchRoot(found.relative, pattern)
+            case "folder":
+                begin = workspace.locate(_join_paths(path, pattern.folder), judged=judged, below=True)
+                return SearchRoot(begin.relative, pattern, is_missing=begin.kind != "folder")
+            case _:
+                raise make_precondition_error(f"{found.relative} is neither a folder nor a plain file")
+
+
+def check_search(workspace: Workspace, path: str, glob: str) -> CheckProblem | None:
+    """For `check`. What is not allowed is left to the gate."""
+    try:
+        find_search_root(workspace, path, glob, None)
+    except PreconditionError as error:
+        return error.problem
+    except PathRefusedError:
+        return None
+    return None
+
+
+def authorize_search(workspace: Workspace, path: str, glob: str) -> Decision | None:
+    """For `authorize`. What cannot be done is left to the check."""
+    try:
+        find_search_root(workspace, path, glob, None)
+    except PathRefusedError as refused:
+        rule = f"workspace:{refused.kind}"
+        return Decision(verdict=Verdict.DENY, reason=str(refused), rule_ids=(rule,), layer=PATH_BOUNDARY_LAYER)
+    except PreconditionError:
+        return None
+    return None
+
+
+class ClosedPaths:
+    """Which paths are closed to tools: what was hidden from the search, and what is by its name."""
+
+    def __init__(self, workspace: Workspace, hidden: Iterable[str]) -> None:
+        inside = workspace.root.rstrip("/") + "/"
+        self._workspace = workspace
+        self._paths = frozenset(
+            to_printed_path(path.removeprefix(inside)) for path in hidden if path.startswith(inside)
+        )
+        self._below = tuple(path + b"/" for path in self._paths)
+        #: Those that are hidden only because nobody could look into them.
+        self._unreadable = frozenset(
+            path for path in self._paths if self._is_locked(path) and not self._is_refused(path)
+        )
+
+    def is_hidden(self, path: bytes) -> bool:
+        return path in self._paths or path.startswith(self._below)
+
+    def is_closed(self, path: bytes) -> bool:
+        return self.is_hidden(path) or self._is_refused(path)
+
+    def filter_open(self, paths: list[bytes]) -> list[bytes]:
+        """For very many. Most names of secrets begin with a dot; others ripgrep leaves out, or sees empty. So what is
+        shown in the end is to be asked about one by one.
+        """
+        together = b"\0".join(paths)
+        closed = set(filter(self.is_closed, _find_dotted(together)))
+        if not together.isascii():
+            closed.update(path for path in paths if not path.isascii() and self.is_closed(path))
+        if self._paths:
+            closed.update(filter(self.is_hidden, paths))
+        return [path for path in paths if path not in closed] if closed else paths
+
+    def find_parent_folders(self) -> frozenset[bytes]:
+        """All folders that a hidden folder is in."""
+        return frozenset(
+            above for path in self._paths if os.path.isdir(self._real_path(path)) for above in _iterate_parents(path)
+        )
+
+    def count_below(self, place: str) -> int:
+        folder = to_printed_path(place) + b"/"
+        return sum(path.startswith(folder) for path in self._paths - self._unreadable)
+
+    def find_unreadable(self, place: str, reported: Iterable[bytes]) -> set[bytes]:
+        """What could not be read there: what ripgrep has told, and what it was not shown for that reason."""
+        unreadable = (path for path in self._unreadable if (path + b"/").startswith(to_printed_path(place) + b"/"))
+        return {*unreadable, *(path for path in reported if not self.is_hidden(path))}
+
+    def _is_refused(self, path: bytes) -> bool:
+        return self._workspace.find_refusal(os.fsdecode(path[len(ROOT_PREFIX) :])) is not None
+
+    def _is_locked(self, path: bytes) -> bool:
+        place = self._real_path(path)
+        return os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK)
+
+    def _real_path(self, path: bytes) -> bytes:
+        return os.path.join(os.fsencode(self._workspace.root), path)
+
+
+def _find_dotted(paths: bytes) -> Iterator[bytes]:
+    """Of paths with NUL between them, those in which a name begins with a dot. They are few among many."""
+    at = paths.find(b"/.")
+    while at >= 0:
+        start, end = paths.rfind(b"\0", 0, at) + 1, paths.find(b"\0", at)
+        yield paths[start : end if end >= 0 else None]
+        at = paths.find(b"/.", end) if end >= 0 else -1
+
+
+def _iterate_parents(path: bytes) -> Iterator[bytes]:
+    """`./a/b` is in `./a` and in `.`."""
+    while path := path.rpartition(b"/")[0]:
+        yield path
+
+
+def to_printed_path(relative: str) -> bytes:
+    """As ripgrep prints it."""
+    return b"." if relative == "." else ROOT_PREFIX + os.fsencode(relative)
+
+
+def list_open_below(place: bytes, unlistable: frozenset[bytes], files: Iterable[bytes]) -> Iterator[bytes]:
+    """Names to give a search of a place when some folders can be searched but not listed: of each of these files, the
+    outermost folder that can be, or the file itself. All are as ripgrep prints them.
+    """
+    for path in files:
+        end = len(place)
+        while path[:end] in unlistable:
+            end = path.find(b"/", end + 1)
+            if end < 0:
+                end = len(path)
+        yield path[:end]
+
+
+def _join_paths(path: str, folder: str) -> str:
+    return folder if folder.startswith("/") else f"{path}/{folder}"

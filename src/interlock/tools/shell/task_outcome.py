@@ -1,0 +1,104 @@
+"""What came of a task in the background: what changed while it ran, and what it verified.
+
+Other calls go on beside a task, so nobody knows who changed what while it ran; that something did is what counts. Where
+a check that ended later found the workspace as the task left it, nothing is different since that check, and to tell of
+it once more would only make that check look old.
+"""
+
+import msgspec
+
+from ...domain.outcome import SideEffect
+from ...domain.state.verification import UNKNOWN_DIGEST, is_comparable
+from ...domain.tool import JsonObject, ToolContext
+from ...sandbox.interface import CommandExit
+from .command import to_relative_path
+from .command_effects import CommandRequest, WorkspaceBefore, inspect_workspace, make_verification, read_report_text
+from .command_result import (
+    MAX_PATHS_LISTED,
+    VERIFIED_STATE_KEY,
+    WORKSPACE,
+    build_verification_facts,
+    describe_verdict,
+    make_effects,
+    to_printable_path,
+)
+from .fingerprint import WorkspaceFingerprint, compare_fingerprints
+from .output_excerpt import OutputSpool
+from .verification import CommandVerification, ScriptOutput
+
+_EFFECT_PREFIX = "while it ran, "
+_POSSIBLE_CHANGE = SideEffect(
+    kind="modified", target=WORKSPACE, detail="it may have changed something: nobody could look"
+)
+
+
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    effects: tuple[SideEffect, ...] = ()
+    #: Those of them that no digest of the workspace tells: in folders of installed or built things.
+    shallow_effects: tuple[SideEffect, ...] = ()
+    #: The digest of the workspace when it was over.
+    workspace: str = UNKNOWN_DIGEST
+    #: Files that other programs obey, and that came or were exchanged.
+    guarded: tuple[str, ...] = ()
+    #: Why nobody could look.
+    problem: str = ""
+    verification: CommandVerification | None = None
+    #: Facts for the log, where it verified something.
+    facts: JsonObject = {}
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.verification is None else describe_verdict(self.verification)
+
+    def effects_since_check(self, context: ToolContext) -> tuple[SideEffect, ...]:
+        """What the run is to be told of, which may have looked since."""
+        is_as_checked = is_comparable(self.workspace) and context.state.get(VERIFIED_STATE_KEY) == self.workspace
+        return self.shallow_effects if is_as_checked else self.effects
+
+
+def make_unknown_outcome(*, can_write: bool, why: str = "") -> TaskOutcome:
+    """Nobody saw it."""
+    effects = (_POSSIBLE_CHANGE,) if can_write else ()
+    return TaskOutcome(effects=effects, shallow_effects=effects, problem=why)
+
+
+def inspect_outcome(  # noqa: PLR0913, PLR0917 - all that is known of it
+    request: CommandRequest,
+    before: WorkspaceBefore,
+    spool: OutputSpool,
+    ended: CommandExit,
+    command: str,
+    started_call: str,
+) -> TaskOutcome:
+    """Looked for when it is over. All of its output has been taken."""
+    spool.finish()
+    after = inspect_workspace(request, before.guarded)
+    verification = make_verification(request, ScriptOutput(*read_report_text(spool), ended), before.files, after.files)
+    facts: JsonObject = {}
+    if verification is not None:
+        cwd = to_printable_path(to_relative_path(ended.cwd, request.config.workspace.root))
+        facts = {"cwd": cwd, **build_verification_facts(verification, command, started_call)}
+    return TaskOutcome(
+        effects=_find_effects(request, before.files, after.files),
+        shallow_effects=_find_effects(request, _keep_shallow(before.files), _keep_shallow(after.files)),
+        workspace=UNKNOWN_DIGEST if after.files is None else after.files.digest,
+        guarded=tuple(map(to_printable_path, after.guarded[:MAX_PATHS_LISTED])),
+        problem=after.problem,
+        verification=verification,
+        facts=facts,
+    )
+
+
+def _find_effects(
+    request: CommandRequest, before: WorkspaceFingerprint | None, after: WorkspaceFingerprint | None
+) -> tuple[SideEffect, ...]:
+    if not request.can_write:
+        return ()
+    if before is None or after is None:
+        return (_POSSIBLE_CHANGE,)
+    changes = compare_fingerprints(before, after)
+    return make_effects(changes, _EFFECT_PREFIX) if changes.count or changes.complete else (_POSSIBLE_CHANGE,)
+
+
+def _keep_shallow(files: WorkspaceFingerprint | None) -> WorkspaceFingerprint | None:
+    return None if files is None else msgspec.structs.replace(files, stamps={})
