@@ -216,7 +216,7 @@ async def commands(site: Site) -> Series:
     }
     if sandbox.confinement.backend == "bubblewrap":
         covered = msgspec.structs.replace(command, profile=site.covered_profile)
-        alone = msgspec.structs.replace(command, alone="end")
+        alone = msgspec.structs.replace(command, exclusive_until="end")
         spawns |= {
             "bare": lambda: _bare(sandbox, command),
             "covered": lambda: _sandboxed(sandbox, [covered]),

@@ -1,4 +1,4 @@
-"""Give all tests the same signals, however the run was started, and long tests their time.
+"""Give all tests the same signals, however the run was started, and no deadline but the timeout.
 
 A script's background job ignores SIGINT and SIGQUIT, `nohup` ignores SIGHUP, and a caller may block any signal.
 Programs inherit this, and a test that interrupts one would wait until its timeout.
@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.soak.budget import Budget
 
@@ -22,6 +23,8 @@ def pytest_configure() -> None:
     A handler that does nothing replaces an ignored signal. The run itself still survives the signal, and programs do
     not inherit a handler.
     """
+    settings.register_profile("interlock", deadline=None)  # a busy machine makes any example slow once
+    settings.load_profile("interlock")
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -12,20 +12,20 @@ class LogAround:
         self._inner = inner
         self.immediate = inner.immediate
         self.run_ids = inner.run_ids
-        self.ends = inner.list_runs
+        self.list_runs = inner.list_runs
         self.feed = inner.feed
-        self.claim = inner.acquire
+        self.acquire = inner.acquire
         self.release = inner.release
-        self.holders = inner.lease_holders
-        self.post = inner.enqueue
-        self.notes = inner.queued_commands
-        self.take_away = inner.ack
+        self.lease_holders = inner.lease_holders
+        self.enqueue = inner.enqueue
+        self.queued_commands = inner.queued_commands
+        self.ack = inner.ack
         self.version = inner.version
 
     def append(
-        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
     ) -> "asyncio.Future[None] | None":
-        return self._inner.append(run_id, entries, claim)
+        return self._inner.append(run_id, entries, lease)
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         return await self._inner.read(run_id, after_seq, limit)

@@ -117,7 +117,7 @@ class Reluctant(Hanging):
 
 
 async def test_time_ends_a_model_that_has_to_be_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "_STOP_RETRY_SECONDS", 0.01)
 
     result = await run_of(Agent(provider=Reluctant(), budgets=Budgets(max_seconds=0.02)))
 

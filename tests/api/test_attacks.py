@@ -102,7 +102,7 @@ async def test_whoever_asks_whether_it_is_ready_learns_nothing_of_its_inside(
     async def trouble() -> list[str]:
         return ["Events are not followed: OSError: /srv/secret/runs.db"]
 
-    monkeypatch.setattr(server.service, "trouble", trouble)
+    monkeypatch.setattr(server.service, "find_readiness_problems", trouble)
     answer = await (await server.client()).get("/health/ready")
     assert code_of(answer) == (503, "not_ready")
     assert "secret" not in answer.text
@@ -250,7 +250,7 @@ async def test_a_page_of_long_events_ends_early_and_the_next_one_goes_on(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.server.core.runs.queries.MAX_PAGE_BYTES", 1_000)
-    monkeypatch.setattr("interlock.server.core.runs.queries._FEW", 2)
+    monkeypatch.setattr("interlock.server.core.runs.queries._READ_PAGE_SIZE", 2)
     client, run_id = await server.client("operator"), await server.begin(REPORT)
     await server.status(run_id, "COMPLETED")
     found, at, pages = list[int](), -1, 0

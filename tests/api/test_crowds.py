@@ -66,7 +66,7 @@ async def test_one_key_follows_events_at_most_half_as_often_as_all_may(tmp_path:
 async def test_strangers_with_slow_bodies_leave_places_for_everybody_else(
     tmp_path: Path, path: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.server.rest.app.Crowd", lambda: ConcurrencyLimiter(10))
+    monkeypatch.setattr("interlock.server.rest.app.ConcurrencyLimiter", lambda: ConcurrencyLimiter(10))
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
         slow_ones = [await slow(server, stack, path) for _ in range(12)]
         client = await server.client("operator")
@@ -84,7 +84,7 @@ async def test_strangers_with_slow_bodies_leave_places_for_everybody_else(
 async def test_a_key_with_slow_bodies_leaves_places_for_everybody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.server.rest.app.Crowd", lambda: ConcurrencyLimiter(10))
+    monkeypatch.setattr("interlock.server.rest.app.ConcurrencyLimiter", lambda: ConcurrencyLimiter(10))
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
         key = f"Authorization: Bearer {await server.key('agent')}\r\n".encode()
         for _ in range(12):

@@ -277,7 +277,7 @@ async def test_a_mistake_of_the_server_says_nothing_of_its_inside(
     async def broken(*_: Any) -> Any:
         raise RuntimeError("the password is 12345")
 
-    monkeypatch.setattr(server.service.run_queries, "run", broken)
+    monkeypatch.setattr(server.service.run_queries, "get_run", broken)
     answer = await (await server.client("operator")).get("/runs/run_1")
 
     assert code_of(answer) == (500, "unexpected")

@@ -354,7 +354,7 @@ async def test_the_description_has_exactly_the_words_for_statuses_and_events(tmp
     filters = {each["name"]: each["schema"] for each in told["paths"]["/runs"]["get"]["parameters"]}
     (listed, _) = filters["status"]["anyOf"]
     assert set(listed["items"]["enum"]) == {"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"}
-    events = told["components"]["schemas"]["EventShape"]["properties"]["type"]["enum"]
+    events = told["components"]["schemas"]["EventResponse"]["properties"]["type"]["enum"]
     assert set(events) == {
         "TOOL_CALL",
         "LLM_CALL",

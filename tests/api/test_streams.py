@@ -138,7 +138,7 @@ async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
     def long(told: LiveEvent, place: int) -> bytes:
         return b"x" * 4_000_000
 
-    monkeypatch.setattr(streams, "_SHOWN", {"run": long})
+    monkeypatch.setattr(streams, "_ENCODERS", {"run": long})
     host, port = server.base.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1_024)
     try:

@@ -291,14 +291,14 @@ class HeldLog(MemoryLog):
         self.go_on = asyncio.Event()
 
     def append(  # pyright: ignore[reportIncompatibleMethodOverride] - the protocol allows both
-        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         if not any(self.mark in entry.body for entry in entries):
-            return super().append(run_id, entries, claim)
+            return super().append(run_id, entries, lease)
         if self.fail:
             raise LogWriteError("the disk is full")
         self.mark = b"nothing any more"
-        super().append(run_id, entries, claim)
+        super().append(run_id, entries, lease)
         self.reached.set()
         return asyncio.ensure_future(self._hold())
 

@@ -190,8 +190,8 @@ class TracedLog(MemoryLog):
         super().__init__()
         self.trace = trace
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
-        super().append(run_id, entries, claim)
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
+        super().append(run_id, entries, lease)
         self.trace.steps += [f"written: {decode_event(entry).type}" for entry in entries]
 
 

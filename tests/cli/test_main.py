@@ -97,7 +97,7 @@ def test_an_interrupted_command_says_so_with_its_exit_code(cli: Run, monkeypatch
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(doctor, "read_host", interrupt)
+    monkeypatch.setattr(doctor, "read_host_info", interrupt)
 
     assert cli("doctor").exit_code == ExitCode.INTERRUPTED
 

@@ -85,7 +85,7 @@ def test_an_answer_can_go_on_with_the_run_at_once(
     def with_script(wanted: RunOptions) -> PreparedRun:
         return prepare_run(msgspec.structs.replace(wanted, script=script))
 
-    monkeypatch.setattr(resume, "prepare", with_script)
+    monkeypatch.setattr(resume, "prepare_run", with_script)
 
     ended = cli("approvals", "approve", newest(cli), "--resume")
 

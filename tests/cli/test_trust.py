@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.commands.config import project as looking
+from interlock.cli.config import project_files as looking
 from interlock.cli.config.project_files import find_project_root
 from interlock.cli.config.project_trust import (
     FileChange,

@@ -19,7 +19,7 @@ class MemoryTokens:
     async def forget(self, binding: ConsentBinding) -> bool:
         return self._grants.pop(binding, None) is not None
 
-    async def given(self, user: str) -> tuple[SealedGrant, ...]:
+    async def list_grants(self, user: str) -> tuple[SealedGrant, ...]:
         theirs = [kept for kept in self._grants.values() if kept.binding.user == user]
         return tuple(sorted(theirs, key=lambda kept: (kept.binding.agent, kept.binding.tool, kept.since)))
 

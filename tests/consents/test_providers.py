@@ -140,7 +140,7 @@ async def test_a_provider_elsewhere_cannot_lead_us_to_services_of_this_host(
     async def published(provider: OAuthProvider, url: str) -> Any:
         return said
 
-    monkeypatch.setattr("interlock.oauth.endpoints.get_json", published)
+    monkeypatch.setattr("interlock.oauth.endpoints.fetch_json", published)
 
     with pytest.raises(ConsentError, match="an endpoint is on this host, and its issuer is not"):
         await resolve_endpoints(provider())

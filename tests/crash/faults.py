@@ -26,13 +26,13 @@ class FaultyLog(LogAround):
         self._number = number
 
     def append(
-        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         if self.failed:
             raise LogWriteError("the log failed before: reopen the run")
         self.append_count += 1
         if self.append_count <= self._number:
-            return self._log.append(run_id, entries, claim)
+            return self._log.append(run_id, entries, lease)
         self.failed = True
         match self._fault:
             case "refused":
@@ -40,7 +40,7 @@ class FaultyLog(LogAround):
             case "lost":
                 return _failing_after(None)
             case _:
-                return _failing_after(self._log.append(run_id, entries, claim))
+                return _failing_after(self._log.append(run_id, entries, lease))
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
         if self.failed:

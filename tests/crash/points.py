@@ -51,10 +51,10 @@ class DeadlyLog(LogAround):
         self._points = points
 
     def append(
-        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         self._points.reach("append")
-        written = self._log.append(run_id, entries, claim)
+        written = self._log.append(run_id, entries, lease)
         if written is not None:
             written.add_done_callback(lambda done: self._points.reach("durable"))
         return written

@@ -263,7 +263,7 @@ def turn(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> ScriptedTur
 class Access:
     """Tokens by tool, as the user gives them. Implements `Consents`."""
 
-    asks = True
+    can_ask = True
 
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}

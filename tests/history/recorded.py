@@ -168,7 +168,7 @@ class ListLog(LogAround):
         #: The `after_seq` of every read.
         self.reads: list[int] = []
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
         self.entries.extend(entries)
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:

@@ -261,11 +261,11 @@ class FailingLog(MemoryLog):
         super().__init__()
         self._left = appends
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> Any:
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> Any:
         self._left -= 1
         if self._left < 0:
             raise LogWriteError("the disk is full")
-        return super().append(run_id, entries, claim)
+        return super().append(run_id, entries, lease)
 
 
 @pytest.mark.requirement("P15")

@@ -20,9 +20,9 @@ def chain(run_id: str, bodies: Iterable[bytes]) -> list[LogEntry]:
     return entries
 
 
-async def append(log: EventLog, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
+async def append(log: EventLog, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
     """Return when the entries are durable."""
-    written = log.append(run_id, entries, claim)
+    written = log.append(run_id, entries, lease)
     if written is not None:
         await written
 

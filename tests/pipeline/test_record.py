@@ -35,7 +35,7 @@ class HeldLog(LogAround):
         self.appends: list[list[LogEntry]] = []
         self._writing: list[asyncio.Future[None]] = []
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> "asyncio.Future[None]":
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> "asyncio.Future[None]":
         self.appends.append(list(entries))
         self._writing.append(asyncio.get_running_loop().create_future())
         return self._writing[-1]
@@ -260,7 +260,7 @@ class RefusingLog(MemoryLog):
         self.attempts = 0
         self._error = error
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
         self.attempts += 1
         raise self._error
 

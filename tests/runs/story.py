@@ -95,9 +95,9 @@ class DeadlyRunLog(DeadlyLog):
 
     def __init__(self, log: SqliteLog, points: Points) -> None:
         super().__init__(log, points)
-        self.claim, self.release = log.acquire, log.release
-        self.post, self.notes, self.take_away = log.enqueue, log.queued_commands, log.ack
-        self.ends, self.version, self.own_paths = log.list_runs, log.version, log.own_paths
+        self.acquire, self.release = log.acquire, log.release
+        self.enqueue, self.queued_commands, self.ack = log.enqueue, log.queued_commands, log.ack
+        self.list_runs, self.version, self.own_paths = log.list_runs, log.version, log.own_paths
 
 
 async def go_on(handle: RunHandle, *, most_answers: int = 99) -> bool:

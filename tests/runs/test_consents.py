@@ -30,7 +30,7 @@ TOKEN = "opaque-access-token-of-ada"
 class Access:
     """Tokens by user and tool, as somebody gives and takes them."""
 
-    asks = True
+    can_ask = True
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, str], str] = {}
@@ -231,7 +231,7 @@ async def test_what_another_user_or_another_tool_was_given_is_not_used() -> None
 class Kept:
     """Tokens by what they were given for."""
 
-    asks = True
+    can_ask = True
 
     def __init__(self) -> None:
         self.held = dict[ConsentBinding, str]()

@@ -37,18 +37,18 @@ class Between(MemoryLog):
         self.after_claim: Callable[[], Awaitable[object]] | None = None
         self.before_post: Callable[[], Awaitable[object]] | None = None
 
-    async def claim(self, run_id: str, *, force: bool = False) -> Lease:
+    async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
         claim = await super().acquire(run_id, force=force)
         then, self.after_claim = self.after_claim, None
         if then is not None:
             await then()
         return claim
 
-    async def post(self, run_id: str, note: QueuedCommand) -> bool:
+    async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
         before, self.before_post = self.before_post, None
         if before is not None:
             await before()
-        return await super().enqueue(run_id, note)
+        return await super().enqueue(run_id, command)
 
     async def steal(self) -> None:
         """Somebody takes the run over by force."""
@@ -81,7 +81,7 @@ async def answers_in(log: EventLog) -> list[Answer]:
 async def test_an_answer_that_was_left_stands_although_the_process_that_it_was_left_for_died() -> None:
     log = Between()
     action_id = await waiting(log)
-    await log.claim(RUN)
+    await log.acquire(RUN)
     assert await desk_of(log).answer(RUN, action_id, NO) == "left"
     await log.let_go()
 
@@ -95,7 +95,7 @@ async def test_an_answer_that_was_left_stands_although_the_process_that_it_was_l
 async def test_an_answer_to_a_run_that_is_cancelled_meanwhile_is_not_said_to_be_recorded() -> None:
     log = Between()
     action_id = await waiting(log)
-    await log.claim(RUN)
+    await log.acquire(RUN)
 
     async def cancelled() -> None:
         await log.let_go()
@@ -111,7 +111,7 @@ async def test_an_answer_to_a_run_that_is_cancelled_meanwhile_is_not_said_to_be_
 async def test_an_answer_that_was_too_late_names_the_one_that_stands() -> None:
     log = Between()
     action_id = await waiting(log)
-    await log.claim(RUN)
+    await log.acquire(RUN)
 
     async def answered() -> None:
         await log.let_go()
@@ -131,7 +131,7 @@ async def test_an_answer_that_was_left_after_another_one_was_taken_names_the_one
     """Whoever has the run recorded the other answer between the look at the log and the note."""
     log = Between()
     action_id = await waiting(log)
-    await log.claim(RUN)
+    await log.acquire(RUN)
 
     async def taken_there() -> None:
         await log.let_go()
@@ -163,7 +163,7 @@ async def test_a_desk_that_loses_the_run_while_it_writes_leaves_the_answer_for_w
 async def test_a_note_stays_when_whoever_takes_it_loses_the_run() -> None:
     log = Between()
     action_id = await waiting(log)
-    await log.claim(RUN)
+    await log.acquire(RUN)
     await desk_of(log).answer(RUN, action_id, YES)
     await log.let_go()
     log.after_claim = log.steal
@@ -192,7 +192,7 @@ async def test_a_cancellation_is_not_lost_when_the_run_is_taken_over_meanwhile()
 async def test_cancelling_a_run_that_is_completed_meanwhile_says_so() -> None:
     log = Between()
     action_id = await waiting(log)
-    await log.claim(RUN)
+    await log.acquire(RUN)
 
     async def completed() -> None:
         await log.let_go()
@@ -210,13 +210,13 @@ async def test_cancelling_a_run_that_is_completed_meanwhile_says_so() -> None:
 async def test_an_answer_that_was_recorded_but_whose_note_still_lies_there_is_no_conflict() -> None:
     log = Between()
     action_id = await waiting(log)
-    await log.claim(RUN)
+    await log.acquire(RUN)
     await desk_of(log).answer(RUN, action_id, YES)
     (note,) = await log.queued_commands(RUN)
     await log.let_go()
     await desk_of(log).apply_queued(RUN)
 
-    await log.post(RUN, note)  # the process died before it took the note away
+    await log.enqueue(RUN, note)  # the process died before it took the note away
     await desk_of(log).apply_queued(RUN)
 
     assert (await log.queued_commands(RUN), await facts_of(WarningRaised, log, RUN)) == ([], [])
@@ -226,7 +226,7 @@ async def test_a_note_that_no_version_can_read_is_taken_away_with_a_warning() ->
     log = Between()
     action_id = await waiting(log)
     deep = b'{"type":"answer","action_id":"x","answer":{"approved":true,"value":' + b"[" * 3000 + b"]" * 3000 + b"}}"
-    await log.post(RUN, QueuedCommand("deep", deep))
+    await log.enqueue(RUN, QueuedCommand("deep", deep))
 
     assert await desk_of(log).answer(RUN, action_id, YES) == "recorded"
 
@@ -352,7 +352,7 @@ async def _do(step: Step, log: Between, action_id: str, answer: Answer) -> objec
         case "cancel":
             await desk.cancel(RUN)
         case "hold":
-            await log.claim(RUN)
+            await log.acquire(RUN)
         case "let go":
             await log.let_go()
         case "steal after the claim":

@@ -21,7 +21,7 @@ class Slow(MemoryLog):
         super().__init__()
         self.given_back, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def notes(self, run_id: str) -> list[QueuedCommand]:
+    async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         found = await super().queued_commands(run_id)
         if run_id not in await self.lease_holders() and not self.given_back.is_set():
             self.given_back.set()

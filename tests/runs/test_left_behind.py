@@ -40,8 +40,8 @@ class Begun(MemoryLog):
         super().__init__()
         self.begun = asyncio.Event()
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> Any:
-        super().append(run_id, entries, claim)
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> Any:
+        super().append(run_id, entries, lease)
         if "." not in run_id or self.begun.is_set():
             return None
         self.begun.set()

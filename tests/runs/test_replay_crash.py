@@ -22,8 +22,8 @@ class Commits(MemoryLog):
         super().__init__()
         self.commits: list[int] = []
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
-        super().append(run_id, entries, claim)
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
+        super().append(run_id, entries, lease)
         self.commits.append(entries[-1].seq)
 
 

@@ -102,14 +102,14 @@ class Gate(MemoryLog):
         self.open, self.waiting = asyncio.Event(), asyncio.Event()
         self.open.set()
 
-    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> Any:
-        return asyncio.ensure_future(self._append(run_id, entries, claim))
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> Any:
+        return asyncio.ensure_future(self._append(run_id, entries, lease))
 
-    async def _append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None) -> None:
+    async def _append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None) -> None:
         if not self.open.is_set():
             self.waiting.set()
         await self.open.wait()
-        super().append(run_id, entries, claim)
+        super().append(run_id, entries, lease)
 
 
 @pytest.mark.parametrize("how", ["cancel", "pause"])

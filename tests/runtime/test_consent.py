@@ -30,7 +30,7 @@ SEND = call("c1", "send_mail", to="bob")
 class Access:
     """Tokens of users, as somebody gives and takes them."""
 
-    asks = True
+    can_ask = True
 
     def __init__(self, token: str | None = None) -> None:
         self.held = token

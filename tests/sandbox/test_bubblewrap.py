@@ -414,7 +414,7 @@ async def test_a_path_that_is_swapped_between_the_look_and_the_mount_exposes_not
         swap(workspace)
         return seen
 
-    monkeypatch.setattr(bubblewrap, "view_of", swapped)
+    monkeypatch.setattr(bubblewrap, "build_view", swapped)
     paths = tuple(str(workspace / name) for name in ("sub/.env", "keys", "config"))
     printed = Printed()
 

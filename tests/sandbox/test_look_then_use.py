@@ -79,7 +79,7 @@ def at_gate(monkeypatch: pytest.MonkeyPatch, attack: Callable[[], None]) -> None
         attack()
         return complete(*args)
 
-    monkeypatch.setattr(bubblewrap, "_complete", attacked)
+    monkeypatch.setattr(bubblewrap, "_complete_sandbox", attacked)
 
 
 @pytest.fixture

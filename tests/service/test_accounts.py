@@ -69,7 +69,7 @@ async def test_a_name_that_nobody_has_costs_one_hash_like_any_other(
         checked.append(kept[:17])
         return verify_password(password, kept)
 
-    monkeypatch.setattr("interlock.server.core.identity.accounts.is_password", counted)
+    monkeypatch.setattr("interlock.server.core.identity.accounts.verify_password", counted)
     for name in ("ada", "nobody", "\ud800", "x" * 10_000, ""):
         assert await accounts.authenticate(name, "not the password") is None
 
@@ -174,7 +174,7 @@ async def test_disabling_during_a_sign_in_refuses_it(accounts: Accounts, monkeyp
         asyncio.run_coroutine_threadsafe(accounts.disable("ada", by="user:root"), loop).result(10)
         return True
 
-    monkeypatch.setattr("interlock.server.core.identity.accounts.is_password", disabled_meanwhile)
+    monkeypatch.setattr("interlock.server.core.identity.accounts.verify_password", disabled_meanwhile)
 
     assert await accounts.authenticate("ada", PASSWORD) is None
 

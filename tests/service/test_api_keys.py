@@ -234,7 +234,7 @@ async def test_an_id_is_given_once(keys: ApiKeys, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_there_are_only_so_many_living_keys(keys: ApiKeys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.server.core.identity.api_keys.MAX_LIVING", 1)
+    monkeypatch.setattr("interlock.server.core.identity.api_keys.MAX_ACTIVE_KEYS", 1)
     await made(keys)
 
     refused = await keys.create("other", roles=OPERATOR, by="user:root")
@@ -244,7 +244,7 @@ async def test_there_are_only_so_many_living_keys(keys: ApiKeys, monkeypatch: py
 async def test_only_so_many_keys_are_remembered_and_all_are_known(
     keys: ApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.server.core.identity.api_keys._MAX_REMEMBERED", 2)
+    monkeypatch.setattr("interlock.server.core.identity.api_keys._MAX_CACHED_KEYS", 2)
     secrets = [(await made(keys, f"bot{number}")).secret for number in range(5)]
 
     assert all([await keys.authenticate(secret) for secret in secrets * 2])

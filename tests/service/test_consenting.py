@@ -58,10 +58,10 @@ class Board:
         )
         self.rows[action_id], self.asks_for[action_id] = row, ConsentRequest(binding, consent, action_id)
 
-    async def action(self, action_id: str) -> ActionRow | None:
+    async def get_action(self, action_id: str) -> ActionRow | None:
         return self.rows.get(action_id)
 
-    async def actions(self, query: ActionQuery) -> Page[ActionRow]:
+    async def list_actions(self, query: ActionQuery) -> Page[ActionRow]:
         assert query.statuses == {"PENDING"}
         assert query.kinds == {"consent"}
         fit = [

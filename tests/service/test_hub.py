@@ -230,7 +230,7 @@ async def test_there_are_no_more_readers_than_there_may_be(tmp_path: Path) -> No
 
 
 async def test_of_all_runs_one_follows_those_that_one_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.server.core.live.hub._MAX_KNOWN_RUNS", 2)
+    monkeypatch.setattr("interlock.server.core.live.hub._MAX_CACHED_RUNS", 2)
     log = MemoryLog()
     async with (
         _hub(tmp_path, log) as hub,
@@ -315,7 +315,7 @@ async def test_closing_ends_every_reader_and_later_ones_at_once(tmp_path: Path) 
 async def test_a_log_that_cannot_be_read_is_told_and_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.server.core.live.hub._REST_SECONDS", 0)
+    monkeypatch.setattr("interlock.server.core.live.hub._RETRY_SECONDS", 0)
     log = MemoryLog()
     run = begun(log, "run_1")
     feed = log.feed

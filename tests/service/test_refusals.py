@@ -37,7 +37,7 @@ async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredt
 
 
 async def test_what_is_counted_does_not_grow_beyond_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "MAX_COUNTED", 5)
+    monkeypatch.setattr(guard, "MAX_REFUSAL_COUNTERS", 5)
     database = Database(tmp_path / "server.db", audit_log.TABLES)
     try:
         counted = RefusalRecorder(AuditLog(database))

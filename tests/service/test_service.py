@@ -36,7 +36,7 @@ async def test_it_is_ready_when_it_has_started_and_not_before_or_after(tmp_path:
 async def test_a_schedule_makes_a_run_when_it_is_due_and_the_same_one_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.server.core.service._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("interlock.server.core.service._POLL_SECONDS", 0.01)
     clock = FakeClock()
     nightly = Schedule(name="nightly", agent="plain", task="Look.", every_seconds=60)
     settings = ServerSettings(schedules=(nightly,))

@@ -54,7 +54,7 @@ def heard() -> Generator[_Heard]:
 async def test_a_receiver_and_a_checkpoint_file_that_cannot_be_written_are_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: _Heard
 ) -> None:
-    monkeypatch.setattr("interlock.server.core.service._TROUBLES_SECONDS", 0.01)
+    monkeypatch.setattr("interlock.server.core.service._HEALTH_SECONDS", 0.01)
     nowhere = str(tmp_path / "nowhere" / "file")
     server = ServerTable(checkpoint_file=nowhere, checkpoint_seconds=0.01)
     settings = ServerSettings(server=server, forward=(FileDestination(name="copy", path=nowhere),))

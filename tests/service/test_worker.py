@@ -164,7 +164,7 @@ async def test_the_first_of_two_answers_is_carried_out_without_the_second(tmp_pa
 async def test_what_nobody_answers_in_time_expires_by_the_clock(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "_POLL_SECONDS", 0.01)
     clock = FakeClock()
     async with serving(tmp_path, world.one(), settings=settings_of(approval_seconds=60.0), now=clock) as service:
         run_id = await create(service, "one")
@@ -232,7 +232,7 @@ async def test_a_value_is_provided_or_refused(tmp_path: Path, answered: bool) ->
 class Access:
     """Access of one user, given by hand."""
 
-    asks = True
+    can_ask = True
 
     def __init__(self) -> None:
         self.held: str | None = None

@@ -34,18 +34,18 @@ class Jittery(SqliteLog):
         for _ in range(self._random.randrange(4)):
             await breath()
 
-    async def claim(self, run_id: str, *, force: bool = False) -> Lease:
+    async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
         await self._linger()
         taken = await super().acquire(run_id, force=force)
         await self._linger()
         return taken
 
-    async def release(self, claim: Lease) -> None:
+    async def release(self, lease: Lease) -> None:
         await self._linger()
-        await super().release(claim)
+        await super().release(lease)
         await self._linger()
 
-    async def notes(self, run_id: str) -> list[QueuedCommand]:
+    async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         found = await super().queued_commands(run_id)
         await self._linger()
         return found

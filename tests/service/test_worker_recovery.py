@@ -152,7 +152,7 @@ async def test_a_run_inside_one_that_is_over_is_ended(
             run_id = await create(service, "boss")
             (row,) = await asked(service, run_id)
         with monkeypatch.context() as dying:
-            dying.setattr(Inbox, "end_children", nobody_left)
+            dying.setattr(Inbox, "cancel_children", nobody_left)
             async with Inbox(log, service.artifacts) as desk:
                 await desk.cancel(run_id, "Enough.")
 
@@ -183,7 +183,7 @@ async def test_two_servers_on_one_log_move_each_run_once(tmp_path: Path, world: 
 async def test_what_a_server_left_behind_is_found_by_another_one(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_SEARCH_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "_RECOVERY_SECONDS", 0.01)
     path = tmp_path / "runs.db"
     async with SqliteLog(path) as other_log, serving(tmp_path, world.one()) as service:
         await service.worker.recovery_done.wait()
@@ -199,7 +199,7 @@ async def test_what_a_server_left_behind_is_found_by_another_one(
 async def test_a_run_that_another_process_moves_on_is_left_to_it(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_TRY_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(worker, "_RETRY_SECONDS", (0.0, 0.0))
     path = tmp_path / "runs.db"
     async with SqliteLog(path) as log, SqliteLog(path) as other_log:
         run_id = await left_running(log, world, "user:ada")

@@ -28,7 +28,7 @@ async def test_what_happens_while_a_page_is_drawn_appears_on_it_by_itself(
                 await served.ended(await served.begin("In between."))
             return await count(*seen)
 
-        monkeypatch.setattr(index, "open_questions", later)
+        monkeypatch.setattr(index, "count_open_questions", later)
         await page.goto("/console/runs")
         await is_live(page)
         await expect(page.get_by_role("link", name="In between.")).to_be_visible()

@@ -92,7 +92,7 @@ async def test_own_tools_find_the_approved_file(
             page.write_text("changed")
         return await take_turn(workspace, alone)
 
-    monkeypatch.setattr(executor, "take_turn", attacked)
+    monkeypatch.setattr(executor, "acquire_workspace", attacked)
     tools: list[Any] = [publish, *LocalTools(tmp_path)]
     async with ToolRuntime(tools=tools, policy=ASK, interaction=YES, workspace=str(tmp_path)) as runtime:
         result = await runtime.execute([call("c", "publish", path="page.html")])

@@ -329,7 +329,7 @@ async def test_where_nobody_could_look_a_task_may_have_changed_something(
 
     async with terminal(tmp_path, PlayedSandbox(SLOW)) as shell:
         task_id = await start(shell)
-        monkeypatch.setattr("interlock.tools.shell.command_effects.files_of", hindered)
+        monkeypatch.setattr("interlock.tools.shell.command_effects.fingerprint_workspace", hindered)
         seen = await shell.call("stop_task", task_id=task_id)
 
     [effect] = seen.side_effects

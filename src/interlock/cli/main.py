@@ -71,7 +71,7 @@ class _CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except InterlockError as error:
-            import_module(".display.output", __package__).say_wrong(error)
+            import_module(".display.output", __package__).echo_error(error)
         raise typer.Exit(ExitCode.USAGE)
 
 

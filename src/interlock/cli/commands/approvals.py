@@ -180,7 +180,7 @@ def answer(  # noqa: PLR0913 - one for each option
 
 
 def _answer_question(command: str, question: str, values: dict[str, Any], **options: Any) -> None:
-    import_module("interlock.cli.session.answers").decide(command, question, values, **options)
+    import_module("interlock.cli.session.answers").answer_question(command, question, values, **options)
 
 
 async def _list_open(log: Path | None, run: str) -> list[FoundQuestion]:

@@ -309,7 +309,7 @@ def key(
     """
     if rotate:
         signing, path = load_signing()
-        signing.rotate(path)
+        signing.rotate_key(path)
     keys = read_own_keys()
     if not keys:
         raise ConfigurationError(

@@ -137,7 +137,7 @@ def _lazy_mode(mode: str) -> Callable[[Replay, ReplayOptions], None]:
         if asked.at is not None or asked.step:
             raise ConfigurationError(f"--at and --step are for the mode trace, not for {mode}.")
         again = import_module("interlock.cli.session.replay")
-        again.MODES[mode](recorded, again.Where(asked.log, asked.agent), asked.as_json)
+        again.REPLAY_MODES[mode](recorded, again.ReplayTarget(asked.log, asked.agent), asked.as_json)
 
     return run_mode
 

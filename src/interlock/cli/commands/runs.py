@@ -105,7 +105,7 @@ def watch(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) 
     if as_json:
         _run_until_interrupted(_print_events(log, run, -1, following=True, as_json=True))
     else:
-        _run_until_interrupted(_load_module("display.watch").watch(log, run))
+        _run_until_interrupted(_load_module("display.watch").watch_run(log, run))
 
 
 @app.command(epilog=_EXITS)
@@ -151,7 +151,7 @@ def resume(  # noqa: PLR0913 - one for each option
     if bool(run) is every:
         raise typer.BadParameter("name a run, or all that stopped with --all")
     module = _load_module("session.resume")
-    options = module.Options(
+    options = module.ResumeOptions(
         log=log,
         settings=collect_options(
             model=model, provider=provider, base_url=base_url, mode=mode, policy=policy and policy.absolute()
@@ -162,7 +162,7 @@ def resume(  # noqa: PLR0913 - one for each option
         take_over=take_over,
         as_json=as_json,
     )
-    raise typer.Exit(module.resume_all(options) if every else module.resume(run, options))
+    raise typer.Exit(module.resume_all(options) if every else module.resume_run(run, options))
 
 
 @app.command(epilog=_EXITS)
@@ -174,7 +174,7 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """End a run for good: what runs is cancelled, what waits stays undone."""
-    asyncio.run(_load_module("session.cancel").cancel(log, run, reason, by, as_json))
+    asyncio.run(_load_module("session.cancel").cancel_run(log, run, reason, by, as_json))
 
 
 @app.command(epilog=_EXITS)
@@ -190,7 +190,7 @@ def fork(
 
     It has the other one's memory and none of its approvals. Nothing is executed before it is resumed.
     """
-    asyncio.run(_load_module("session.fork").fork(log, run, at, as_json))
+    asyncio.run(_load_module("session.fork").fork_run(log, run, at, as_json))
 
 
 @app.command("export-test", epilog=_EXITS)
@@ -207,7 +207,7 @@ def export_test(
     as_json: JsonOption = False,
 ) -> None:
     """Write a run as a pytest file that needs no model, no network and no keys."""
-    asyncio.run(_load_module("session.fork").export_test(log, run, output, agent, as_json))
+    asyncio.run(_load_module("session.fork").export_run_test(log, run, output, agent, as_json))
 
 
 async def _list_runs(log: Path | None, run_filter: RunFilter) -> list[ListedRun]:

@@ -38,7 +38,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     process = import_module("interlock.cli.server_process")  # all of a server, which help does not need
     config = _find_config(config)
-    settings, served = process.prepare(config, agents or [], demo)
+    settings, served = process.prepare_server(config, agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
     files = prepare_server_files(log)
     with lock_server(files.state):

@@ -34,7 +34,7 @@ def read_own_keys() -> tuple[PublicKey, ...]:
 def load_signing() -> tuple[Any, Path]:
     """What signs, and where its key is, or will be."""
     try:
-        return import_module(".audit_sign", __package__), find_user_paths().make_state_folder() / _PRIVATE_KEY_FILE
+        return import_module(".audit_signing", __package__), find_user_paths().make_state_folder() / _PRIVATE_KEY_FILE
     except ImportError as missing:
         raise ConfigurationError(
             f"Signing needs the package {(missing.name or '').partition('.')[0]!r}, which is not installed: "

@@ -213,11 +213,11 @@ class LiveView:
             )
 
     def _on_question(self, fact: Any, event: Event) -> None:
-        self._update_call(fact.call_id, waits=True)
+        self._update_call(fact.call_id, is_waiting=True)
         self._questions.setdefault(fact.question.action_id, asyncio.Event()).set()
 
     def _on_decision(self, fact: Any, event: Event) -> None:
-        self._update_call(fact.call_id, waits=False)
+        self._update_call(fact.call_id, is_waiting=False)
         if fact.action_id in self.answered_locally:
             return
         reason = f" ({fact.answer.reason})" if fact.answer.reason else ""
@@ -231,10 +231,10 @@ class LiveView:
         self.print_note(f"  The question does not hold any more: {fact.reason}", "yellow")
 
     def _on_started(self, fact: facts.InvocationStarted, event: Event) -> None:
-        self._update_call(fact.call_id, waits=False, since=event.at)
+        self._update_call(fact.call_id, is_waiting=False, started_at=event.at)
 
     def _on_suspended(self, fact: facts.InvocationSuspended, event: Event) -> None:
-        self._update_call(fact.call_id, waits=True, since=0)
+        self._update_call(fact.call_id, is_waiting=True, started_at=0)
 
     def _on_observation(self, fact: facts.CallObserved, event: Event) -> None:
         observation = fact.observation

@@ -142,7 +142,7 @@ def answer_question(
     if will_resume:
         resume_module = import_module(".resume", __package__)
         raise typer.Exit(
-            resume_module.resume(outcome.run_id, resume_module.Options(log=options["log"], as_json=options["as_json"]))
+            resume_module.resume_run(outcome.run_id, resume_module.ResumeOptions(log=options["log"], as_json=options["as_json"]))
         )
     if outcome.answered.status == "left" or outcome.answered.action.state is ActionState.VOID:
         raise typer.Exit(ExitCode.WAITING)

@@ -26,7 +26,7 @@ from .patterns import normalize_host, parse_host
 #: What arguments name, by dotted name. One argument may name several kinds of things.
 Resources: TypeAlias = tuple[tuple[str, ResourceKind], ...]
 
-_CommandOrRedirect = TypeVar("_Based", SimpleCommand, Redirect)
+_CommandOrRedirect = TypeVar("_CommandOrRedirect", SimpleCommand, Redirect)
 
 _GLOB = frozenset("*?[")
 _READ_RISKS = frozenset({Risk.READ})

@@ -42,7 +42,7 @@ _MAX_TEXT_CHARS = 2_000
 _MAX_LIST = 200
 _MAX_EXAMPLES = 10_000
 
-RuleValue: TypeAlias = "str | list[Value]"
+RuleValue: TypeAlias = "str | list[RuleValue]"
 RuleArguments: TypeAlias = dict[str, RuleValue]
 
 _DECISIONS = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}

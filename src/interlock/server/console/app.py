@@ -45,13 +45,13 @@ def mount_console(app: FastAPI, service: Service) -> None:
     """Put it beside the API, whose limits it shares."""
     for path in ("/", "/console"):
         app.add_api_route(path, _redirect_home, methods=["GET"], include_in_schema=False)
-    app.mount("/console", create_console(service, app.state.rates, app.state.crowd))
+    app.mount("/console", create_console(service, app.state.rate_limiter, app.state.concurrency_limiter))
 
 
 def create_console(service: Service, rate_limiter: RateLimiter, concurrency_limiter: ConcurrencyLimiter) -> FastAPI:
     """By itself, with answers of its own to what goes wrong: pages, where the API has JSON."""
     console = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    console.state.service, console.state.rates, console.state.crowd = service, rate_limiter, concurrency_limiter
+    console.state.service, console.state.rate_limiter, console.state.concurrency_limiter = service, rate_limiter, concurrency_limiter
     console.add_middleware(FormBodyLimiter)
     assets = Assets("/console/static")
     pages = PageRenderer(service, assets)

@@ -43,11 +43,11 @@ def create_api(service: Service) -> FastAPI:
     )
     server = service.settings.server
     app.state.service = service
-    app.state.rates = RateLimiter(server.requests_per_second, server.request_burst)
-    app.state.crowd = ConcurrencyLimiter()
+    app.state.rate_limiter = RateLimiter(server.requests_per_second, server.request_burst)
+    app.state.concurrency_limiter = ConcurrencyLimiter()
     for router in ROUTERS:
         app.include_router(router)
     errors.install_error_handlers(app)
-    app.add_middleware(SecurityMiddleware, service=service, crowd=app.state.crowd)
+    app.add_middleware(SecurityMiddleware, service=service, limiter=app.state.concurrency_limiter)
     install_openapi(app, list_api_routes())
     return app

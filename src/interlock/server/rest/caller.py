@@ -45,7 +45,7 @@ def get_service(request: Request) -> Service:
 
 
 def get_rate_limiter(request: Request) -> RateLimiter:
-    return request.app.state.rates
+    return request.app.state.rate_limiter
 
 
 async def _provide_service(request: Request) -> Service:
@@ -54,7 +54,7 @@ async def _provide_service(request: Request) -> Service:
 
 
 def get_concurrency_limiter(request: Request) -> ConcurrencyLimiter:
-    return request.app.state.crowd
+    return request.app.state.concurrency_limiter
 
 
 def limit_address(request: Request) -> None:
