@@ -85,7 +85,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 
 
 def test_no_sdk_is_imported_before_it_is_asked_for() -> None:
-    looked = "import sys, interlock.models.provider_factory; print([n for n in ('openai', 'anthropic', 'httpx2') if n in sys.modules])"
+    names = "('openai', 'anthropic', 'httpx2')"
+    looked = f"import sys, interlock.models.provider_factory; print([n for n in {names} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", looked], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"

@@ -128,7 +128,8 @@ def render_for_user(observation: Observation) -> str:
 
 def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text") -> str:
     """The envelope alone, for output that has no observation."""
-    opening = f'<{ENVELOPE_TAG} trust="{TRUST_LABEL}" format="{_escape_attribute(format)}" tool="{_escape_attribute(tool_name)}">'
+    attributes = f'format="{_escape_attribute(format)}" tool="{_escape_attribute(tool_name)}"'
+    opening = f'<{ENVELOPE_TAG} trust="{TRUST_LABEL}" {attributes}>'
     return f"{opening}\n{_quote_lines(text)}\n</{ENVELOPE_TAG}>"
 
 

@@ -157,7 +157,8 @@ class Runner:
         if agent is None:
             known = ", ".join(self.agents)
             raise ConfigurationError(
-                f"It is the turn of the agent {ledger.active_agent!r} in {ledger.run_id}, and this runner has only {known}. "
+                f"It is the turn of the agent {ledger.active_agent!r} in {ledger.run_id}, "
+                f"and this runner has only {known}. "
                 "Nothing was executed now."
             )
         return agent

@@ -76,7 +76,8 @@ _CLAIMS = (
     rf"(?<! a)(?<! an)(?<! first)(?<! second)(?<! to)(?<! that) (?:pass(?:es|ed)?|(?<=is )passing|(?<=now )passing)"
     rf" {_WHICH}{_TESTS}(?! (?:to|into|as){_E})",
     # 5 passed. All 12 pass. 12/12 green.
-    rf"{_B}(?:[1-9]\d*|(?P<of>\d+)(?:/| of | out of )(?P=of)) (?:(?:are|now|have|were) )*{_PASSING}{_E}{_NO_DIRECT_OBJECT}",
+    rf"{_B}(?:[1-9]\d*|(?P<of>\d+)(?:/| of | out of )(?P=of)) "
+    rf"(?:(?:are|now|have|were) )*{_PASSING}{_E}{_NO_DIRECT_OBJECT}",
     # Everything passes. All green.
     rf"{_B}(?:everything|all)(?: (?:of|them|it|is|are|now|has|have|was|were|else|back|to|still))*"
     rf" {_PASSING}{_E}{_NO_DIRECT_OBJECT}",

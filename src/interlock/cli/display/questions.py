@@ -76,7 +76,8 @@ async def find_question(log: EventLog, question_ref: str) -> FoundQuestion:
         return matches[0]
     if matches:
         raise ConfigurationError(
-            f"{question_ref} may be any of {len(matches):,} questions: {_format_question_ids(matches)}. Write more of it."
+            f"{question_ref} may be any of {len(matches):,} questions: {_format_question_ids(matches)}."
+            " Write more of it."
         )
     if question_ref == "last":
         raise ConfigurationError("No question is open.")

@@ -95,7 +95,8 @@ def _missing_key_message(provider: str, environ: Mapping[str, str]) -> str:
     other = next((name for name in PROVIDER_VARIABLES if name != provider and find_key(name, "", environ)), "")
     hint = f" There is one for {other}: choose it with --provider {other}." if other else ""
     return (
-        f"There is no key for {provider}: set {get_key_variable(provider)} (or {KEY_VARIABLE}), or name a server of your "
+        f"There is no key for {provider}: set {get_key_variable(provider)} "
+        f"(or {KEY_VARIABLE}), or name a server of your "
         f"own with --base-url.{hint} `interlock demo` needs neither. Nothing was started. {_SETTINGS_HELP}"
     )
 

@@ -142,7 +142,9 @@ def answer_question(
     if will_resume:
         resume_module = import_module(".resume", __package__)
         raise typer.Exit(
-            resume_module.resume_run(outcome.run_id, resume_module.ResumeOptions(log=options["log"], as_json=options["as_json"]))
+            resume_module.resume_run(
+                outcome.run_id, resume_module.ResumeOptions(log=options["log"], as_json=options["as_json"])
+            )
         )
     if outcome.answered.status == "left" or outcome.answered.action.state is ActionState.VOID:
         raise typer.Exit(ExitCode.WAITING)
@@ -181,7 +183,8 @@ def _confirm_question(found: FoundQuestion, question_ref: str, shown_hash: str, 
     if options["as_json"] or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigurationError(
             f"{question_ref!r} may be another question than the one you saw. Look at it with `interlock approvals show "
-            f"{question_ref}`, then type its id, or add --hash with the first {CONFIRMING_CHARS} or more characters of its "
+            f"{question_ref}`, then type its id, or add --hash with the first {CONFIRMING_CHARS} "
+            "or more characters of its "
             "hash. Nothing was answered."
         )
     echo_question(found, time.time_ns(), options["log"])
@@ -209,7 +212,8 @@ def _choose_rule(found: FoundQuestion, values: Mapping[str, Any]) -> str:
         return ""
     if found.ledger.created_by:
         raise ConfigurationError(
-            f"Run {shorten_id(question.run_id)} was made on a server, which knows who may keep rules: keep it there, in "
+            f"Run {shorten_id(question.run_id)} was made on a server, which knows who may keep rules:"
+            " keep it there, in "
             "the console or over REST, or approve without --scope rule. Nothing was answered."
         )
     if problem := find_rule_problem(rule, question.suggested_rule):
@@ -220,7 +224,8 @@ def _choose_rule(found: FoundQuestion, values: Mapping[str, Any]) -> str:
 def _reject_consent(question: Question) -> None:
     if question.kind == "consent":
         raise ConfigurationError(
-            f"{shorten_id(question.action_id)} waits for the consent of a user at {question.provider}, who gives or refuses "
+            f"{shorten_id(question.action_id)} waits for the consent of a user at {question.provider}, "
+            "who gives or refuses "
             "it in the server's console. Nothing was answered. To end it: `interlock runs cancel`."
         )
 
@@ -254,7 +259,8 @@ def _check_hash(question: Question, shown_hash: str) -> None:
     start, digest = shown_hash.strip().lower().rpartition(":")[2], question.payload_hash.rpartition(":")[2].lower()
     if shown_hash and (len(start) < CONFIRMING_CHARS or not digest.startswith(start)):
         raise DecisionConflictError(
-            f"{name} is about {question.payload_hash}, which does not begin with {shown_hash[:80]!r}. Nothing was answered."
+            f"{name} is about {question.payload_hash}, which does not begin with {shown_hash[:80]!r}."
+            " Nothing was answered."
         )
     if risk and not shown_hash and question.kind == "approval":
         raise ConfigurationError(

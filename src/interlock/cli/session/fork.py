@@ -18,7 +18,8 @@ async def fork_run(log_path: Path | None, run_ref: str, at: int | None, as_json:
         echo_json({"run_id": new_id, "forked_from": run_id})
         return
     echo(
-        f"{shorten_id(new_id)} has what {shorten_id(run_id)} had up to there. Nothing was executed, and files are as they are now."
+        f"{shorten_id(new_id)} has what {shorten_id(run_id)} had up to there."
+        " Nothing was executed, and files are as they are now."
     )
     echo(f"To go on with it: {add_log_option(f'interlock runs resume {shorten_id(new_id)}', log_path)}")
 

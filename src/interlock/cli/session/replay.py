@@ -148,7 +148,8 @@ def _load_agent(entry_point: str) -> Agent:
         made: Any = getattr(import_module(module), function)()
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"{entry_point[:80]!r} does not name an agent: {error}. It is package.module:function, where {sys.executable} "
+            f"{entry_point[:80]!r} does not name an agent: {error}. It is package.module:function,"
+            f" where {sys.executable} "
             "finds the package."
         ) from None
     if not isinstance(made, Agent):

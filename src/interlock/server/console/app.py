@@ -51,7 +51,8 @@ def mount_console(app: FastAPI, service: Service) -> None:
 def create_console(service: Service, rate_limiter: RateLimiter, concurrency_limiter: ConcurrencyLimiter) -> FastAPI:
     """By itself, with answers of its own to what goes wrong: pages, where the API has JSON."""
     console = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    console.state.service, console.state.rate_limiter, console.state.concurrency_limiter = service, rate_limiter, concurrency_limiter
+    console.state.service = service
+    console.state.rate_limiter, console.state.concurrency_limiter = rate_limiter, concurrency_limiter
     console.add_middleware(FormBodyLimiter)
     assets = Assets("/console/static")
     pages = PageRenderer(service, assets)

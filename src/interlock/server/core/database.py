@@ -80,7 +80,8 @@ class Database:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version > DATABASE_VERSION:
                 raise ConfigurationError(
-                    f"The server's database {self.path} has version {version}, newer than {DATABASE_VERSION}: use a newer "
+                    f"The server's database {self.path} has version {version}, "
+                    f"newer than {DATABASE_VERSION}: use a newer "
                     "Interlock. Nothing was changed."
                 )
             connection.execute("PRAGMA journal_mode = WAL")

@@ -86,7 +86,8 @@ def require_json(request: Request) -> None:
         raise ApiError(
             415,
             "not_json",
-            f"The body has to be {_JSON}, and this is {media_type[:80] or 'not said to be anything'}. Nothing was done.",
+            f"The body has to be {_JSON}, and this is {media_type[:80] or 'not said to be anything'}."
+            " Nothing was done.",
             {"expected": _JSON, "actual": media_type[:80]},
         )
 

@@ -88,7 +88,8 @@ class ConcurrencyLimiter:
             raise ApiError(
                 429,
                 "too_many_at_once",
-                f"{self._caller_limit} requests of {name} are under way. Nothing was done; try again when one has ended.",
+                f"{self._caller_limit} requests of {name} are under way."
+                " Nothing was done; try again when one has ended.",
                 headers={"Retry-After": "1"},
             )
         self._active_by_caller[name] += 1

@@ -60,7 +60,8 @@ class SyslogSender:
         moment = datetime.fromtimestamp(item.at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         params = f'run="{_escape_param(item.run_id)}" seq="{item.seq}" type="{_escape_param(item.type)}"'
         kind = _to_printable_ascii(item.type, 32)
-        head = f"<{self._priority}>1 {moment} {self._hostname} interlock - {kind} [{_STRUCTURED_DATA_ID} {params}] ".encode()
+        origin = f"{moment} {self._hostname} interlock"
+        head = f"<{self._priority}>1 {origin} - {kind} [{_STRUCTURED_DATA_ID} {params}] ".encode()
         room = _MAX_BYTES[self._destination.transport] - len(head)
         return head + (item.line if len(item.line) <= room else _truncate(item.line, room))
 

@@ -31,7 +31,7 @@ MAX_ACCOUNTS = 10_000
 ACCOUNT_COLUMNS = "name, password IS NOT NULL, roles, agents, disabled, created_at, issuer, subject"
 _INSERT_ACCOUNT = """INSERT INTO accounts (name, password, roles, agents, created_at, issuer, subject)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_SELECT_PASSWORD_HASH = "SELECT password FROM accounts WHERE name = ? AND NOT disabled"
+_SELECT_HASH = "SELECT password FROM accounts WHERE name = ? AND NOT disabled"
 _SELECT_OTHER_ADMINS = "SELECT roles FROM accounts WHERE name != ? AND NOT disabled AND agents IS NULL"
 
 
@@ -85,7 +85,7 @@ def find_by_subject(connection: sqlite3.Connection, issuer: str, subject: str) -
 
 def find_password_hash(connection: sqlite3.Connection, name: str) -> str | None:
     """None also for accounts that are disabled or have none."""
-    row = connection.execute(_SELECT_PASSWORD_HASH, (name,)).fetchone()
+    row = connection.execute(_SELECT_HASH, (name,)).fetchone()
     return row[0] if row else None
 
 

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 class LiveEvent:
     """One event of the log, with its place among the events of all runs (0: not known, it was read with its run)."""
 
-    __slots__ = ("_event", "_rendered", "_is_decoded", "entry", "position", "problem")
+    __slots__ = ("_event", "_is_decoded", "_rendered", "entry", "position", "problem")
 
     def __init__(self, position: int, entry: LogEntry) -> None:
         self.position = position

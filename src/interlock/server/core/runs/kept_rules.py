@@ -142,7 +142,8 @@ class RuleKeeper:
             return ""
         agents = "another agent" if len(foreign) == 1 else f"{len(foreign)} other agents"
         return (
-            f"The policy file is also used by {agents} for which {principal.name} may not keep rules. Approve without a "
+            f"The policy file is also used by {agents} for which {principal.name} may not keep rules."
+            " Approve without a "
             "rule, or ask someone who may."
         )
 
