@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from interlock import ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
-from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.commands.probe import choose_sandbox
 from interlock.sandbox.interface import CommandSandbox, CommandSpec, OutputHandler, RunningCommand
 
 from .sections import Figures

@@ -33,8 +33,8 @@ import msgspec
 from interlock import FileArtifacts, RulePolicy, ToolRuntime
 from interlock.domain.tool import CallContext, ToolContext
 from interlock.local import LocalTools
+from interlock.sandbox.commands.probe import choose_sandbox
 from interlock.sandbox.commands.running_command import Launch
-from interlock.sandbox.host.probe import choose_sandbox
 from interlock.sandbox.interface import (
     CommandLimits,
     CommandSandbox,

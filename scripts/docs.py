@@ -38,9 +38,9 @@ from interlock.domain.state.lifecycle import ACTION_TRANSITIONS, CALL_TRANSITION
 from interlock.domain.tool import ToolDefinition
 from interlock.local import LocalTools
 from interlock.policy.files.document import schema_text
+from interlock.sandbox.commands.probe import BackendStatus
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.host.host_info import HostInfo
-from interlock.sandbox.host.probe import BackendStatus
 from interlock.sandbox.host.programs import HostProgram
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
 from interlock.sandbox.workspace import protected_names as protected

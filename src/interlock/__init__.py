@@ -162,7 +162,6 @@ _NAMES = {
         "Backtest",
         "backtest",
     ),
-    "policy.analysis.example_event": ("hypothetical",),
     "policy.analysis.explain": (
         "Explanation",
         "explain",
@@ -176,6 +175,7 @@ _NAMES = {
         "RuleSuggestion",
         "find_suggestions",
     ),
+    "policy.engine.example_event": ("hypothetical",),
     "policy.engine.rule": (
         "ArgumentGlob",
         "ArgumentIs",

@@ -86,10 +86,10 @@ from .models.usage import Prices
 from .oauth.interface import ConsentProvider
 from .pipeline.parts import Clock, Limits
 from .policy.analysis.backtest import Backtest, backtest
-from .policy.analysis.example_event import hypothetical
 from .policy.analysis.explain import Explanation, explain, find_masks
 from .policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
 from .policy.analysis.suggestions import RuleSuggestion, find_suggestions
+from .policy.engine.example_event import hypothetical
 from .policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
 from .policy.engine.rule_policy import RulePolicy
 from .policy.files.policy_files import PolicyFiles, check_file, load_policy

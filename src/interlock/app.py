@@ -34,7 +34,7 @@ from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange
 from .pipeline.resume import open_intents
 from .policy.analysis.explain import Mask, RuleSource
-from .policy.engine.masks import MaskSource
+from .policy.analysis.masks import MaskSource
 from .policy.engine.rule_policy import RulePolicy
 from .policy.interface import PolicyEngine
 from .redaction.redactor import SecretRedactor

@@ -14,11 +14,11 @@ import msgspec
 
 from .domain.errors import ConfigurationError
 from .domain.tool import Mask, ToolDefinition
+from .policy.analysis.masks import MaskMatcher
 from .policy.engine.call_parts import is_read_only_script, list_script_commands
-from .policy.engine.masks import MaskMatcher
 from .registry.interface import Toolbox
+from .sandbox.commands.probe import choose_sandbox
 from .sandbox.commands.unconfined import UnconfinedSandbox
-from .sandbox.host.probe import choose_sandbox
 from .sandbox.host.programs import find_program_problems, find_ripgrep, python_folders
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 from .sandbox.workspace.frozen_paths import FrozenPaths

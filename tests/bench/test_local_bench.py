@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.local_tools import FIGURES, SECTIONS, Caller, Series, Sizes, measure, render
-from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.commands.probe import choose_sandbox
 
 pytestmark = pytest.mark.skipif(choose_sandbox().confinement.degraded, reason="nothing holds commands back here")
 

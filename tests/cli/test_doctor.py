@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from interlock.cli.commands.doctor import Diagnosis, app, format_diagnosis
+from interlock.sandbox.commands.probe import BackendStatus, choose_sandbox, probe_backends
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.host.host_info import HostInfo
-from interlock.sandbox.host.probe import BackendStatus, choose_sandbox, probe_backends
 from interlock.sandbox.host.programs import HostProgram
 from interlock.sandbox.interface import CAPABILITIES
 

@@ -10,9 +10,9 @@ import pytest
 
 from interlock import LocalTools, ToolRuntime
 from interlock.sandbox.commands.landlock import LandlockSandbox
+from interlock.sandbox.commands.probe import BACKENDS, choose_sandbox
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.host.landlock import MIN_SCOPED_ABI, get_abi
-from interlock.sandbox.host.probe import BACKENDS, choose_sandbox
 from interlock.sandbox.interface import CAPABILITIES
 from tests.support import call
 

@@ -10,8 +10,8 @@ import pytest
 
 from interlock import CallbackInteractionProvider, LocalTools, Observation, RulePolicy, ToolRuntime
 from interlock.sandbox.commands.landlock import find_unavailable_reason
+from interlock.sandbox.commands.probe import choose_sandbox
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.probe import choose_sandbox
 from interlock.sandbox.interface import CommandSandbox
 from tests.support import call
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.commands.probe import choose_sandbox
 
 from .signals import Pipe
 

@@ -27,7 +27,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.tool import JsonObject
-from interlock.policy.analysis.example_event import TOOL_DEFAULTS
+from interlock.policy.engine.example_event import TOOL_DEFAULTS
 from interlock.policy.interface import PolicyEvent
 from tests.support import call
 

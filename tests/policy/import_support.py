@@ -3,7 +3,7 @@
 from typing import Any
 
 from interlock.domain.tool import CallContext, PermissionMode
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.importers.policy_draft import ImportResult, as_list

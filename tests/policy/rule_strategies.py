@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import CallContext, JsonObject, PermissionMode, ResourceKind
-from interlock.policy.analysis.example_event import ToolDeclaration, hypothetical
+from interlock.policy.engine.example_event import ToolDeclaration, hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, Rule
 from interlock.policy.interface import PolicyEvent
 

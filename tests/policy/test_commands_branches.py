@@ -4,7 +4,7 @@ import pytest
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import CallContext
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.shell.bash import MAX_SCRIPT_BYTES, parse_script

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import CallContext, PermissionMode
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.cel import FUNCTIONS, compile_condition
@@ -108,7 +108,7 @@ def test_a_library_that_is_missing_or_fails_is_a_problem_of_the_file_and_ends_no
 import sys, types
 from interlock.domain.errors import ConfigurationError
 from interlock.policy.files.cel import compile_condition
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 
 class PanicException(BaseException): ...
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import CallContext, JsonObject, ResourceKind
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.cel import compile_condition

@@ -8,7 +8,7 @@ import pytest
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import CallContext, PermissionMode
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent

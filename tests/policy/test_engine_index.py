@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 
 from interlock.domain.tool import CallContext, PermissionMode, Risk
-from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.call_parts import CallPart
 from interlock.policy.engine.compiled_rule import Compiled, compile_rule
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.paths import PathAccess
-from interlock.policy.engine.patterns import fold_text
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
+from interlock.policy.patterns import fold_text
 
 from .rule_strategies import NOW, WORKSPACE, events, rule_lists
 

@@ -3,8 +3,8 @@
 import pytest
 
 from interlock.domain.tool import CallContext
-from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.analysis.explain import Enforcement, Explanation, Mask, explain, find_masks
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 

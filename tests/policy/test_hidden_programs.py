@@ -3,8 +3,8 @@
 import pytest
 
 from interlock import Rule, RulePolicy
-from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.call_parts import list_script_commands
+from interlock.policy.engine.example_event import hypothetical
 
 NO_RM = Rule(id="no-rm", verdict="deny", command=["rm"])
 

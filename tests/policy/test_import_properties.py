@@ -13,13 +13,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.engine.patterns import PatternSet, fold_text, path_glob_to_regexes
 from interlock.policy.files.policy_files import load_policy
 from interlock.policy.importers.claude import import_claude
 from interlock.policy.importers.claude_paths import narrow_glob, widen_glob
 from interlock.policy.importers.codex import import_codex
 from interlock.policy.importers.gemini import import_gemini
 from interlock.policy.importers.policy_draft import ImportResult
+from interlock.policy.patterns import PatternSet, fold_text, path_glob_to_regexes
 from tests.policy.import_support import policy, verdict
 
 IMPORTERS = [import_claude, import_codex, import_gemini]

@@ -3,7 +3,7 @@
 import msgspec
 
 from interlock.domain.tool import CallContext
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 

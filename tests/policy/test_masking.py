@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from interlock import Rule, RulePolicy, find_masks
-from interlock.policy.engine.masks import MaskMatcher
+from interlock.policy.analysis.masks import MaskMatcher
 
 
 def masked(*rules: Rule) -> MaskMatcher:

@@ -7,7 +7,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, PermissionMode, ResourceKind
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule_policy import RulePolicy
 
 PATHS: dict[str, ResourceKind] = {"path": "path"}

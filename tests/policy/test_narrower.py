@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
-from interlock.policy.analysis.rule_comparison import find_wider_condition, is_narrower
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
+from interlock.policy.files.rule_comparison import find_wider_condition, is_narrower
 from interlock.policy.interface import PolicyEvent
 
 from .rule_strategies import CONDITIONS, NOW, events, interactive, rules

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import CallContext
-from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.engine.patterns import PatternSet, compile_regex, fold_text, glob_to_regex, path_glob_to_regexes
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentRegex, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
+from interlock.policy.patterns import PatternSet, compile_regex, fold_text, glob_to_regex, path_glob_to_regexes
 
 
 def narrow(glob: str, path: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, PermissionMode, ResourceKind
-from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentIs, ResourceDeclaration, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 

@@ -12,9 +12,9 @@ from interlock import Answer, CommandPattern, Rule, RulePolicy
 from interlock.domain.call import Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import CallContext
-from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.analysis.recorded_calls import RecordedAnswer, RecordedCall, read_recorded_calls
 from interlock.policy.analysis.suggestions import find_suggestions
+from interlock.policy.engine.example_event import hypothetical
 from interlock.policy.files.policy_files import load_policy
 
 from .recorded_runs import commands, no, record

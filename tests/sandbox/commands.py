@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from interlock.sandbox.host import probe
-from interlock.sandbox.host.probe import SandboxBackend
+from interlock.sandbox.commands import probe
+from interlock.sandbox.commands.probe import SandboxBackend
 from interlock.sandbox.interface import CommandExit, CommandSandbox, CommandSpec, OutputStream, SandboxProfile
 from tests.patience import HANG_SECONDS
 

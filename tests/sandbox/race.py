@@ -14,7 +14,7 @@ from itertools import cycle
 from pathlib import Path
 from time import monotonic
 
-from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.host.beneath import PathOpener
 from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from tests.patience import HANG_SECONDS
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.sandbox.workspace import beneath
-from interlock.sandbox.workspace.beneath import (
+from interlock.sandbox.host import beneath
+from interlock.sandbox.host.beneath import (
     PATH_ONLY,
     PathOpener,
     open_beneath,
@@ -257,7 +257,7 @@ def test_where_the_kernel_cannot_or_may_not_the_walk_is_taken(
     error: int, monkeypatch: pytest.MonkeyPatch, root_fd: int
 ) -> None:
     libc = FakeLibc(error)
-    monkeypatch.setattr("interlock.sandbox.workspace.beneath._libc", lambda: libc)
+    monkeypatch.setattr("interlock.sandbox.host.beneath._libc", lambda: libc)
     beneath.has_openat2.cache_clear()
     try:
         os.close(open_beneath(root_fd, "a/f", os.O_RDONLY))
@@ -273,7 +273,7 @@ def test_a_kernel_that_never_gets_to_an_answer_is_not_asked_for_ever(
     monkeypatch: pytest.MonkeyPatch, root_fd: int
 ) -> None:
     libc = FakeLibc(EAGAIN)
-    monkeypatch.setattr("interlock.sandbox.workspace.beneath._libc", lambda: libc)
+    monkeypatch.setattr("interlock.sandbox.host.beneath._libc", lambda: libc)
     os.close(open_beneath(root_fd, "a/../f", os.O_RDONLY))
     assert 1 < libc.calls < 100
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.host import probe
+from interlock.sandbox.commands import probe
 from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.interface import CAPABILITIES, CommandExit, CommandLimits, CommandSandbox
 from tests.patience import HANG_SECONDS

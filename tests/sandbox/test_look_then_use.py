@@ -13,9 +13,8 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.domain.payload import ExecutionEnvironment
-from interlock.sandbox.commands import bubblewrap, launch
+from interlock.sandbox.commands import bubblewrap, launch, probe
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host import probe
 from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import CommandSandbox
 from interlock.sandbox.workspace.file_operands import bind_files

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.host.beneath import PathOpener
 from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from tests.corpora.path_escape import CANARY, MORE, Case, Scene, load
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user

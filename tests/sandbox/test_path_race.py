@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import OpenedPath, PathOpener
+from interlock.sandbox.host.beneath import OpenedPath, PathOpener
 from tests.sandbox.race import race
 from tests.sandbox.ways import both_ways
 

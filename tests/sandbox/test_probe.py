@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.sandbox.host import probe
+from interlock.sandbox.commands import probe
+from interlock.sandbox.commands.probe import explain_failure
 from interlock.sandbox.host.host_info import HostInfo, read_host_info
-from interlock.sandbox.host.probe import explain_failure
 from interlock.sandbox.interface import CAPABILITIES
 
 from .ordinary_user import run_as_ordinary_user

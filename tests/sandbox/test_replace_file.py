@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.host.beneath import PathOpener
 from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
@@ -64,7 +64,7 @@ def test_a_file_is_replaced_and_a_new_one_made_with_its_folders(reach: PathOpene
 def test_a_file_is_written_also_where_the_kernel_does_not_tell_places(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.sandbox.workspace.beneath.has_fd_links", lambda: False)
+    monkeypatch.setattr("interlock.sandbox.host.beneath.has_fd_links", lambda: False)
     with Workspace(root) as workspace:
         assert workspace.replace_file("x/new.txt", b"new", None).created
     assert tree(root) == {"old.txt": "old", "x": "", "x/new.txt": "new"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.probe import SandboxBackend
+from interlock.sandbox.commands.probe import SandboxBackend
 
 from .commands import usable
 from .ordinary_user import pytest_as_ordinary_user
@@ -17,7 +17,7 @@ from .ordinary_user import pytest_as_ordinary_user
 PROGRAM = """
 import asyncio, signal, sys
 from pathlib import Path
-from interlock.sandbox.host.probe import choose
+from interlock.sandbox.commands.probe import choose
 from tests.sandbox.commands import run
 
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):

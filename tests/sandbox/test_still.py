@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.host import probe
+from interlock.sandbox.commands import probe
 from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import CommandSandbox

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError, SandboxDeniedError
-from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.host.beneath import PathOpener
 from interlock.sandbox.workspace.workspace import FolderContents, FolderEntry, LocatedPath, PathRefusedError, Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways

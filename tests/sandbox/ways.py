@@ -2,12 +2,7 @@
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import (
-    has_fd_links,
-    has_openat2,
-    open_real_path_by_kernel,
-    open_real_path_by_walk,
-)
+from interlock.sandbox.host.beneath import has_fd_links, has_openat2, open_real_path_by_kernel, open_real_path_by_walk
 
 _MISSING = pytest.mark.skipif(not (has_openat2() and has_fd_links()), reason="this kernel has no openat2")
 

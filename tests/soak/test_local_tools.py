@@ -21,7 +21,7 @@ from bench.local_tools import forget_peak, memory_mib
 from interlock import FileArtifacts, Observation, RulePolicy, ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
-from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.commands.probe import choose_sandbox
 from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.interface import CommandLimits
 from tests.sandbox.race import CANARY, Race, _content, _scene, moving  # pyright: ignore[reportPrivateUsage]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.host.beneath import PathOpener
 from tests.sandbox.judged_race import judged_race
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.race import race

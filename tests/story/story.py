@@ -27,7 +27,7 @@ from interlock import (
     SqliteLog,
     ToolRuntime,
 )
-from interlock.sandbox.host.probe import SandboxBackend, choose_sandbox
+from interlock.sandbox.commands.probe import SandboxBackend, choose_sandbox
 
 SOURCE = '''def total(prices):
     """What all of it costs."""

@@ -26,8 +26,8 @@ from interlock import (
     verify,
 )
 from interlock.sandbox.commands import landlock
+from interlock.sandbox.commands.probe import SandboxBackend
 from interlock.sandbox.host import process_tree
-from interlock.sandbox.host.probe import SandboxBackend
 from interlock.tools.shell.fingerprint import take_fingerprint
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

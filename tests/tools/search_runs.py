@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlock import Observation, ToolRuntime
-from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.commands.probe import choose_sandbox
 from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import (
     CommandExit,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlock import Observation
-from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.commands.probe import choose_sandbox
 from interlock.sandbox.host.programs import python_folders
 from interlock.sandbox.interface import CommandLimits, CommandSandbox
 from tests.patience import HANG_SECONDS, with_time_to_begin
@@ -305,7 +305,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from interlock import FileArtifacts
 from interlock.sandbox.interface import CommandLimits
-from interlock.sandbox.host.probe import choose
+from interlock.sandbox.commands.probe import choose
 from tests.tools.shell import terminal
 
 async def main(folder, size):

@@ -26,8 +26,8 @@ from interlock import (
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import ToolContext
 from interlock.policy.interface import PolicyEvent
-from interlock.sandbox.workspace import beneath
-from interlock.sandbox.workspace.beneath import OpenedPath
+from interlock.sandbox.host import beneath
+from interlock.sandbox.host.beneath import OpenedPath
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file_tool
 from interlock.tools.files.list_dir import list_dir_tool

@@ -9,7 +9,7 @@ from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled,
 from ..domain.observation import Observation
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.events import resume_if_unblocked
-from ..verification.final_answer import check_final_answer
+from .final_answer import check_final_answer
 from .model_turn import ask_model
 from .next_step import (
     AgentStep,

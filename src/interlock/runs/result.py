@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ..agent.agent import Agent
+from ..agent.final_answer import parse_output
 from ..domain.call import Question
 from ..domain.event import CallObserved, decode_event
 from ..domain.messages import Usage
@@ -16,7 +17,6 @@ from ..domain.state.lifecycle import RUN_STATUS, RunState
 from ..domain.state.verification import Verification
 from ..rendering.text import quote_value, shorten
 from ..storage.event_log import EventLog
-from ..verification.final_answer import parse_output
 
 _MAX_SHOWN_CHARS = 100
 

@@ -3,8 +3,8 @@
 import msgspec
 import typer
 
+from ...sandbox.commands.probe import BackendStatus, choose_sandbox, probe_backends
 from ...sandbox.host.host_info import HostInfo, read_host_info
-from ...sandbox.host.probe import BackendStatus, choose_sandbox, probe_backends
 from ...sandbox.host.programs import HostProgram, find_bwrap, find_program_problems, find_ripgrep
 from ...sandbox.interface import CAPABILITIES, Confinement
 from ..display.output import echo, echo_json

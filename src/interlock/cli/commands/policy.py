@@ -18,10 +18,10 @@ from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, PermissionMode, Risk
 from ...policy.analysis.backtest import backtest
-from ...policy.analysis.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ...policy.analysis.explain import about, explain
 from ...policy.analysis.recorded_calls import read_recorded_calls
 from ...policy.analysis.suggestions import find_suggestions
+from ...policy.engine.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ...policy.files.document import json_schema, parse_document
 from ...policy.files.examples import check_examples
 from ...policy.files.layer_compiler import LAYER_LABELS, Layer, compile_layer

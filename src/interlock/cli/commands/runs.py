@@ -105,7 +105,7 @@ def watch(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) 
     if as_json:
         _run_until_interrupted(_print_events(log, run, -1, following=True, as_json=True))
     else:
-        _run_until_interrupted(_load_module("display.watch").watch_run(log, run))
+        _run_until_interrupted(_load_module("session.watch").watch_run(log, run))
 
 
 @app.command(epilog=_EXITS)

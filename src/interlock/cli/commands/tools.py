@@ -11,7 +11,7 @@ import typer
 from ...domain.decision import Decision
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, ResourceKind, ToolDefinition
-from ...policy.analysis.example_event import ToolDeclaration, hypothetical
+from ...policy.engine.example_event import ToolDeclaration, hypothetical
 from ...policy.files.policy_files import PolicyFiles
 from ...tools.read_artifact import read_artifact
 from ..config.policy_files import load_policy, require_valid

@@ -24,7 +24,7 @@ from rich.text import Text
 from ...audit.verify import ChainVerification, verify
 from ...domain import event as facts
 from ...domain.event import LogEntry, decode_event
-from ...sandbox.host.probe import choose_sandbox
+from ...sandbox.commands.probe import choose_sandbox
 from ...sandbox.interface import Confinement
 from ...storage.sqlite.log import SqliteLog
 from ..display.formatting import summarize_arguments

@@ -19,8 +19,8 @@ from ...domain.call import Answer, Question
 from ...domain.decision import Decision, Verdict
 from ...domain.event import Event
 from ...domain.tool import CallContext, JsonObject, Risk, ToolDefinition
+from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ..interface import PolicyEvent
-from .example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 
 #: What a person said. `edited`: yes, but to other arguments. `none`: nobody was asked, or nobody was there.
 RecordedAnswer: TypeAlias = Literal["granted", "edited", "rejected", "expired", "none"]

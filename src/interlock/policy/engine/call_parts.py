@@ -12,16 +12,16 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from ...domain.tool import CallContext, JsonObject, ResourceKind, Risk, flatten, values_at
-from ..analysis.example_event import hypothetical
 from ..interface import PolicyEvent
+from ..patterns import normalize_host, parse_host
 from ..shell.bash import parse_argv, parse_script
 from ..shell.command import Redirect, Script, SimpleCommand
 from ..shell.command_resources import find_hosts, find_paths
 from ..shell.command_risks import describe_risks
 from ..shell.read_only import is_read_only
 from ..shell.runners import can_run_unnamed_code, find_decisive_files
+from .example_event import hypothetical
 from .paths import PathAccess, PathResolver
-from .patterns import normalize_host, parse_host
 
 #: What arguments name, by dotted name. One argument may name several kinds of things.
 Resources: TypeAlias = tuple[tuple[str, ResourceKind], ...]

@@ -16,10 +16,10 @@ from ...domain import json
 from ...domain.decision import APPROVAL_SCOPES, ApprovalScope, Decision, Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, PermissionMode, Risk, ToolDefinition, ToolOrigin, flatten, values_at
+from ..patterns import compile_regex, glob_to_regex, host_matches, normalize_host, path_glob_to_regexes
 from ..shell.command import SimpleCommand
 from ..shell.command_match import matches_narrowly, matches_widely, normalize_program_name
 from .call_parts import CallPart
-from .patterns import compile_regex, glob_to_regex, host_matches, normalize_host, path_glob_to_regexes
 from .rule import (
     Access,
     ArgumentGlob,

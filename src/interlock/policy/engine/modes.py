@@ -3,10 +3,10 @@ only where no rule speaks and the risk alone would ask: never beyond a deny, and
 
 from ...domain.decision import Decision, Verdict, default_decision
 from ...domain.tool import PermissionMode, Risk
+from ..patterns import fold_text
 from ..shell.command import make_word_set
 from .call_parts import CallPart
 from .paths import PathAccess
-from .patterns import fold_text
 from .rule import DefaultVerdict
 
 _LAYER = "permission mode"

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...domain.tool import values_at
+from ..patterns import PatternSet, fold_text
 from ..shell.command import SimpleCommand
 from ..shell.command_match import ANY_WORD, normalize_program_name
 from .call_parts import CallPart
 from .compiled_rule import Compiled, normalize_value
 from .paths import PathAccess
-from .patterns import PatternSet, fold_text
 from .rule import ArgumentIs, CommandPattern
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, PermissionMode, ResourceKind, ToolOrigin
-from ..analysis.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
+from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ..engine.rule import ResourceDeclaration, Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent

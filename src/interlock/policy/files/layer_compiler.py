@@ -15,8 +15,8 @@ from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ..engine.compiled_rule import compile_rule
-from ..engine.patterns import path_glob_to_regexes
 from ..engine.rule import ArgumentTest, CommandPattern, DefaultVerdict, ResourceDeclaration, Rule
+from ..patterns import path_glob_to_regexes
 from .cel import compile_condition
 from .document import SHORT_LISTS, Entry, PolicyDocument, RuleEntry, ShortEntry
 from .problems import DocumentPath, PolicyFileError, PolicyProblem, PolicySource

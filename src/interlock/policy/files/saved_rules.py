@@ -15,12 +15,12 @@ import msgspec
 import yaml
 
 from ...domain.errors import ConfigurationError
-from ..analysis.rule_comparison import find_wider_condition
 from ..engine.rule import Rule
 from .document import parse_document
 from .examples import check_examples
 from .layer_compiler import compile_layer
 from .problems import PolicyFileError
+from .rule_comparison import find_wider_condition
 from .source import parse_source
 
 BLOCK_BEGIN = "# interlock: kept rules begin here; each line is a rule, written by the program"

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ...domain.errors import ConfigurationError
-from ..engine.patterns import compile_regex
 from ..engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern
+from ..patterns import compile_regex
 from .document import ArgumentEntry, CommandEntry
 from .shorthand import split_command_words
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from os.path import basename
 
-from ..engine.patterns import fold_text
+from ..patterns import fold_text
 from .command import SimpleCommand, make_word_set
 
 ANY_WORD = "*"

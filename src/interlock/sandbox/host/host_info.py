@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..workspace.beneath import has_openat2
+from .beneath import has_openat2
 from .landlock import get_abi
 from .seccomp import MACHINES
 

@@ -7,7 +7,7 @@ from os.path import expanduser, join
 from stat import S_ISDIR, S_ISREG
 
 from ...domain.payload import ExecutionEnvironment, FileOperand
-from .beneath import has_fd_links
+from ..host.beneath import has_fd_links
 
 _MAX_FILES = 64
 #: Of all files of one call together: they are read while a person waits to be asked.

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from .beneath import OpenedPath
+from ..host.beneath import OpenedPath
 
 PathKind: TypeAlias = Literal["file", "folder", "link", "other", "missing"]
 _CLOSED = -1

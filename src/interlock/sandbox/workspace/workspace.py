@@ -22,9 +22,9 @@ from typing import Self
 
 from ...domain.errors import ConfigurationError, SandboxSetupError
 from ...domain.tool import EvaluatedPaths
-from . import beneath
+from ..host import beneath
+from ..host.beneath import PATH_ONLY, OpenedPath, PathOpener
 from .atomic_write import create_folders, replace_in_folder
-from .beneath import PATH_ONLY, OpenedPath, PathOpener
 from .frozen_paths import ALIAS_REASON, FrozenPaths
 from .open_files import (
     FolderContents,

@@ -20,9 +20,9 @@ from ...domain.event import Event, LogEntry, decode_event
 from ...domain.json import JsonObject
 from ...domain.tool import CallContext, PermissionMode, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
-from ...policy.analysis.example_event import hypothetical
 from ...policy.analysis.explain import Explanation, about, explain
 from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
+from ...policy.engine.example_event import hypothetical
 from ...policy.engine.rule_policy import RulePolicy
 from ...policy.files.policy_files import PolicyFiles, read_layer
 from ...policy.files.problems import PolicyFileError

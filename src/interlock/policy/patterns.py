@@ -16,7 +16,7 @@ from typing import Any
 from unicodedata import normalize
 from urllib.parse import urlsplit
 
-from ...domain.errors import ConfigurationError
+from ..domain.errors import ConfigurationError
 
 try:
     import re2  # pyright: ignore[reportMissingTypeStubs]

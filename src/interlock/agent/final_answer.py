@@ -5,12 +5,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..agent.agent import Agent
-from ..agent.model_turn import get_type_adapter
 from ..domain.event import ClaimContradicted, FinalAnswerRejected
 from ..domain.state.ledger import Ledger
 from ..rendering.text import shorten
-from .claims import describe_contradiction, find_claim
+from ..verification.claims import describe_contradiction, find_claim
+from .agent import Agent
+from .model_turn import get_type_adapter
 
 _CODE_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 _MAX_ERRORS = 5

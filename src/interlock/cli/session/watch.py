@@ -10,12 +10,12 @@ from rich.text import Text
 from ...domain.event import ApprovalRequested, ConsentRequested, Event, InputRequested, UserMessageReceived
 from ...history.fold import load_run
 from ..config.logs import add_log_option, open_log, resolve_run, shorten_id
+from ..display.live import LiveView, format_speech
+from ..display.live_region import LiveRegion, make_live_console
+from ..display.log_events import TERMINAL_EVENTS, follow_events
+from ..display.output import make_visible
 from ..exit_codes import ExitCode
-from ..session.terminal import preserve_terminal
-from .live import LiveView, format_speech
-from .live_region import LiveRegion, make_live_console
-from .log_events import TERMINAL_EVENTS, follow_events
-from .output import make_visible
+from .terminal import preserve_terminal
 
 _FRAME_SECONDS = 0.1
 _SUCCESS_EVENTS = frozenset(("run.completed", "run.degraded"))

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from time import time_ns
 
 from ...domain.tool import Mask
-from ..analysis.explain import RuleSource, find_masks
-from .patterns import PatternSet, fold_text, path_glob_to_regexes
+from ..patterns import PatternSet, fold_text, path_glob_to_regexes
+from .explain import RuleSource, find_masks
 
 
 class MaskMatcher:

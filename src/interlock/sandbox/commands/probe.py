@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ...domain.errors import ConfigurationError, SandboxSetupError
-from ..commands import landlock
-from ..commands.bubblewrap import BubblewrapSandbox
-from ..commands.landlock import LandlockSandbox
-from ..commands.unconfined import UnconfinedSandbox
+from ..host import programs
+from ..host.host_info import HostInfo, read_host_info
 from ..interface import CommandSandbox, CommandSpec, SandboxProfile
-from . import programs
-from .host_info import HostInfo, read_host_info
+from . import landlock
+from .bubblewrap import BubblewrapSandbox
+from .landlock import LandlockSandbox
+from .unconfined import UnconfinedSandbox
 
 
 class _FailureCause(NamedTuple):
