@@ -45,11 +45,11 @@ async def start(log: SqliteLog, artifacts: FileArtifacts) -> None:
 
 async def answer(log: SqliteLog, artifacts: FileArtifacts) -> None:
     """It needs neither the agent nor its tools."""
-    desk = Inbox(log, artifacts)
-    for question in await desk.pending("run-45"):
+    inbox = Inbox(log, artifacts)
+    for question in await inbox.pending("run-45"):
         print("answer:", question.prompt, question.arguments)
-        await desk.answer("run-45", question.action_id, Answer(approved=True, by="bea"))
-    await desk.close()
+        await inbox.answer("run-45", question.action_id, Answer(approved=True, by="bea"))
+    await inbox.close()
 
 
 async def go_on(log: SqliteLog, artifacts: FileArtifacts) -> None:

@@ -60,7 +60,7 @@ EXAMPLES = (
     *("quickstart", "typed_output", "your_own_model"),
 )
 #: What a project may do to a setting, by the name of what decides it.
-_TIGHTENED = {"_theirs": "choose", "_stricter": "be stricter", "_off": "switch off", "_lower": "lower"}
+_TIGHTENED = {"_take_project": "choose", "_take_stricter": "be stricter", "_allow_only_both": "switch off", "_take_lower": "lower"}
 #: A policy that the docs show, and a call that it is asked about.
 POLICY = "examples/small_policy.yaml"
 EXPLAINED = ("bash", "cd secrets && cat key.pem")
