@@ -10,10 +10,12 @@ written by hand:
 import argparse
 import ast
 import asyncio
+import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -60,7 +62,12 @@ EXAMPLES = (
     *("quickstart", "typed_output", "your_own_model"),
 )
 #: What a project may do to a setting, by the name of what decides it.
-_TIGHTENED = {"_take_project": "choose", "_take_stricter": "be stricter", "_allow_only_both": "switch off", "_take_lower": "lower"}
+_TIGHTENED = {
+    "_take_project": "choose",
+    "_take_stricter": "be stricter",
+    "_allow_only_both": "switch off",
+    "_take_lower": "lower",
+}
 #: A policy that the docs show, and a call that it is asked about.
 POLICY = "examples/small_policy.yaml"
 EXPLAINED = ("bash", "cd secrets && cat key.pem")
@@ -440,6 +447,29 @@ FILES: Mapping[str, Callable[[], str]] = {
     "docs/policy.schema.json": schema_text,
 }
 
+
+def _contracts() -> list[dict[str, Any]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return settings["tool"]["importlinter"]["contracts"]
+
+
+def layers() -> str:
+    """Return the layers of the package from the top down, with what each of their packages says about itself."""
+    rows: list[Sequence[str]] = []
+    names = next(contract["layers"] for contract in _contracts() if contract["id"] == "layers")
+    for number, layer in enumerate(names, 1):
+        for name in layer.split(" | "):
+            if not name.startswith("("):
+                about = (inspect.getdoc(import_module(f"interlock.{name}")) or "").split("\n")[0]
+                rows.append((str(number), f"`{name}`", about))
+    return table(("layer", "package", "what it is"), rows)
+
+
+def contracts() -> str:
+    """Return the import contracts, as a list."""
+    return "\n".join(f"- {contract['name']} (`{contract['id']}`)" for contract in _contracts())
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "run-states": lambda: state_diagram(RUN_TRANSITIONS),
     "call-states": lambda: state_diagram(CALL_TRANSITIONS),
@@ -449,9 +479,11 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "cli-reference": cli_reference,
     "cli-settings": cli_settings,
     "command-limits": command_limits,
+    "contracts": contracts,
     "doctor-example": doctor_example,
     "error-codes": code_table,
     "events": event_table,
+    "layers": layers,
     "local-tools": local_tools,
     "make-targets": make_targets,
     "policy-explained": policy_explained,

@@ -115,7 +115,7 @@ def _names(rows: list[list[str]]) -> list[str]:
 
 def test_the_glossary_names_what_is_defined_where_it_says() -> None:
     wrong: list[str] = []
-    for word, _, place, _ in table_rows(text_of("docs/glossary.md")):
+    for word, _, place in table_rows(text_of("docs/glossary.md")):
         path = place.strip("`")
         assert (ROOT / "src" / "interlock" / path).exists(), place
         module = importlib.import_module("interlock." + path.removesuffix(".py").replace("/", "."))

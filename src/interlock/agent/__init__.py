@@ -1,0 +1,1 @@
+"""The agent loop: a pure decision about the next step, and the driver that carries it out."""

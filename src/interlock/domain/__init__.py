@@ -1,0 +1,1 @@
+"""Pure data and state: calls, decisions, events, observations. No I/O."""

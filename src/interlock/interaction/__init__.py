@@ -1,0 +1,1 @@
+"""Ask people: at a terminal, by a callback, or nobody (headless)."""

@@ -1,0 +1,1 @@
+"""Model providers: requests, streams, retries, prices, and a scripted model."""

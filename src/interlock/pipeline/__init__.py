@@ -1,0 +1,1 @@
+"""The way of a tool call: accept, lookup, validate, permit, schedule, execute, normalize, observe, record."""

@@ -1,0 +1,1 @@
+"""Decide whether a call may start."""

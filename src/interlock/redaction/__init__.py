@@ -1,0 +1,1 @@
+"""Keep secrets out of what is shown, logged and stored."""

@@ -1,0 +1,1 @@
+"""Which tools exist: the `tool` decorator, the registry, and sets of tools."""

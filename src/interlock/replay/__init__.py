@@ -1,0 +1,1 @@
+"""Replay recorded runs without executing anything: trace, model replay, dry run, export as a test."""

@@ -1,0 +1,1 @@
+"""Runs of agents: `Runner`, `RunHandle`, `Inbox`, leases, children, forks, recovery."""

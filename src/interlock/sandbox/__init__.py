@@ -1,0 +1,1 @@
+"""Where handlers and commands run, and what they can reach."""

@@ -1,0 +1,1 @@
+"""Event log and artifacts: the interfaces, in memory, in files."""

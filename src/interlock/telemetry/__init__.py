@@ -1,0 +1,1 @@
+"""Measurements and traces of calls."""

@@ -1,0 +1,1 @@
+"""Built-in tools for files, search, commands, skills and other agents."""

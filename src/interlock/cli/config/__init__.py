@@ -1,0 +1,1 @@
+"""Settings, trusted projects, and where files of a user are."""

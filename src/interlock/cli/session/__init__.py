@@ -1,0 +1,1 @@
+"""A run at a terminal: the agent, prompts, interrupts, resume, replay."""

@@ -1,0 +1,1 @@
+"""What a person is asked about a call, what an approval is bound to, and what an answer means."""

@@ -1,0 +1,1 @@
+"""Explain decisions, test a policy against recorded runs, and suggest rules."""

@@ -1,0 +1,1 @@
+"""Rules compiled and applied to a call."""

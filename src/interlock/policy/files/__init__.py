@@ -1,0 +1,1 @@
+"""Policy files: YAML and TOML, in layers, with their problems and their lines."""

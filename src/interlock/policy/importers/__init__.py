@@ -1,0 +1,1 @@
+"""Policies of other tools, translated: Claude Code, Codex, Gemini CLI."""

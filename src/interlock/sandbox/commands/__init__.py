@@ -1,0 +1,1 @@
+"""Run commands in bubblewrap, under Landlock, or unconfined."""

@@ -1,0 +1,1 @@
+"""What the host allows: programs, control groups, system calls."""

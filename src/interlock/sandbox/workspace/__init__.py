@@ -1,0 +1,1 @@
+"""The one way to files: paths are resolved beneath one folder."""

@@ -1,0 +1,1 @@
+"""The web console: pages rendered by the server."""

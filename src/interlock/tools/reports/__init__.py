@@ -1,0 +1,1 @@
+"""What test runners and checkers print, read as facts."""

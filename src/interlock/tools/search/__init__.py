@@ -1,0 +1,1 @@
+"""`grep` and `glob`, by ripgrep in a sandbox."""

@@ -1,0 +1,1 @@
+"""`bash`, background tasks, and what a command changed."""

@@ -1,0 +1,1 @@
+"""Skills: folders with a `SKILL.md` that become tools."""

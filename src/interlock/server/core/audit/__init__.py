@@ -1,0 +1,1 @@
+"""Exports, checkpoints, signatures, and the audit log of the server itself."""

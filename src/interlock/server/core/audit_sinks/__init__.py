@@ -1,0 +1,1 @@
+"""Send audit events to other systems: in order, at least once."""

@@ -1,0 +1,1 @@
+"""Accounts, keys, sign-in, and who may do what."""

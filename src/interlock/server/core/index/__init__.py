@@ -1,0 +1,1 @@
+"""Lists of runs and questions, derived from the log."""

@@ -1,0 +1,1 @@
+"""Live events for clients that follow them."""

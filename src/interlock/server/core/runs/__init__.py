@@ -1,0 +1,1 @@
+"""Start, approve, resume and cancel runs."""

@@ -1,0 +1,1 @@
+"""Runs that schedules and webhooks start."""
