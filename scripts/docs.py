@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -455,7 +455,7 @@ def _contracts() -> list[dict[str, Any]]:
 
 def layers() -> str:
     """Return the layers of the package from the top down, with what each of their packages says about itself."""
-    rows: list[Sequence[str]] = []
+    rows: list[tuple[str, ...]] = []
     names = next(contract["layers"] for contract in _contracts() if contract["id"] == "layers")
     for number, layer in enumerate(names, 1):
         for name in layer.split(" | "):

@@ -22,6 +22,7 @@ class CommandPoller:
         #: The version of the log up to which notes were brought.
         self._seen_version = -1
         self._lock = asyncio.Lock()
+        self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def __contains__(self, run_id: object) -> bool:
@@ -41,6 +42,10 @@ class CommandPoller:
             if run_id in self._handlers:
                 await self._deliver(run_id, self._handlers[run_id])
 
+    def notify(self) -> None:
+        """Look at once: a command was enqueued in this process."""
+        self._wakeup.set()
+
     def unsubscribe(self, run_id: str) -> None:
         self._handlers.pop(run_id, None)
         if not self._handlers and self._task is not None:
@@ -49,7 +54,10 @@ class CommandPoller:
 
     async def _poll_forever(self) -> None:
         while True:
-            await asyncio.sleep(self._poll_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_seconds):
+                    await self._wakeup.wait()
+            self._wakeup.clear()
             with suppress(LogError):  # it is looked again, and whoever appends is told what is wrong
                 await self._poll_all()
 

@@ -24,6 +24,7 @@ from ..pipeline.context import RunContext
 from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog, Lease, QueuedCommand
 from .children import find_started_children
+from .command_poller import CommandPoller
 from .commands import apply_command, is_recorded
 
 PARENT_ENDED = "The run around it is over."
@@ -166,6 +167,8 @@ class Inbox:
                 else f"{run_id} is to be cancelled"
             )
             raise DecisionConflictError(f"{what} already, which is on its way. That one stands.")
+        if isinstance(self._active_runs, CommandPoller):
+            self._active_runs.notify()
         if not await self.apply_queued(run_id):
             await self._check_not_superseded(run_id, command)
             return "left"
