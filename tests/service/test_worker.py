@@ -186,7 +186,7 @@ async def test_what_nobody_answers_in_time_expires_by_the_clock(
 async def test_a_question_that_is_late_and_nobody_here_can_close_keeps_no_other_one_open(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_LOOK_SECONDS", "_LATE_SECONDS"):
+    for name in ("_POLL_SECONDS", "_EXPIRED_POLL_SECONDS"):
         monkeypatch.setattr(worker, name, 0.01)
     clock = FakeClock()
     timed = settings_of(approval_seconds=60.0)
