@@ -1,4 +1,4 @@
-"""One call, climbing the stages. Each type can only be made from the one before it."""
+"""The stages of one call. Each type can only be built from the one before it."""
 
 from typing import Any, Literal, Required, TypeAlias, TypedDict
 
@@ -12,17 +12,19 @@ from .tool import JsonObject, SandboxScope, ToolContext, ToolDefinition
 
 
 class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What the model asked for. Untrusted: `arguments` is JSON text as the model wrote it, or what a client parsed."""
+    """A tool call as proposed by the model. Untrusted: `arguments` is JSON text as the model wrote it, or an object
+    parsed by a client.
+    """
 
     call_id: str
     tool_name: str
     arguments: Any
-    #: Why the model wants it. Recorded, never used to decide.
+    #: The model's stated reason. Recorded, never used to decide.
     reason: str = ""
 
 
 class AcceptedCall(msgspec.Struct, frozen=True, gc=False):
-    """An intent seen for the first time, with sane JSON arguments."""
+    """An intent that was received for the first time and has well-formed JSON arguments."""
 
     intent: ToolIntent
     arguments: JsonObject
@@ -30,14 +32,14 @@ class AcceptedCall(msgspec.Struct, frozen=True, gc=False):
 
 
 class KnownCall(msgspec.Struct, frozen=True, gc=False):
-    """The tool exists and is visible in this run."""
+    """An accepted call whose tool exists and is visible in this run."""
 
     accepted: AcceptedCall
     tool: ToolDefinition
 
 
 class ValidCall(msgspec.Struct, frozen=True, gc=False):
-    """The input is well formed and doable now. `arguments` is what was checked, with defaults, as plain JSON."""
+    """A call whose arguments fit the schema and whose checks passed. `arguments` is plain JSON, with defaults."""
 
     known: KnownCall
     call_id: str
@@ -46,21 +48,21 @@ class ValidCall(msgspec.Struct, frozen=True, gc=False):
     arguments: JsonObject
 
     def copy_arguments(self) -> JsonObject:
-        """The arguments for a developer's code, which may do with them what it likes."""
+        """Return a copy of the arguments that handlers and hooks may modify."""
         return type(self.checked).__pydantic_serializer__.to_python(self.checked, mode="json", by_alias=True)
 
 
 class PermittedCall(msgspec.Struct, frozen=True, gc=False):
-    """Allowed by policy, or by a person: then `action_id` names the approval that its start consumes."""
+    """A call allowed by policy, or by a person: then `action_id` names the approval that its start consumes."""
 
     valid: ValidCall
     decision: Decision
     #: The `seq` of the event that permitted it.
     cause: int | None = None
     action_id: str = ""
-    #: The calls in line that it had to wait for.
+    #: The queued calls that it had to wait for.
     waited_for: tuple[str, ...] = ()
-    #: With an approval: the hash of what runs, what that is bound to, who edited it, and the rule to keep.
+    #: With an approval: the hash of what runs, what that is bound to, who edited it, and the rule to save.
     payload_hash: str = ""
     bound: ApprovalBinding = ApprovalBinding()
     edited_by: str = ""
@@ -68,7 +70,7 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def evaluated_paths(self) -> frozenset[str]:
-        """Where its path arguments led when it was judged, or when a person was asked."""
+        """The resolved path arguments at the time of the policy evaluation or the question."""
         if not self.action_id:
             return frozenset(self.decision.paths)
         return frozenset(file.path for file in self.bound.surroundings.files)
@@ -78,7 +80,7 @@ QuestionKind: TypeAlias = Literal["approval", "input", "consent"]
 
 
 class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What a person is asked before a call may start."""
+    """A question to a person that must be answered before a call may start."""
 
     action_id: str
     run_id: str
@@ -102,7 +104,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     agent: str = ""
     #: The operation, as operators know it: the tool and the main thing that it acts on.
     capability: str = ""
-    #: The widest scope that a yes may have.
+    #: The widest scope that an approval may have.
     scope: ApprovalScope = "once"
     #: The rule that would let this very call through next time, as a line of a policy file; empty when none could.
     suggested_rule: str = ""
@@ -117,18 +119,18 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What a person said. With `kind="input"`, `value` becomes the argument that was asked for."""
+    """A person's answer. With `kind="input"`, `value` becomes the requested argument."""
 
     approved: bool
     reason: str = ""
     value: Any = None
     by: str = ""
-    #: True when nobody answered in time and the fallback speaks.
+    #: True when the question timed out and the fallback applies.
     expired: bool = False
     scope: ApprovalScope = "once"
     #: With the scope `window`: until when, in nanoseconds since 1970.
     until: int = 0
-    #: With the scope `rule`: the rule to keep, as it was shown to the person or edited by them.
+    #: With the scope `rule`: the rule to save, as it was shown to the person or edited by them.
     rule: str = ""
     #: What to run instead: arguments that the person edited.
     arguments: JsonObject | None = None
@@ -138,24 +140,24 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
 
 
 class AnswerFields(TypedDict, total=False):
-    """An answer to a question, as `Answer` has it."""
+    """The fields of `Answer`, as a typed dictionary."""
 
     approved: Required[bool]
     reason: str
     by: str
     #: What was asked for, with a question for a value.
     value: Any
-    #: How far a yes reaches: `once`, `run`, `window` with `until`, or `rule` with the `rule` to keep.
+    #: Scope of an approval: `once`, `run`, `window` with `until`, or `rule` with the `rule` to save.
     scope: ApprovalScope
     until: int
     rule: str
-    #: What to run instead: validated, judged and hashed again, and the model is told.
+    #: What to run instead: validated, evaluated and hashed again; the model is informed.
     arguments: JsonObject | None
     payload_hash: str
 
 
 class WaitingCall(msgspec.Struct, frozen=True, gc=False):
-    """Paused until a person answers, or until the waiting call in front of it is done."""
+    """A call paused until a person answers, or until the waiting call in front of it is done."""
 
     valid: ValidCall
     decision: Decision
@@ -164,13 +166,13 @@ class WaitingCall(msgspec.Struct, frozen=True, gc=False):
 
 
 class SuspendedCall(msgspec.Struct, frozen=True, gc=False):
-    """The call started and goes on later: the run inside it waits for a person."""
+    """A started call whose child run waits for a person. It is resumed later."""
 
     child_run_id: str
 
 
 class Invocation(msgspec.Struct, frozen=True, gc=False):
-    """A permitted call holding its turn, its limits and its executor."""
+    """A permitted call with its turn, its limits and its executor."""
 
     invocation_id: str
     permitted: PermittedCall

@@ -1,7 +1,7 @@
-"""What is left for whoever moves a run on, by somebody who does not: an answer to a question, a wish to stop it.
+"""Commands for the process that owns a run: answer a question, or cancel the run.
 
-A note lies in the log's file until it is taken, and whoever can write there can leave one. So a secret must not be in
-it (`storable`), and reading one is bounded (`decode_note`).
+A command is stored in the log's database until the owner takes it, and anyone with write access there can add one. So
+it must hold no secret (`redact_command`), and decoding it is bounded (`decode_command`).
 """
 
 from typing import TypeAlias
@@ -17,13 +17,17 @@ MAX_COMMAND_BYTES = 1 << 20
 
 
 class AnswerCommand(msgspec.Struct, frozen=True, tag="answer", omit_defaults=True):
+    """A command that delivers the answer to a question."""
+
     action_id: str
     answer: Answer
-    #: Of what was looked at; empty: not said.
+    #: Hash of the payload that the person saw; empty: not given.
     payload_hash: str = ""
 
 
 class CancelCommand(msgspec.Struct, frozen=True, tag="cancel", omit_defaults=True):
+    """A command that cancels the run."""
+
     message: str = ""
     by: str = ""
 
@@ -35,7 +39,7 @@ _decode = msgspec.json.Decoder(Command).decode
 
 
 def decode_command(body: bytes) -> Command:
-    """`msgspec.DecodeError` for anything else than a note that `storable` would have let pass."""
+    """Decode a command. Raise `msgspec.DecodeError` for anything that `redact_command` would not have accepted."""
     try:
         if len(body) > MAX_COMMAND_BYTES:
             raise ValueError(f"it has more than {MAX_COMMAND_BYTES} bytes")
@@ -49,13 +53,16 @@ def decode_command(body: bytes) -> Command:
 
 
 def command_key(command: Command) -> str:
-    """One answer for each question, one end for the run: the first one stands."""
+    """Return the deduplication key: one answer per question and one cancellation per run; the first one counts."""
     return f"answer:{command.action_id}" if isinstance(command, AnswerCommand) else "cancel"
 
 
 def redact_command(command: Command, redact: RedactFunction) -> Command:
-    """The note as it may lie in a file. Secrets are taken out of what is said; what is to be run is left as it is or
-    not at all, because the process that takes the note would run something else: then `AnswerRefusedError`."""
+    """Return the command in storable form, with secrets redacted from its texts.
+
+    Arguments and rules are stored unchanged or not at all, because the receiving process would otherwise run something
+    else: then raise `AnswerRefusedError`.
+    """
 
     def clean(text: str) -> str:
         return redact(escape_surrogates(text))

@@ -1,4 +1,4 @@
-"""May this call start? Verdicts are ordered, so the strictest one wins by `max`."""
+"""Policy decisions: may this call start? Verdicts are ordered, so the strictest one wins by `max`."""
 
 from collections.abc import Collection, Iterable
 from enum import StrEnum
@@ -11,6 +11,8 @@ from .tool import Risk
 
 
 class Verdict(StrEnum):
+    """The outcome of a policy evaluation, ordered from permissive to strict."""
+
     ALLOW = "allow"
     ASK = "ask"
     REQUEST_INPUT = "request_input"
@@ -19,7 +21,7 @@ class Verdict(StrEnum):
 
 #: What a person answers.
 QUESTION_VERDICTS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
-#: How far a person's yes may reach: this call; the same call again in this run; the same for a time; a saved rule.
+#: Scope of an approval: this call; the same call again in this run; the same for a time; a saved rule.
 ApprovalScope: TypeAlias = Literal["once", "run", "window", "rule"]
 APPROVAL_SCOPES: tuple[ApprovalScope, ...] = ("once", "run", "window", "rule")
 
@@ -27,6 +29,8 @@ _STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The result of evaluating a call: the verdict, its reason, and where it came from."""
+
     verdict: Verdict
     reason: str
     rule_ids: tuple[str, ...] = ()
@@ -42,9 +46,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     #: With `request_input`: the argument that the person's value becomes.
     target_arg: str = ""
     policy_digest: str = ""
-    #: With `ask`: the widest scope that a yes may have.
+    #: With `ask`: the widest scope that an approval may have.
     scope: ApprovalScope = "once"
-    #: With `ask` and `request_input`: how long the question stays open. None: for ever.
+    #: With `ask` and `request_input`: how long the question stays open. None: no limit.
     answer_within_seconds: float | None = None
     #: The paths that the call was seen to name, as they were judged, or that decide what it runs: a tool of files opens
     #: no other. With `ask`, what is in them is bound to the approval. The log has them with questions only.
@@ -61,9 +65,11 @@ def pick_strictest(decisions: Iterable[Decision]) -> Decision:
 
 
 def merge_decisions(decision: Decision, opinion: Decision) -> Decision:
-    """The stricter of two; of two that are equally strict, one with the words of both and the narrower reach."""
+    """Return the stricter of two decisions; equally strict ones are combined, with both reasons and the narrower
+    scope.
+    """
     if frozenset((decision.verdict, opinion.verdict)) == QUESTION_VERDICTS:
-        # The value that a person gives is also the yes to what the other asks about, so they must hear of it.
+        # The value that a person gives also approves what the other asks about, so the question must mention it.
         value_request = pick_strictest((decision, opinion))
         approval_request = opinion if value_request is decision else decision
         decision, opinion = (
@@ -95,7 +101,7 @@ def merge_decisions(decision: Decision, opinion: Decision) -> Decision:
 
 
 def default_decision(risk: frozenset[Risk]) -> Decision:
-    """What happens when no rule matches: the tool's declared risk decides."""
+    """Return the decision when no rule matches: it follows from the tool's declared risk."""
     if risk <= {Risk.READ}:
         return ALLOWED_BY_DEFAULT
     words = tuple(sorted(risk))
@@ -107,9 +113,9 @@ ALLOWED_BY_DEFAULT = Decision(verdict=Verdict.ALLOW, reason="No rule matches.")
 
 FourEyes: TypeAlias = Literal["off", "high_risk", "all"]
 
-#: The layer that asks about a call of which nobody knows whether it happened.
+#: The layer that asks about a call whose outcome is unknown.
 RECOVERY_LAYER = "recovery"
-#: Words of a question's risk that make it one for a second person.
+#: Risk words in a question that require a second person.
 HIGH_RISKS = frozenset((Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE))
 
 
@@ -124,16 +130,18 @@ FailurePolicy: TypeAlias = Literal["continue", "degrade", "fail"]
 
 
 class FailSafeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run reacts to failures: continue, ask, or fail, for each kind of failure."""
+
     #: After a tool ran and failed.
     tool_failure_policy: FailurePolicy = "continue"
     #: After policy or a person refused a call.
     approval_denial_policy: FailurePolicy = "continue"
     #: The same for people alone: they refused it, or did not answer in time. None: as after policy refused.
     rejection_policy: FailurePolicy | None = None
-    #: After a call started and the process died before its end was recorded, and nobody can tell whether it happened:
-    #: the model is told so, or a person is asked whether it may run again.
+    #: After a call started and the process died before its end was recorded, so its outcome is unknown:
+    #: the model is informed, or a person is asked whether it may run again.
     unknown_outcome_policy: Literal["tell", "ask"] = "tell"
-    #: After a model gave no answer, retries included: the run fails, or it is kept as it is, to be resumed later.
+    #: After a model gave no answer, retries included: the run fails, or stays resumable.
     model_failure_policy: Literal["fail", "keep"] = "fail"
 
     @property

@@ -1,10 +1,11 @@
-"""Everything Interlock raises. Outcomes of a call are values; what is here is a bug, an I/O fault or asked for.
+"""All exceptions that Interlock raises. Outcomes of a call are values; an exception is a bug, an I/O fault or was
+requested.
 
 InterlockError
 ├── ToolDeclarationError     the developer declared a tool that cannot work
 │   └── DuplicateToolError
 ├── ConfigurationError       a rule, a provider or a limit was set up in a way that cannot work
-├── ToolError                a call stopped, and the tool or the runtime was told to raise
+├── ToolError                a call stopped, and the tool or the runtime is configured to raise
 │   ├── UnknownToolError
 │   ├── ToolValidationError
 │   ├── ToolTimeoutError
@@ -13,17 +14,17 @@ InterlockError
 ├── LogError                 the log could not be written or read; the run stops here
 │   ├── LogWriteError
 │   ├── LogFencedError
-│   ├── RunClaimedError     another process moves this run on
+│   ├── RunClaimedError     another process owns this run
 │   └── LogCorruptError
 ├── SandboxDeniedError       the sandbox refused what a tool tried
 ├── PreconditionError        a handler found that the call cannot be done now; nothing was done
 ├── SandboxSetupError        a command could not be confined; nothing was executed
 ├── ModelError               a model gave no answer, or its answer broke off
-├── ArtifactError            an artifact could not be kept or found
-├── RunSuspendedError        a tool is a run of its own, and that one waits for a person
+├── ArtifactError            an artifact could not be stored or found
+├── RunSuspendedError        a tool is a child run that waits for a person
 ├── RunEndedError            the run is over; nothing more can be executed in it
 ├── RunPausedError           the run waits for an answer; new calls have to wait, too
-├── IllegalTransitionError   a fact does not fit the state table
+├── IllegalTransitionError   an event does not fit the state table
 └── DecisionConflictError    the question was already answered
 """
 
@@ -92,26 +93,28 @@ class LogWriteError(LogError):
 
 
 class LogFencedError(LogError):
-    """Somebody else appended to this run; this process lost it."""
+    """Another process appended to this run; this process has lost it."""
 
 
 class RunClaimedError(LogError):
-    """Another process moves this run on. Nothing was written; it can be watched, and its questions answered."""
+    """Another process owns this run. Nothing was written; the run can be watched and its questions answered."""
 
 
 class LogCorruptError(LogError):
-    """A stored event is not what was written."""
+    """A stored event differs from what was written."""
 
 
 class SandboxDeniedError(InterlockError):
-    """The sandbox refused what a tool tried. Raised by sandboxes and by tools that have limits of their own."""
+    """The sandbox refused an operation. Raised by sandboxes and by tools that enforce limits."""
 
-    #: Was it refused before anything was done?
+    #: True when the call was refused before anything was done.
     nothing_done = False
 
 
 class PreconditionError(InterlockError):
-    """A handler found, before it did anything, that the call cannot be done now. It says what a check would say."""
+    """A handler found, before it did anything, that the call cannot be done now. It carries the message that a check
+    would return.
+    """
 
     def __init__(self, problem: "CheckProblem") -> None:
         super().__init__(problem.message)
@@ -132,11 +135,11 @@ class ModelError(InterlockError):
 
 
 class ArtifactError(InterlockError):
-    """An artifact could not be kept or found."""
+    """An artifact could not be stored or found."""
 
 
 class RunSuspendedError(InterlockError):
-    """Raised by a tool that is a run of its own, when that run waits for a person: the call goes on later."""
+    """Raised by a tool that is a child run, when that run waits for a person. The call is resumed later."""
 
     def __init__(self, child_run_id: str) -> None:
         super().__init__(f"{child_run_id} waits for a person")
@@ -152,16 +155,16 @@ class RunPausedError(InterlockError):
 
 
 class IllegalTransitionError(InterlockError):
-    """A fact does not fit the state table; nothing was changed."""
+    """An event does not fit the state table; nothing was changed."""
 
 
 class AnswerRefusedError(InterlockError):
-    """This cannot be the answer to the question, which stays open."""
+    """The answer does not fit the question, which stays open."""
 
 
 class DecisionConflictError(InterlockError):
-    """The question has an answer already, or was never asked."""
+    """The question is already answered, or was never asked."""
 
 
 class ConsentError(InterlockError):
-    """A provider of access for tools cannot be reached, or says something that makes no sense."""
+    """An OAuth provider cannot be reached, or its response is invalid."""

@@ -1,8 +1,8 @@
-"""The facts we keep. Frozen, one class per fact, appended once and never edited.
+"""The events of a run. Frozen, one class per event type, appended once and never edited.
 
-An `Event` is a fact with its place in the run: dense `seq`, time, what it belongs to (`correlation_id`, a call or the
-run) and what caused it (`causation_id`, the `seq` of an earlier event). Times are nanoseconds since 1970, for people;
-order is `seq`.
+An `Event` is a fact with its position in the run: dense `seq`, time, what it belongs to (`correlation_id`, a call or
+the run) and what caused it (`causation_id`, the `seq` of an earlier event). Times are nanoseconds since 1970, for
+display; the order is `seq`.
 """
 
 from hashlib import sha256
@@ -26,67 +26,82 @@ class _Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
-    #: The version of this vocabulary. A reader that does not know it refuses the run in words.
+    """The run began."""
+
+    #: The version of this vocabulary. A reader that does not know it refuses the run with a message.
     schema: int
     agent: str = ""
-    #: The folder that it works in, and who it acts for.
+    #: The workspace, and the user that the run acts for.
     workspace: str = ""
     requester: str = ""
-    #: Who made it, where that is somebody else: a program with a key, a schedule, a colleague.
+    #: Who created it, where that is not the requester: a program with a key, a schedule, a colleague.
     created_by: str = ""
-    #: The permission mode that it began in.
+    #: The permission mode at the start.
     mode: PermissionMode = PermissionMode.DEFAULT
-    #: A run inside another one: the call of that run which it answers.
+    #: For a child run: the parent run and its call.
     parent_run_id: str = ""
     parent_call_id: str = ""
-    #: A run that goes on from another one: its events up to that `seq` are the first events of this one, retold.
+    #: For a fork: the source run and the last `seq` that was copied from it.
     forked_from: str = ""
     forked_at: int = -1
 
 
 class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
+    """The run waits for a person."""
+
     kind: Literal["approval", "consent", "input"]
     waiting: tuple[str, ...]
 
 
 class RunResumed(_Fact, frozen=True, gc=False, tag="run.resumed"):
-    pass
+    """The run continues after a pause."""
 
 
 class RunCompleted(_Fact, frozen=True, gc=False, tag="run.completed"):
+    """The run reached its final answer."""
+
     message: str = ""
 
 
 class RunDegraded(_Fact, frozen=True, gc=False, tag="run.degraded"):
+    """The run ended without completing its task, as its fail-safe policy allows."""
+
     message: str
 
 
 class RunFailed(_Fact, frozen=True, gc=False, tag="run.failed"):
+    """The run failed."""
+
     message: str
 
 
 class RunCancelled(_Fact, frozen=True, gc=False, tag="run.cancelled"):
+    """The run was cancelled."""
+
     message: str = ""
     by: str = ""
 
 
 class ToolsOffered(_Fact, frozen=True, gc=False, tag="model.menu"):
-    """The tools a model was shown. Recorded when it changes; batches name it by digest."""
+    """The tool catalog offered to the model. Recorded when it changes; batches refer to it by digest."""
 
     digest: str
     versions: dict[str, str]
-    #: The full menu: names, descriptions, schemas.
+    #: The full catalog: names, descriptions, schemas.
     artifact_id: str
 
 
 class UserMessageReceived(_Fact, frozen=True, gc=False, tag="user.message"):
+    """A user sent a message to the run."""
+
     text: str
     by: str = ""
 
 
 class ModelRequested(_Fact, frozen=True, gc=False, tag="model.request"):
-    """The model is about to be asked. What it sees is the conversation up to here, under these instructions, with the
-    menu that was recorded last."""
+    """A request is about to be sent to the model: the conversation so far, these instructions, and the tool catalog
+    that was recorded last.
+    """
 
     menu_digest: str
     message_count: int
@@ -94,14 +109,14 @@ class ModelRequested(_Fact, frozen=True, gc=False, tag="model.request"):
     provider: str = ""
     model: str = ""
     tool_choice: str = "auto"
-    #: How long the run has been moved on so far, without waiting for people.
+    #: Active time of the run so far, without waiting for people.
     active_ms: float = 0.0
     #: The instructions in full, where they are not those of the request before.
     instructions_artifact_id: str = ""
 
 
 class ModelResponded(_Fact, frozen=True, gc=False, tag="model.response"):
-    """What the model said. Its calls follow as intents, in the same commit: so many of them."""
+    """The model's response. Its calls follow as intents in the same commit; `calls` says how many."""
 
     text: str = ""
     call_count: int = 0
@@ -114,35 +129,41 @@ class ModelResponded(_Fact, frozen=True, gc=False, tag="model.response"):
 
 
 class ModelFailed(_Fact, frozen=True, gc=False, tag="model.failed"):
+    """The model gave no usable response."""
+
     message: str
     retryable: bool = False
 
 
 class FinalAnswerRejected(_Fact, frozen=True, gc=False, tag="model.refused"):
-    """The final answer is not what it has to be; the model is told so."""
+    """The final answer does not fit the required output; the model is informed."""
 
     message: str
 
 
 class ClaimContradicted(_Fact, frozen=True, gc=False, tag="verification.conflict"):
-    """The final answer says something that the facts contradict."""
+    """The final answer makes a claim that the recorded facts contradict."""
 
     claim: str
     status: str
     message: str
-    #: Was the model told, so that it can do better?
+    #: True when the model was informed, so that it can try again.
     told: bool = False
 
 
 class BatchStarted(_Fact, frozen=True, gc=False, tag="tool.batch.started"):
+    """The calls of one model turn begin."""
+
     call_count: int
     menu_digest: str = ""
-    #: The permission mode, and whether a person was there.
+    #: The permission mode, and whether a person was available.
     mode: PermissionMode = PermissionMode.DEFAULT
     interactive: bool = False
 
 
 class CallProposed(_Fact, frozen=True, gc=False, tag="tool.intent"):
+    """The model proposed a tool call."""
+
     call_id: str
     tool: str
     #: The arguments as they came: JSON where they parse, else text. Large ones are an artifact.
@@ -157,102 +178,132 @@ class CallProposed(_Fact, frozen=True, gc=False, tag="tool.intent"):
 
 
 class CallValidated(_Fact, frozen=True, gc=False, tag="tool.validation"):
+    """The arguments of a call were validated."""
+
     call_id: str
     ok: bool
     errors: tuple[str, ...] = ()
 
 
 class PolicyEvaluated(_Fact, frozen=True, gc=False, tag="tool.permission"):
+    """The policy was evaluated for a call."""
+
     call_id: str
     tool: str
     decision: Decision
 
 
 class ApprovalRequested(_Fact, frozen=True, gc=False, tag="approval.requested"):
+    """A person is asked to approve a call."""
+
     call_id: str
     question: Question
 
 
 class ApprovalGranted(_Fact, frozen=True, gc=False, tag="approval.granted"):
+    """A person approved a call."""
+
     call_id: str
     action_id: str
     answer: Answer
-    #: With a scope wider than once: what the same call is known by when it comes again.
+    #: With a scope wider than `once`: the key that identifies the same call later.
     grant_key: str = ""
-    #: Of the arguments that the person wrote; the answer has them as far as they could be written down.
+    #: Hash of the arguments that the person wrote; the answer has them without secrets.
     written_hash: str = ""
 
 
 class ApprovalRejected(_Fact, frozen=True, gc=False, tag="approval.rejected"):
+    """A person rejected a call."""
+
     call_id: str
     action_id: str
     answer: Answer
 
 
 class ApprovalExpired(_Fact, frozen=True, gc=False, tag="approval.expired"):
+    """An approval was not answered in time."""
+
     call_id: str
     action_id: str
     answer: Answer
 
 
 class InputRequested(_Fact, frozen=True, gc=False, tag="input.requested"):
+    """A person is asked for the value of an argument."""
+
     call_id: str
     question: Question
 
 
 class InputProvided(_Fact, frozen=True, gc=False, tag="input.provided"):
+    """A person gave the requested value."""
+
     call_id: str
     action_id: str
     answer: Answer
-    #: Of the value that the person gave.
+    #: Hash of the value that the person gave.
     written_hash: str = ""
 
 
 class InputRefused(_Fact, frozen=True, gc=False, tag="input.refused"):
+    """A person declined to give the requested value."""
+
     call_id: str
     action_id: str
     answer: Answer
 
 
 class InputExpired(_Fact, frozen=True, gc=False, tag="input.expired"):
+    """A requested value was not given in time."""
+
     call_id: str
     action_id: str
     answer: Answer
 
 
 class ConsentRequested(_Fact, frozen=True, gc=False, tag="consent.requested"):
+    """The user that the run acts for is asked to consent."""
+
     call_id: str
     question: Question
 
 
 class ConsentGranted(_Fact, frozen=True, gc=False, tag="consent.granted"):
+    """The user consented."""
+
     call_id: str
     action_id: str
     answer: Answer
 
 
 class ConsentRefused(_Fact, frozen=True, gc=False, tag="consent.refused"):
+    """The user refused consent."""
+
     call_id: str
     action_id: str
     answer: Answer
 
 
 class ConsentExpired(_Fact, frozen=True, gc=False, tag="consent.expired"):
+    """The user did not consent in time."""
+
     call_id: str
     action_id: str
     answer: Answer
 
 
 class ApprovalVoided(_Fact, frozen=True, gc=False, tag="approval.voided"):
+    """A question is no longer valid, for example because its binding changed."""
+
     call_id: str
     action_id: str
     reason: str
-    #: What it was bound to and is different now.
+    #: What changed since the question was asked.
     changes: tuple[BindingChange, ...] = ()
 
 
 class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.started"):
-    """Committed before an effectful handler runs. It consumes the approval it names."""
+    """The handler is about to run. Committed before an effectful handler runs; consumes the approval it names."""
 
     invocation_id: str
     call_id: str
@@ -263,13 +314,13 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     #: Where the tool comes from: this program, or the server, skill or extension that is named.
     origin: ToolOrigin = "local"
     source: str = ""
-    #: What holds it back, in which profile, and what that does on this host.
+    #: The sandbox, its profile, and what that enforces on this host.
     sandbox: str = "none"
     profile: str = ""
     capabilities: tuple[str, ...] = ()
     cwd: str = ""
     action_id: str = ""
-    #: The calls that it waited behind, the last few of them; `cap` when all turns were out.
+    #: The calls that it waited behind, the last few of them; `cap` when the concurrency limit was reached.
     waited_for: tuple[str, ...] = ()
     #: With an approval or a value given: the hash of what runs.
     payload_hash: str = ""
@@ -278,6 +329,8 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
 
 
 class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.completed"):
+    """The handler ended."""
+
     invocation_id: str
     call_id: str
     exit: ExitStatus
@@ -290,7 +343,7 @@ class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.com
 
 
 class InvocationSuspended(_Fact, frozen=True, gc=False, tag="tool.invocation.suspended"):
-    """The call goes on later: the run inside it waits for a person."""
+    """The call is suspended: its child run waits for a person."""
 
     invocation_id: str
     call_id: str
@@ -298,12 +351,16 @@ class InvocationSuspended(_Fact, frozen=True, gc=False, tag="tool.invocation.sus
 
 
 class CallObserved(_Fact, frozen=True, gc=False, tag="tool.observation"):
+    """The observation of a call was recorded."""
+
     observation_id: str
     observation: Observation
     invocation_id: str = ""
 
 
 class WarningRaised(_Fact, frozen=True, gc=False, tag="warning"):
+    """Something people should know that did not stop the call."""
+
     message: str
     call_id: str = ""
 
@@ -354,6 +411,8 @@ SCHEMA_VERSION = 1
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
+    """A fact with its position, time and causes in the log of one run."""
+
     seq: int
     run_id: str
     at: int
@@ -378,7 +437,7 @@ _LINE_BREAKS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False):
-    """An event as it is stored: its place, its exact bytes and the chain's hash up to and with it."""
+    """An event as stored: its position, its exact bytes and the chain hash up to and including it."""
 
     run_id: str
     seq: int
@@ -395,7 +454,7 @@ def next_hash(previous: bytes, body: bytes) -> bytes:
 
 
 def encode_event(event: Event) -> bytes:
-    """The bytes of an event: one line of ASCII or UTF-8. What cannot be UTF-8 is written as escapes."""
+    """Return the bytes of an event: one line of ASCII or UTF-8. Lone surrogates are escaped."""
     try:
         body = _encode(event)
     except UnicodeEncodeError:

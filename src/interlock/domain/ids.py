@@ -1,4 +1,4 @@
-"""Names for runs, actions and what they produce."""
+"""Identifiers of runs, actions and what they produce."""
 
 import re
 from hashlib import sha256
@@ -6,7 +6,7 @@ from secrets import token_hex
 
 MAX_NAME_CHARS = 256
 
-#: The common name, told at once: short and of visible ASCII.
+#: Fast path for the common name: short and visible ASCII.
 is_ascii_name = re.compile(r"[!-~]{1,256}").fullmatch
 
 
@@ -19,10 +19,10 @@ def new_action_id() -> str:
 
 
 def is_valid_name(value: object) -> bool:
-    """May it name a call or a tool? Short, printable, and not empty."""
+    """Return True if the text can name a call or a tool: short, printable, and not empty."""
     return type(value) is str and 0 < len(value) <= MAX_NAME_CHARS and value.isprintable()
 
 
 def child_run_id(run_id: str, call_id: str) -> str:
-    """The run inside a call. The same call has the same one, whoever asks, so it can be gone on with."""
+    """Return the id of the child run of a call. It is deterministic, so the child run can be resumed."""
     return f"{run_id}.{sha256(call_id.encode(errors='backslashreplace')).hexdigest()[:12]}"

@@ -1,7 +1,7 @@
-"""JSON as it is allowed in here: no duplicate keys, no NaN, bounded depth and numbers, no lone surrogates.
+"""Strict JSON: no duplicate keys, no NaN, bounded depth and numbers, no lone surrogates.
 
-Everything that a model, a tool or a file calls JSON is parsed by `parse`; every byte that is hashed or stored is made
-by `encode`. Both are thin: the work is done by jiter and msgspec.
+All JSON from a model, a tool or a file is parsed by `parse`; all bytes that are hashed or stored are made by `encode`.
+Both are thin: jiter and msgspec do the work.
 """
 
 import re
@@ -18,7 +18,7 @@ Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
-#: Of whole documents in files, which hold values of `MAX_DEPTH` somewhere inside.
+#: Depth limit of whole documents in files, which hold values of `MAX_DEPTH` somewhere inside.
 MAX_FILE_DEPTH = 256
 MAX_INTEGER = 2**53 - 1
 MAX_VALUES = 100_000
@@ -40,7 +40,7 @@ _string_or_bracket = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DO
 
 
 class InvalidJsonError(ValueError):
-    """The text or value is not JSON as it is allowed in here."""
+    """The text or value is not strict JSON."""
 
 
 def parse(text: str | bytes) -> Json:
@@ -77,7 +77,7 @@ def is_too_deep(text: bytes, limit: int = MAX_FILE_DEPTH) -> bool:
 
 
 def check_value(value: Json) -> None:
-    """Raise `BadJson` unless the value is plain JSON data within the limits."""
+    """Raise `InvalidJsonError` unless the value is plain JSON data within the limits."""
     level, count = [value], 1
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _children(outer)]
@@ -91,7 +91,7 @@ def check_value(value: Json) -> None:
 
 
 def _children(value: Any) -> list[Any]:
-    """The values directly inside a value that is itself allowed."""
+    """Return the values directly inside an allowed value."""
     for kind, look in _CHILD_READERS:
         if isinstance(value, kind):
             return look(value)
@@ -151,7 +151,7 @@ def _escape_match(match: re.Match[str]) -> str:
 
 
 def escape_surrogates(value: Any) -> Any:
-    """The value with what cannot be UTF-8 written as escapes."""
+    """Return the value with everything that UTF-8 cannot encode written as escapes."""
     match value:
         case str():
             return _replace_surrogates(_escape_match, value)
@@ -183,6 +183,6 @@ def _raise_for_field(value: msgspec.Struct) -> None:
 
 @cache
 def _tuple_type(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same fields as a list without a check of its own: all of them are looked at in one go."""
+    """Return an array-like struct with the same fields, so that one conversion checks all of them."""
     fields = [(field.name, field.type) for field in msgspec.structs.fields(kind)]
     return msgspec.defstruct(kind.__name__, fields, array_like=True)

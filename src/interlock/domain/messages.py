@@ -1,4 +1,4 @@
-"""What is said between people, a model and its tools: plain data, the same for every provider."""
+"""Messages between people, a model and its tools: plain data, the same for every provider."""
 
 from typing import TypeAlias
 
@@ -6,30 +6,34 @@ import msgspec
 
 
 class ProposedCall(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A tool call as the model wrote it: not checked, perhaps not even JSON."""
+    """A tool call as the model wrote it: unchecked, perhaps not even JSON."""
 
     call_id: str
     tool: str
     arguments: str
-    #: Where the arguments are, when they are too long for an event.
+    #: The artifact with the arguments, when they are too long for an event.
     artifact_id: str = ""
 
 
 class UserMessage(msgspec.Struct, frozen=True, gc=False, tag="user"):
+    """A message of the user."""
+
     text: str
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, gc=False, tag="assistant", omit_defaults=True):
+    """A message of the model, with the calls it proposed."""
+
     text: str = ""
     calls: tuple[ProposedCall, ...] = ()
-    #: What the provider wants back with this answer, unchanged or not at all. Nobody else reads it.
+    #: What the provider wants back with this answer, unchanged or not at all. Opaque to everything else.
     private: str = ""
-    #: Where that is, when it is too long for an event.
+    #: The artifact with it, when it is too long for an event.
     private_artifact_id: str = ""
 
 
 class ToolMessage(msgspec.Struct, frozen=True, gc=False, tag="tool"):
-    """What the model is told about a call: rendered by the runtime, output marked as untrusted."""
+    """The result of a call as shown to the model: rendered by the runtime, output marked as untrusted."""
 
     call_id: str
     text: str
@@ -39,7 +43,7 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """In tokens, as the provider counts them; `cost` in whatever the provider's price table is in."""
+    """Token usage as the provider counts it; `cost` in the currency of the provider's price table."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -1,4 +1,4 @@
-"""What the model, the user and the log get to see of one call."""
+"""The outcome of one call, as the model, the user and the log see it."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -13,7 +13,7 @@ TRUST_LABEL: Literal["tool_output_untrusted"] = "tool_output_untrusted"
 
 
 class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Output of a tool. Data, never instructions, whoever reads it."""
+    """Output of a tool. Always data, never instructions."""
 
     text: str
     format: OutputFormat = "text"
@@ -21,6 +21,8 @@ class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The outcome of one call: success or failure, summary, output and side effects."""
+
     call_id: str
     tool: str
     ok: bool
@@ -40,7 +42,7 @@ class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     kind: ObservationKind = "tool"
     #: Structured facts for the log.
     facts: JsonObject = {}
-    #: What the run remembers of it: see `Normalized.state`.
+    #: What the run remembers of it: see `NormalizedOutput.state`.
     state: JsonObject = {}
 
     @property
@@ -56,7 +58,7 @@ ExitStatus: TypeAlias = Literal["ok", "error", "cancelled", "timeout"]
 
 
 class RawResult(msgspec.Struct, frozen=True, gc=False):
-    """The handler's value as it returned it. Never shown to anybody as it is."""
+    """The unmodified return value of a handler. Never shown."""
 
     invocation: Invocation
     value: Any
@@ -65,7 +67,7 @@ class RawResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class NormalizedResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The same facts in one shape for every tool."""
+    """A handler's result in the form shared by all tools."""
 
     ok: bool
     code: str
@@ -90,12 +92,16 @@ DENIED_BY_POLICY = "Denied by policy"
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a call in short form: success, output, error message."""
+
     success: bool
     output: Json | None = None
     error_message: str | None = None
 
 
 class ToolExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of one executed call, with its latency."""
+
     tool_name: str
     tool_call_id: str | None
     success: bool
@@ -123,7 +129,7 @@ def tool_result(observation: Observation) -> ToolResult:
 
 
 def extract_output(observation: Observation) -> Json:
-    """What the tool returned: data where all of it is there and is JSON, else the text."""
+    """Return the tool's output: data where it is complete and valid JSON, else the text."""
     content = observation.content
     if content is None:
         return None

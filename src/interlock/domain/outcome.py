@@ -1,4 +1,4 @@
-"""What changed outside: a list of facts, or the word `unknown`. An empty list means that nothing did."""
+"""Side effects and failures of a call. Side effects are a list of facts, or `unknown`; an empty list means none."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,6 +10,8 @@ from .json import JsonObject, validate_fields
 
 
 class SideEffect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One change that a call made outside the runtime."""
+
     #: What was done: `modified`, `created`, `deleted`, `sent`, ...
     kind: str
     #: To what: a path, a host, a record.
@@ -27,12 +29,12 @@ UNKNOWN_SIDE_EFFECTS: Literal["unknown"] = "unknown"
 
 
 def display_side_effects(effects: SideEffects) -> object:
-    """As observations show it: `none`, `unknown` or the facts."""
+    """Return the side effects as observations show them: `none`, `unknown` or the facts."""
     return effects or "none"
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Full evidence kept by reference: `id` is the digest of its content."""
+    """A reference to stored evidence: `id` is the digest of its content."""
 
     id: str
     kind: str
@@ -41,7 +43,7 @@ class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
 
 
 class OutputSize(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Byte-exact: `produced = shown + omitted`; `kept` bytes are in the artifact."""
+    """Byte counts of an output: `produced = shown + omitted`; `kept` bytes are in the artifact."""
 
     produced: int
     kept: int
@@ -50,11 +52,15 @@ class OutputSize(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class NextTool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A tool that the model may call next."""
+
     tool: str
     input_hint: JsonObject
 
 
 class Phase(StrEnum):
+    """The stages of a call."""
+
     ACCEPT = "accept"
     LOOKUP = "lookup"
     VALIDATE = "validate"
@@ -67,15 +73,17 @@ class Phase(StrEnum):
 
     @property
     def label(self) -> str:
-        """The word that observations show for this phase."""
+        """The name of this phase in observations."""
         return _PHASE_LABELS.get(self, self.value)
 
 
-#: Observations keep the field's older words for two stages.
+#: Observations keep the established names of two stages.
 _PHASE_LABELS = {Phase.PERMIT: "permission", Phase.RECORD: "write_back"}
 
 
 class ErrorCode(msgspec.Struct, frozen=True, gc=False):
+    """An error code: its phase, whether a retry makes sense, and its assumed side effects."""
+
     phase: Phase
     retryable: bool
     side_effects: SideEffects
@@ -143,12 +151,14 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Why a call stopped: phase, code, message and side effects."""
+
     phase: Phase
     code: str
     message: str
     retryable: bool
     side_effects: SideEffects = NO_SIDE_EFFECTS
-    #: More facts for a reader that wants them: fields that were wrong, rules that refused.
+    #: More details: invalid fields, matching rules.
     details: dict[str, Any] = {}
 
     @classmethod

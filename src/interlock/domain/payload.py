@@ -1,7 +1,7 @@
 """What an approval is bound to: one document with everything that was decided on, and the hash of its canonical form.
 
-The document is JSON, its canonical form is RFC 8785, the hash is SHA-256. Whoever has the question has the document, so
-anybody can check the hash with tools of their own. What runs after an approval is read back from these bytes.
+The document is JSON, its canonical form is RFC 8785, the hash is SHA-256. The question contains the document, so the
+hash can be checked with any tool. What runs after an approval is read back from these bytes.
 """
 
 from hashlib import sha256
@@ -15,15 +15,15 @@ from .tool import CallContext, JsonObject, ToolDefinition
 
 PAYLOAD_SCHEMA = "interlock/invocation/v1"
 _MAX_EXACT = 2**53 - 1
-#: Between them, everybody writes a fraction without an exponent.
+#: Between these, every encoder writes a fraction without an exponent.
 _MIN_DECIMAL, _MAX_DECIMAL = 1e-3, 1e15
 
 
 class FileOperand(msgspec.Struct, frozen=True, gc=False):
-    """Something in the file system that the call names, as it was when a person was asked."""
+    """A file system object that the call names, as it was when the question was asked."""
 
     path: str
-    #: Of its content. Empty when there was no such file, or when it could not be bound.
+    #: Digest of its content. Empty when there was no such file, or when it could not be bound.
     sha256: str = ""
     #: Why it could not be bound: a folder, a device, a huge file.
     unbound: str = ""
@@ -45,7 +45,7 @@ class ExecutionEnvironment(msgspec.Struct, frozen=True, gc=False, kw_only=True, 
     cwd: str = ""
     #: Variables that are set or changed for it.
     environment: dict[str, str] = {}
-    #: What holds it back: the sandbox with its profile.
+    #: The sandbox and its profile.
     sandbox: str = "none"
     files: tuple[FileOperand, ...] = ()
     #: It may run code of the workspace that it does not name: an approval is not bound to that.
@@ -53,12 +53,12 @@ class ExecutionEnvironment(msgspec.Struct, frozen=True, gc=False, kw_only=True, 
 
     @property
     def can_change(self) -> bool:
-        """Return True when another content of one of the files would make this another call."""
+        """Return True when another content of one of the files would make this a different call."""
         return any(not file.unbound for file in self.files)
 
     @property
     def unbound_files(self) -> tuple[FileOperand, ...]:
-        """What the call names and an approval cannot hold fast."""
+        """Files that the call names and that an approval cannot be bound to."""
         return tuple(file for file in self.files if file.unbound)
 
 
@@ -76,7 +76,7 @@ class ApprovalBinding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_
 
 
 class Payload(msgspec.Struct, frozen=True, gc=False):
-    """One call of one run, as it would run. `expires_at` is when its approval is over; 0 is never."""
+    """One call of one run, as it would run. `expires_at` is when its approval expires; 0 is never."""
 
     run_id: str
     call_id: str
@@ -87,7 +87,7 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindingChange(msgspec.Struct, frozen=True, gc=False):
-    """Something that an approval was bound to and that is different now."""
+    """A part of the approval binding that differs now."""
 
     what: str
     was: str
@@ -95,7 +95,7 @@ class BindingChange(msgspec.Struct, frozen=True, gc=False):
 
 
 def definition_digest(tool: ToolDefinition) -> str:
-    """Over everything that the tool declares and that is data, whatever version it gives itself."""
+    """Return the digest of everything the tool declares as data, whatever version it states."""
     declared = [
         tool.spec,
         tool.version,
@@ -133,7 +133,9 @@ def build_binding(
 
 
 def canonical_payload(payload: Payload) -> bytes:
-    """The bytes that a person approves. `BadJson` when two readers could take the arguments for different values."""
+    """Return the bytes that a person approves. Raise `InvalidJsonError` when two parsers could read the arguments
+    differently.
+    """
     bound, surroundings = payload.bound, payload.bound.surroundings
     return _canonicalize(
         {
@@ -167,20 +169,22 @@ def hash_payload(canonical: bytes) -> str:
 
 
 def hash_answer(payload_hash: str, arguments: JsonObject | None, value: Any) -> str:
-    """Of what a person wrote themselves in answer to a question, so that it is known when it is not that any more."""
+    """Return the hash of what a person wrote in an answer, so that a later change is detected."""
     if arguments is None and value is None:
         return ""
     return hash_payload(_canonicalize(["answer", payload_hash, arguments, value]))
 
 
 def read_canonical_arguments(canonical: bytes) -> JsonObject:
-    """The arguments as the canonical bytes have them: what runs."""
+    """Return the arguments from the canonical bytes: the ones that run."""
     arguments: JsonObject = json.parse(canonical)["arguments"]
     return arguments
 
 
 def compute_grant_key(tool_name: str, arguments: JsonObject, bound: ApprovalBinding, rule_ids: tuple[str, ...]) -> str:
-    """What a yes for the whole run covers: the same call again, in the same surroundings, asked by the same rules."""
+    """Return the key of an approval for the whole run: the same call, in the same environment, asked by the same
+    rules.
+    """
     surroundings, tool = bound.surroundings, [bound.tool_origin, bound.tool_source, tool_name, bound.tool_definition]
     files = [_file_entry(file) for file in surroundings.files]
     places = [surroundings.cwd, surroundings.environment, surroundings.sandbox, files]
@@ -188,7 +192,7 @@ def compute_grant_key(tool_name: str, arguments: JsonObject, bound: ApprovalBind
 
 
 def diff_bindings(was: ApprovalBinding, now: ApprovalBinding) -> tuple[BindingChange, ...]:
-    """What is different, in words for the person who is asked again."""
+    """Return the differences, as text for the person who is asked again."""
     before, after = _describe_binding(was), _describe_binding(now)
     names = [*before, *(name for name in after if name not in before)]
     absent = "not there"
@@ -227,7 +231,7 @@ def _canonicalize(document: Any) -> bytes:
 
 
 def _is_simple(value: Any) -> bool:
-    """Are its sorted JSON and its canonical form the same bytes?
+    """Return True if its sorted JSON and its canonical form are the same bytes.
 
     Very large and very small numbers and `2.0` are written in another way, and other scripts are sorted in another.
     """

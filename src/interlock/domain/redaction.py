@@ -1,4 +1,4 @@
-r"""Take secrets out of values and texts before anything is escaped or encoded.
+r"""Redact secrets in values and texts before anything is escaped or encoded.
 
 An escaped secret is not recognized any more: JSON writes a line break of wrapped base64 as `\n` and may write a letter
 as `\u0067`, and `neutralize` writes an unseen character as `\u{200b}`. So every text that leaves the pipeline goes
@@ -47,7 +47,7 @@ def redact_json(value: Json, redact: RedactFunction, text: str = "") -> str | No
     looked at as a whole: `"password": "x"` is a secret by its key.
     """
     text = text or encode(value).decode()
-    if "\\" not in text:  # every string is in the text as it is
+    if "\\" not in text:  # every string is in the text unescaped
         clean = redact(text)
         return None if clean == text else clean
     text = encode(value).decode()

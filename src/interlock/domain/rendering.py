@@ -1,4 +1,4 @@
-r"""How an observation is shown: to the model as runtime facts and quoted output, to a person as one line.
+r"""Rendering of observations: for the model as runtime facts and quoted output, for a person as one line.
 
 The model's view is a line of JSON with what the runtime knows, then the tool's output in an envelope:
 
@@ -8,12 +8,12 @@ The model's view is a line of JSON with what the runtime knows, then the tool's 
     | second line
     </untrusted_tool_output>
 
-Every line of output stands behind the margin, so nothing in it begins a line: it cannot close the envelope,
-open another, start a chat turn or pass for the facts. `neutralize` also takes the power from what could act
-inside a line: characters that nobody sees (shown as `\u{200b}`), the tokens of chat templates, and everything
+Every line of output follows the margin, so nothing in it begins a line: it cannot close the envelope,
+open another, start a chat turn or pass for the facts. `neutralize` also disarms what could act
+inside a line: invisible characters (shown as `\u{200b}`), the tokens of chat templates, and everything
 that looks like a `<` when the text mentions the envelope. Other text passes unchanged, but CRLF becomes LF.
 
-An envelope protects readers, parsers and logs. It does not make a model obey; the gate decides what may run.
+An envelope protects readers, parsers and logs. It does not make a model obey; the policy decides what may run.
 """
 
 import re
@@ -32,8 +32,8 @@ ENVELOPE_TAG = "untrusted_tool_output"
 _FORMATS = get_args(OutputFormat)
 MAX_USER_CHARS = 240
 
-#: What nobody sees or what moves other text, as the inside of a character class: controls but tab and newline,
-#: format characters, line and paragraph separators, surrogates, private use, fillers, noncharacters, tags.
+#: Invisible characters and those that move other text, as the inside of a character class: controls but tab and
+#: newline, format characters, line and paragraph separators, surrogates, private use, fillers, noncharacters, tags.
 INVISIBLE_CHARACTERS = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     r"\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0"
@@ -83,12 +83,12 @@ _DENIALS = {
     "user_denied": "Denied by user",
     "approval_expired": "Approval expired",
 }
-#: What a denial tells of its decision: key in `Failure.details`, key in the message.
+#: What a denial reports of its decision: key in `Failure.details`, key in the message.
 _DENIAL_DETAILS = (("reason", "reason"), ("rule_ids", "ruleIds"), ("layer", "layer"), ("advice", "advice"))
 
 
 def render_for_model(observation: Observation) -> str:
-    """The text of the tool message: the runtime's facts, then the output in its envelope."""
+    """Return the text of the tool message: the runtime's facts, then the output in its envelope."""
     failure = observation.failure
     if failure is not None and failure.code in _DENIALS:
         return _encode_header(_denial_fields(observation, failure))
@@ -102,7 +102,7 @@ def render_for_model(observation: Observation) -> str:
 
 
 def _is_bare_success(observation: Observation) -> bool:
-    """Is there nothing to tell but that it succeeded? Then every observation of the tool begins alike."""
+    """Return True if success is all there is to report. Then every observation of the tool begins alike."""
     return (
         observation.failure is None
         and observation.size is None
@@ -119,7 +119,7 @@ def _bare_header(tool: str) -> str:
 
 
 def render_for_user(observation: Observation) -> str:
-    """One short line for a person, without anything that acts on a terminal."""
+    """Return one short line for a person, without terminal control sequences."""
     failure = observation.failure
     text = observation.user_text.strip() or observation.summary.strip() or (failure.message.strip() if failure else "")
     line = " ".join(neutralize(text or f"{observation.tool}: {observation.code}").split())
@@ -127,7 +127,7 @@ def render_for_user(observation: Observation) -> str:
 
 
 def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text") -> str:
-    """The envelope alone, for output that has no observation."""
+    """Return the envelope alone, for output that has no observation."""
     attributes = f'format="{_escape_attribute(format)}" tool="{_escape_attribute(tool_name)}"'
     opening = f'<{ENVELOPE_TAG} trust="{TRUST_LABEL}" {attributes}>'
     return f"{opening}\n{_quote_lines(text)}\n</{ENVELOPE_TAG}>"
@@ -145,13 +145,13 @@ def neutralize(text: str) -> str:
 
 
 def json_escape(text: str) -> str:
-    r"""Every character as JSON writes it in ASCII: `\u003c`."""
+    r"""Return every character as an ASCII JSON escape: `\\u003c`."""
     units = text.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _header_fields(observation: Observation) -> dict[str, object]:
-    """What the runtime knows about the call. What says nothing is left out."""
+    """Return the runtime's facts about the call, without empty ones."""
     facts: dict[str, object] = {"type": "tool.observation", "tool": observation.tool, "ok": observation.ok}
     if observation.kind != "tool":
         facts["kind"] = observation.kind
@@ -195,7 +195,7 @@ def _add_output(facts: dict[str, object], observation: Observation) -> None:
 
 
 def _denial_fields(observation: Observation, failure: Failure) -> dict[str, object]:
-    """A refusal says first, and in fixed words, that it is one."""
+    """Return the fields of a refusal, which says first and in fixed words that it is one."""
     facts: dict[str, object] = {
         "success": False,
         "error": _DENIALS[failure.code],
@@ -218,7 +218,7 @@ def _denial_fields(observation: Observation, failure: Failure) -> dict[str, obje
 
 
 def _encode_header(facts: dict[str, object]) -> str:
-    """One line of JSON without any tag, template token or unseen character, whatever the facts hold."""
+    """Encode the facts as one line of JSON without tags, template tokens or invisible characters."""
     try:
         text = _encode(facts).decode()
     except UnicodeEncodeError:
@@ -246,5 +246,5 @@ def _escape_match(match: re.Match[str]) -> str:
 
 
 def _fold(text: str) -> str:
-    """The text as a careless reader would compare it: one case, one width, no accents, nothing unseen."""
+    """Return the text as a careless reader would compare it: one case, one width, no accents, nothing invisible."""
     return re.sub(_UNCOUNTED, "", normalize("NFKD", text)).casefold().translate(_LOOKALIKES)

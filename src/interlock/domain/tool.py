@@ -1,4 +1,4 @@
-"""What a tool declares before it may run. Data and the developer's functions, nothing that executes them."""
+"""Tool declarations: data and the developer's functions, nothing that executes them."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ from .outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
-    """Declared by a tool. A call of it waits until the user it acts for has consented to all of the scopes."""
+    """The consent that a tool declares. Its calls wait until the user they act for has consented to all scopes."""
 
     #: As the server's configuration names it.
     provider: str
@@ -24,7 +24,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentBinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a consent is given for. It serves no other user, agent, tool or definition of the tool."""
+    """What a consent is bound to. It is valid for no other user, agent, tool or definition of the tool."""
 
     user: str
     #: The agent whose tool it is; for one inside others, with the agents around it: `support > mailer`.
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 
 class Risk(StrEnum):
+    """The kinds of effects that a tool declares."""
+
     READ = "read"
     WRITE = "write"
     EXECUTE = "execute"
@@ -65,22 +67,22 @@ Isolation: TypeAlias = Literal["thread", "process"]
 ToolOrigin: TypeAlias = Literal["local", "mcp", "skill", "extension"]
 TimeoutBehavior: TypeAlias = Literal["error_as_result", "raise_exception"]
 OutputFormat: TypeAlias = Literal["text", "json", "diff", "image", "artifact_ref"]
-#: `verification`: it says whether a goal was reached, so what is claimed about that can be checked.
+#: `verification`: it states whether a goal was reached, so claims about it can be checked.
 ObservationKind: TypeAlias = Literal["tool", "verification"]
 #: What an argument names: a file or folder, a host (or a URL), a script for bash (or a list of words to execute), the
 #: folder that its commands start in.
 ResourceKind: TypeAlias = Literal["path", "host", "command", "folder"]
 
 
-#: Places of a call's path arguments, from the workspace on, as the gate judged them. None: no gate judged them yet.
+#: Resolved path arguments, relative to the workspace, as evaluated. None: not evaluated yet.
 EvaluatedPaths: TypeAlias = frozenset[str] | None
 
-#: Names of tool state that begin so are the runtime's own.
+#: Prefix of tool state names that are reserved for the runtime.
 RESERVED_STATE_PREFIX = "interlock:"
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a call is proposed: what visibility, checks and policies may depend on."""
+    """The context in which a call is proposed: what visibility, checks and policies may depend on."""
 
     run_id: str
     agent: str = ""
@@ -88,20 +90,20 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     #: The phase of the task, in the agent's own words.
     task_phase: str = ""
     interactive: bool = False
-    #: The folder that the run works in, absolute; relative paths start there. Empty: none was given.
+    #: The workspace of the run, absolute; relative paths start there. Empty: none was given.
     workspace: str = ""
-    #: Who the run acts for.
+    #: The user that the run acts for.
     requester: str = ""
-    #: Who made it, where that is somebody else.
+    #: Who created it, where that is not the requester.
     created_by: str = ""
-    #: A run inside another one: the call that it answers, and the agents around it, outermost first.
+    #: For a child run: the parent call, and the parent agents, outermost first.
     parent_run_id: str = ""
     parent_call_id: str = ""
     parent_agents: tuple[str, ...] = ()
 
 
 class ByteFilter(Protocol):
-    """Takes secrets out of bytes that come bit by bit: what goes in comes out later, and the rest at the end."""
+    """Redacts secrets in a stream of bytes: input comes out later, and the rest at the end."""
 
     def feed(self, chunk: bytes) -> bytes: ...
 
@@ -109,18 +111,18 @@ class ByteFilter(Protocol):
 
 
 class RunArtifacts(Protocol):
-    """The artifacts of one run. `ArtifactError` for any other, and where one cannot be kept."""
+    """The artifacts of one run. Raises `ArtifactError` for any other, and where one cannot be stored."""
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes: ...
 
     def size_bytes(self, artifact_id: str) -> int: ...
 
     def keep(self, content: bytes, kind: str) -> ArtifactRef:
-        """Store it without the secrets in it."""
+        """Store the content with secrets redacted."""
         ...
 
     def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
-        """Store what went through a `secrets_out` filter."""
+        """Store chunks that went through a `redaction_filter`."""
         ...
 
     def redaction_filter(self) -> ByteFilter: ...
@@ -148,7 +150,7 @@ _NO_STATE: Mapping[str, Any] = {}
 
 
 class ToolContext:
-    """What a handler, hook or guardrail may know about its call, and the ways it may speak while it runs.
+    """What a handler, hook or guardrail knows about its call, and how it reports while it runs.
 
     A handler in a thread may use all of it.
     """
@@ -183,54 +185,54 @@ class ToolContext:
         self.run_id = situation.run_id
         self.call_id = call_id
         self.tool_name = tool_name
-        #: True once the call timed out or was cancelled. A thread cannot be stopped: a long loop should look here.
+        #: True once the call timed out or was cancelled. A thread cannot be stopped: a long loop should check this.
         self.cancelled = False
-        #: What this call said it changed outside.
+        #: Side effects reported by this call.
         self.effects: list[SideEffect] = []
-        #: What this call said that people should know.
+        #: Warnings reported by this call.
         self.warnings: list[str] = []
         self.artifacts = artifacts
-        #: The artifacts that this call kept.
+        #: Artifacts stored by this call.
         self.kept: list[ArtifactRef] = []
-        #: Where the path arguments led when the call was judged or approved: a tool opens nothing else.
+        #: The resolved path arguments when the call was evaluated or approved: a tool opens nothing else.
         self.judged: EvaluatedPaths = None
-        #: What the tool said that this call can reach, right before it started. None: it does not say.
+        #: The scope that the tool stated right before the start. None: not stated.
         self.reach: SandboxScope | None = None
         #: Where an approved call runs, and the files that the approval is bound to. None: it was not approved.
         self.bound: ExecutionEnvironment | None = None
-        #: For a tool that declares `consent`: what lets it act for the user that the run acts for. Never shown.
+        #: For a tool that declares `consent`: the access token for the user. Never shown.
         self.access_token = ""
-        #: What the run remembers of earlier calls: see `Normalized.state`. Not there in a process of its own.
+        #: State from earlier calls: see `NormalizedOutput.state`. Not available in a separate process.
         self.state = _NO_STATE
         self._on_progress = on_progress
 
     def progress(self, message: str) -> None:
-        """Tell whoever watches the run. Not recorded, not shown to the model."""
+        """Report progress to listeners. Not recorded, not shown to the model."""
         self._on_progress(self.call_id, str(message))
 
     def warn(self, message: str) -> None:
-        """Record something that the call survives and people should know."""
+        """Record a warning for people. The call continues."""
         self.warnings.append(str(message))
 
     def keep(self, content: bytes, kind: str) -> ArtifactRef:
-        """Keep evidence, without the secrets in it. The observation names it."""
+        """Store evidence with secrets redacted. The observation refers to it."""
         kept = self.artifacts.keep(content, kind)
         self.kept.append(kept)
         return kept
 
     def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
-        """The same for content that went through `artifacts.secrets_out()`."""
+        """Store chunks that went through `artifacts.redaction_filter()`."""
         kept = self.artifacts.keep_stream(chunks, kind)
         self.kept.append(kept)
         return kept
 
     def side_effect(self, kind: str, target: str, detail: str = "") -> None:
-        """State a fact about what this call changed outside."""
+        """Record a change that this call made outside the runtime."""
         self.effects.append(SideEffect(kind=kind, target=target, detail=detail))
 
 
 class NormalizedOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool's own `normalize` returns: its result in the shape that all tools share."""
+    """The return value of a tool's `normalize`: its result in the form shared by all tools."""
 
     ok: bool = True
     code: str = "ok"
@@ -250,7 +252,7 @@ class NormalizedOutput(msgspec.Struct, frozen=True, kw_only=True):
     next_hint: str = ""
     next_tool: NextTool | None = None
     kind: ObservationKind = "tool"
-    #: What later calls of this run may want to know, by name; None forgets it. It is folded from the log, so that it is
+    #: State for later calls of this run, by name; None removes it. It is folded from the log, so it is
     #: still there after a restart, and `ToolContext.state` has it.
     state: JsonObject = {}
 
@@ -259,12 +261,12 @@ class NormalizedOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxScope(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What a call can reach once it runs: for the record, and for approvals to bind."""
+    """What a running call can access: for the record, and as part of the approval binding."""
 
-    #: What holds it back.
+    #: The sandbox.
     sandbox: str
     profile: str = ""
-    #: What the sandbox does on this host.
+    #: What the sandbox enforces on this host.
     capabilities: tuple[str, ...] = ()
     cwd: str = ""
     #: Variables that are set or changed for it.
@@ -275,7 +277,7 @@ class SandboxScope(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
 
 
 class CheckProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runtime check returns when the call cannot be done now."""
+    """The result of a runtime check when the call cannot be done now."""
 
     message: str
     code: Literal["runtime_precondition_failed", "ambiguous_target", "stale_file_baseline"] = (
@@ -304,7 +306,7 @@ ErrorFormatter: TypeAlias = Callable[[ToolContext, BaseException], str]
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is told about a tool."""
+    """The description of a tool for the model."""
 
     name: str
     description: str
@@ -312,6 +314,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered tool: its spec, its handler, and everything it declares about its effects."""
+
     spec: ToolSpec
     #: Given by the developer, or a digest of what the tool declares.
     version: str
@@ -325,9 +329,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     risk: frozenset[Risk] = frozenset()
     read_only: bool = False
     idempotent: bool = False
-    #: A call that started and has no end goes on where it stopped: it is a run of its own, which remembers.
+    #: A call that started and has no recorded end can be resumed: it is a child run with its own log.
     resumes: bool = False
-    #: It hands the run to another agent: only such a tool may remember names that are the runtime's own.
+    #: It hands the run to another agent: only such a tool may set reserved state names.
     hands_over: bool = False
     concurrency: Concurrency = "safe"
     read_keys: ResourceKeys | None = None
@@ -341,9 +345,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
     #: A dotted name reaches into objects, and into every object of a list.
     resources: Mapping[str, ResourceKind] = {}
-    #: What it needs of the user that the run acts for. A call waits until they consented.
+    #: The consent it needs from the user. A call waits until they consented.
     consent: Consent | None = None
-    #: What a call with these arguments can reach, for tools that hold themselves back.
+    #: What a call with these arguments can access, for tools that restrict themselves.
     reach: Callable[[JsonObject, CallContext], SandboxScope] | None = None
 
     #: What it shares with other tools: see `registry.interface.Toolbox`.
@@ -351,7 +355,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     visible: Visibility | None = None
     check: RuntimeCheck | None = None
-    #: The tool's own opinion on whether a call may start; the gate takes the strictest.
+    #: The tool's decision on whether a call may start; the strictest decision wins.
     authorize: Callable[[JsonObject, CallContext], Any] | None = None
     normalize: Callable[[Any], NormalizedOutput] | None = None
     reconcile: Reconcile | None = None
@@ -374,7 +378,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools a model was shown: names, versions and schemas, under one digest."""
+    """The tools offered to a model: names, versions and schemas, under one digest."""
 
     digest: str
     tools: tuple[ToolSpec, ...]
@@ -385,7 +389,7 @@ Access: TypeAlias = Literal["read", "write"]
 
 
 class Mask(msgspec.Struct, frozen=True):
-    """A path that a sandbox must hide, or hold read-only, because a rule denies it whatever the tool."""
+    """A path that a sandbox must hide or keep read-only, because a rule denies it for every tool."""
 
     rule_id: str
     pattern: str
@@ -393,7 +397,7 @@ class Mask(msgspec.Struct, frozen=True):
 
 
 def values_at(value: Any, names: list[str]) -> Iterator[Any]:
-    """Everything that stands under a dotted name. Lists on the way count by their elements."""
+    """Yield all values under a dotted name. Lists on the way contribute their elements."""
     if not names:
         yield value
     elif isinstance(value, list):
@@ -404,7 +408,7 @@ def values_at(value: Any, names: list[str]) -> Iterator[Any]:
 
 
 def flatten(value: Any) -> Iterator[Any]:
-    """A value, or those in a list of lists of them."""
+    """Yield a value, or the values in nested lists."""
     if isinstance(value, list):
         for item in cast(list[Any], value):
             yield from flatten(item)
@@ -413,8 +417,9 @@ def flatten(value: Any) -> Iterator[Any]:
 
 
 def relative_to_any(absolute: str, roots: Iterable[str]) -> str | None:
-    """Return a normal, absolute path from one of these folders on, "." for the folder itself; None when it is in
-    none."""
+    """Return a normalized absolute path relative to one of these folders, "." for the folder itself; None when it is in
+    none.
+    """
     for root in roots:
         if absolute == root:
             return "."

@@ -1,4 +1,4 @@
-"""What a test or check command is about, read from its words: the goal, and what narrows it.
+"""The scope of a test or check command, read from its words: the goal, and what narrows it.
 
 `uv run pytest -q tests/test_shop.py -k total` has the goal `pytest`, names one file and has one filter. Nothing is run,
 and a word that is not understood narrows: two commands are then taken for different, which costs a second run at most.
@@ -22,7 +22,7 @@ _PROGRAM_ALIASES: Mapping[str, frozenset[str]] = {
     "make": frozenset(("make", "gmake")),
     "pytest": frozenset(("pytest", "py.test")),
 }
-#: Names for everything there is.
+#: Arguments that mean everything.
 _EVERYTHING = frozenset((".", "..."))
 #: Options whose next word is a value that narrows nothing.
 _VALUE_OPTIONS = re.compile(
@@ -45,23 +45,25 @@ _SHELL_OPERATORS = frozenset("();<>|&")
 
 
 class CheckScope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of two scopes with one goal and one folder, `is_as_wide_as` says whether the first leaves nothing out."""
+    """The scope of a check: its goal, its folder, and what it leaves out."""
 
     goal: str
     #: A digest of all of the command; empty where there is none.
     command: str = ""
-    #: Where it ran; empty: not known.
+    #: The folder it ran in; empty: unknown.
     folder: str = ""
     paths: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
-    #: It ends at the first failure.
+    #: True when it stops at the first failure.
     stops: bool = False
 
     def has_same_goal(self, other: "CheckScope") -> bool:
         return self.goal == other.goal and (self.folder == other.folder or not self.folder or not other.folder)
 
     def is_as_wide_as(self, other: "CheckScope", *, counts_as_many: bool) -> bool:
-        """`counts_as_many`: it is known to have counted at least as many tests."""
+        """Return True if this scope leaves nothing out that the other covers. `counts_as_many`: it is known to have
+        counted at least as many tests.
+        """
         if not set(self.filters) <= set(other.filters):
             return False
         if not self.paths:
@@ -92,7 +94,7 @@ def read_scope(program: str, command: str, folder: str) -> CheckScope:
 
 
 def _split_words(command: str) -> list[str] | None:
-    """None: too much to look at, or not to be read."""
+    """Split a command into words. Return None when it is too long or cannot be parsed."""
     if len(command) > _MAX_CHARS:
         return None
     lexer = shlex.shlex(command.replace("\n", " ; "), posix=True, punctuation_chars=True)
@@ -106,13 +108,13 @@ def _split_words(command: str) -> list[str] | None:
 
 
 def _find_arguments(program: str, words: Sequence[str]) -> list[str]:
-    """The words after the program, up to the end of its simple command; all words where it is not named."""
+    """Return the words after the program, up to the end of its simple command; all words where it is not named."""
     names = _PROGRAM_ALIASES.get(program, frozenset((program,)))
     at = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in names), -1)
     arguments: list[str] = []
     for word in words[at + 1 :]:
         if word and _SHELL_OPERATORS.issuperset(word):
-            # `2>&1` comes in three words.
+            # `2>&1` is split into three words.
             return arguments[:-1] if word[0] in "<>" and arguments and arguments[-1].isdecimal() else arguments
         arguments.append(word[:_MAX_WORD_CHARS])
     return arguments

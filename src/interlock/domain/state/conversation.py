@@ -1,9 +1,8 @@
-"""What people, a model and its tools have said in a run, folded from the log: what the model sees next, and no more.
+"""The conversation of a run, folded from the log: the messages that the model sees next.
 
-An answer with calls is under way until every one of them was proposed and observed; then the answer and what the model
-is told about its calls become messages, in the model's own order. Calls that were lost because the process died before
-they were written down are not in the log, so they are not in the conversation either: the model was never told of them
-and may ask again.
+A response with calls is open until every call was proposed and observed; then the response and the tool messages become
+messages, in the model's order. Calls that were lost because the process died before they were recorded are not in the
+log, so they are not in the conversation either: the model never saw them and may ask again.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,15 +19,17 @@ if TYPE_CHECKING:
     from ..event import CallProposed, ModelResponded
     from .ledger import CallEntry
 
-#: Who spoke last, as far as the next step depends on it.
+#: The author of the last message, as far as the next step depends on it.
 LastSpeaker: TypeAlias = Literal["nobody", "person", "model", "tools"]
 
 
 class Dialogue(msgspec.Struct, omit_defaults=True):
+    """The messages of a run and the state of its open response."""
+
     messages: list[Message] = []
     last: LastSpeaker = "nobody"
-    #: Is an answer under way? Then: whose it is, its text, its calls as far as they were proposed, how many are still
-    #: to come, and what the model will be told.
+    #: Whether a response is open. Then: its agent, its text, the calls proposed so far, how many are still
+    #: expected, and the tool messages.
     open: bool = False
     answered_by: str = ""
     finish: str = ""
@@ -40,14 +41,14 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     told: dict[str, str] = {}
 
     usage: Usage = Usage()
-    #: How long the run was moved on, without waiting for people, up to the last request.
+    #: Active time of the run up to the last request, without waiting for people.
     active_ms: float = 0.0
     requests: int = 0
     answers: int = 0
     tool_calls: int = 0
     #: How many answers with calls each agent has given.
     tool_turns: dict[str, int] = {}
-    #: Final answers in a row that were not what they had to be, and claims that the facts contradicted.
+    #: Consecutive final answers that were rejected, and claims that the facts contradicted.
     refusals: int = 0
     conflicts: int = 0
     conflict: str = ""
@@ -76,7 +77,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
             self.messages.append(AssistantMessage(answer.text, (), answer.private, answer.private_artifact_id))
 
     def add_call(self, fact: "CallProposed", known: "CallEntry | None") -> None:
-        """The next call of the answer, or one of its calls again."""
+        """Add the next call of the response, or a duplicate of one of its calls."""
         self.awaited -= 1
         if fact.call_id not in self.calls:
             self.tool_calls += 1
@@ -91,7 +92,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
             self._close_if_complete()
 
     def add_usage(self, usage: Any) -> None:
-        """What was used in a run inside one of its calls."""
+        """Add the usage of a child run."""
         self.usage = self.usage + msgspec.convert(usage, Usage)
 
     def add_rejection(self, message: str) -> None:
@@ -106,7 +107,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
 
     @property
     def final_text(self) -> str:
-        """What the model said last, when it asked for nothing more."""
+        """The text of the last response, when it proposed no calls."""
         last = self.messages[-1] if self.messages else None
         return last.text if isinstance(last, AssistantMessage) else ""
 
@@ -115,7 +116,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         self.last = "person"
 
     def _answer_duplicate(self, fact: "CallProposed", known: "CallEntry") -> None:
-        """An earlier answer had the same id: the outcome stands, or the id was taken for something else."""
+        """Handle an id that an earlier response used: repeat the outcome, or report the conflict."""
         if known.digest == fact.digest:
             told = [m.text for m in self.messages if isinstance(m, ToolMessage) and m.call_id == fact.call_id]
             text = told[-1] if told else ""
@@ -131,7 +132,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
 
     @property
     def open_messages(self) -> list[Message]:
-        """The answer under way as messages: what was proposed of it, and what is known about that."""
+        """The open response as messages: its proposed calls and their known outcomes."""
         if not self.open:
             return []
         calls = tuple(call for call_id, call in self.calls.items() if call_id in self.told)

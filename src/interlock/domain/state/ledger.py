@@ -1,4 +1,5 @@
-"""The state of one run: a fold of its events. `apply` is the only way it changes, live and on replay alike.
+"""The state of one run: a fold of its events. Only `apply` changes it, live and on replay alike. `apply` is the only
+way it changes, live and on replay alike.
 
 It holds what the next step needs and nothing that grows with output: a call keeps the `seq` of its observation, not
 the observation. It is plain data, so a snapshot is its encoding; a snapshot never beats the log.
@@ -27,15 +28,17 @@ from .lifecycle import (
 )
 from .verification import StartingCall, VerificationState, find_starting_call_id
 
-#: What a tool that hands the run to another agent remembers, by this name. No other tool can.
+#: Reserved state name of a tool that hands the run to another agent. No other tool can set it.
 AGENT_STATE_KEY = "interlock:agent"
 
 
-#: What the run inside a call has used, among the facts of its observation.
+#: Key of a child run's usage in the facts of its observation.
 USAGE_FACT_KEY = "interlock:usage"
 
 
 class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
+    """The state of one call."""
+
     tool: str
     digest: str
     state: CallState
@@ -48,12 +51,12 @@ class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
     action_id: str = ""
     ok: bool = False
     latency_ms: float | None = None
-    #: The run inside it that it waits for.
+    #: The child run that it waits for.
     child_run_id: str = ""
 
     @property
     def is_outcome_unknown(self) -> bool:
-        """It started, and nothing recorded its end."""
+        """True when the call started and no end is recorded."""
         return self.started_seq >= 0
 
 
@@ -63,7 +66,7 @@ class ActionEntry(msgspec.Struct, omit_defaults=True):
     question: Question
     state: ActionState = ActionState.PENDING
     answer: Answer | None = None
-    #: Of what the person wrote themselves.
+    #: Hash of what the person wrote.
     written_hash: str = ""
     #: The events about it: asked, answered, started with it.
     asked_seq: int = -1
@@ -72,12 +75,12 @@ class ActionEntry(msgspec.Struct, omit_defaults=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has answered yet."""
+        """True while the question has no answer."""
         return self.state is ActionState.PENDING
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A yes that holds for the same call again."""
+    """An approval that also covers the same call later."""
 
     action_id: str
     #: In nanoseconds since 1970; 0 is until the run ends.
@@ -85,6 +88,8 @@ class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Ledger(msgspec.Struct, kw_only=True):
+    """The folded state of one run."""
+
     run_id: str
     state: RunState = RunState.RUNNING
     #: The `seq` that the next event must have.
@@ -96,17 +101,17 @@ class Ledger(msgspec.Struct, kw_only=True):
     actions: dict[str, ActionEntry] = {}
     grants: dict[str, Grant] = {}
     artifact_ids: set[str] = set()
-    #: What tools want later calls to know, the newest by name.
+    #: State that tools share with later calls; the newest value by name.
     tool_state: dict[str, Any] = {}
     #: When it began, in nanoseconds since 1970, and for which agent.
     started_at: int = 0
     agent: str = ""
-    #: Who it acts for, and who made it.
+    #: The user that it acts for, and who created it.
     requester: str = ""
     created_by: str = ""
-    #: The run that it is inside of.
+    #: The parent run.
     parent_run_id: str = ""
-    #: Why it ended, or what it ended with.
+    #: The reason or the result of its end.
     message: str = ""
     checks: VerificationState = msgspec.field(default_factory=VerificationState)
     dialogue: Dialogue = msgspec.field(default_factory=Dialogue)
@@ -125,17 +130,16 @@ class Ledger(msgspec.Struct, kw_only=True):
 
     @property
     def active_agent(self) -> str:
-        """The agent whose turn it is: the one that the run began with, or the one that it was handed to."""
+        """The agent whose turn it is: the first agent of the run, or the one it was handed to."""
         return self.tool_state.get(AGENT_STATE_KEY, self.agent)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can happen in the run any more."""
+        """True when the run has ended."""
         return not RUN_TRANSITIONS[self.state]
 
     def open_questions(self) -> "list[Question]":
-        """Return the questions that wait for an answer, in the order in which they were asked. A run that is over waits
-        for none."""
+        """Return the open questions of a run, in the order in which they were asked. A run that has ended has none."""
         if self.is_over:
             return []
         return [action.question for action in self.actions.values() if action.is_open]
@@ -152,7 +156,7 @@ def transition_error(event: Event, unknown: KeyError) -> IllegalTransitionError:
 
 
 def _ignore(ledger: Ledger, fact: Any, seq: int) -> None:
-    """The fact is for readers of the log; it changes no state."""
+    """Ignore an event that is for readers of the log and changes no state."""
 
 
 def _on_run_started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
@@ -217,7 +221,7 @@ _VERDICT_TRIGGERS = {
 def _on_policy_evaluated(ledger: Ledger, fact: facts.PolicyEvaluated, seq: int) -> None:
     call = ledger.calls[fact.call_id]
     call.state = CALL_TRANSITIONS[call.state][_VERDICT_TRIGGERS[fact.decision.verdict]]
-    call.action_id = ""  # a judgement of its own: what was asked about an earlier one does not speak for it
+    call.action_id = ""  # a new evaluation: a question about an earlier one does not apply to it
 
 
 def _on_question_asked(
@@ -231,14 +235,14 @@ def _on_question_asked(
 
 
 def _find_action(ledger: Ledger, action_id: str, call_id: str) -> ActionEntry:
-    """The question about exactly this call: an answer to one call is never an answer to another."""
+    """Return the question about exactly this call: an answer to one call is never an answer to another."""
     action = ledger.actions[action_id]
     if action.question.call_id != call_id:
         raise IllegalTransitionError(f"{action_id} is about {action.question.call_id}, not {call_id}")
     return action
 
 
-#: What an answer comes to, whichever kind of question it is to.
+#: The result of an answer, for every kind of question.
 ANSWER_TRIGGERS: dict[type, str] = {
     facts.ApprovalGranted: "granted",
     facts.InputProvided: "granted",
@@ -319,7 +323,7 @@ def _on_call_observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> Non
 
 
 def _find_starting_call(ledger: Ledger, observation: Observation) -> StartingCall | None:
-    """The call that started what this one tells of. One that is not known may have started at any time."""
+    """Return the call that started what this observation reports. An unknown one may have started at any time."""
     call_id = find_starting_call_id(observation)
     if not call_id:
         return None
@@ -359,7 +363,8 @@ def _on_claim_contradicted(ledger: Ledger, fact: facts.ClaimContradicted, seq: i
 
 _EventHandler = Callable[[Ledger, Any, int], None]
 
-#: What each fact changes. Each looks everything up before it writes, so a fact that does not fit changes nothing.
+#: What each event changes. Each handler looks everything up before it writes, so an event that does not fit changes
+#: nothing.
 EVENT_HANDLERS = cast(
     dict[type, _EventHandler],
     {

@@ -1,9 +1,9 @@
-"""Every state machine of the runtime, as tables. Nothing else may decide a transition.
+"""The state machines of the runtime, as tables. Nothing else decides a transition.
 
-A table maps a state to the words that may happen in it, and each word to the next state. A word is an event's type,
-or what an event says where its type alone does not tell (`tool.permission` is `allowed`, `asked` or `denied`). So a
-log is a walk through these tables; an event that has no entry is refused and changes nothing. A state with no entries
-is final. The diagrams in `docs/` are generated from here.
+A table maps a state to its triggers, and each trigger to the next state. A trigger is an event type, or a value in the
+event where its type is not enough (`tool.permission` is `allowed`, `asked` or `denied`). So a log is a walk through
+these tables; an event without an entry is refused and changes nothing. A state without entries is final. The diagrams
+in `docs/` are generated from here.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,8 @@ from ..errors import IllegalTransitionError
 
 
 class RunState(StrEnum):
+    """The states of a run."""
+
     RUNNING = "running"
     PAUSED_APPROVAL = "paused_approval"
     PAUSED_CONSENT = "paused_consent"
@@ -25,11 +27,13 @@ class RunState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can happen in a run any more."""
+        """True in a final state."""
         return not RUN_TRANSITIONS[self]
 
 
 class CallState(StrEnum):
+    """The states of a call."""
+
     PROPOSED = "proposed"
     VALID = "valid"
     WAITING = "waiting"
@@ -42,6 +46,8 @@ class CallState(StrEnum):
 
 
 class ActionState(StrEnum):
+    """The states of a question."""
+
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -102,7 +108,7 @@ CALL_TRANSITIONS: Mapping[CallState, Mapping[str, CallState]] = {
         "tool.observation": CallState.OBSERVED,
     },
     CallState.REFUSED: {"tool.observation": CallState.OBSERVED},
-    # A call that started and has no end is judged again only when it is known that nothing happened.
+    # A call that started and has no recorded end is evaluated again only when it is known that nothing happened.
     CallState.RUNNING: {
         "tool.invocation.completed": CallState.ENDED,
         "tool.invocation.suspended": CallState.SUSPENDED,
@@ -111,7 +117,7 @@ CALL_TRANSITIONS: Mapping[CallState, Mapping[str, CallState]] = {
         "denied": CallState.REFUSED,
         "tool.observation": CallState.OBSERVED,
     },
-    # It was permitted once; it goes on when the run inside it can.
+    # It is already permitted; it resumes when its child run can.
     CallState.SUSPENDED: {
         "tool.invocation.started": CallState.RUNNING,
         "tool.observation": CallState.OBSERVED,
@@ -134,7 +140,7 @@ ACTION_TRANSITIONS: Mapping[ActionState, Mapping[str, ActionState]] = {
     ActionState.VOID: {},
 }
 
-#: The five words of the REST API for the fine states.
+#: The five status values of the REST API for the detailed states.
 RUN_STATUS: Mapping[RunState, str] = {
     RunState.RUNNING: "RUNNING",
     RunState.PAUSED_APPROVAL: "PAUSED_APPROVAL",
@@ -150,7 +156,7 @@ _State = TypeVar("_State", RunState, CallState, ActionState)
 
 
 def next_state(table: Mapping[_State, Mapping[str, _State]], state: _State, trigger: str) -> _State:
-    """The state after `word`, or `IllegalTransitionError`."""
+    """Return the state after `trigger`. Raise `IllegalTransitionError` if there is none."""
     try:
         return table[state][trigger]
     except KeyError:

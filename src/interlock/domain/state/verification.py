@@ -1,31 +1,32 @@
-"""Whether what a run was to reach was checked: by what, with which result, and before or after the last change.
+"""Verification state: whether the goal of a run was checked, by what, with which result, and before or after the last
+change.
 
-`Checks` is a fold over what started and ended in a run. It holds the newest check of each goal and the last changes,
-never a history. `verdict` says what that comes to:
+`VerificationState` is a fold over starts and ends in a run. It holds the newest check of each goal and the last
+changes, never a history. `summarize` returns one of:
 
 - `failed`: the newest check of some goal failed;
 - `stale`: all passed, and something changed after one of them, or may have;
 - `passed`: all passed, and nothing changed since;
-- `none`: nothing was checked, or whether it passed cannot be told.
+- `none`: nothing was checked, or whether it passed is unknown.
 
 **Goals.** A full run of the tests and a linter are two goals, and a pass of one says nothing about the other. Which
 goal a check is about is in its facts: the `goal` that a tool names; else the program, with its subcommand, and the
 folder; else the tool. A new check takes the place of an old one that it covers: one by the same command, or of the same
 goal and at least as wide. It is as wide when it leaves nothing out by a filter, counts no fewer tests, and names no
 files or some that the old ones are in. So one test file that passes does not make up for a full run that failed. Where
-the words of a command leave it open the old check stays, and the result is asked for once more rather than assumed.
+the command leaves it open the old check stays, and the result is asked for once more rather than assumed.
 
 **Changes.** A check is about the state of things when it started. Whatever another call changed after that makes it
 stale; what it changed itself does not. Digests of the workspace know better where two checks by one tool have them: an
 equal one says that nothing changed up to there, a different one that something did, even if no call says so. What was
-only `sent` changes nothing that was checked. A check that another call started, as one in the background does, names
+only `sent` does not affect what was checked. A check that another call started, as one in the background does, names
 that call as `started_call`: it counts from there, and is one more look by that call's tool. Other calls went on beside
 it, so where the workspace was not the same before and after it, no digest says what it checked. A run that was forked
 from another one has its memory, not its world: what was checked before the fork is stale until it is looked at again.
 
-A developer's tool takes part with `Normalized(kind="verification")`. Its facts, or the object `verification` in them,
-may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts`, `workspace`, `workspace_before` and `started_call`.
-All of them may be missing.
+A developer's tool takes part with `NormalizedOutput(kind="verification")`. Its facts, or the object `verification` in
+them, may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts`, `workspace`, `workspace_before` and
+`started_call`. All of them may be missing.
 """
 
 from collections.abc import Sequence
@@ -41,10 +42,10 @@ from .check_scope import CheckScope, read_scope
 
 VerificationStatus: TypeAlias = Literal["passed", "failed", "stale", "none"]
 
-#: Digests of the workspace that say nothing about another one: nobody could look, or not at everything.
+#: Workspace digests that cannot be compared: the workspace was not readable, or not completely.
 UNKNOWN_DIGEST = "unknown"
 PARTIAL_DIGEST_PREFIX = "truncated:"
-#: How many goals a run keeps apart.
+#: Maximum number of goals that a run distinguishes.
 MAX_CHECKS = 32
 _COUNTS = ("passed", "failed", "errors", "skipped")
 _MAX_COUNT = 10**9
@@ -56,26 +57,26 @@ _FORK_MESSAGE = "the run was forked from another one, and what changed since is 
 
 
 class WorkspaceChange(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Something that a call changed, or may have."""
+    """A change that a call made, or may have made."""
 
     seq: int
     call_id: str = ""
-    #: Which tool did it; empty: it is not known what did.
+    #: The tool that made the change; empty: unknown.
     tool: str = ""
-    #: The first thing that was changed; empty: not known. Where no call did it: what happened, in words.
+    #: The first thing that was changed; empty: not known. Where no call did it: a description.
     target: str = ""
 
 
 class StartingCall(NamedTuple):
     """The call that started a check."""
 
-    #: What it did itself is not after that.
+    #: Its own changes do not count as later ones.
     seq: int
     tool: str
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run of a test or check. `ok` is None where it cannot be told."""
+    """One run of a test or check. `ok` is None where the result is unknown."""
 
     call_id: str
     tool: str
@@ -91,7 +92,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def total(self) -> int | None:
-        """How many tests there were; None: not known."""
+        """The number of tests; None: unknown."""
         if "passed" not in self.counts or (self.scope.stops and not self.ok):
             return None
         return sum(self.counts.values())
@@ -115,12 +116,16 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The check and the change that a verification result is based on."""
+
     check: CheckResult
     #: The newest change after it.
     change: WorkspaceChange | None = None
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The verification result of a run, with its evidence."""
+
     status: VerificationStatus
     #: The newest check of each goal, oldest first.
     evidence: tuple[Evidence, ...] = ()
@@ -129,20 +134,22 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class VerificationState(msgspec.Struct, omit_defaults=True):
+    """The newest check of each goal, and the last changes of a run."""
+
     checks: list[CheckResult] = []
     #: The newest change, and the newest by another call: so there is always one that a given call did not make.
     changes: list[WorkspaceChange] = []
     #: Calls that run now, and since when.
     running: dict[str, int] = {}
-    #: The last event that was retold from another run; -1: none.
+    #: The last event that was copied from another run; -1: none.
     forked_at: int = -1
 
     def record_start(self, call_id: str, seq: int) -> None:
-        """Without it a check counts from its observation on."""
+        """Record the start of a call. Without it, a check counts from its observation."""
         self.running[call_id] = seq
 
     def record_change(self, seq: int, side_effects: SideEffects, call_id: str = "", tool: str = "") -> None:
-        """For what every ended call says that it changed, also when that is nothing."""
+        """Record the side effects of an ended call, also when there are none."""
         if not side_effects:
             return
         if side_effects == UNKNOWN_SIDE_EFFECTS:
@@ -156,7 +163,7 @@ class VerificationState(msgspec.Struct, omit_defaults=True):
         self.changes = [newest] if other is None else [newest, other]
 
     def record_observation(self, observation: Observation, seq: int, starter: StartingCall | None = None) -> None:
-        """For every observation. One without an end of its own, as after a crash, says what may have changed, too."""
+        """Record an observation. One without a recorded end, as after a crash, also says what may have changed."""
         call_id = observation.call_id
         started_seq = self.running.pop(call_id, seq)
         if observation.side_effects:
@@ -174,7 +181,7 @@ class VerificationState(msgspec.Struct, omit_defaults=True):
         return Verification(status=status, evidence=evidence, message=message)
 
     def _add_check(self, check: CheckResult) -> None:
-        """Where there are too many goals, one more pass would say nothing new. A failure always does."""
+        """Add a check. With too many goals, another pass adds nothing; a failure always does."""
         kept = [old for old in self.checks if not check.covers(old)]
         if len(kept) >= MAX_CHECKS:
             spare = next((at for at, old in enumerate(kept) if old.ok is None), -1)
@@ -194,7 +201,7 @@ class VerificationState(msgspec.Struct, omit_defaults=True):
         return self._newest_change(check, after)
 
     def _latest_comparable_check(self, tool: str) -> CheckResult | None:
-        """The last check by this tool that looked at all of the workspace."""
+        """Return the last check by this tool that covered the whole workspace."""
         looks = (check for check in reversed(self.checks) if check.tool == tool and is_comparable(check.workspace))
         return next(looks, None)
 
@@ -206,12 +213,12 @@ class VerificationState(msgspec.Struct, omit_defaults=True):
 
 
 def is_comparable(workspace: str) -> bool:
-    """Can a digest of the workspace be held against another one?"""
+    """Return True if a digest of the workspace can be compared with another one."""
     return bool(workspace) and workspace != UNKNOWN_DIGEST and not workspace.startswith(PARTIAL_DIGEST_PREFIX)
 
 
 def find_starting_call_id(observation: Observation) -> str:
-    """The call that started what this one verifies; empty: it did so itself."""
+    """Return the id of the call that started what this one verifies; empty: this call itself."""
     return _to_text(_verification_facts(observation).get("started_call")) if observation.kind == "verification" else ""
 
 
@@ -244,7 +251,7 @@ def _read_workspace_digest(facts: JsonObject) -> str:
 
 
 def _is_ok(observation: Observation, facts: JsonObject) -> bool | None:
-    """A failure counts wherever it is told."""
+    """Return the result of a check. A failure counts wherever it is reported."""
     reported = facts.get("ok", observation.ok)
     if reported is False or (not observation.ok and reported is not None):
         return False
@@ -271,7 +278,7 @@ def _to_object(value: Any) -> JsonObject:
 
 
 def _to_text(value: Any) -> str:
-    """As the log has it."""
+    """Return the value as the log has it."""
     return escape_surrogates(value) if isinstance(value, str) else ""
 
 
