@@ -59,7 +59,7 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
 
 
 def _is_usable(intent: ToolIntent, redactor: Redactor) -> bool:
-    """Can the call be known by its id, and its tool be written down?"""
+    """Return True if the call's id and tool name can be used and recorded."""
     if not (is_valid_name(intent.call_id) and is_valid_name(intent.tool_name)):
         return False
     if redactor.redact(intent.tool_name) != intent.tool_name:
@@ -70,13 +70,13 @@ def _is_usable(intent: ToolIntent, redactor: Redactor) -> bool:
 
 
 def _is_secret(intent: ToolIntent, redactor: Redactor) -> bool:
-    """A name that holds a declared secret could not be written down, so it names nothing."""
+    """Return True if the name holds a declared secret. It could not be recorded, so it names nothing."""
     names = f"{intent.call_id}\n{intent.tool_name}"
     return redactor.redact_declared(names) != names
 
 
 def _refuse_unnamed(intent: ToolIntent, redactor: Redactor) -> Received:
-    """Without a usable id or name there is nothing to answer to: an id is made up for the record."""
+    """Refuse an intent without a usable id or name; an id is generated for the record."""
     raw = _shown([intent.call_id, intent.tool_name, intent.arguments], redactor)
     named = ToolIntent(call_id="invalid_" + sha256(raw).hexdigest()[:16], tool_name="", arguments="")
     message = f"A call needs an id and a tool name of 1 to {MAX_NAME_CHARS} printable characters."
@@ -94,7 +94,7 @@ def _shown(value: object, redactor: Redactor) -> bytes:
 
 
 def _raw_bytes(arguments: Any) -> bytes:
-    """What a client parsed, as JSON text again."""
+    """Return arguments parsed by a client as JSON text again."""
     check_value(arguments)
     return encode(arguments)
 

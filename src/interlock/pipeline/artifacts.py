@@ -1,4 +1,4 @@
-"""The artifacts that one run knows: nobody reads those of another by guessing an id, and no secret gets into them."""
+"""The artifacts of one run: other runs' artifacts cannot be read by guessing an id, and secrets are redacted."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from ..storage.artifacts import ArtifactStore
 
 
 class LedgerArtifacts:
-    """Implements `RunArtifacts`."""
+    """Implementation of `RunArtifacts` that checks ids against the run's ledger."""
 
     def __init__(self, artifacts: ArtifactStore, redactor: Redactor, ledger: Ledger) -> None:
         self._artifacts = artifacts

@@ -1,9 +1,9 @@
-"""All calls of one model turn: planned before anything happens, then carried out side by side, in model order.
+"""All calls of one model turn: planned before anything is executed, then executed concurrently, in model order.
 
-Plan. Every call is accepted, looked up, validated and judged first. The same call twice is one call; one id with
+Plan. Every call is accepted, looked up, validated and evaluated first. The same call twice is one call; one id with
 different content is refused. A refusal that ends the run skips everything else, before any side effect.
 
-Carry out. Permitted and waiting calls take their places in line in model order (`batch_execution.py`).
+Execute. Permitted and waiting calls are queued in model order (`batch_execution.py`).
 
 End. The outcomes are in model order, one per intent, and durable. Cancelling the batch from outside cancels what runs
 at once and shows the model nothing; how the handlers end is noticed in the background.
@@ -41,7 +41,7 @@ from .observe import observe_failure
 from .resume import arguments_lost, resume_call
 from .schedule import resource_claim
 
-#: What a run with several open questions is said to wait for: the first of these.
+#: The pause kind of a run with several open questions: the first of these.
 _PAUSES: tuple[tuple[QuestionKind, RunState], ...] = (
     ("approval", RunState.PAUSED_APPROVAL),
     ("input", RunState.PAUSED_INPUT),
@@ -50,7 +50,7 @@ _PAUSES: tuple[tuple[QuestionKind, RunState], ...] = (
 
 
 class BatchOutcome(msgspec.Struct, frozen=True):
-    """One outcome per intent, in model order; and what ended the run, if anything did."""
+    """The observations of a batch, one per intent in model order, and the reason the run ended, if it did."""
 
     outcomes: list[Outcome]
     waiting: tuple[WaitingCall, ...] = ()
@@ -62,7 +62,9 @@ class BatchOutcome(msgspec.Struct, frozen=True):
 async def run_batch(
     intents: Sequence[ToolIntent], run: RunContext, *, resumed: bool = False, refusal: str = ""
 ) -> BatchOutcome:
-    """`resumed`: the intents are from the log. `refusal`: why none of them may start."""
+    """Execute the calls of one model turn. `resumed`: the intents are from the log. `refusal`: why none of them may
+    start.
+    """
     elapsed = run.parts.clock.elapsed
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
@@ -121,7 +123,7 @@ def _open(received: list[Received], run: RunContext) -> None:
 
 
 def start_run(run: RunContext) -> None:
-    """The first event of a run."""
+    """Record the start of a run."""
     situation = run.situation
     begun = RunStarted(
         schema=SCHEMA_VERSION,
@@ -137,7 +139,7 @@ def start_run(run: RunContext) -> None:
 
 
 def record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
-    """The tools that a model is shown from now on."""
+    """Record the tools that a model is offered from now on."""
     artifact_id = run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))
     run.recorder.add(ToolsOffered(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
@@ -145,7 +147,9 @@ def record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
 async def _prepare_calls(
     received: list[Received], refused: dict[str, Failure], resumed: bool, batch: BatchExecution, run: RunContext
 ) -> dict[str, PermittedCall | WaitingCall]:
-    """What may be carried out, by id, in model order. What may not is concluded here, before anything happens."""
+    """Return the calls that may be executed, by id, in model order. Refused ones are concluded here, before anything is
+    executed.
+    """
     permitted: dict[str, PermittedCall | WaitingCall] = {}
     for item in received:
         call_id = item.intent.call_id
@@ -181,7 +185,7 @@ async def _prepare_again(
 
 
 def _first_error(received: list[Received], batch: BatchExecution) -> ToolError | None:
-    """When several calls raise, the first in model order does."""
+    """Return the exception to raise. When several calls raise, the first in model order wins."""
     raised = (batch.errors.get(item.intent.call_id) for item in received)
     return next((error for error in raised if error is not None), None)
 
@@ -198,7 +202,7 @@ def _close(batch: BatchExecution, run: RunContext) -> None:
 
 
 def _pause(batch: BatchExecution, run: RunContext) -> None:
-    """For what is waited for now, which need not be what it paused for before."""
+    """Record a pause for the questions that are open now, which need not be the earlier ones."""
     open_kinds = {question.kind for question in run.ledger.open_questions()}
     kind, state = next((pause for pause in _PAUSES if pause[0] in open_kinds), _PAUSES[0])
     if run.ledger.state not in (RunState.RUNNING, state):
@@ -208,7 +212,7 @@ def _pause(batch: BatchExecution, run: RunContext) -> None:
 
 
 def _is_waiting(batch: BatchExecution, run: RunContext) -> bool:
-    """Somebody may have answered elsewhere while other calls ran."""
+    """Return True if the batch still waits. A question may have been answered elsewhere while other calls ran."""
     calls, actions = run.ledger.calls, run.ledger.actions
     for call_id in batch.waiting:
         action = actions.get(calls[call_id].action_id)
@@ -218,7 +222,7 @@ def _is_waiting(batch: BatchExecution, run: RunContext) -> bool:
 
 
 def _find_refused(received: list[Received], refusal: str, run: RunContext) -> dict[str, Failure]:
-    """Calls that cannot be taken as they stand together: too many, or one id for different calls."""
+    """Return the calls that cannot be accepted together: too many, or one id for different calls."""
     if refusal:
         return {
             item.intent.call_id: Failure.from_code("skipped", f"{refusal} Nothing was executed.") for item in received
@@ -242,7 +246,7 @@ def _id_conflict(call_id: str) -> Failure:
 
 
 def _refuse_reused_id(item: Received, run: RunContext) -> Observation:
-    """The id belongs to an earlier call, whose outcome stands; this one is refused."""
+    """Refuse a call whose id belongs to an earlier call, whose outcome is kept."""
     record_repeat(item, run)
     intent = item.intent
     failure = _id_conflict(intent.call_id)

@@ -1,10 +1,10 @@
-"""The calls of one model turn while they are carried out side by side, each in a task of its own.
+"""The calls of one model turn while they are executed concurrently, each in its own task.
 
-A call takes its place in line, waits for a person or for its turn where it must, and is carried out. Here is decided
-what one call's outcome means for the others: usually nothing. When the fail-safe policy or the tool says that a
-failure ends the run, what has not started is skipped and what runs is cancelled. When a question stays open, the calls
-that conflict with the waiting one stay behind it. When the run around them is cancelled, all are, and none of that is
-an outcome. Every call ends: by itself, or abandoned after a bounded time.
+A call is queued, waits for a person or for its turn where it must, and is executed. This module decides what the
+outcome of one call means for the others: usually nothing. When the fail-safe policy or the tool says that a failure
+ends the run, what has not started is skipped and what runs is cancelled. When a question stays open, conflicting calls
+stay behind the waiting one. When the run is cancelled, all calls are, and none of that is an outcome. Every call ends:
+by itself, or abandoned after a bounded time.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Outcome: TypeAlias = Observation | WaitingCall
 #: What ends the run early: a fail-safe policy, or a tool that raises.
 Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 
-#: What a person said, or did not say in time.
+#: Codes of a person's answer, or of its absence.
 _REJECTIONS = frozenset({"user_denied", "approval_expired", "consent_refused", "consent_expired"})
 _DENIALS = frozenset({"policy_denied", "guardrail_refused"}) | _REJECTIONS
 _TOOL_FAILURES = frozenset({Phase.EXECUTE, Phase.NORMALIZE, Phase.OBSERVE})
@@ -50,6 +50,8 @@ _CONSEQUENCES = frozenset({"skipped", "cancelled_before_start"})
 
 
 class BatchExecution:
+    """The concurrent execution of the calls of one model turn."""
+
     def __init__(self, run: RunContext) -> None:
         self.outcomes: dict[str, Outcome] = {}
         self.waiting: dict[str, WaitingCall] = {}
@@ -59,7 +61,7 @@ class BatchExecution:
         self.errors: dict[str, ToolError] = {}
         self._run = run
         self._loop = asyncio.get_running_loop()
-        #: Calls that have not ended, with their places in line, and those of them that have begun.
+        #: Calls that have not ended, with their tickets, and those of them that have begun.
         self._open: dict[str, Ticket] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started: dict[str, None] = {}
@@ -68,7 +70,7 @@ class BatchExecution:
         self._all_done: asyncio.Future[None] | None = None
         #: Calls whose question stays open, and the calls behind them.
         self._blocking: dict[str, Ticket] = {}
-        #: Calls that wait for a person or their turn, those that were woken to look again, those that wait for a turn.
+        #: Calls that wait for a person or their turn, those that were woken to check again, those that wait for a turn.
         self._idle: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._queued: set[str] = set()
@@ -136,7 +138,7 @@ class BatchExecution:
             try:  # noqa: SIM105 - without the calls that `suppress` makes
                 self._all_done.set_result(None)
             except asyncio.InvalidStateError:
-                pass  # whoever waits was cancelled in this very moment
+                pass  # the waiter was cancelled at this moment
 
     def _fail_batch(self, call_id: str, error: BaseException) -> None:
         if not self._cancelling:
@@ -144,9 +146,9 @@ class BatchExecution:
             self._cancel()
 
     def _cancel(self) -> None:
-        """The run ends around these calls: cancel what runs, at once; how it ends is noticed in the background.
+        """Cancel running calls when the run ends; their ends are recorded in the background.
 
-        A task that has not begun is not cancelled: it would never get to say that it ended. It sees it by itself.
+        A task that has not begun is not cancelled: it could never report its end. It checks for itself.
         """
         self._cancelling = True
         self._run.executions.end_all("run")
@@ -180,7 +182,7 @@ class BatchExecution:
                 return settled
 
     async def _answered_elsewhere(self, waiting: WaitingCall) -> PermittedCall | WaitingCall | Failure:
-        """Woken while a person was asked here: somebody may have answered in another place."""
+        """Return the call after an answer from another process, while a person was asked here."""
         ledger = self._run.ledger
         action = ledger.actions.get(ledger.calls[waiting.valid.call_id].action_id)
         if action is None or action.answer is None:
@@ -218,7 +220,7 @@ class BatchExecution:
                 return await self._run_waiting(outcome, place)
 
     async def _wait(self, call_id: str, work: Awaitable[_T]) -> _T | None:
-        """Wait for a person or a turn. None when the call was woken to look again whether it may go on."""
+        """Wait for a person or a turn. None when the call was woken to check whether it may continue."""
         self._idle[call_id] = task = self._tasks[call_id]
         try:
             return await work
@@ -240,14 +242,14 @@ class BatchExecution:
         return next((call_id for call_id in place.blockers if call_id in self._blocking), "")
 
     def _block_behind(self, call_id: str, held: Ticket) -> None:
-        """The call stays where it is, so whoever waits behind it need not wait in this process."""
+        """Keep the call in the queue; calls behind it need not wait in this process."""
         self._blocking[call_id] = held
         for queued in list(self._queued):
             if call_id in self._open[queued].blockers:
                 self._wake(queued)
 
     def _skip_waiting(self) -> None:
-        """The run ended: nobody need answer what was asked for it."""
+        """Skip waiting calls: the run ended, so their questions need no answer."""
         for call_id in list(self.waiting):
             valid = self.waiting.pop(call_id).valid
             stopped = self._run.cancellation.failure_of(call_id) or Failure.from_code("skipped", self.reason)
@@ -255,7 +257,7 @@ class BatchExecution:
             self.outcomes[call_id] = record_failure(call_id, valid.tool.name, stopped, self._run)
 
     def apply_fail_safe(self, observation: Observation, failure: Failure) -> None:
-        """Does this failure end the run?"""
+        """End the run if the fail-safe policy says so for this failure."""
         self.failure_count += 1
         follows = failure.code in _CONSEQUENCES or (self.ending and failure.code == "cancelled")
         if follows or self._run.ledger.is_over:
@@ -306,5 +308,5 @@ class BatchExecution:
 
 
 async def _keep_waiting(waiting: WaitingCall) -> WaitingCall:
-    """There is nothing to ask: the call waits behind another one."""
+    """Return the waiting call unchanged: there is nothing to ask, it waits behind another one."""
     return waiting

@@ -1,8 +1,9 @@
-"""The way of a call: accept, lookup, validate, permit; then schedule, execute, normalize, observe; recorded throughout.
+"""The stages of a call: accept, lookup, validate, permit; then schedule, execute, normalize, observe; recorded
+throughout.
 
-`plan` goes as far as a call can go without touching the world; a batch plans all its calls before the first one
-starts. `carry_out` does the rest for one call. Every stage's outcome is a value: the next stage's type, a `Failure`,
-or `Waiting`.
+`prepare_call` goes as far as possible without side effects; a batch prepares all its calls before the first one starts.
+`run_call` does the rest for one call. The outcome of every stage is a value: the next stage's type, a `Failure`, or
+`WaitingCall`.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ _NOT_RUN = "Nothing was executed."
 
 
 async def prepare_call(received: Received, run: RunContext) -> PermittedCall | WaitingCall | Failure:
-    """accept, lookup, validate, permit: everything that can be known before anything happens."""
+    """Run the stages accept, lookup, validate and permit: everything that can be decided before execution."""
     parts, recorder, call_id = run.parts, run.recorder, received.intent.call_id
     match received.outcome:
         case AcceptedCall() as accepted:
@@ -87,10 +88,12 @@ async def run_call(
     task: "asyncio.Task[None]",
     abandoned: Callable[[Observation | BaseException], None],
 ) -> Observation | PermittedCall | WaitingCall:
-    """schedule, execute, normalize, observe: the call has its turn. When the last look found that what was approved is
-    no longer what would run, it comes back permitted anew, or waiting for a new answer. `abandoned` is told when a
-    handler does not end when it must, and what came of it; this coroutine then ends whenever it does, and to no
-    effect."""
+    """Run the stages schedule, execute, normalize and observe for a call that has its turn.
+
+    When the last check finds that the approved payload is no longer what would run, the call is returned permitted
+    again, or waiting for a new answer. `abandoned` is called when a handler does not end in time; this coroutine then
+    ends whenever the handler does, without effect.
+    """
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     context.state, context.judged = run.ledger.tool_state, permitted.evaluated_paths
@@ -133,7 +136,7 @@ def _start(
     task: "asyncio.Task[None]",
     abandoned: Callable[[Observation | BaseException], None],
 ) -> Execution:
-    """schedule and record the start. From here on, whatever happens, the start gets its end."""
+    """Schedule the call and record its start. From here on the start always gets its end."""
 
     def abandon(execution: Execution) -> None:
         run.executions.remove(execution)
@@ -159,7 +162,7 @@ def _start(
 
 
 def record_failure(call_id: str, tool_name: str, failure: Failure, run: RunContext) -> Observation:
-    """observe and record a call that stopped before it started, or before it started again."""
+    """Observe and record a call that stopped before it started, or before it started again."""
     entry, tool = run.ledger.calls.get(call_id), run.parts.registry.find(tool_name)
     read_only = tool is not None and tool.read_only
     if entry is not None and entry.is_outcome_unknown and not read_only and failure.code != "outcome_unknown":
@@ -168,7 +171,7 @@ def record_failure(call_id: str, tool_name: str, failure: Failure, run: RunConte
 
 
 async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
-    """The start is durable before an effectful handler runs; then the way goes on to the normalized result."""
+    """Commit the start before an effectful handler runs, execute it, and normalize the result."""
     parts, invocation = run.parts, execution.invocation
     if not invocation.tool.read_only:
         await run.recorder.commit()
@@ -244,7 +247,7 @@ async def _guard_output(
 
 
 async def _recheck(valid: ValidCall, arguments: JsonObject, run: RunContext) -> tuple[ValidCall, Decision] | Failure:
-    """A hook changed the arguments: they must fit, and policy must allow exactly them."""
+    """Validate and evaluate arguments that a hook changed: policy must allow exactly them."""
     try:
         check_value(arguments)
     except InvalidJsonError as error:

@@ -1,4 +1,4 @@
-"""One run that is open in this process: its parts, its recorder, what is under way, and what cancels it."""
+"""One run that is open in this process: its parts, its recorder, its executions, and its cancel token."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -76,7 +76,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelToken:
-    """Which calls of a run may not start or continue any more, and why. Calls that wait are woken to look."""
+    """The calls of a run that may not start or continue, and why. Waiting calls are woken to check it."""
 
     def __init__(self, executions: "Executions") -> None:
         #: Why no call may start any more; empty while calls may.
@@ -87,11 +87,11 @@ class CancelToken:
         self._wake: Callable[[str], None] | None = None
 
     def listen(self, wake: Callable[[str], None]) -> None:
-        """Begin a batch: calls may start again, and `wake` is called for a call that should look at this token."""
+        """Begin a batch: calls may start again, and `wake` is called for a call that should check this token."""
         self._wake, self.reason = wake, ""
 
     def wake(self, call_id: str) -> None:
-        """Let a waiting call look again whether it may continue."""
+        """Let a waiting call check again whether it may continue."""
         if self._wake is not None:
             self._wake(call_id)
 
@@ -121,10 +121,10 @@ class CancelToken:
 
 
 class Executions:
-    """What runs now, by call id, what its handlers raised, and one timer for all of it, set to the next deadline.
+    """The running executions by call id, the exceptions of their handlers, and one timer for the next deadline.
 
     Most executions end long before their deadline, so the timer is not touched for each: it is set when there is none
-    or when a deadline comes before it, and looks again when it fires.
+    or when a deadline comes before it, and checks again when it fires.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Executions:
         self.errors: dict[str, BaseException] = {}
         #: Work that continues after a cancellation, which must not be delayed by it.
         self.background: set[asyncio.Task[None]] = set()
-        #: How long people were waited for in this process, in nanoseconds.
+        #: Time spent waiting for people in this process, in nanoseconds.
         self.waited_ns = 0
 
     def run_in_background(self, work: Coroutine[None, None, None]) -> None:
@@ -174,7 +174,7 @@ class Executions:
             self._end([execution], stop)
 
     def running(self) -> list[str]:
-        """The calls that run now."""
+        """Return the calls that run now."""
         return list(self._running)
 
     def end_all(self, stop: Stop) -> None:

@@ -1,6 +1,6 @@
-"""What the stages write down: how each fact about a call is made, and what is left out of it.
+"""The events that the stages record, and what is redacted from them.
 
-Arguments and reasons may hold secrets: they are stored as they are only when nothing in them looks like one.
+Arguments and reasons may hold secrets: they are stored unchanged only when nothing in them looks like one.
 """
 
 import msgspec
@@ -85,14 +85,14 @@ def intent_event(received: Received, tool: ToolDefinition | None, run: RunContex
 
 
 def record_repeat(received: Received, run: RunContext) -> None:
-    """The model proposed a call again that is not planned again."""
+    """Record that the model proposed a call again that is not planned again."""
     intent = received.intent
     fact = CallProposed(call_id=intent.call_id, tool=intent.tool_name, digest=received.digest, duplicate=True)
     run.recorder.add(fact, intent.call_id)
 
 
 def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run: RunContext) -> PolicyEvaluated:
-    """One that allows needs no paths: the observation says what was opened."""
+    """Return the event for a decision. One that allows needs no paths: the observation says what was opened."""
     if decision.verdict is Verdict.ALLOW and decision.paths:
         decision = msgspec.structs.replace(decision, paths=())
     says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
@@ -102,7 +102,7 @@ def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run
 
 
 def _storable_decision(decision: Decision, run: RunContext) -> Decision:
-    """Redact what a decision says in words of the call's arguments, or in those of a policy that failed."""
+    """Redact texts of a decision that quote the call's arguments or a policy error."""
     redact, known = run.parts.redactor.redact, run.parts.redactor.plain_names
     clean = msgspec.structs.replace(
         decision,
@@ -138,8 +138,9 @@ def question_event(question: Question, run: RunContext) -> Fact:
 def void_event(
     question: Question, changes: tuple[BindingChange, ...], run: RunContext, edited_by: str = ""
 ) -> ApprovalVoided:
-    """Return the fact that a question is asked again: something that it was bound to changed, or the arguments were
-    edited by a person and another one has to approve them."""
+    """Return the event that voids a question: its binding changed, or its arguments were edited and another person has
+    to approve them.
+    """
     storable = _storable_changes(changes, run)
     what = ", ".join(change.what for change in storable)
     return ApprovalVoided(
@@ -153,7 +154,9 @@ def void_event(
 
 
 def record_answer(question: Question, answer: Answer, run: RunContext) -> int:
-    """A person spoke. After a yes the run runs again first, then the yes is logged."""
+    """Record a person's answer and return its `seq`. After an approval the run resumes first, then the approval is
+    logged.
+    """
     if answer.approved:
         resume_if_unblocked(run.ledger.actions[question.action_id].asked_seq, run, but=question.action_id)
     answered = run.recorder.add(_answer_event(question, answer, run), question.call_id)
@@ -162,8 +165,9 @@ def record_answer(question: Question, answer: Answer, run: RunContext) -> int:
 
 
 def resume_if_unblocked(cause: int, run: RunContext, but: str = "") -> None:
-    """A run that was paused goes on when nobody is waited for any more, `but` for the one who is just answering. One
-    that fails because of an answer does not: it fails as it waits."""
+    """Resume a paused run when no question is open, except `but`, which is being answered. A run that fails because of
+    an answer is not resumed: it fails from the pause.
+    """
     ledger = run.ledger
     if ledger.state not in _PAUSED:
         return
@@ -175,7 +179,7 @@ def resume_if_unblocked(cause: int, run: RunContext, but: str = "") -> None:
 
 
 def _ends_run(action: ActionEntry, run: RunContext) -> bool:
-    """Does its answer end the run? A no to running something again leaves its outcome unknown, and the run alive."""
+    """Return True if the answer ends the run. Refusing a repeat leaves the outcome unknown and the run alive."""
     return _is_rejection(action) and run.ledger.calls[action.question.call_id].observed_seq < 0
 
 
@@ -184,8 +188,9 @@ def _is_rejection(action: ActionEntry) -> bool:
 
 
 def missing_terminal_event(run: RunContext) -> str:
-    """Why a run that is opened should have ended, where its process died between a no and the end that follows from it;
-    empty where nothing is missing. What a fork was told ended another run, not this one."""
+    """Return why an opened run should have ended, where its process died between a rejection and the end that follows
+    from it; empty where nothing is missing. Events copied into a fork ended another run, not this one.
+    """
     ledger = run.ledger
     if run.ledger.is_over or run.parts.fail_safe.after_rejection != "fail":
         return ""
@@ -221,12 +226,14 @@ def _answer_event(question: Question, answer: Answer, run: RunContext) -> Fact:
 
 
 def _grant_key(question: Question) -> str:
-    """What the same call is known by when it comes again. Arguments that are not in the log cannot be known again."""
+    """Return the key that identifies the same call later. Arguments that are not in the log cannot be identified."""
     return compute_grant_key(question.tool_name, question.arguments, question.bound, question.rule_ids)
 
 
 def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = False) -> None:
-    """A question that need not be answered any more. `fails`: the run is about to, and does not go on before that."""
+    """Void a question that needs no answer any more. `fails`: the run is about to fail and is not resumed before
+    that.
+    """
     action_id = run.ledger.calls[call_id].action_id
     action = run.ledger.actions.get(action_id)
     if action is not None and action.is_open:
@@ -274,7 +281,7 @@ def end_event(execution: Execution, observation: Observation, run: RunContext) -
 
 
 def suspend_call(execution: Execution, suspended: SuspendedCall, run: RunContext) -> WaitingCall:
-    """The call goes on when the run inside it does."""
+    """Record that the call is suspended, and return it as waiting for its child run."""
     invocation = execution.invocation
     call_id, child = invocation.valid.call_id, suspended.child_run_id
     fact = InvocationSuspended(invocation_id=invocation.invocation_id, call_id=call_id, child_run_id=child)
@@ -283,7 +290,7 @@ def suspend_call(execution: Execution, suspended: SuspendedCall, run: RunContext
 
 
 def summarize_edit(observation: Observation, invocation: Invocation, run: RunContext) -> str:
-    """The model is told that what ran is not what it asked for."""
+    """Return the note for the model that the executed arguments differ from the proposed ones."""
     arguments = invocation.valid.arguments
     ran = redact_json(arguments, run.parts.redactor.redact) or encode(arguments).decode()
     ran = shorten(ran, _MAX_EDITED_CHARS)
@@ -292,7 +299,7 @@ def summarize_edit(observation: Observation, invocation: Invocation, run: RunCon
 
 
 def record_cancelled(execution: Execution, run: RunContext) -> None:
-    """The run was cancelled around this call. That is a fact about it, and no output for the model."""
+    """Record that the run was cancelled around this call. It is a fact about the call, not output for the model."""
     invocation = execution.invocation
     fact = InvocationCompleted(
         invocation_id=invocation.invocation_id,
@@ -306,7 +313,7 @@ def record_cancelled(execution: Execution, run: RunContext) -> None:
 
 
 def record_warnings(execution: Execution, observation: Observation, run: RunContext) -> None:
-    """What people should know although the run goes on."""
+    """Record the warnings of a call. The run continues."""
     call_id, parts = observation.call_id, run.parts
     messages = list(execution.invocation.context.warnings)
     if observation.code == "sandbox_denied" and parts.fail_safe.tool_failure_policy == "continue":
@@ -316,14 +323,14 @@ def record_warnings(execution: Execution, observation: Observation, run: RunCont
 
 
 def record_observation(observation: Observation, run: RunContext) -> Observation:
-    """record what is known of a call that this process did not execute."""
+    """Record the observation of a call that this process did not execute."""
     call_id = observation.call_id
     run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
     return observation
 
 
 def _storable_bound(bound: ApprovalBinding, run: RunContext) -> ApprovalBinding:
-    """Words of a command may be paths, and a word may be a secret."""
+    """Redact a binding. Words of a command may be paths, and a word may be a secret."""
     redact, surroundings = run.parts.redactor.redact, bound.surroundings
     files = tuple(msgspec.structs.replace(file, path=redact(file.path)) for file in surroundings.files)
     environment = {name: redact(value) for name, value in surroundings.environment.items()}
@@ -337,12 +344,12 @@ def _storable_changes(changes: tuple[BindingChange, ...], run: RunContext) -> tu
 
 
 def _storable_rule(rule: str, run: RunContext) -> str:
-    """A rule with a secret in it is not written down, and half a rule is none. A rule is JSON, or reads like it."""
+    """Return the rule, or nothing when it holds a secret: half a rule is none. A rule is JSON, or reads like it."""
     return rule if redact_json_text(rule, run.parts.redactor.redact) == rule else ""
 
 
 def _storable_arguments(arguments: JsonObject, run: RunContext) -> JsonObject:
-    """The arguments for a question or an answer in the log."""
+    """Return the arguments for a question or an answer in the log."""
     storable = _storable(arguments, run)
     return arguments if storable is arguments else {"redacted": storable}
 

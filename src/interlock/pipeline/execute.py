@@ -24,9 +24,9 @@ from ..rendering.text import describe_error, end_sentence
 from ..sandbox.interface import Sandbox, SandboxFullError
 from .parts import Clock
 
-#: Validates and judges arguments that a hook or middleware changed.
+#: Validates and evaluates arguments that a hook or middleware changed.
 Recheck: TypeAlias = Callable[[ValidCall, JsonObject], Awaitable[tuple[ValidCall, Decision] | Failure]]
-#: Who stopped an execution: its deadline, somebody who cancelled this call, or the end of the run around it.
+#: Who stopped an execution: its deadline, a cancellation of this call, or the end of the run.
 Stop: TypeAlias = Literal["", "timeout", "call", "run"]
 
 
@@ -39,14 +39,14 @@ class _Stopped(Exception):
 
 
 class Execution(msgspec.Struct):
-    """One invocation under way: where it is, how long it may take, and who stopped it."""
+    """One running invocation: its progress, its deadline, and who stopped it."""
 
     invocation: Invocation
     started_seq: int
     #: The task of the call, which also runs the handler.
     task: "asyncio.Task[None]"
     recheck: Recheck
-    #: Told when the execution did not end in the time it was given to do so.
+    #: Called when the execution did not end in the time it was given.
     on_abandoned: "Callable[[Execution], None]"
     drain_seconds: float
     layer: str = "handler"
@@ -65,7 +65,7 @@ class Execution(msgspec.Struct):
     error: BaseException | None = None
 
     def end(self, stop: Stop, now: float) -> None:
-        """Ask it to end. It has a bounded time to do so."""
+        """Request the end of the execution. It has a bounded time to comply."""
         if not self.stop:
             self.stop = stop
             self.invocation.context.cancelled = True
@@ -73,7 +73,7 @@ class Execution(msgspec.Struct):
             self.task.cancel()
 
     def overdue(self, now: float) -> None:
-        """Its deadline has passed: the one to finish, or the one to end."""
+        """Handle a passed deadline: the one to finish, or the one to end."""
         if not self.stop:
             self.end("timeout", now)
         elif not self.abandoned:
@@ -114,7 +114,7 @@ async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawRe
 
 
 def _said(context: ToolContext) -> tuple[SideEffect, ...]:
-    """What the call said that it changed. Its context was in the developer's hands."""
+    """Return the side effects that the call reported. Its context was accessible to the developer's code."""
     effects = cast(object, context.effects)
     if not isinstance(effects, list):
         return ()
@@ -144,7 +144,9 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
 
 
 def stopped(execution: Execution, clock: Clock) -> Failure:
-    """What a stopped execution comes to. The end of the run around it is not an outcome of the call: it goes on up."""
+    """Return the failure of a stopped execution. The end of the run is not an outcome of the call and is raised
+    instead.
+    """
     execution.duration_ms = (clock.elapsed() - execution.began) / 1e6
     if execution.stop == "run" or execution.abandoned:
         raise asyncio.CancelledError
@@ -164,7 +166,7 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
     context = invocation.context
 
     async def core(arguments: JsonObject, context: ToolContext) -> Any:
-        """The handler, with arguments that were validated and judged: those permitted, or checked again here."""
+        """Run the handler with validated and evaluated arguments: those permitted, or checked again here."""
         valid = await _agreed(execution, arguments)
         permitted = invocation.permitted
         changed = execution.decision if valid is execution.changed else None
@@ -185,7 +187,7 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
 
 
 async def _agreed(execution: Execution, arguments: JsonObject) -> ValidCall:
-    """What the handler may run with, or a refusal that nobody can catch for good."""
+    """Return what the handler may run with, or a refusal that middleware cannot swallow."""
     valid, tool = execution.invocation.valid, execution.invocation.tool
     execution.handler_runs += 1
     if execution.handler_runs > 1 and not (tool.read_only or tool.idempotent):
@@ -225,14 +227,14 @@ async def _post_hook(hook: Callable[..., Any], output: Any, invocation: Invocati
 
 
 async def _call(hook: Callable[..., Any], value: Any, context: ToolContext, sandbox: Sandbox) -> Any:
-    """A hook, in a thread when it is not asynchronous: it may block."""
+    """Call a hook, in a thread when it is not asynchronous: it may block."""
     if iscoroutinefunction(hook):
         return await hook(value, context)
     return await sandbox.run_blocking(partial(hook, value, context))
 
 
 def _wrapped(middleware: tuple[Middleware, ...], core: CallNext) -> CallNext:
-    """The first declared is the outermost."""
+    """Wrap the handler in middleware. The first declared is the outermost."""
     call = core
     for layer in reversed(middleware):
         call = _layer(layer, call)
@@ -247,7 +249,7 @@ def _layer(layer: Middleware, call_next: CallNext) -> CallNext:
 
 
 def _effects(execution: Execution) -> SideEffects:
-    """What an execution that did not end well may have done."""
+    """Return what an unsuccessful execution may have done."""
     return (
         NO_SIDE_EFFECTS
         if execution.layer == "pre-hook" or execution.invocation.tool.read_only
@@ -278,7 +280,7 @@ def _failed(execution: Execution, error: BaseException) -> Failure:
 
 
 def _own_words(words: ErrorFormatter | None, context: ToolContext, error: BaseException, plain: str) -> str:
-    """The message in the tool's own words, where it has any."""
+    """Return the message in the tool's own wording, where it has any."""
     if words is None:
         return plain
     try:

@@ -57,7 +57,7 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
 
 
 def as_text(value: Any) -> tuple[str, OutputFormat]:
-    """Any value that is no string as text, without ever raising."""
+    """Return any value that is no string as text, without ever raising."""
     if value is None:
         return "", "text"
     if isinstance(value, str):
@@ -68,7 +68,7 @@ def as_text(value: Any) -> tuple[str, OutputFormat]:
 
 
 def json_safe(value: Any) -> Any:
-    """The value as plain JSON data; what JSON does not know becomes its text."""
+    """Return the value as plain JSON data; what JSON does not know becomes its text."""
     try:
         return parse(to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64"))
     except Exception:

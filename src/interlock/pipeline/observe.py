@@ -72,7 +72,7 @@ def observe(
 
 
 def with_kept(observation: Observation, context: ToolContext) -> Observation:
-    """The evidence that the handler itself kept comes first: it is what the output is an excerpt of."""
+    """Return the observation with the artifacts that the handler stored first: the output is an excerpt of them."""
     kept = cast(object, context.kept)
     if not isinstance(kept, list):
         return observation
@@ -99,7 +99,7 @@ def observe_failure(
 
 
 def withheld(result: NormalizedResult, reason: str) -> Failure:
-    """An output guardrail said no: the tool ran, its output is not shown."""
+    """Return the failure for a refused output: the tool ran, its output is not shown."""
     effects: SideEffects = result.side_effects
     message = f"{result.title} ran, but its output was withheld: {reason}."
     return Failure.from_code("output_refused", message, side_effects=effects)
@@ -124,7 +124,7 @@ def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: 
 
 
 def _failure(result: NormalizedResult, redactor: Redactor) -> Failure:
-    """A tool that ran and says that it did not succeed. It cannot speak for the runtime: our codes are ours."""
+    """Return the failure of a tool that ran and reports no success. It cannot use the runtime's error codes."""
     code = "tool_failed" if result.code == "ok" or result.code in ERROR_CODES else result.code
     return Failure(
         phase=Phase.EXECUTE,
@@ -153,7 +153,7 @@ def _effects(effects: SideEffects, redactor: Redactor) -> SideEffects:
 
 
 def _facts(facts: JsonObject, redactor: Redactor) -> JsonObject:
-    """The facts, or their text where a secret is in it."""
+    """Return the facts, or their redacted text where they hold a secret."""
     try:
         redacted = redact_json(facts, redactor.redact)
     except UnicodeEncodeError:

@@ -19,6 +19,8 @@ from ..telemetry.interface import Telemetry
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits that apply to every call."""
+
     max_argument_bytes: int = 256 * 1024
     max_calls_per_batch: int = 4096
     #: Larger arguments are kept as an artifact; the event carries digest and reference.
@@ -27,11 +29,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 2.0
     #: How long an asynchronous check, policy or guardrail may take.
     check_seconds: float = 30.0
-    #: Questions that may be open in a run at once. None: as many as it likes.
+    #: Questions that may be open in a run at once. None: no limit.
     max_open_questions: int | None = None
-    #: How long people may take to answer, where policy does not say. None: for ever.
+    #: How long people may take to answer, where policy does not say. None: no limit.
     approval_seconds: float | None = None
-    #: How long a user may take to consent. None: for ever.
+    #: How long a user may take to consent. None: no limit.
     consent_seconds: float | None = None
     #: Also refuse early, before a person is asked. Guardrails always run again right before the start.
     guardrails_before_approval: bool = True
@@ -40,6 +42,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
+    """The clocks of a run: wall time and elapsed time."""
+
     #: Nanoseconds since 1970, for people.
     now: Callable[[], int] = time_ns
     #: Nanoseconds for durations.
@@ -47,7 +51,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that a person keeps with an approval."""
+    """A rule that a person saves with an approval."""
 
     run_id: str
     agent: str
@@ -57,12 +61,12 @@ class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
     #: Digests of the policy without and with the rule; empty where the policy does not say.
     before: str = ""
     after: str = ""
-    #: Why it was not kept after all.
+    #: Why it was not saved.
     problem: str = ""
 
 
 async def _record_nowhere(change: RuleChange) -> None:
-    """The approval in the run's log is the record."""
+    """Record nothing: the approval in the run's log is the record."""
 
 
 def _compare_nothing(rule: str, suggested: str) -> str:
@@ -70,6 +74,8 @@ def _compare_nothing(rule: str, suggested: str) -> str:
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """The components of the pipeline, chosen once."""
+
     registry: Registry
     policy: PolicyEngine
     interaction: InteractionProvider
@@ -82,11 +88,11 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = Clock()
     limits: Limits = Limits()
     fail_safe: FailSafeConfig = FailSafeConfig()
-    #: What a call to a tool that is not there becomes: an observation, or an exception as well.
+    #: What a call to an unknown tool becomes: an observation, or an exception as well.
     missing_tool: Literal["observe", "raise"] = "observe"
-    #: Called with a rule and the suggested one: why it may not be kept; empty when it may.
+    #: Called with a rule and the suggested one. Returns why it may not be saved; empty when it may.
     find_rule_problem: Callable[[str, str], str] = _compare_nothing
-    #: Called before a rule is kept, and again with the problem if it was not. An error means that it is not kept.
+    #: Called before a rule is saved, and again with the problem if it was not. An error means that it is not saved.
     record_rule: Callable[[RuleChange], Awaitable[None]] = _record_nowhere
-    #: Told what a running handler says: call id and message.
+    #: Called with progress of a running handler: call id and message.
     on_progress: Callable[[str, str], None]

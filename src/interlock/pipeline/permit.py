@@ -23,7 +23,7 @@ _MAX_REASON_CHARS = 500
 
 
 async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -> Decision:
-    """Return the strictest of what policy and the tool itself say about a call. An error is a deny.
+    """Return the strictest decision of policy and the tool itself about a call. An error is a deny.
 
     An approval that a person gave before for the whole run answers what policy asks, unless `use_grants` is False.
     """
@@ -50,7 +50,7 @@ async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -
 
 
 def _with_judged_paths(decision: Decision, valid: ValidCall, event: PolicyEvent) -> Decision:
-    """Name the places that were judged: where each path argument leads as it is written, and as it was resolved."""
+    """Name the paths that were evaluated: each path argument as written, and as resolved."""
     # The folder that an approved call starts in is bound to the approval in another way.
     kinds: tuple[ResourceKind, ...] = ("path", "folder") if decision.verdict is Verdict.ALLOW else ("path",)
     named = declared_paths(valid.tool, valid.arguments, kinds)
@@ -82,7 +82,7 @@ def permit(
 async def run_guardrails(
     guardrails: tuple[Guardrail, ...], value: object, context: ToolContext, seconds: float
 ) -> str | None:
-    """The first reason to refuse, or None. A guardrail that fails refuses."""
+    """Return the first reason to refuse, or None. A guardrail that fails refuses."""
     for guardrail in guardrails:
         try:
             reason = guardrail(value, context)

@@ -1,7 +1,7 @@
 """Stage 9, and after every stage: append what happened.
 
 A fact is sealed at once: it gets its `seq` and time, is encoded, applied to the ledger and linked into the chain. It
-is written at the next `commit`, together with everything sealed meanwhile, so concurrent calls share commits. Whoever
+is written at the next `commit`, together with everything sealed meanwhile, so concurrent calls share commits. Code that
 needs a fact to be durable awaits `commit`: before an effectful handler runs, before anything is shown outside.
 
 An append that fails stops the run in this process: no fact can be sealed or committed after it, so nothing starts.
@@ -27,6 +27,8 @@ _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0
 
 
 class Recorder:
+    """Records the events of one run: seals them, applies them to the ledger, and commits them."""
+
     def __init__(
         self,
         log: EventLog,
@@ -126,7 +128,7 @@ class Recorder:
             self._wake()
 
     def _change(self) -> "asyncio.Future[None]":
-        """Done when the next write is. Everybody waits on a future of their own: to stop waiting changes nothing."""
+        """Return a future that is done at the next write. Every caller has its own, so giving up changes nothing."""
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.append(watcher)
         return watcher

@@ -1,4 +1,4 @@
-"""Why a call does not start, as failures: what happened, and that nothing was executed."""
+"""Failures of calls that do not start: what happened, and that nothing was executed."""
 
 from ..domain.call import Answer, Question, ValidCall
 from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
@@ -21,12 +21,12 @@ def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
 
 
 def denied_before(tool_name: str) -> Failure:
-    """It was refused, and the run stopped before that was shown."""
+    """Return the failure of a call that was refused when the run stopped before showing it."""
     return Failure.from_code("policy_denied", f"{tool_name} was refused before. Nothing was executed.")
 
 
 def unknown_outcome(tool_name: str, why: str) -> Failure:
-    """It started, and nobody knows how it ended."""
+    """Return the failure of a call that started and whose outcome is unknown."""
     message = (
         f"{tool_name} started, and the run stopped before its end was recorded, {why}. It is not run again."
         " Before you try again, look at what it may have done: read the files that it was to change, or git status."
@@ -39,7 +39,7 @@ def inexact_payload(valid: ValidCall, why: str) -> Failure:
 
 
 def rejection_failure(asked: Question, answer: Answer) -> Failure:
-    """The failure for an answer that is not a yes. Expired is not denied."""
+    """Return the failure for an answer that is not an approval. Expired is not denied."""
     if asked.layer == RECOVERY_LAYER:
         return unknown_outcome(asked.tool_name, "and nobody said that it may run again")
     if asked.kind == "consent":
@@ -66,7 +66,7 @@ def _consent_failure(asked: Question, answer: Answer) -> Failure:
 
 
 def payload_changed(asked: Question, actual: str) -> Failure:
-    """What would run is not what was shown."""
+    """Return the failure for a payload that differs from what was shown."""
     message = f"{asked.tool_name} was approved for {asked.payload_hash}, but {actual} would run. Nothing was executed."
     return Failure.from_code("payload_changed", message, details={"approved": asked.payload_hash, "actual": actual})
 

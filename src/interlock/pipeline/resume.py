@@ -1,4 +1,4 @@
-"""A call that is already in the log: what a resumed turn does with it, which is not what a fresh one does.
+"""Resumption of calls that are already in the log.
 
 An answered question is not asked again, a finished call is not run again, and a call that started and has no recorded
 end is never run again silently: only when the tool says that it is idempotent, or its `reconcile` says that nothing
@@ -47,8 +47,9 @@ async def resume_call(
 async def _resume_unanswered(
     received: Received, entry: CallEntry, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure | Observation:
-    """From where the log says that it came to. One that started and has no end may have happened, whatever came of it
-    since: it never goes the way of a fresh one."""
+    """Resume from the recorded state. A call that started and has no recorded end may have happened, so it is never
+    treated as a new one.
+    """
     if entry.is_outcome_unknown:
         return await _recover(received, run)
     match entry.state:
@@ -65,7 +66,9 @@ async def _resume_unanswered(
 
 
 def arguments_lost(entry: CallEntry, run: RunContext) -> Failure:
-    """What the log has of its arguments is not what the model wrote: they held a secret, or they were changed."""
+    """Return the failure of a call whose recorded arguments differ from the model's: they held a secret, or were
+    changed.
+    """
     action = run.ledger.actions.get(entry.action_id)
     if action is not None and action.answer is not None and not action.answer.approved:
         return rejection_failure(action.question, action.answer)
@@ -79,7 +82,7 @@ def arguments_lost(entry: CallEntry, run: RunContext) -> Failure:
 
 
 async def open_intents(run: RunContext) -> list[ToolIntent]:
-    """The intents of the calls that have no observation yet, in model order, as the log has them."""
+    """Return the intents of the calls that have no observation yet, in model order, as the log has them."""
     return [await _recorded_intent(call_id, run) for call_id in run.ledger.open_calls()]
 
 
@@ -89,7 +92,7 @@ _ANSWERED = frozenset({ActionState.PENDING, ActionState.APPROVED, ActionState.RE
 async def _resume_asked(
     received: Received, action: ActionEntry, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
-    """The question was asked: the stored answer stands, whatever the policy would say now."""
+    """Resume a call that was asked about: the stored answer applies, whatever the policy would say now."""
     question, answer = action.question, action.answer
     if answer is not None and not answer.approved:
         return rejection_failure(question, answer)
@@ -105,7 +108,7 @@ async def _resume_asked(
 
 
 def _resume_child(received: Received, entry: CallEntry, run: RunContext) -> PermittedCall | Failure:
-    """It was permitted and has started; the run inside it goes on where it stopped."""
+    """Resume a permitted and started call: its child run continues where it stopped."""
     valid = revalidate(received.outcome, run)
     if isinstance(valid, Failure):
         child = entry.child_run_id
@@ -117,7 +120,7 @@ def _resume_child(received: Received, entry: CallEntry, run: RunContext) -> Perm
 
 
 def _resume_started_child(received: Received, run: RunContext) -> PermittedCall | Failure:
-    """The process died while the run inside the call was under way: that one says how far it came."""
+    """Resume a call whose process died during its child run: the child's log says how far it came."""
     call_id = received.intent.call_id
     child = child_run_id(run.ledger.run_id, call_id)
     run.recorder.add(InvocationSuspended(invocation_id="", call_id=call_id, child_run_id=child), call_id)
@@ -125,7 +128,7 @@ def _resume_started_child(received: Received, run: RunContext) -> PermittedCall 
 
 
 async def _recover(received: Received, run: RunContext) -> PermittedCall | WaitingCall | Failure | Observation:
-    """It started, and the process that ran it is gone."""
+    """Recover a call that started and whose process is gone."""
     valid = revalidate(received.outcome, run)
     if isinstance(valid, Failure):
         return unknown_outcome(received.intent.tool_name, "and the tool is not available now to say more")
@@ -141,7 +144,7 @@ async def _recover(received: Received, run: RunContext) -> PermittedCall | Waiti
 async def _repeat(
     received: Received, valid: ValidCall, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure | Observation:
-    """Again where that is safe; else by what is found out about it."""
+    """Run the call again where that is safe; else act on what is found out about it."""
     happened = False if valid.tool.idempotent else await _reconciled(valid, run)
     if happened is None:
         return await _ask_or_report(valid, run)
@@ -153,13 +156,13 @@ async def _repeat(
 
 
 def _ran_with_edited_arguments(call_id: str, run: RunContext) -> bool:
-    """A person wrote arguments of their own, so the model's say nothing of what happened."""
+    """Return True if a person edited the arguments, so the model's say nothing about what happened."""
     actions = run.ledger.actions.values()
     return any(action.written_hash and action.question.call_id == call_id for action in actions)
 
 
 async def _reconciled(valid: ValidCall, run: RunContext) -> bool | None:
-    """What the tool finds when it looks: it happened, it did not, or nobody knows."""
+    """Return what the tool's `reconcile` finds: it happened, it did not, or unknown."""
     if valid.tool.reconcile is None:
         return None
     try:
@@ -172,7 +175,7 @@ async def _reconciled(valid: ValidCall, run: RunContext) -> bool | None:
 
 
 async def _ask_or_report(valid: ValidCall, run: RunContext) -> PermittedCall | WaitingCall | Failure:
-    """Nobody can tell whether it happened. Where people are asked, one of them may let it run again."""
+    """Handle an unknown outcome: report it, or ask a person whether the call may run again."""
     if run.parts.fail_safe.unknown_outcome_policy == "ask":
         decision = await judge(valid, run, use_grants=False)
         if decision.verdict in (Verdict.ALLOW, Verdict.ASK):
@@ -188,8 +191,9 @@ def _count_replay(observation: Observation, entry: CallEntry, run: RunContext) -
 
 
 async def _recorded_intent(call_id: str, run: RunContext) -> ToolIntent:
-    """What the model asked for. Arguments that could not be written down come back as what the log has instead, so
-    their digest differs and the call is refused."""
+    """Return the recorded intent. Arguments that could not be stored come back in redacted form, so their digest
+    differs and the call is refused.
+    """
     entry = run.ledger.calls[call_id]
     entries = await run.log.read(run.ledger.run_id, entry.proposed_seq - 1, 1)
     fact = decode_event(entries[0]).fact

@@ -10,7 +10,7 @@ _EXCLUSIVE = LockRequest("exclusive")
 
 
 def resource_claim(valid: ValidCall) -> LockRequest:
-    """What must not run beside this call. Keys that cannot be computed claim everything."""
+    """Return the locks of this call: what must not run beside it. Keys that cannot be computed claim everything."""
     tool = valid.tool
     match tool.concurrency:
         case "safe":
@@ -27,7 +27,7 @@ def resource_claim(valid: ValidCall) -> LockRequest:
 
 
 def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, invocation_id: str) -> Invocation:
-    """The invocation of a call that has its turn."""
+    """Return the invocation of a call that has its turn."""
     valid, tool = permitted.valid, permitted.valid.tool
     reach = sandbox.unconfined_scope
     if tool.reach is not None:

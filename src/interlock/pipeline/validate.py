@@ -16,7 +16,7 @@ _MAX_ECHO_CHARS = 80
 
 
 def validate(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
-    """The call with these arguments: those the model sent, or those that a hook or a person changed."""
+    """Return the call with these arguments: those the model sent, or those that a hook or a person changed."""
     model = known.tool.args_model
     try:
         checked = model.__pydantic_validator__.validate_json(arguments_json)
@@ -29,7 +29,7 @@ def validate(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
 
 
 async def check_state(valid: ValidCall, context: ToolContext, seconds: float) -> Failure | None:
-    """The tool's own runtime check: read before edit, unique match, inside the workspace. None means doable."""
+    """Return the tool's own runtime check: read before edit, unique match, inside the workspace. None means doable."""
     check = valid.tool.check
     if check is None:
         return None

@@ -2,7 +2,7 @@
 
 A question is bound to one payload: the arguments, and everything around them that the decision was about. What runs
 after an approval is read back from the bytes that were hashed. When something that the question is bound to changed
-before the answer or before the start, the question is void: the call is judged again, and the next question shows
+before the answer or before the start, the question is void: the call is evaluated again, and the next question shows
 what changed. A stored answer itself is never evaluated again.
 """
 
@@ -35,14 +35,14 @@ from .binding import bind_approval, canonicalize, detect_drift, payload_matches
 from .question import require_approval
 from .recheck import ask_again
 
-#: How often one call is asked about anew because something changed while the person thought.
+#: How often one call is asked about again because its binding changed before the answer.
 _MAX_ASKED = 5
 
 
 async def wait_for_answer(
     waiting: WaitingCall, question: Question, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
-    """A person answers, or the question stays open."""
+    """Wait until a person answers, or return the waiting call when the question stays open."""
     for _ in range(_MAX_ASKED):
         outcome = await _ask(waiting, question, run)
         if not isinstance(outcome, WaitingCall) or outcome.question is None or outcome.question is question:
@@ -54,8 +54,9 @@ async def wait_for_answer(
 async def apply_answer(
     waiting: WaitingCall, question: Question, answer: Answer, cause: int | None, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
-    """What the stored answer means. It is never evaluated again; what a person wrote themselves is new, so it must fit
-    and no rule may forbid it."""
+    """Apply a stored answer. The answer itself is never evaluated again; what a person wrote is new input, so it must
+    be valid and no rule may deny it.
+    """
     if not answer.approved:
         return rejection_failure(question, answer)
     if question.kind == "consent":
@@ -93,7 +94,7 @@ async def _apply_approval(
 
 
 async def _after_consent(valid: ValidCall, run: RunContext) -> PermittedCall | WaitingCall | Failure:
-    """Consent is one thing and permission another: what policy says counts as if nobody had been asked yet."""
+    """Apply policy after a consent. Consent does not imply permission: the policy decision counts as before."""
     return permit(valid, await judge(valid, run), run)
 
 
@@ -112,7 +113,7 @@ async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> Per
         run.recorder.add(question_event(question, run), question.call_id)
     if question.kind == "consent":  # the user answers at the provider
         return waiting
-    if parts.interaction.interactive or run.recorder.many:  # somebody may see it while others run
+    if parts.interaction.interactive or run.recorder.many:  # it can be answered while other calls run
         await run.recorder.commit()
     began = parts.clock.elapsed()
     try:
@@ -127,7 +128,7 @@ async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> Per
 
 
 async def _find_objection(valid: ValidCall, was_asked: bool, run: RunContext) -> Failure | None:
-    """What refuses the call before anybody is asked about it."""
+    """Return what refuses the call before a person is asked about it."""
     limits, guardrails = run.parts.limits, valid.tool.input_guardrails
     if not was_asked and _has_too_many_questions(run):
         return too_many_questions(valid.tool.name, limits.max_open_questions)
@@ -146,7 +147,7 @@ def _has_too_many_questions(run: RunContext) -> bool:
 
 
 async def ask_provider(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> Answer | None:
-    """What the person says; None leaves the question open. A provider that fails has not said yes."""
+    """Return the person's answer; None leaves the question open. A failing provider never approves."""
     try:
         answer = await asyncio.wait_for(provider.ask(asked), _answer_timeout(asked, provider, now))
     except TimeoutError:
@@ -164,7 +165,7 @@ async def ask_provider(asked: Question, provider: InteractionProvider, now: Call
 
 
 def _answer_timeout(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> float | None:
-    """How long to wait: the provider's time, or the question's own where that ends earlier."""
+    """Return how long to wait: the provider's timeout, or that of the question where it is earlier."""
     seconds = provider.approval_timeout_s
     if not asked.expires_at:
         return seconds
@@ -173,7 +174,7 @@ def _answer_timeout(asked: Question, provider: InteractionProvider, now: Callabl
 
 
 def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) -> Answer | None:
-    """What happens when nobody answers in time. A yes cannot stand for a value that nobody gave."""
+    """Return the answer when the question times out. An approval cannot replace a value that was never given."""
     if provider.approval_fallback == "wait":
         return None
     is_open = not asked.expires_at or now < asked.expires_at
@@ -183,7 +184,7 @@ def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) ->
 
 
 def find_answer_problem(asked: Question, answer: Answer) -> str:
-    """Why this cannot be the answer to the question; empty when it can."""
+    """Return why this cannot be the answer to the question; empty when it can."""
     try:
         check_value(answer.value)
         check_value(answer.arguments)
@@ -201,7 +202,7 @@ def find_answer_problem(asked: Question, answer: Answer) -> str:
 
 
 def validate_answer(question: Question, answer: Answer, parts: Parts) -> str:
-    """Why this cannot be the answer, said to the person while the question is still open; empty when it can."""
+    """Return why this cannot be the answer, while the question is still open; empty when it can."""
     if question.kind == "consent":
         return find_answer_problem(question, answer)
     if not payload_matches(question):
@@ -218,7 +219,7 @@ def validate_answer(question: Question, answer: Answer, parts: Parts) -> str:
 
 
 def _arguments_to_check(question: Question, answer: Answer) -> JsonObject | None:
-    """The arguments as they would be with what the person wrote; None: they wrote nothing, or they are not known."""
+    """Return the arguments with the person's edits; None: there are no edits, or the arguments are unknown."""
     if question.kind != "input":
         return answer.arguments
     if not answer.approved or question.arguments.keys() == {"redacted"}:
@@ -232,7 +233,7 @@ def _is_recorded_answer(question: Question, answer: Answer, run: RunContext) -> 
 
 
 def _written_arguments(question: Question, answer: Answer, valid: ValidCall) -> JsonObject | None:
-    """What the person wrote: a value that was asked for, or arguments that they edited."""
+    """Return what the person wrote: a requested value, or edited arguments."""
     if question.kind == "input":
         return {**valid.arguments, question.target_arg: answer.value}
     return answer.arguments
@@ -241,7 +242,7 @@ def _written_arguments(question: Question, answer: Answer, valid: ValidCall) -> 
 async def _apply_written_arguments(
     granted: PermittedCall, arguments: JsonObject, question: Question, answer: Answer, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
-    """Validated, judged, bound and hashed anew, as if the model had sent it."""
+    """Validate, evaluate, bind and hash the arguments again, as if the model had sent them."""
     valid = validate(granted.valid.known, encode(arguments))
     if isinstance(valid, Failure) and question.kind == "approval":
         return await ask_again(
@@ -250,7 +251,7 @@ async def _apply_written_arguments(
     if isinstance(valid, Failure):
         return valid
     decision = await judge(valid, run, use_grants=False)
-    # A value that a rule wants is what the person just gave; edited arguments do not stand for one.
+    # A value that a rule wants is what the person just gave; edited arguments do not replace one.
     if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
     if answer.arguments is not None and _needs_second_person(valid, decision, question, run):
@@ -271,7 +272,7 @@ async def _apply_written_arguments(
 
 
 def _needs_second_person(valid: ValidCall, decision: Decision, question: Question, run: RunContext) -> bool:
-    """Return whether whoever edited the call may not be the one who approves it."""
+    """Return whether the editor of the call may not be its approver."""
     if decision.verdict is not Verdict.ASK and question.layer != RECOVERY_LAYER:
         return False
     held = require_approval(valid, decision, run)
@@ -287,7 +288,7 @@ def _expired(question: Question, run: RunContext) -> Failure:
 
 
 def _rule_problem(question: Question, answer: Answer, parts: Parts) -> str:
-    """Return why the rule of this answer may not be kept; empty when it may, or when there is none."""
+    """Return why the rule of this answer may not be saved; empty when it may, or when there is none."""
     if not answer.approved or answer.scope != "rule":
         return ""
     return parts.find_rule_problem(answer.rule, question.suggested_rule)

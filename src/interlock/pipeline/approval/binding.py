@@ -28,7 +28,9 @@ from ..validate import validate
 
 
 def apply_grants(valid: ValidCall, decision: Decision, run: RunContext) -> Decision:
-    """What policy asks about, where a person has already said yes to exactly this for the whole run."""
+    """Return the decision after grants: what policy asks about is allowed where a person approved exactly this for the
+    run.
+    """
     if decision.verdict is not Verdict.ASK or decision.scope == "once":
         return decision
     try:
@@ -45,7 +47,7 @@ def apply_grants(valid: ValidCall, decision: Decision, run: RunContext) -> Decis
 
 
 def detect_drift(question: Question, run: RunContext) -> tuple[BindingChange, ...]:
-    """What the question is bound to and is different now; the arguments are looked at by their hash."""
+    """Return what the question is bound to and differs now; the arguments are compared by their hash."""
     tool = run.parts.registry.find(question.tool_name)
     if tool is None:
         return (BindingChange("tool", "there", "gone"),)
@@ -61,7 +63,9 @@ def detect_drift(question: Question, run: RunContext) -> tuple[BindingChange, ..
 
 
 def payload_matches(question: Question) -> bool:
-    """Does the question show what its hash is of? What holds secrets is not in the log, and cannot be compared."""
+    """Return True if the question shows the payload of its hash. One with secrets is not in the log and cannot be
+    compared.
+    """
     if question.arguments.keys() == {"redacted"}:
         return True
     try:
@@ -71,7 +75,7 @@ def payload_matches(question: Question) -> bool:
 
 
 def canonicalize(valid: ValidCall, question: Question) -> tuple[ValidCall, str] | Failure:
-    """The call as its canonical bytes have it, and their hash. A failure when no bytes can stand for it."""
+    """Return the call as read from its canonical bytes, and their hash. A failure when it has no canonical form."""
     try:
         approved = _canonical(question, valid.arguments)
         again = validate(valid.known, encode(read_canonical_arguments(approved)))
@@ -83,7 +87,7 @@ def canonicalize(valid: ValidCall, question: Question) -> tuple[ValidCall, str] 
 
 
 def bind_approval(valid: ValidCall, decision: Decision, run: RunContext) -> ApprovalBinding:
-    """Return what an approval of the call would be bound to, as it is now."""
+    """Return what an approval of the call would be bound to, as of now."""
     tool = valid.tool
     around = _environment(tool, valid.arguments, {*decision.paths, *declared_paths(tool, valid.arguments)}, run)
     unnamed_code = Risk.EXECUTE in tool.risk and not decision.names_all_code
@@ -95,7 +99,7 @@ def bind_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Appr
 def _environment(
     tool: ToolDefinition, arguments: JsonObject, paths: Iterable[str], run: RunContext
 ) -> ExecutionEnvironment:
-    """Paths are from the workspace on, wherever the call itself starts."""
+    """Return the execution environment. Paths are relative to the workspace, wherever the call starts."""
     situation = run.situation
     cwd = run.parts.sandbox.describe_scope(tool, arguments, situation).cwd
     if situation.workspace and cwd not in ("", situation.workspace):
@@ -110,5 +114,5 @@ def _canonical(question: Question, arguments: JsonObject) -> bytes:
 
 
 def _policy_version(run: RunContext) -> str:
-    """What policy is in force. A policy without a digest of its own cannot be seen to change."""
+    """Return the digest of the policy in force. Changes of a policy without a digest cannot be detected."""
     return str(getattr(run.parts.policy, "digest", ""))

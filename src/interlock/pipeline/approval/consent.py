@@ -1,4 +1,6 @@
-"""The consent that a tool needs of the user it acts for: asked for before the call, and used right before its start."""
+"""The consent that a tool needs from the user it acts for: requested before the call, and used right before its
+start.
+"""
 
 import asyncio
 
@@ -22,8 +24,7 @@ from .question import build_consent_question, consent_decision
 
 
 async def require_consent(valid: ValidCall, decision: Decision, run: RunContext) -> WaitingCall | Failure | None:
-    """A tool that acts for a user elsewhere waits until that user let it. None: they did, or nothing would come of
-    it."""
+    """Make a call wait until its user consented. None: they did, or the call would be refused anyway."""
     if decision.verdict is Verdict.DENY:
         return None
     token = await _token(valid, run)
@@ -35,7 +36,7 @@ async def require_consent(valid: ValidCall, decision: Decision, run: RunContext)
 async def use_consent(
     permitted: PermittedCall, context: ToolContext, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
-    """Right before the start: what lets the tool act for the user, which they may have taken back meanwhile."""
+    """Fetch the access token right before the start. The user may have revoked their consent meanwhile."""
     valid, token = permitted.valid, await _token(permitted.valid, run)
     match token:
         case str():
@@ -59,13 +60,14 @@ async def _token(valid: ValidCall, run: RunContext) -> str | Failure | None:
         return consent_unavailable(tool, "the run acts for nobody.")
     try:
         return await asyncio.wait_for(consents.token(_binding(valid, run), consent), run.parts.limits.check_seconds)
-    except Exception as error:  # also of whoever keeps the tokens: the run goes on, and this call is refused
+    except Exception as error:  # also errors of the token store: the run continues, and this call is refused
         return consent_unavailable(tool, f"{consent.provider} could not be asked: {describe_error(error)}.")
 
 
 def _binding(valid: ValidCall, run: RunContext) -> ConsentBinding:
-    """Return what a consent to this call is given for: this definition of the tool, of the agent that acts now, in the
-    run of the agent that it began with, inside the agents around it."""
+    """Return what a consent to this call is bound to: this definition of the tool, the agent that acts now, the first
+    agent of the run, and its parent agents.
+    """
     situation = run.situation
     began = run.ledger.agent or situation.agent
     acting = () if situation.agent == began else (situation.agent,)

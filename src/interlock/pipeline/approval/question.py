@@ -1,4 +1,4 @@
-"""What a person is asked about a call, and the decision that is recorded with it."""
+"""The question to a person about a call, and the decision that is recorded with it."""
 
 from typing import cast
 
@@ -25,7 +25,7 @@ _SHOWN_DIGEST_CHARS = 12
 
 
 def repeat_decision(tool_name: str, decision: Decision) -> Decision:
-    """A person decides whether a call may run again of which nobody knows whether it happened."""
+    """Return the decision that asks a person whether a call with an unknown outcome may run again."""
     reason = f"{tool_name} started before, and the run stopped before its end was recorded: it may have happened."
     return Decision(
         verdict=Verdict.ASK,
@@ -42,7 +42,7 @@ def repeat_decision(tool_name: str, decision: Decision) -> Decision:
 def build_question(
     valid: ValidCall, decision: Decision, bound: ApprovalBinding, situation: CallContext, now: int
 ) -> Question:
-    """The question about a call, still without the hash of what would run."""
+    """Build the question about a call, still without the hash of its payload."""
     asks_value = decision.verdict is Verdict.REQUEST_INPUT
     seconds = decision.answer_within_seconds
     return Question(
@@ -70,9 +70,9 @@ def build_question(
 
 
 def _risks(valid: ValidCall, decision: Decision, bound: ApprovalBinding) -> tuple[str, ...]:
-    """What a person should know before they say yes."""
+    """Return the risks that a person should know before approving."""
     known = decision.risk or tuple(sorted(valid.tool.risk))
-    # Whoever judged may have words of their own for it; those that others go by must not be lost by that.
+    # A policy may give its own risk words; those that other checks depend on must not be lost.
     declared = () if any(word in set(Risk) for word in known) else tuple(sorted(valid.tool.risk))
     unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound_files]
     limit = f"output is cut at {valid.tool.max_output_chars} characters"
@@ -81,7 +81,7 @@ def _risks(valid: ValidCall, decision: Decision, bound: ApprovalBinding) -> tupl
 
 
 def _capability(valid: ValidCall) -> str:
-    """The operation and the first thing that it acts on, as operators know it from a request's method and path."""
+    """Return the operation and the main thing it acts on, as operators know it from a request's method and path."""
     named = (values_at(valid.arguments, name.split(".")) for name in valid.tool.resources)
     target = next((value for values in named for value in values if isinstance(value, str)), "")
     return shorten(f"{valid.tool.name} {target}".strip(), _MAX_CAPABILITY_CHARS)
@@ -90,7 +90,7 @@ def _capability(valid: ValidCall) -> str:
 def build_consent_question(
     valid: ValidCall, binding: ConsentBinding, situation: CallContext, now: int, seconds: float | None
 ) -> Question:
-    """Build the question to the user that the run acts for. They answer it at the provider, and nobody else can."""
+    """Build the question to the user that the run acts for. Only they can answer it, at the provider."""
     tool, consent = valid.tool, cast(Consent, valid.tool.consent)
     what = f" to {', '.join(consent.scopes)}" if consent.scopes else ""
     whose = f" of the agent {binding.agent}" if binding.agent else ""
@@ -124,7 +124,7 @@ def build_consent_question(
 
 
 def consent_decision(decision: Decision, question: Question) -> Decision:
-    """What is recorded about a call that policy lets go on and that waits for its user."""
+    """Return the decision recorded for a call that policy allows and that waits for its user."""
     return Decision(
         verdict=Verdict.ASK,
         reason=question.prompt,
@@ -135,7 +135,7 @@ def consent_decision(decision: Decision, question: Question) -> Decision:
 
 
 def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> WaitingCall | Failure:
-    """A call that a person is to be asked about, exactly as it would run."""
+    """Return the call as waiting for an approval, bound to exactly what would run."""
     if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
         decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
     question = build_question(

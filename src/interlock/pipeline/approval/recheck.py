@@ -1,4 +1,4 @@
-"""Judge a call again whose approval is void, and check everything once more right before the start."""
+"""Evaluate a call again when its approval is void, and recheck everything right before the start."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ from .question import repeat_decision
 async def recheck_before_start(
     permitted: PermittedCall, context: ToolContext, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
-    """Right before the start: what may have changed since the call was permitted."""
+    """Check right before the start whether anything changed since the call was permitted."""
     valid, seconds = permitted.valid, run.parts.limits.check_seconds
     if permitted.action_id:
         question = run.ledger.actions[permitted.action_id].question
@@ -43,8 +43,9 @@ async def recheck_before_start(
 async def ask_again(
     valid: ValidCall, question: Question, changes: tuple[BindingChange, ...], run: RunContext, edited_by: str = ""
 ) -> PermittedCall | WaitingCall | Failure:
-    """Void the question, and look up, validate and judge the call as it is now: with the model's arguments, or with
-    those of a person who edited them for others to approve."""
+    """Void the question; look up, validate and evaluate the call again, with the model's arguments or with edited ones
+    that others have to approve.
+    """
     editor = edited_by or question.edited_by
     cause = run.recorder.add(void_event(question, changes, run, edited_by), valid.call_id)
     arguments_json = encode(valid.arguments) if editor else valid.known.accepted.arguments_json

@@ -1,4 +1,4 @@
-"""Keep the rule that a person wanted together with their approval."""
+"""Save the rule that a person attached to their approval."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from ..parts import RuleChange
 
 
 async def keep_rule(permitted: PermittedCall, run: RunContext) -> None:
-    """Keep the rule that a person wanted with their approval. All ways to answer come through here.
+    """Save the rule that a person attached to their approval. All ways to answer use this.
 
     It holds from the next call on; this one started with the approval itself. It is recorded before it is kept. When
-    it cannot be recorded or kept, the log says so, and the call goes on: it was approved.
+    it cannot be recorded or saved, the log says so, and the call continues: it was approved.
     """
     parts, policy, call_id = run.parts, run.parts.policy, permitted.valid.call_id
     action = run.ledger.actions[permitted.action_id]
@@ -50,10 +50,10 @@ async def keep_rule(permitted: PermittedCall, run: RunContext) -> None:
         message = f"The call was approved once, but its rule was not kept: {problem}."
         run.recorder.add(WarningRaised(message=message, call_id=call_id), call_id)
         if recorded:
-            with suppress(Exception):  # it was said in the run's log
+            with suppress(Exception):  # it is recorded in the run's log
                 await parts.record_rule(msgspec.structs.replace(change, problem=problem))
 
 
 async def _run_policy_work(work: Callable[[str], Any], rule: str, run: RunContext) -> Any:
-    """Files are read and written: in a thread, and not for ever."""
+    """Run file I/O of the policy in a thread, with a timeout."""
     return await asyncio.wait_for(run.parts.sandbox.run_blocking(partial(work, rule)), run.parts.limits.check_seconds)
