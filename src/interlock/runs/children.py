@@ -1,4 +1,4 @@
-"""A run inside a call of another run: its own loop, its own approvals, its own log."""
+"""Child runs: a run inside a call of another run, with its own loop, approvals and log."""
 
 import asyncio
 from contextlib import suppress
@@ -21,13 +21,15 @@ from ..tools.agents import AgentAnswer
 
 
 def list_open_children(ledger: Ledger) -> list[str]:
-    """Those that its calls wait for. A list: the run may go on while each is looked at."""
+    """Return the child runs that calls wait for. A list: the run may continue while each is checked."""
     calls = [(call_id, call) for call_id, call in ledger.calls.items() if call.child_run_id and call.observed_seq < 0]
     return [call.child_run_id for call_id, call in calls if _is_child_of_call(ledger, call_id, call)]
 
 
 async def find_started_children(log: EventLog, ledger: Ledger) -> list[str]:
-    """Those that its calls ever waited for, and those that open calls may have begun before that was recorded."""
+    """Return the child runs that calls ever waited for, and those that open calls may have started before that was
+    recorded.
+    """
     calls = [
         call_id
         for call_id, call in ledger.calls.items()
@@ -38,13 +40,13 @@ async def find_started_children(log: EventLog, ledger: Ledger) -> list[str]:
 
 
 async def find_parent(log: EventLog, run_id: str) -> tuple[str, str] | None:
-    """The run and the call that it says it is inside of; None: there is no such run."""
+    """Return the parent run and call that its first event names; None: there is no such run."""
     begun = await read_run_started(log, run_id)
     return None if begun is None else (begun.parent_run_id, begun.parent_call_id)
 
 
 async def read_run_started(log: EventLog, run_id: str) -> RunStarted | None:
-    """What its first event says; None: there is no such run."""
+    """Return what its first event says; None: there is no such run."""
     first = await log.read(run_id, limit=1)
     if not first:
         return None
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from .handle import RunHandle
     from .runner import Runner
 
-#: Somebody who answers a question has the run for a moment; whoever has it for longer moves it on.
+#: Answering a question holds the lease only briefly; a longer holder is driving the run.
 _WAIT_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _PARENT_STOPPED = "The call around it was stopped."
@@ -68,8 +70,9 @@ _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState
 
 
 async def run_child(runner: "Runner", task: str, context: ToolContext, *, force: bool = False) -> AgentAnswer:
-    """Start it, or go on with it where it stopped. `RunSuspendedError` when it waits for a person, or when another
-    process moves it on and it is not taken by `force`."""
+    """Start the child run, or resume it. Raise `RunSuspendedError` when it waits for a person, or when another process
+    owns it and `force` is not set.
+    """
     run_id = child_run_id(context.run_id, context.call_id)
     try:
         result = await (await _open_child(runner, run_id, task, context, force)).result()
@@ -113,7 +116,7 @@ def _foreign_run_problem(name: str, run_id: str) -> CheckProblem:
 
 
 async def _cancel_child(runner: "Runner", run_id: str, context: ToolContext) -> None:
-    """The call is cancelled, so nobody waits for the run any more, however far it came."""
+    """Cancel the child run of a cancelled call, however far it came."""
     handle = runner.live_handles.get(run_id)
     if handle is None and await find_parent(runner.log, run_id) != (context.run_id, context.call_id):
         return

@@ -1,5 +1,6 @@
-"""Brings notes to the runs that are moved on in this process. It looks whether anybody wrote, which costs next to
-nothing, and only then asks for notes. A note stays where it is until somebody has taken it."""
+"""Delivers commands to the runs that this process drives. Polling the log version is cheap; commands are read only when
+it changed. A command stays queued until it was applied.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,34 +11,36 @@ from ..storage.event_log import EventLog, QueuedCommand
 
 POLL_SECONDS = 0.02
 
-#: Was it taken? Else it stays for whoever has the run next.
+#: Whether it was applied. Else it stays queued for the next owner.
 CommandHandler = Callable[[QueuedCommand], Awaitable[bool]]
 
 
 class CommandPoller:
+    """Polls the log for commands and delivers them to subscribed runs."""
+
     def __init__(self, log: EventLog, poll_seconds: float = POLL_SECONDS) -> None:
         self._log = log
         self._poll_seconds = poll_seconds
         self._handlers: dict[str, CommandHandler] = {}
-        #: The version of the log up to which notes were brought.
+        #: The version of the log up to which commands were delivered.
         self._seen_version = -1
         self._lock = asyncio.Lock()
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def __contains__(self, run_id: object) -> bool:
-        """Is it moved on in this process?"""
+        """Return True if the run is driven in this process."""
         return run_id in self._handlers
 
     async def subscribe(self, run_id: str, handler: CommandHandler) -> None:
-        """From now on; what was left before is brought at once."""
+        """Deliver commands for the run from now on; queued ones are delivered at once."""
         self._handlers[run_id] = handler
         await self.poll(run_id)
         if self._task is None:
             self._task = asyncio.create_task(self._poll_forever())
 
     async def poll(self, run_id: str) -> None:
-        """What was left for it until now, without waiting for the next look."""
+        """Deliver the queued commands of a run without waiting for the next poll."""
         async with self._lock:
             if run_id in self._handlers:
                 await self._deliver(run_id, self._handlers[run_id])
@@ -58,7 +61,7 @@ class CommandPoller:
                 async with asyncio.timeout(self._poll_seconds):
                     await self._wakeup.wait()
             self._wakeup.clear()
-            with suppress(LogError):  # it is looked again, and whoever appends is told what is wrong
+            with suppress(LogError):  # it is polled again, and an append reports the problem
                 await self._poll_all()
 
     async def _poll_all(self) -> None:

@@ -1,4 +1,4 @@
-"""What was left for a run by somebody who does not have it becomes events of the run, by whoever has it."""
+"""Applying queued commands: the owner of a run turns them into events of the run."""
 
 from collections.abc import Awaitable, Callable
 
@@ -19,7 +19,9 @@ from ..storage.event_log import QueuedCommand
 async def apply_command(
     command: QueuedCommand, app: App, run: RunContext, cancel: Callable[[CancelCommand], Awaitable[bool]]
 ) -> bool:
-    """May it be taken away? False: it stays, for whoever has the run then. `end` is how the run is ended here."""
+    """Apply a command. Return True if it may be acknowledged; False: it stays queued for the next owner. `cancel` ends
+    the run.
+    """
     if run.ledger.is_over:
         return True
     match read_command(command):
@@ -32,7 +34,7 @@ async def apply_command(
 
 
 def read_command(command: QueuedCommand) -> Command | None:
-    """What it says; None when it was written by somebody who says things that this version does not know."""
+    """Decode a queued command; None when it was written by a version with other commands."""
     try:
         return decode_command(command.body)
     except (msgspec.MsgspecError, RecursionError):
@@ -40,7 +42,7 @@ def read_command(command: QueuedCommand) -> Command | None:
 
 
 def is_recorded(command: AnswerCommand, ledger: Ledger) -> bool:
-    """Is it the answer that the log has?"""
+    """Return True if the log has this answer."""
     action, given = ledger.actions.get(command.action_id), command.answer
     if action is None or action.answer is None:
         return False
@@ -51,11 +53,11 @@ def is_recorded(command: AnswerCommand, ledger: Ledger) -> bool:
 
 
 async def _apply_answer(app: App, run: RunContext, command: AnswerCommand) -> bool:
-    """Record it, or that it was not taken and why. False when the run was taken from us: nothing was written."""
+    """Record the answer, or why it was refused. Return False when the lease was lost: nothing was written."""
     try:
         return await app.decide(run, command.action_id, command.answer, command.payload_hash)
     except (AnswerRefusedError, DecisionConflictError) as error:
-        if is_recorded(command, run.ledger):  # by somebody who could not take the note away any more
+        if is_recorded(command, run.ledger):  # by a process that could not acknowledge it any more
             return True
         return await _warn(run, f"An answer from elsewhere was not taken: {error}")
 

@@ -1,19 +1,20 @@
-"""A new run that goes on from an event of another one.
+"""Fork a run: a new run that continues from an event of another one.
 
-The new log begins with the events of the old one up to there, retold in a chain of its own: the same facts at the same
-places, told about the new run, and the first one says where they come from. What follows settles what a fork must not
-take over, before anybody goes on with it:
+The new log begins with the events of the old one up to there, copied into a new chain: the same facts at the same
+positions, for the new run, and the first one names the source. The events that follow close what a fork must not
+inherit:
 
-- A yes is for the run that it was given in. What was asked and not answered, or allowed and not yet used, is void, and
-  a yes for the whole run covers nothing here: whoever goes on is asked again.
-- What had started and not ended is not started again. Its outcome is unknown here, whatever the tool says of itself;
-  the same holds for a run inside a call.
+- Approvals are valid for the run they were given in. Open questions and unused approvals are void, and grants for the
+whole run do not apply: they are asked again.
 
-The fork has the memory of the other run up to there, not its world: files and everything else are as they are now. A
-test that passed before the fork is stale in it.
+- Calls that started and did not end are not started again. Their outcome is unknown here, whatever the tool declares;
+the same holds for child runs.
 
-Nobody goes on with a fork by accident: it waits until somebody opens it by its id. Until then it has the retold events
-and those that settle them, and no others.
+The fork has the memory of the other run up to there, not its environment: files and everything else are as they are
+now. A check that passed before the fork is stale.
+
+A fork is never resumed automatically: it waits until it is opened by its id. Until then it has only the copied and the
+closing events.
 """
 
 import asyncio
@@ -51,8 +52,9 @@ _VOID_REASON = "The run goes on as a fork from here. What was asked or allowed b
 
 
 async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id: str = "") -> str:
-    """The id of a new run that goes on after event `at` of another one. Default: its last event, or the one before its
-    end. Nothing is executed, and the other run stays as it is."""
+    """Create a fork after event `at` of another run, and return its id. Default: its last event, or the one before its
+    end. Nothing is executed, and the other run is unchanged.
+    """
     entries = await log.read(run_id)
     if not entries:
         raise ConfigurationError(f"There is no run {run_id!r} in the log.")
@@ -71,7 +73,7 @@ async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id:
 
 
 def copy_entries(entries: list[LogEntry], name: str) -> list[LogEntry]:
-    """The first events of a run as those of another one. `LogCorruptError` when they are not what was written."""
+    """Return the first events of a run as those of another one. Raise `LogCorruptError` when they fail verification."""
     run_id, at = entries[0].run_id, len(entries) - 1
     fold_entries(run_id, entries)
     events = [decode_event(entry) for entry in entries]
@@ -90,7 +92,7 @@ def copy_entries(entries: list[LogEntry], name: str) -> list[LogEntry]:
 
 
 def close_open_items(copied: list[LogEntry], now: int) -> list[LogEntry]:
-    """The events that close what a fork must not take over."""
+    """Return the events that close what a fork must not take over."""
     ledger = fold_entries(copied[0].run_id, copied)
     events: list[Event] = []
     for fact, call_id in _closing_facts(ledger):
@@ -101,7 +103,7 @@ def close_open_items(copied: list[LogEntry], now: int) -> list[LogEntry]:
 
 
 async def is_unopened_fork(log: EventLog, run_id: str) -> bool:
-    """Is it a fork that nobody has gone on with?"""
+    """Return True if the run is a fork that was never opened."""
     started = decode_event((await log.read(run_id, limit=1))[0]).fact
     if not (isinstance(started, RunStarted) and started.forked_from):
         return False
@@ -113,7 +115,8 @@ async def is_unopened_fork(log: EventLog, run_id: str) -> bool:
 def _rewrite_fact(fact: Fact, run_id: str, at: int) -> Fact:
     match fact:
         case RunStarted():
-            # Nor is it of whoever made the first one: a server goes on with its own runs, and nobody asked it for this.
+            # Nor does it belong to the creator of the source: a server resumes its own runs, and this one was not
+            # requested.
             return msgspec.structs.replace(
                 fact, forked_from=run_id, forked_at=at, parent_run_id="", parent_call_id="", created_by=""
             )
@@ -124,7 +127,7 @@ def _rewrite_fact(fact: Fact, run_id: str, at: int) -> Fact:
 
 
 def _closing_facts(ledger: Ledger) -> Iterator[tuple[Fact, str]]:
-    """It is asked for one by one: each is about the state that the one before it left."""
+    """Yield the closing facts one by one: each depends on the state that the one before it left."""
     for action in list(ledger.actions.values()):
         if action.state in _VOIDABLE:
             question = action.question

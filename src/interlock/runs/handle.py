@@ -1,7 +1,7 @@
-"""One run of an agent: follow it, answer its questions, stop it, go on with it.
+"""A handle for one run of an agent: follow it, answer its questions, stop it, resume it.
 
-The handle moves the run on in a task of its own while it has the claim. When the run is over, or waits for somebody,
-the claim is given back and nothing of the run stays in memory; `resume` opens it again from the log.
+The handle drives the run in a task while it holds the lease. When the run is over, or waits for a person, the lease is
+released and nothing of the run stays in memory; `resume` opens it again from the log.
 """
 
 import asyncio
@@ -32,20 +32,22 @@ from .result import AgentResult, ObservationCollector, build_result
 if TYPE_CHECKING:
     from .runner import Runner
 
-#: A question may expire, and a process may die: neither is written to the log by anybody.
+#: A question may expire, and a process may die: neither is written to the log.
 _POLL_SECONDS = 0.5
 
 
 class RunHandle:
+    """A run of an agent: its events, its questions, its result, and the means to stop or resume it."""
+
     def __init__(self, runner: "Runner", situation: CallContext) -> None:
         self._runner = runner
         self._situation = situation
         self._lease = RunLease(runner, situation)
         self._task: asyncio.Task[AgentStep] | None = None
-        #: Somebody resumed the run when it was about to stop; somebody paused it.
+        #: A resume arrived when the run was about to stop; the run was paused.
         self._resume_requested = False
         self._pause_requested = False
-        #: Was it taken over by force? Then so are the runs inside its calls.
+        #: Whether it was taken over by force. Then so are its child runs.
         self.is_forced = False
         #: The last result, and what the log's version was then.
         self._cached_result: tuple[int, AgentResult] | None = None
@@ -57,28 +59,29 @@ class RunHandle:
 
     @property
     def is_live(self) -> bool:
-        """Is it moved on in this process right now?"""
+        """True while the run is driven in this process."""
         return self._task is not None and not self._task.done()
 
     def __repr__(self) -> str:
         return f"RunHandle({self.run_id!r}, live={self.is_live})"
 
     def on_model(self, listener: ModelListener) -> None:
-        """Hear what the model says, bit by bit, as it says it."""
+        """Register a listener for the model's streamed output."""
         self._lease.listeners.append(listener)
 
     async def begin(self, task: str) -> None:
-        """For a run that is not in the log yet: `Runner.start`."""
+        """Start a run that is not in the log yet. Used by `Runner.start`."""
         await self._add_user_message(task, new=True)
 
     async def send_message(self, text: str) -> None:
-        """What a person says next, in a run that goes on when an answer is final."""
+        """Send the user's next message to a conversational run."""
         await self._wait_until_stopped()
         await self._add_user_message(text)
 
     async def resume(self, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> None:
-        """Go on: after an answer, after a pause, or with a run that another process left behind. `force` takes it, and
-        the runs inside its calls, from a living one."""
+        """Resume the run: after an answer, after a pause, or when another process left it behind. `force` takes it and
+        its child runs from a living process.
+        """
         if self.is_live:
             await self._resume_live(answers or {})
             return
@@ -101,7 +104,7 @@ class RunHandle:
         self._start_task(session)
 
     async def result(self) -> AgentResult:
-        """When the run is over or waits for a person, or its runner was closed."""
+        """Wait until the run is over, waits for a person, or its runner was closed; return the result."""
         task = self._task
         if task is not None:
             await asyncio.wait([task])
@@ -112,7 +115,7 @@ class RunHandle:
         return await self._build_result(await self._load_ledger())
 
     async def wait_until_finished(self) -> AgentResult:
-        """When the run is over. Whatever people answer meanwhile, from wherever, is gone on with."""
+        """Wait until the run is over, and return the result. Answers from other processes are picked up meanwhile."""
         log = self._runner.log
         while True:
             result = await self.result()
@@ -121,19 +124,21 @@ class RunHandle:
             await self._wait_until_resumable()
             try:
                 await self.resume()
-            except RunClaimedError:  # whoever answered goes on with it, as long as that lives
+            except RunClaimedError:  # the process that answered resumes it, as long as it lives
                 await wait_for_write(log, log.version(), _POLL_SECONDS)
 
     def pause(self) -> None:
-        """Stop after the calls under way. The run is kept as it is; `resume` goes on with it. That nobody else does is
-        not kept: to `Runner.recover` it is a run that was left behind. One that nobody may go on with is cancelled."""
+        """Stop after the running calls, and leave the run resumable.
+
+        A pause is not recorded: `Runner.recover` treats the run as left behind. Cancel a run that must not be resumed.
+        """
         self._pause_requested, session = True, self._lease.session
         if session is not None:
             session.pause_requested = True
             session.interrupt_model_call()
 
     async def cancel(self, message: str = "", *, by: str = "", after_turn: bool = False) -> None:
-        """End the run: now, so that what runs is cancelled, or after the calls under way."""
+        """End the run: now, cancelling what runs, or after the running calls."""
         session, task = self._lease.session, self._task
         if session is None or task is None or task.done():
             await self._runner.inbox.cancel(self.run_id, message, by)
@@ -144,12 +149,12 @@ class RunHandle:
         else:
             self._lease.stop(session, CANCELLED_MESSAGE)
         await asyncio.wait([task])
-        if not session.run.ledger.is_over:  # it had just stopped, or could not go on: so nobody took notice
+        if not session.run.ledger.is_over:  # it had just stopped, or could not continue, so the request was missed
             with suppress(RunEndedError):
                 await self._runner.inbox.cancel(self.run_id, message, by)
 
     def cancel_calls(self) -> int:
-        """Cancel the calls that run right now; the run goes on with what that comes to. How many there were."""
+        """Cancel the running calls and return their number; the run continues with their outcomes."""
         session = self._lease.session
         if session is None:
             return 0
@@ -159,7 +164,7 @@ class RunHandle:
         return len(running)
 
     async def decide(self, action_id: str, **answer: Unpack[AnswerFields]) -> None:
-        """Answer an open question of this run, or of one inside its calls."""
+        """Answer an open question of this run or of a child run."""
         given = cast(dict[str, Any], answer)
         payload_hash = given.pop("payload_hash", "")
         await self._decide(action_id, Answer(**given), payload_hash)
@@ -171,23 +176,23 @@ class RunHandle:
         return (await self._load_ledger()).state
 
     async def events(self, after_seq: int = -1) -> AsyncIterator[AgentRunEvent]:
-        """The run's events as they become durable, until the run ends or waits for a person."""
+        """Yield the run's events as they become durable, until the run ends or waits for a person."""
         async for event in self.log_events(after_seq):
             for shown in to_run_handle_events(event):
                 yield shown
 
     def log_events(self, after_seq: int = -1) -> AsyncIterator[Event]:
-        """The same from the log, with every fact."""
+        """Yield the same events from the log, with every fact."""
         return follow_events(self._runner.log, self.run_id, after_seq, lambda: self.is_live)
 
     async def stop(self) -> None:
-        """Leave the run as it is, at once: what runs is cancelled, and the claim is given back."""
+        """Stop driving the run at once: running calls are cancelled, and the lease is released."""
         if self._task is not None:
             self._task.cancel()
             await self._wait_until_stopped()
 
     async def _add_user_message(self, text: str, *, new: bool = False) -> None:
-        """Say it to the run, and go on."""
+        """Record the user's message, and continue."""
         if type(text) is not str:
             raise ConfigurationError(f"What is said is text, and this is a {type(text).__name__}. Nothing was started.")
         session = await self._lease.acquire()
@@ -218,7 +223,7 @@ class RunHandle:
         questions = {question.action_id: question for question in await self.questions()}
         run_id = questions[action_id].run_id if action_id in questions else self.run_id
         if run_id == self.run_id:
-            await runner.poller.poll(run_id)  # an answer that was left before stands
+            await runner.poller.poll(run_id)  # an earlier queued answer counts
             session = self._lease.session
             if session is not None and await runner.app.decide(session.run, action_id, answer, payload_hash):
                 return
@@ -235,7 +240,7 @@ class RunHandle:
             del self._runner.live_handles[self.run_id]
 
     async def _drive(self, session: AgentSession) -> AgentStep:
-        """Until it is over or waits, and nobody answered or resumed it while it was given back."""
+        """Drive the run until it is over or waits, and no answer or resume arrived while the lease was released."""
         while True:
             self._resume_requested = False
             step, has_commands = await self._run_session(session)
@@ -243,7 +248,8 @@ class RunHandle:
             if session.run.ledger.is_over:
                 await self._runner.inbox.cancel_children(ledger)
             await self._cache_result(ledger)
-            # Nothing is awaited between this look and the end of the task: `resume` is heard here, or finds it done.
+            # Nothing is awaited between this check and the end of the task: `resume` is seen here, or finds the task
+            # done.
             if isinstance(step, Ended) or not (self._resume_requested or (has_commands and isinstance(step, Wait))):
                 return step
             cancelling = session.cancel_command
@@ -254,14 +260,14 @@ class RunHandle:
             session.pause_requested, session.cancel_command = self._pause_requested, cancelling
 
     async def _cache_result(self, ledger: Ledger) -> None:
-        """Keep the result, unless somebody wrote to the run since it was given back."""
+        """Cache the result, unless the run was written to since its lease was released."""
         log = self._runner.log
         version = log.version()
         if ledger.is_over or not await log.read(self.run_id, ledger.next_seq - 1, limit=1):
             self._cached_result = version, await self._build_result(ledger)
 
     async def _run_session(self, session: AgentSession) -> tuple[AgentStep, bool]:
-        """Where it stopped, and whether somebody wrote to the run as it was given back."""
+        """Return the step at which it stopped, and whether the run was written to as the lease was released."""
         ledger = session.run.ledger
         all_known = self._observations.next_seq == ledger.next_seq
         try:
@@ -278,10 +284,10 @@ class RunHandle:
         if task is not None:
             await asyncio.wait([task])
             if not task.cancelled():
-                task.exception()  # whoever wants to know asks for the result
+                task.exception()  # the error is raised by `result`
 
     async def _wait_until_resumable(self) -> None:
-        """Wait until there is something to do that waits for no person."""
+        """Wait until there is work that needs no person."""
         log = self._runner.log
         while True:
             seen = log.version()

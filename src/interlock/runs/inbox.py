@@ -1,9 +1,9 @@
-"""Where people look at runs and answer their questions, whichever process moves them on, or none.
+"""The inbox of people: look at runs and answer their questions, whichever process owns them.
 
-A run that nobody moves on is claimed for the moment that an answer takes. One that is moved on gets a note, which is
-recorded by whoever does: so the log of a run has one writer at a time, and an answer is never lost. Whoever gives a
-run back looks for notes after that, and whoever leaves one looks after that whether the run was given back meanwhile:
-one of them finds it.
+A run without an owner is leased for the moment that an answer takes. One with an owner gets a queued command, which the
+owner records: so the log of a run has one writer at a time, and no answer is lost. The owner checks for commands after
+it released the lease, and the sender checks after queueing whether the lease was released meanwhile: one of them finds
+the command.
 """
 
 from collections.abc import Container
@@ -28,20 +28,22 @@ from .command_poller import CommandPoller
 from .commands import apply_command, is_recorded
 
 PARENT_ENDED = "The run around it is over."
-#: Written into the log, or left for the process that moves the run on.
+#: Written into the log, or queued for the process that owns the run.
 Delivery: TypeAlias = Literal["recorded", "left"]
 
 
 class Inbox:
+    """Pending questions of runs, and the ways to answer and cancel, from any process."""
+
     def __init__(
         self, log: EventLog, artifacts: ArtifactStore, *, app: App | None = None, active_runs: Container[str] = ()
     ) -> None:
         """
         Args:
-            app: What knows the tools and the secrets of the runs, where somebody has it. Without it the secrets that
-                were declared for the runs are not known here: only what looks like a secret by its form is taken out
-                of what people write.
-            moved_here: The runs that are moved on in this process, whose claims must not be taken from them.
+            app: The app that knows the tools and the secrets of the runs. Without it the secrets that
+                were declared for the runs are unknown here: only what looks like a secret by its form is redacted
+                in what people write.
+            active_runs: The runs that are driven in this process, whose leases must not be taken.
         """
         self._log = log
         self._app = App(log=log, artifacts=artifacts) if app is None else app
@@ -55,12 +57,13 @@ class Inbox:
         return ledger
 
     async def pending(self, run_id: str) -> list[Question]:
-        """What people are asked in this run and have not answered yet."""
+        """Return the open questions of a run."""
         return (await self.load_ledger(run_id)).open_questions()
 
     async def answer(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Delivery:
-        """Answer a question. The first answer stands, whichever process it comes from: `DecisionConflictError` names
-        it. With `payload_hash` the answer is to exactly that payload."""
+        """Answer a question. The first answer counts, from whichever process: `DecisionConflictError` names it. With
+        `payload_hash` the answer is to exactly that payload.
+        """
         self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash)
         run = await self._acquire(run_id)
         if run is not None:
@@ -72,7 +75,7 @@ class Inbox:
         return await self._enqueue(run_id, AnswerCommand(action_id, answer, payload_hash))
 
     async def cancel(self, run_id: str, message: str = "", by: str = "") -> Delivery:
-        """End the run, and the runs inside its calls."""
+        """Cancel the run and its child runs."""
         ledger = await self.load_ledger(run_id)
         if ledger.is_over:
             raise _ended_error(ledger)
@@ -86,21 +89,22 @@ class Inbox:
         return await self._enqueue(run_id, CancelCommand(message, by))
 
     async def cancel_children(self, ledger: Ledger) -> None:
-        """The run is over, so nobody waits for the runs inside its calls any more."""
+        """Cancel the child runs of a run that is over."""
         for child_run_id in await find_started_children(self._log, ledger):
             with suppress(RunEndedError, DecisionConflictError):
                 await self.cancel(child_run_id, PARENT_ENDED)
 
     async def apply_queued(self, run_id: str) -> bool:
-        """Record what was left for somebody who gave the run back in that moment. False when there is nothing to do
-        here: no note, or one that somebody else takes."""
+        """Apply commands that were queued while the owner released the run. Return False when there is nothing to do
+        here.
+        """
         applied = False
         while await self._log.queued_commands(run_id):
             run = await self._acquire(run_id)
             if run is None:
                 break
             try:
-                # Whoever had the run may have taken them right before it was claimed here.
+                # The previous owner may have applied them right before the lease was acquired here.
                 has_commands = bool(await self._log.queued_commands(run_id))
                 if not await self._apply_all(run):
                     break
@@ -110,7 +114,7 @@ class Inbox:
         return applied
 
     async def close(self) -> None:
-        """Release what it made itself. The log is its owner's to close."""
+        """Release the resources that the inbox created. The log is closed by its owner."""
         if self._owns_app:
             await self._app.close()
 
@@ -123,7 +127,7 @@ class Inbox:
         await self.close()
 
     async def _acquire(self, run_id: str) -> RunContext | None:
-        """The run, to be written to; None when somebody moves it on."""
+        """Return the run for writing; None when another process owns it."""
         if run_id in self._active_runs:
             return None
         try:
@@ -141,7 +145,7 @@ class Inbox:
         await self.apply_queued(run.ledger.run_id)
 
     async def _apply_all(self, run: RunContext) -> bool:
-        """Record what was left before. False when the run was taken from us: what is left is for whoever has it now."""
+        """Apply the queued commands. Return False when the lease was lost: the rest is for the new owner."""
         for command in await self._log.queued_commands(run.ledger.run_id):
             if not await apply_command(command, self._app, run, partial(self._cancel_run, run)):
                 return False
@@ -157,8 +161,9 @@ class Inbox:
         return True
 
     async def _enqueue(self, run_id: str, command: Command) -> Delivery:
-        """For whoever has the run. Where it was given back meanwhile, the note is taken here, and the log says what
-        became of it."""
+        """Queue a command for the owner. Where the lease was released meanwhile, apply it here and report the
+        result.
+        """
         command = redact_command(command, self._app.parts.redactor.redact)
         if not await self._log.enqueue(run_id, QueuedCommand(command_key(command), encode_command(command))):
             what = (
@@ -178,7 +183,7 @@ class Inbox:
         return "recorded"
 
     async def _check_not_superseded(self, run_id: str, command: Command) -> None:
-        """Another answer may have been recorded, and its note taken away, right before this one was left."""
+        """Raise if another answer was recorded, and its command acknowledged, right before this one was queued."""
         if isinstance(command, AnswerCommand):
             ledger = await self.load_ledger(run_id)
             action = ledger.actions.get(command.action_id)
@@ -187,7 +192,7 @@ class Inbox:
                 self._check_applied(command, ledger)
 
     def _check_applied(self, command: Command, ledger: Ledger) -> None:
-        """The note is gone. Raises where the log does not have what it said."""
+        """Raise where a command is gone and the log does not have its effect."""
         if isinstance(command, CancelCommand):
             if ledger.state is not RunState.CANCELLED:
                 raise _ended_error(ledger)

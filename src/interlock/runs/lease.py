@@ -1,7 +1,7 @@
-"""What this process has of a run while it moves it on: the claim, the run as it is open, and the means to stop it.
+"""The lease of a run while this process drives it: the claim in the log, the open run, and the means to stop it.
 
-From the claim until it is given back, notes of others are brought here. Whoever gives the run back looks for notes once
-more after that (see `desk.py`), so that none is lost in between.
+Commands are delivered here from the claim until it is released. After the release they are checked once more (see
+`inbox.py`), so that none is lost in between.
 """
 
 import asyncio
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 CANCELLED_MESSAGE = "The run was cancelled."
 _TIME_EXCEEDED_MESSAGE = "The run has used its time."
-#: What has to end is told so again after this long, should it have begun something meanwhile.
+#: How often a stop is repeated, in case something began meanwhile.
 _STOP_RETRY_SECONDS = 0.5
 
 
 class RunLease:
+    """The right of this process to drive a run, with the open run and its session."""
+
     def __init__(self, runner: "Runner", situation: CallContext) -> None:
         self._runner = runner
         self._situation = situation
@@ -34,7 +36,9 @@ class RunLease:
         self.listeners: list[ModelListener] = []
 
     async def acquire(self, *, force: bool = False) -> AgentSession:
-        """`RunClaimedError` when somebody else has it, or something else in this process."""
+        """Acquire the lease and open a session. Raise `RunClaimedError` when another process, or another handle in this
+        one, has it.
+        """
         runner, run_id = self._runner, self._situation.run_id
         runner.check_open()
         if run_id in runner.poller:
@@ -50,7 +54,7 @@ class RunLease:
         return session
 
     async def release(self) -> bool:
-        """Was something written to the run after that?"""
+        """Release the lease. Return True if queued commands were applied."""
         self._stop_timer()
         try:
             if self.session is not None:
@@ -69,7 +73,7 @@ class RunLease:
         return await self._runner.inbox.apply_queued(lease.run_id)
 
     def enforce_time_budget(self, session: AgentSession) -> None:
-        """A budget of seconds also ends a step that takes longer than what is left."""
+        """Stop a step that takes longer than what is left of the time budget."""
         limit = session.budgets.max_seconds
         if limit is None:
             return
@@ -80,7 +84,7 @@ class RunLease:
             self._timer = asyncio.get_running_loop().call_later(left, self.enforce_time_budget, session)
 
     def stop(self, session: AgentSession, reason: str) -> None:
-        """Now, and again for as long as it goes on: it may be about to begin something."""
+        """Stop the session, repeatedly until it ends: it may be about to begin something."""
         self._stop_timer()
         session.stop_work(reason)
         self._timer = asyncio.get_running_loop().call_later(_STOP_RETRY_SECONDS, self.stop, session, reason)
@@ -91,15 +95,16 @@ class RunLease:
             self._timer = None
 
     async def _apply_command(self, command: QueuedCommand) -> bool:
-        """Somebody else left an answer, or wants the run to end. False when this process lost the run: the note is for
-        whoever has it now."""
+        """Apply an answer or a cancellation of another process. Return False when the lease was lost: the command is
+        for the new owner.
+        """
         session = self.session
         if session is None:
             return False
 
         async def end(command: CancelCommand) -> bool:
             self._cancel(session, command)
-            return False  # it stays until the end is recorded, in case that this process dies before
+            return False  # it stays queued until the end is recorded, in case this process dies before
 
         try:
             return await apply_command(command, self._runner.app, session.run, end)
@@ -109,7 +114,7 @@ class RunLease:
             return False
 
     def _cancel(self, session: AgentSession, command: CancelCommand) -> None:
-        """Now, unless it is ending already: a note is brought again until then."""
+        """Cancel now, unless it is ending already: the command is delivered again until then."""
         if session.cancel_command is None:
             session.cancel_command = command
         if not session.is_stopped:

@@ -1,4 +1,4 @@
-"""What may be chosen beside the agent of a `Runner`, and whether it can be that."""
+"""Options of a `Runner` beside the agent, and their validation."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
@@ -17,16 +17,18 @@ _DEFAULT_DEPTH, _MAX_DEPTH = 5, 9
 
 
 class RunIdentity(TypedDict, total=False):
-    #: Who a run acts for.
+    """Who a run acts for, and who created it."""
+
+    #: The user that a run acts for.
     requester: str
-    #: Who made it, where that is somebody else.
+    #: Who created it, where that is not the requester.
     created_by: str
 
 
 class RunnerOptions(TypedDict, total=False):
-    """What may be chosen beside the agent. Everything has a default; the meanings are those of `app.Options`."""
+    """Options beside the agent. Everything has a default; the meanings are those of `app.Options`."""
 
-    #: Who is asked in this process. Default: nobody; the run waits, and whoever answers goes on with it.
+    #: The interaction provider of this process. Default: none; the run waits, and the process that answers resumes it.
     interaction: InteractionProvider
     log: EventLog
     artifacts: ArtifactStore
@@ -39,11 +41,11 @@ class RunnerOptions(TypedDict, total=False):
     clock: Clock
     mode: PermissionMode | str
     workspace: str | PathLike[str]
-    #: Who the runs act for.
+    #: The user that the runs act for.
     requester: str
-    #: A person goes on talking when an answer is final: the run ends when they say so.
+    #: Conversational: the user may reply to a final answer, and ends the run.
     chat: bool
-    #: How deep agents may ask agents, which ask others. Default: 5.
+    #: Maximum depth of nested agents. Default: 5.
     max_depth: int
 
 
@@ -58,7 +60,7 @@ _REQUIRED_METHODS = (
 
 
 def check_options(agent: object, given: Mapping[str, Any]) -> None:
-    """`ConfigurationError`, in words, for what could only fail later."""
+    """Raise `ConfigurationError` for options that could only fail later."""
     if not isinstance(agent, Agent):
         raise ConfigurationError(f"A Runner is given an Agent, and this is {describe_type(agent)}: Runner(Agent(...)).")
     unknown = sorted(set(given) - set(RunnerOptions.__annotations__))

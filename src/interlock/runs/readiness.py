@@ -1,4 +1,4 @@
-"""What runs wait for: people, or another process, in them and in the runs inside their calls."""
+"""What runs wait for: people, or another process, including their child runs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Container
@@ -14,6 +14,8 @@ from .command_poller import POLL_SECONDS
 
 
 class ReadinessChecker:
+    """Checks whether a run can be resumed, and what it waits for."""
+
     def __init__(
         self, log: EventLog, active_runs: Container[str], now: Callable[[], int], *, chat: bool = False
     ) -> None:
@@ -23,7 +25,7 @@ class ReadinessChecker:
         self._chat = chat
 
     async def can_resume(self, ledger: Ledger) -> bool:
-        """Is there something to do that waits for no person?"""
+        """Return True if there is work that needs no person."""
         if ledger.is_over or any(map(self._is_unexpired, ledger.open_questions())):
             return False
         if self._chat and is_user_turn(ledger.dialogue) and not ledger.open_calls():
@@ -31,18 +33,18 @@ class ReadinessChecker:
         return not any([await self.is_child_waiting(run_id) for run_id in list_open_children(ledger)])
 
     async def is_waiting_for(self, ledger: Ledger, run_id: str) -> bool:
-        """Does it wait for this run, which the log says is inside one of its calls?"""
+        """Return True if the run waits for this child run."""
         return run_id in list_open_children(ledger) and await self.is_child_waiting(run_id)
 
     async def is_child_waiting(self, run_id: str) -> bool:
-        """Does the run inside a call wait for a person, or for another process that moves it on?"""
+        """Return True if the child run waits for a person, or for another process that owns it."""
         ledger = (await load_run(self._log, run_id)).ledger
         if ledger.is_over:
             return False
         return not await self.can_resume(ledger) or bool(await self._find_holder(run_id))
 
     async def open_questions(self, ledger: Ledger) -> list[Question]:
-        """What people are asked in this run, and in the runs inside its calls."""
+        """Return the open questions of this run and its child runs."""
         found = ledger.open_questions()
         if not ledger.is_over:
             for run_id in list_open_children(ledger):
@@ -50,7 +52,7 @@ class ReadinessChecker:
         return found
 
     async def describe_busy_child(self, ledger: Ledger) -> str:
-        """Which run inside a call is moved on by another process, in words; empty where none is."""
+        """Return a description of a child run that another process owns; empty where there is none."""
         if ledger.is_over:
             return ""
         for run_id in list_open_children(ledger):
@@ -65,12 +67,12 @@ class ReadinessChecker:
         return not question.expires_at or self._now() < question.expires_at
 
     async def _find_holder(self, run_id: str) -> str:
-        """The living process that has the run, in words, where it is not moved on here."""
+        """Return a description of the living process that owns the run, where it is not this handle."""
         return "" if run_id in self._active_runs else (await self._log.lease_holders()).get(run_id, "")
 
 
 async def wait_for_write(log: EventLog, seen: int, seconds: float) -> bool:
-    """Has anybody written to the log since its version was `seen`? Waits that long for it."""
+    """Wait up to `seconds`, and return True if the log was written to since version `seen`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while log.version() == seen:
@@ -83,7 +85,7 @@ async def wait_for_write(log: EventLog, seen: int, seconds: float) -> bool:
 async def follow_events(
     log: EventLog, run_id: str, after_seq: int, is_live: Callable[[], bool]
 ) -> AsyncIterator[Event]:
-    """The events after `after_seq`, and those that come for as long as it lives."""
+    """Yield the events after `after_seq`, and new ones while the run is live."""
     while True:
         live, seen = is_live(), log.version()
         for entry in await log.read(run_id, after_seq):

@@ -1,4 +1,4 @@
-"""What became of a run of an agent."""
+"""The result of a run of an agent."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,7 +40,7 @@ def build_result(
 
 
 def _parse_output(text: str, agent: Agent) -> Any:
-    """None, too, for an answer that was final when another type was asked for."""
+    """Return the output. None also for a final answer that was given for another type."""
     if agent.output_type is None:
         return None
     with suppress(ValueError):
@@ -48,7 +48,7 @@ def _parse_output(text: str, agent: Agent) -> Any:
 
 
 class ObservationCollector:
-    """What the calls of a run came to. This process knows what it did itself; of the rest it reads in the log."""
+    """Collects the observations of a run: those made in this process, and the rest from the log."""
 
     def __init__(self, log: EventLog, run_id: str) -> None:
         self._log = log
@@ -58,12 +58,12 @@ class ObservationCollector:
         self.next_seq = 0
 
     def add(self, observations: Sequence[Observation], next_seq: int) -> None:
-        """What came of everything from the event that was unknown so far up to this one."""
+        """Add the observations up to this event."""
         self._observations += observations
         self.next_seq = next_seq
 
     async def collect(self, ledger: Ledger) -> tuple[Observation, ...]:
-        """One for each call, however often it was told, in the order in which the model asked."""
+        """Return one observation per call, in the order in which the model proposed them."""
         if self.next_seq < ledger.next_seq:
             facts = [decode_event(entry).fact for entry in await self._log.read(self._run_id, self.next_seq - 1)]
             self.add([fact.observation for fact in facts if isinstance(fact, CallObserved)], ledger.next_seq)
@@ -72,9 +72,11 @@ class ObservationCollector:
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run: its state, final text and output, usage, and open questions."""
+
     run_id: str
     state: RunState
-    #: What the model said last.
+    #: The model's last text.
     text: str
     #: The final answer as the type that was asked for; None where none was, or where there is no final answer.
     output: Any = None
@@ -84,12 +86,12 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     verification: Verification
     #: What the final answer claimed although the facts contradict it; empty when nothing.
     conflict: str = ""
-    #: What people are asked right now, in this run and in runs inside its calls.
+    #: The open questions of this run and its child runs.
     questions: tuple[Question, ...] = ()
     observations: tuple[Observation, ...] = ()
 
     def __repr__(self) -> str:
-        """What a person wants to know first: how it went, and what is asked. The fields have all of it."""
+        """Return the state and the open questions. The fields have everything."""
         parts: dict[str, object] = {
             "run_id": self.run_id,
             "status": self.status,
@@ -105,7 +107,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """One of five words: RUNNING, PAUSED_APPROVAL, PAUSED_CONSENT, COMPLETED, FAILED."""
+        """One of five values: RUNNING, PAUSED_APPROVAL, PAUSED_CONSENT, COMPLETED, FAILED."""
         return RUN_STATUS[self.state]
 
     @property

@@ -1,4 +1,4 @@
-"""`Runner`: the door for people who want the loop, too.
+"""`Runner`: starts, resumes and recovers runs of an agent with the built-in loop.
 
     agent = Agent(provider=OpenAIChat(), model="...", instructions="...", tools=LocalTools("project"))
     async with Runner(agent, log=SqliteLog("runs.db")) as runner:
@@ -6,8 +6,8 @@
         async for event in handle.events(): ...
         result = await handle.result()
 
-A run belongs to whoever has its claim. `result` returns when the run is over or waits for a person; then the claim is
-given back, so any process may answer and go on. Nothing is lost when this one dies.
+A run belongs to the process with its lease. `result` returns when the run is over or waits for a person; then the lease
+is released, so any process may answer and resume it. Nothing is lost when this one dies.
 """
 
 import asyncio
@@ -50,11 +50,13 @@ from .result import AgentResult
 from .toolkit import build_toolkit
 
 _T = TypeVar("_T")
-#: The id of a run inside has that of the one around it and 13 letters more, and is still a name.
+#: The id of a child run is that of its parent and 13 letters more, and must still be a valid name.
 _MAX_RUN_ID_CHARS = 128
 
 
 class Runner:
+    """Starts, resumes and recovers runs of an agent."""
+
     def __init__(self, agent: Agent, **options: Unpack[RunnerOptions]) -> None:
         given = cast(dict[str, Any], options)
         check_options(agent, given)
@@ -64,7 +66,7 @@ class Runner:
         self.max_depth = read_max_depth(given)
         self._mode = read_mode(given)
         self._options = given
-        #: By the agent inside, and its policy.
+        #: By the child agent, and its policy.
         self._children: dict[tuple[int, int], Runner] = {}
         parts = select_app_options(given)
         parts.setdefault("interaction", HeadlessInteractionProvider("wait", approval_timeout_s=None))
@@ -72,12 +74,12 @@ class Runner:
         if agent.policy is not None:
             parts["policy"] = agent.policy
         self.app = App(**cast(AppOptions, parts))
-        #: The runs that are moved on by this runner right now.
+        #: The runs that this runner drives right now.
         self.live_handles: dict[str, RunHandle] = {}
         self._workspace = self._resolve_workspace()
         self._asyncio: asyncio.Runner | None = None
         self._closed = False
-        #: Of a runner for an agent inside others: those around it, outermost first.
+        #: For the runner of a nested agent: its parent agents, outermost first.
         self.parent_agents: tuple[str, ...] = ()
         self.use_poller(CommandPoller(self.app.log))
 
@@ -88,8 +90,9 @@ class Runner:
     async def start(
         self, task: str, *, run_id: str = "", parent_call: ToolContext | None = None, **who: Unpack[RunIdentity]
     ) -> RunHandle:
-        """A new run, already on its way. `inside`: the call that it answers. Else `who` says who it acts for and who
-        made it, where that is not what the runner was given."""
+        """Start a new run. `parent_call`: the call that it answers, for a child run. Other arguments say who it acts
+        for and who created it, where that differs from the runner's options.
+        """
         if run_id and not (is_valid_name(run_id) and (parent_call or len(run_id) <= _MAX_RUN_ID_CHARS)):
             raise ConfigurationError(
                 f"{run_id[:40]!r} cannot be the id of a run: up to {_MAX_RUN_ID_CHARS} characters that can be printed."
@@ -104,8 +107,9 @@ class Runner:
         return handle
 
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:
-        """A run that is in the log, on its way again, with answers to its open questions, if any. `RunClaimedError`
-        when a living process has it, unless `force`: that takes the runs inside its calls, too."""
+        """Open a run that is in the log and resume it, with answers to its open questions, if any. Raise
+        `RunClaimedError` when a living process owns it, unless `force`: that also takes its child runs.
+        """
         begun = await read_run_started(self.log, run_id)
         if begun is None:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
@@ -115,18 +119,20 @@ class Runner:
         return handle
 
     async def run(self, task: str) -> AgentResult:
-        """Start, and wait until the run is over or waits for a person."""
+        """Start a run, and wait until it is over or waits for a person."""
         return await (await self.start(task)).result()
 
     def run_sync(self, task: str) -> AgentResult:
-        """`run` for code without an event loop."""
+        """Call `run` from code without an event loop."""
         return self._run_sync(lambda: self.run(task))
 
     async def recover(self) -> list[RunHandle]:
-        """Go on with every run of this agent that has not ended, waits for nobody, and that no living process has. So
-        also with one that somebody paused: what is kept of a pause is that nobody moves the run on. A run inside a call
-        of a run that is over is ended. Left as they are: a fork that nobody has opened yet, a chat in which it is a
-        person's turn, and a run whose events were damaged; `open` says what is wrong."""
+        """Resume every run of this agent that has not ended, waits for no person, and has no living owner.
+
+        That includes paused runs: a pause is not recorded. Child runs of a run that is over are ended. Not resumed:
+        forks that were never opened, conversations in which it is the user's turn, and runs with damaged events; `open`
+        reports the damage.
+        """
         handles: list[RunHandle] = []
         for summary in await self.log.list_runs():
             with suppress(RunClaimedError, LogCorruptError):
@@ -145,14 +151,14 @@ class Runner:
         return None
 
     async def _cancel_if_orphaned(self, child: Ledger) -> None:
-        """Whoever ended the run around it may have died before this one was ended, too."""
+        """End a child run whose parent ended, in case the process died before it did so."""
         parent = (await load_run(self.log, child.parent_run_id)).ledger
         if parent.is_over:
             with suppress(RunEndedError, DecisionConflictError):
                 await self.inbox.cancel(child.run_id, PARENT_ENDED)
 
     def find_active_agent(self, ledger: Ledger) -> Agent:
-        """The agent whose turn it is. `ConfigurationError` when this runner does not have it."""
+        """Return the agent whose turn it is. Raise `ConfigurationError` when this runner does not have it."""
         agent = self.agents.get(ledger.active_agent)
         if agent is None:
             known = ", ".join(self.agents)
@@ -175,8 +181,7 @@ class Runner:
         return session
 
     async def close(self) -> None:
-        """Release threads. What still runs is cancelled; runs stay as they are in the log, and can be gone on with.
-        A log that was given is its owner's to close."""
+        """Release threads. Live runs are stopped and stay resumable in the log. The log is closed by its owner."""
         self._mark_closed()
         try:
             await asyncio.gather(*(handle.stop() for handle in self.live_handles.values()))
@@ -187,7 +192,7 @@ class Runner:
 
     @property
     def is_closed(self) -> bool:
-        """Is it closed, or about to be? Then runs are left as they are."""
+        """True when the runner is closed or closing. Then runs are left in the log."""
         return self._closed
 
     def _mark_closed(self) -> None:
@@ -196,7 +201,7 @@ class Runner:
             child._mark_closed()
 
     def list_live_handles(self) -> list[RunHandle]:
-        """The runs that are moved on right now, with those inside their calls."""
+        """Return the handles of the live runs and their child runs."""
         return [
             *self.live_handles.values(),
             *(handle for child in self._children.values() for handle in child.list_live_handles()),
@@ -231,7 +236,7 @@ class Runner:
         self.close_sync()
 
     def _child_asker(self, inside: AgentTool) -> Any:
-        """How an agent is asked by another one: it gets a runner of its own, on the same log."""
+        """Return the function by which one agent runs another: with its own runner on the same log."""
 
         async def ask(task: str, context: Any) -> Any:
             around = self.live_handles.get(context.run_id)
@@ -256,14 +261,13 @@ class Runner:
         return child
 
     def use_poller(self, poller: CommandPoller) -> None:
-        """Have notes brought by this one: a runner for an agent inside shares that of the runner around it."""
+        """Use this poller for commands: a child runner shares that of its parent."""
         self.poller = poller
         self.inbox = Inbox(self.app.log, self.app.artifacts, app=self.app, active_runs=poller)
         self.readiness = ReadinessChecker(self.app.log, poller, self.app.parts.clock.now, chat=self.chat)
 
     def _check_names(self, who: RunIdentity) -> None:
-        """Who may decide follows from who made a run and whom it acts for: names that the log would not have as they
-        are would be nobody's."""
+        """Check the identities. Permissions follow from them, so names that the log would redact are rejected."""
         redact = self.app.parts.redactor.redact
         names = (who.get("requester", ""), who.get("created_by", ""))
         if who.get("created_by") and any(redact(name) != name for name in names):
@@ -316,5 +320,5 @@ def _is_in_event_loop() -> bool:
 
 
 def _with_policy(agent: Agent, policy: Any) -> Agent:
-    """The agent with this policy: itself, where it is its own."""
+    """Return the agent with this policy: itself, where it already has it."""
     return agent if policy is agent.policy else msgspec.structs.replace(agent, policy=policy)

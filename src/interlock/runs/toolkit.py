@@ -1,4 +1,4 @@
-"""The tools of all agents that take part in a run, each for the agents that have it."""
+"""The tools of all agents that take part in a run, each restricted to the agents that have it."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -28,7 +28,7 @@ def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], Ask
 
 
 class _AgentToolFactory:
-    """The tools that bring other agents in: one for each, whoever has it."""
+    """Makes the tools that call other agents: one for each, shared by all agents that have it."""
 
     def __init__(self, agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> None:
         self._agents = dict(agents)
