@@ -1,4 +1,4 @@
-"""An agent as it is declared: who it is, which model proposes, what it may use, and how far it may go. Data only."""
+"""The declaration of an agent: its name, model, tools, policy and budgets. Data only."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ _FieldCheck = Callable[[Any], bool]
 
 
 def _has_method(method: str) -> _FieldCheck:
-    """Is it an object that does this? A class that was not called does not."""
+    """Return a check that the value is an object with this method. A class that was not instantiated fails."""
     return lambda value: not isinstance(value, type) and callable(getattr(value, method, None))
 
 
@@ -53,7 +53,7 @@ def validate_agent(agent: "Agent") -> None:
 
 
 def normalize_tools(agent: "Agent") -> Iterable[Any]:
-    """As they were given. What can be gone through only once is kept, since it is asked for by every runner."""
+    """Return the tools as given. An iterator is stored as a list, since every runner asks for it."""
     items = _make_reiterable(agent, "tools", agent.tools, "Give a list: tools=[...].")
     for item in items:
         if hasattr(item, "as_tool"):
@@ -100,6 +100,8 @@ Instructions: TypeAlias = str | Callable[[CallContext], str]
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """An agent: a model with instructions, tools, a policy and budgets."""
+
     provider: ModelProvider
     #: As the provider names it; empty takes the provider's own choice.
     model: str = ""
@@ -109,7 +111,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tools: "Iterable[ToolDefinition | Callable[..., Any] | Toolbox | AgentTool] | Toolbox" = ()
     #: Agents that this one may hand the run to. They work under the same policy.
     handoffs: "Iterable[Agent]" = ()
-    #: What other agents are told about it, where they may hand the run over.
+    #: The description for other agents that may hand the run over.
     handoff_description: str = ""
     #: Default: no rules, so a tool's declared risk decides.
     policy: PolicyEngine | None = None
@@ -120,7 +122,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     reset_tool_choice: bool = True
     #: What the final answer must be, as a type that pydantic knows; None is text.
     output_type: Any = None
-    #: Is what the final answer claims about tests and checks held against the facts?
+    #: Whether claims about tests and checks in the final answer are compared with the facts.
     check_claims: bool = True
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -139,8 +141,10 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         input_guardrails: tuple[Guardrail, ...] = (),
         output_guardrails: tuple[Guardrail, ...] = (),
     ) -> "AgentTool":
-        """This agent as a tool of another one. Every call of it is a run of its own, with its own loop, approvals and
-        state; what was approved for the other agent covers nothing in it."""
+        """Return this agent as a tool of another one.
+
+        Every call is a child run with its own loop, approvals and state; approvals of the other agent do not cover it.
+        """
         return AgentTool(
             agent=self,
             name=name or f"ask_{self.name}",
@@ -152,18 +156,20 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class AgentTool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """An agent as a tool of another agent."""
+
     agent: Agent
     name: str
     description: str
-    #: Default: the agent's own, else that of the run around it.
+    #: Default: the agent's policy, else that of the parent run.
     policy: PolicyEngine | None = None
-    #: Of the task that it is given, and of its answer. Those of other tools do not cover it.
+    #: Guardrails of its task and of its answer. Those of other tools do not cover it.
     input_guardrails: tuple[Guardrail, ...] = ()
     output_guardrails: tuple[Guardrail, ...] = ()
 
 
 def collect_team(first: Agent) -> dict[str, Agent]:
-    """In the order in which they are reached."""
+    """Return all agents reachable by handoff or as tools, by name, in the order in which they are reached."""
     known: dict[str, Agent] = {}
     waiting = deque([first])
     while waiting:
@@ -184,7 +190,7 @@ def find_agent_name(agents: dict[str, Agent], target: Agent) -> str:
 
 
 def restrict_to_agents(tool: ToolDefinition, names: frozenset[str]) -> ToolDefinition:
-    """The tool, for these agents."""
+    """Return the tool, for these agents."""
     return msgspec.structs.replace(tool, visible=_visible_to(names, tool.visible))
 
 

@@ -1,7 +1,7 @@
-"""Carry out what `next_step` decides, one step after the other, until a person is needed or the run is over.
+"""Execute what `next_step` decides, step by step, until a person is needed or the run is over.
 
-Everything that a step finds out is an event before the next step is decided, and everything that is shown outside is
-durable before it is shown. So the process may die anywhere: whoever opens the run again decides the same next step.
+Everything that a step finds out is an event before the next step is decided, and everything shown outside is durable
+before it is shown. So the process may die anywhere: after a restart the same next step is decided.
 """
 
 from ..domain.errors import ModelError
@@ -30,14 +30,14 @@ from .session import AgentSession
 
 
 async def advance(session: AgentSession) -> AgentStep:
-    """The step at which it stopped: `Wait`, `Rest` or `Over`."""
+    """Run steps until the run stops, and return the last one: `Wait`, `Idle` or `Ended`."""
     run = session.run
     while True:
         step = next_step(await session.loop_state())
         match step:
             case Wait() | Idle() | Ended():
                 await run.recorder.commit()
-                if next_step(await session.loop_state()) == step:  # nobody answered or stopped it meanwhile
+                if next_step(await session.loop_state()) == step:  # no answer or stop arrived meanwhile
                     return step
             case AskModel():
                 await _run_model_turn(session)
@@ -57,11 +57,11 @@ async def _resume(session: AgentSession) -> None:
     calls = [run.ledger.calls[call_id] for call_id in run.ledger.open_calls()]
     session.resumed_with = count_answered(run.ledger)
     run = session.switch_agent(run.ledger.dialogue.answered_by)
-    resume_if_unblocked(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
+    resume_if_unblocked(run.ledger.next_seq - 1, run)  # an answer may have arrived before the pause was recorded
     await _record_outcome(await session.executor.resume(run), session)
     is_unchanged = calls and not any(call.child_run_id or call.observed_seq >= 0 for call in calls)
     pending = any(action.is_open for action in run.ledger.actions.values())
-    # Nothing came of it, nobody is asked, and so nothing ever will.
+    # There was no progress and no question is open, so there never will be.
     unanswered = count_answered(run.ledger) == session.resumed_with
     if is_unchanged and not pending and unanswered and isinstance(next_step(await session.loop_state()), Resume):
         names = ", ".join(call.tool for call in calls)
@@ -85,7 +85,7 @@ async def _run_model_turn(session: AgentSession) -> None:
 
 
 async def _record_outcome(outcome: BatchOutcome, session: AgentSession) -> None:
-    """What the calls came to. A tool that raises, raises here: the log has what happened."""
+    """Record the outcome of the calls. A tool that raises, raises here: the log has what happened."""
     session.observations += [item for item in outcome.outcomes if type(item) is Observation]
     if outcome.error is not None:
         await session.run.recorder.commit()

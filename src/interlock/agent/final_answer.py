@@ -1,4 +1,4 @@
-"""Is the final answer what it has to be? Its form, and what it claims, held against the facts of the run."""
+"""Validation of the final answer: its form, and its claims compared with the facts of the run."""
 
 import re
 from typing import Any
@@ -20,7 +20,9 @@ _MAX_ERROR_CHARS = 2_000
 def check_final_answer(
     text: str, agent: Agent, ledger: Ledger, *, can_ask: bool = True
 ) -> FinalAnswerRejected | ClaimContradicted | None:
-    """What is wrong with the answer, as a fact; None when it can stand. `can_ask`: the model may still be told."""
+    """Return what is wrong with the final answer, as an event; None when it is accepted. `can_ask`: the model may try
+    again.
+    """
     if ledger.dialogue.finish == "length":
         return FinalAnswerRejected(message="The answer was cut because it became too long. Answer again, and shorter.")
     if ledger.dialogue.finish != "stop" and not text.strip():
@@ -44,7 +46,7 @@ def check_final_answer(
 
 
 def parse_output(text: str, output_type: Any) -> Any:
-    """The answer as the type that was asked for. `ValueError` when it is not."""
+    """Return the answer as the requested type. Raise `ValueError` when it does not fit."""
     if output_type is str:
         return text
     fenced = _CODE_FENCE.match(text)

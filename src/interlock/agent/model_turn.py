@@ -1,6 +1,6 @@
-"""Ask the model, and record what it said. What it may see is recorded before it is asked.
+"""Ask the model, and record its response. What it may see is recorded before it is asked.
 
-An answer and the calls in it are one commit: the answer is sealed and its calls are handed to the pipeline at once, so
+A response and its calls are one commit: the response is sealed and its calls are handed to the pipeline at once, so
 either all of them are in the log or the model is asked again.
 """
 
@@ -28,13 +28,17 @@ from .session import AgentSession
 
 
 class ModelAnswer(msgspec.Struct):
+    """The response of a model: its text, its calls, and how it ended."""
+
     text: str
     calls: list[ProposedCall]
     end: StreamFinished
 
 
 async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
-    """The calls of the answer; None when there was no answer: the model failed, or somebody stopped it."""
+    """Ask the model and return the calls of its response; None when there was none: the model failed, or was
+    interrupted.
+    """
     agent_name = session.run.ledger.active_agent
     run = session.switch_agent(agent_name)
     catalog, agent = run.parts.registry.catalog(run.situation), session.agents[agent_name]
@@ -135,7 +139,9 @@ def _request_event(session: AgentSession, agent: Agent, request: ModelRequest, c
 
 
 def _tool_choice(session: AgentSession, agent: Agent, catalog: ToolCatalog) -> ToolChoice:
-    """As declared; once this agent used a tool, it is no longer forced to. The declaration itself never changes."""
+    """Return the tool choice as declared; once this agent used a tool, it is no longer forced. The declaration never
+    changes.
+    """
     if agent.tool_choice == "auto":
         return "auto"
     used = session.run.ledger.dialogue.tool_turns.get(session.run.ledger.active_agent, 0)

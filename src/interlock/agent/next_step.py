@@ -1,4 +1,4 @@
-"""What an agent does next: a pure decision on where it stands. Whoever carries it out is in `driver.py`."""
+"""The next step of an agent: a pure decision on its state. `driver.py` executes it."""
 
 from math import isnan
 from typing import TypeAlias
@@ -12,22 +12,22 @@ from ..domain.state.ledger import Ledger
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run may use. Each ends it in words."""
+    """Limits of a run. Exceeding one fails the run with a message."""
 
     #: Answers with tool calls.
     max_steps: int = 200
     max_model_calls: int = 200
     max_tool_calls: int = 1000
-    #: Time in which the run is moved on. Waiting for people does not count.
+    #: Active time of the run. Waiting for people does not count.
     max_seconds: float | None = None
     max_tokens: int | None = None
-    #: In what the provider's prices are in.
+    #: In the currency of the provider's prices.
     max_cost: float | None = None
     #: How often the model may try again when its final answer is not what it has to be.
     max_corrections: int = 2
 
     def __post_init__(self) -> None:
-        """What cannot be compared would be no limit at all."""
+        """Reject values that cannot be compared, which would be no limit at all."""
         for field in msgspec.structs.fields(self):
             most = getattr(self, field.name)
             if not ((most is None and field.default is None) or (isinstance(most, int | float) and not isnan(most))):
@@ -35,30 +35,30 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopState(msgspec.Struct, frozen=True):
-    """Where an agent stands."""
+    """The state of the agent loop that the next step depends on."""
 
     ledger: Ledger
     budgets: Budgets
-    #: How long the run has been moved on, without waiting for people.
+    #: Active time of the run, without waiting for people.
     active_seconds: float = 0.0
-    #: How many questions had an answer when calls were last gone on with; -1: not yet in this process.
+    #: How many questions had an answer when calls were last resumed; -1: not yet in this process.
     resumed_with: int = -1
-    #: Does a run inside one of its calls still wait for a person?
+    #: Whether a child run still waits for a person.
     is_child_waiting: bool = False
-    #: Does it go on with what a person says next, when an answer is final?
+    #: Whether the user may reply to a final answer.
     chat: bool = False
-    #: Somebody wants it to stop here: kept as it is.
+    #: A pause was requested: the run stays resumable.
     pause_requested: bool = False
-    #: Somebody wants it to end here.
+    #: A cancellation was requested.
     cancel_command: CancelCommand | None = None
 
 
 class AskModel(msgspec.Struct, frozen=True):
-    """Ask the model, and take the calls of its answer through the pipeline."""
+    """Ask the model, and run the calls of its response through the pipeline."""
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Go on with calls that have no outcome yet."""
+    """Continue with calls that have no outcome yet."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -66,18 +66,24 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """It is somebody else's turn: a person says what is next, or resumes it."""
+    """Wait for the user to send a message or to resume the run."""
 
 
 class Finish(msgspec.Struct, frozen=True):
+    """Complete the run with this final answer."""
+
     text: str
 
 
 class Fail(msgspec.Struct, frozen=True):
+    """Fail the run for this reason."""
+
     reason: str
 
 
 class Cancel(msgspec.Struct, frozen=True):
+    """Cancel the run."""
+
     wish: CancelCommand
 
 
@@ -102,7 +108,7 @@ def next_step(state: LoopState) -> AgentStep:
 
 
 def _step_without_open_calls(state: LoopState) -> AgentStep:
-    """No call is open: who spoke last decides."""
+    """Decide the step when no call is open: it depends on the last message."""
     dialogue = state.ledger.dialogue
     if is_user_turn(dialogue):
         if state.chat:
@@ -113,7 +119,7 @@ def _step_without_open_calls(state: LoopState) -> AgentStep:
 
 
 def is_user_turn(dialogue: Dialogue) -> bool:
-    """In a chat: has the model said all that it wants to, or nobody anything yet?"""
+    """Return True if a conversational run waits for the user: the model has finished, or nothing was said yet."""
     return dialogue.last == "nobody" or (dialogue.last == "model" and not dialogue.open)
 
 
@@ -129,7 +135,7 @@ def count_answered(ledger: Ledger) -> int:
 
 
 def check_call_budget(dialogue: Dialogue, budgets: Budgets, count: int) -> str:
-    """Why the calls of an answer may not start: there are more of them than the run may still make."""
+    """Return why the calls of a response may not start: more than the run may still make; empty when they may."""
     left = budgets.max_tool_calls - dialogue.tool_calls
     if count <= left:
         return ""
@@ -137,7 +143,7 @@ def check_call_budget(dialogue: Dialogue, budgets: Budgets, count: int) -> str:
 
 
 def find_exceeded_budget(dialogue: Dialogue, budgets: Budgets, active_seconds: float) -> str:
-    """Which budget is used up, in words; empty when none is."""
+    """Return a description of the exceeded budget; empty when none is."""
     usage = dialogue.usage
     used: tuple[tuple[float, float | None, str], ...] = (
         (sum(dialogue.tool_turns.values()), budgets.max_steps, "steps"),

@@ -1,4 +1,4 @@
-"""A run of an agent as it is open in this process: the run, the agents that take part, and who watches."""
+"""A run of an agent that is open in this process: the run, the agents that take part, and the listeners."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,14 +19,14 @@ from ..storage.artifacts import ArtifactStore
 from .agent import Agent
 from .next_step import Budgets, LoopState
 
-#: What the model sees of arguments that were kept apart and deleted since.
+#: What the model sees of arguments whose artifact was deleted.
 _DELETED_ARGUMENTS = '{"interlock":"these arguments are no longer kept"}'
 
 ModelListener = Callable[[ModelEvent], None]
 
 
 class CallExecutor(Protocol):
-    """What takes calls through the pipeline."""
+    """Runs calls through the pipeline."""
 
     async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome: ...
 
@@ -34,27 +34,29 @@ class CallExecutor(Protocol):
 
 
 class AgentSession:
+    """The open run of an agent: its active agent, budgets, timers and interruptions."""
+
     def __init__(
         self, run: RunContext, executor: CallExecutor, agents: Mapping[str, Agent], *, chat: bool = False
     ) -> None:
         self.run = run
         self.executor = executor
-        #: By the names that they have in the log.
+        #: By their names in the log.
         self.agents = agents
         self.chat = chat
-        #: Told what the model says, bit by bit.
+        #: Called with the model's streamed output.
         self.listeners: list[ModelListener] = []
-        #: Does the run inside this one that has this id still wait for a person?
+        #: Whether the child run with this id still waits for a person.
         self.is_child_waiting: Callable[[str], Awaitable[bool]] = _never_waiting
         self.resumed_with = -1
         self.pause_requested = False
         self.is_stopped = False
-        #: What its calls in this process came to.
+        #: The outcomes of its calls in this process.
         self.observations: list[Observation] = []
         self.cancel_command: CancelCommand | None = None
         self.instructions = ""
         self.messages = MessageHistory(run.parts.artifacts)
-        #: The task that listens to the model, and how often it was told here to stop.
+        #: The task of the model call, and how often it was cancelled here.
         self._model_task: asyncio.Task[object] | None = None
         self._interrupt_count = 0
         self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
@@ -66,12 +68,12 @@ class AgentSession:
 
     @property
     def budgets(self) -> Budgets:
-        """Those of the agent that the run began with, whoever it was handed to."""
+        """The budgets of the agent that the run began with, also after a handoff."""
         return next(iter(self.agents.values())).budgets
 
     @property
     def is_interrupted(self) -> bool:
-        """Has somebody said that it should not go on?"""
+        """True when a pause or a cancellation was requested."""
         return self.pause_requested or self.is_stopped or self.cancel_command is not None
 
     @property
@@ -81,11 +83,11 @@ class AgentSession:
         return run.ledger.dialogue.active_ms / 1e3 + here_ns / 1e9
 
     def restart_timer(self) -> None:
-        """What was spent so far is in the log now."""
+        """Restart the timer: the time spent so far is in the log now."""
         self._opened_ns = self.run.parts.clock.elapsed() - self.run.executions.waited_ns
 
     def switch_agent(self, agent: str) -> RunContext:
-        """See tools and judge calls for this agent from now on."""
+        """Offer tools and evaluate calls for this agent from now on."""
         if self.run.situation.agent != agent:
             situation = msgspec.structs.replace(self.run.situation, agent=agent)
             self.run = msgspec.structs.replace(self.run, situation=situation)
@@ -118,7 +120,7 @@ class AgentSession:
         self._model_task, self._interrupt_count = asyncio.current_task(), 0
 
     def end_model_call(self) -> bool:
-        """What was interrupted here is over. Has somebody else cancelled it, too?"""
+        """End an interrupted model call. Return True if the task was also cancelled from outside."""
         task, self._model_task = self._model_task, None
         if task is None:
             return False
@@ -127,21 +129,21 @@ class AgentSession:
         return task.cancelling() > 0
 
     def stop_work(self, reason: str) -> None:
-        """What is under way is cancelled; the next step sees why."""
+        """Cancel what is running; the next step sees why."""
         run = self.run
         self.is_stopped = True
         run.cancellation.stop(reason, run.ledger.open_calls())
         self.interrupt_model_call()
 
     def interrupt_model_call(self) -> None:
-        """Stop listening to the model, if it is being asked: what it said so far does not count."""
+        """Interrupt the model call, if there is one; its partial output is discarded."""
         if self._model_task is not None:
             self._model_task.cancel()
             self._interrupt_count += 1
 
 
 class MessageHistory:
-    """The conversation as it is sent: long arguments are brought back from where they are kept, once."""
+    """The conversation as it is sent: long arguments are loaded from artifacts, once."""
 
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
@@ -171,7 +173,7 @@ class MessageHistory:
         )
 
     def _read_artifact(self, artifact_id: str, otherwise: str) -> str:
-        """Evidence may be deleted; the run goes on without it."""
+        """Read an artifact. It may have been deleted; the run continues without it."""
         try:
             return self._artifacts.read(artifact_id).decode(errors="replace")
         except ArtifactError:
