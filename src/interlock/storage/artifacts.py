@@ -1,4 +1,4 @@
-"""Full evidence kept by reference. The id is `sha256:<hex>` of the content, so what is read is what was kept."""
+"""Artifacts: evidence stored by reference. The id is `sha256:<hex>` of the content, so reads can be verified."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,24 +9,26 @@ from ..domain.errors import ArtifactError
 
 
 class ArtifactStore(Protocol):
+    """Stores content by its digest."""
+
     def keep(self, content: bytes) -> str:
-        """Store the content durably and return its id. Keeping the same content twice stores it once."""
+        """Store the content durably and return its id. Storing the same content twice stores it once."""
         ...
 
     def keep_stream(self, chunks: Iterable[bytes]) -> str:
-        """The same for content that comes bit by bit and need not fit in memory: all of it is kept, or nothing."""
+        """Store content that arrives in chunks and need not fit in memory, completely or not at all; return its id."""
         ...
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """Bytes from `start`. `ArtifactError` when it is unknown, or its content is not what its id says."""
+        """Return bytes from `start`. Raise `ArtifactError` when it is unknown, or its content does not match its id."""
         ...
 
     def size_bytes(self, artifact_id: str) -> int:
-        """`ArtifactError` when it is unknown."""
+        """Return its size. Raise `ArtifactError` when it is unknown."""
         ...
 
     def path(self, artifact_id: str) -> str:
-        """Where a person finds it, relative to the store; empty when it is not a file."""
+        """Return where a person finds it, relative to the store; empty when it is not a file."""
         ...
 
 
@@ -46,7 +48,7 @@ def format_artifact_id(digest: str) -> str:
 
 
 def limit_size(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, until they are too much for one artifact."""
+    """Yield the chunks. Raise when they exceed the limit of one artifact."""
     size_bytes = 0
     for chunk in chunks:
         size_bytes += len(chunk)
@@ -56,7 +58,7 @@ def limit_size(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def parse_artifact_id(artifact_id: str) -> str:
-    """The hexadecimal digits of the id. Nothing else gets near a path."""
+    """Return the hexadecimal digits of the id. Nothing else is used in a path."""
     if not _is_id(artifact_id):
         raise ArtifactError(f"{artifact_id[:80]!r} is not an artifact id")
     return artifact_id.removeprefix("sha256:")

@@ -1,18 +1,18 @@
 """The event log: append-only, per run, dense `seq`. What is not in it did not happen.
 
-Promises, proved for every implementation by `tests/log/conformance.py`:
+Guarantees, tested for every implementation by `tests/log/conformance.py`:
 
 1. `append` is done only when the entries are durable; all of one append are written, or none.
 2. Entries of a run have `seq` 0, 1, 2, ...; an append that does not continue the run raises `LogFencedError` and
    writes nothing.
 3. After any other failed append the log refuses further appends (`LogWriteError`): "raised" does not mean "not
-   written", so nobody may go on as if nothing had been. Reopening decides.
+   written", so no caller may continue as if it was not. Reopening decides.
 4. `read` returns exactly the bytes that were appended, in order.
 5. A snapshot is a hint: losing it loses nothing.
-6. A run has at most one claim. Once it was claimed, only the newest claim can append: whoever lost it, or never had
-   it, gets `LogFencedError`, so it cannot start an effect. A claim whose process is gone can be taken over at once.
+6. A run has at most one lease. Once it was acquired, only the newest lease can append: a process that lost it, or never
+   had it, gets `LogFencedError`, so it cannot start an effect. A lease whose process is gone can be taken over at once.
 7. `feed` has every event of every run once, in the order of their appends, and never a new one before an old one.
-8. A note is for whoever has the claim: one per key, the first one stands, and it stays until it is taken away.
+8. A command is for the lease holder: one per key, the first one counts, and it stays until it is acknowledged.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to move a run on. The token grows with every claim of the run."""
+    """The exclusive right to drive a run. The token grows with every acquisition."""
 
     run_id: str
     token: int
 
 
 class QueuedCommand(msgspec.Struct, frozen=True):
-    """Something that was said about a run by somebody who has no claim to it: an answer, a wish to stop it."""
+    """A command for a run from a process without its lease: an answer, or a cancellation."""
 
     key: str
     body: bytes
@@ -54,70 +54,74 @@ class RunSummary(msgspec.Struct, frozen=True):
 
 
 class FeedEntry(msgspec.Struct, frozen=True):
-    """An event, and its place among the events of all runs."""
+    """An event, and its position among the events of all runs."""
 
     position: int
     entry: LogEntry
 
 
 class EventLog(Protocol):
+    """The append-only log of events, with leases, queued commands and snapshots."""
+
     @property
     def immediate(self) -> bool:
-        """Is an append durable when it returns? Then there is nothing to gain from gathering them."""
+        """True when an append is durable as it returns. Then there is nothing to gain from batching."""
         ...
 
     def append(
         self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
     ) -> "asyncio.Future[None] | None":
-        """Make the entries durable: None when they already are, else a future that is done when they are.
+        """Make the entries durable. Return None when they already are, else a future that is done when they are.
 
-        They continue the run, or `LogFencedError`: raised, or set on the future. Giving up the wait does not take the
-        append back.
+        They must continue the run, else `LogFencedError` is raised or set on the future. Cancelling the wait does not
+        undo the append.
         """
         ...
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
-        """The entries after `after_seq`, in order; an unknown run has none."""
+        """Return the entries after `after_seq`, in order; an unknown run has none."""
         ...
 
     async def run_ids(self) -> list[str]:
-        """Every run, oldest first."""
+        """Return the ids of all runs, oldest first."""
         ...
 
     async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
-        """The runs that were begun last, newest first: what is needed to list them."""
+        """Return summaries of the most recently started runs, newest first."""
         ...
 
     async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
-        """The events of all runs after that position, in the order in which they became durable. Positions begin at 1
-        and grow; whoever has read up to one finds everything that is written later after it."""
+        """Return the events of all runs after that position, in the order in which they became durable. Positions begin
+        at 1 and grow; later events always have a higher position.
+        """
         ...
 
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
-        """Take the run over. `RunClaimedError`, naming the process, when one that is alive has it, be it this very one,
-        unless `force`."""
+        """Acquire the lease of a run. Raise `RunClaimedError`, naming the process, when a living one has it, including
+        this one, unless `force`.
+        """
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Give it back; nothing when it was lost. Afterwards anybody may append again."""
+        """Release the lease; nothing when it was lost. Afterwards any process may append again."""
         ...
 
     async def lease_holders(self) -> dict[str, str]:
-        """The runs that a living process has, and that process in words. Asking takes no run from anybody."""
+        """Return the leased runs, each with a description of the living process that owns it. Takes no lease."""
         ...
 
     async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
-        """Leave a note. False when there is one under the same key: that one stands."""
+        """Queue a command. Return False when there is one under the same key: that one counts."""
         ...
 
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
-        """In the order in which they were left."""
+        """Return the queued commands of a run, in the order in which they were queued."""
         ...
 
     async def ack(self, run_id: str, key: str) -> None: ...
 
     def version(self) -> int:
-        """Changes whenever anybody wrote, in any process. Cheap enough to look every few milliseconds."""
+        """Return a number that changes whenever any process wrote. Cheap enough to poll every few milliseconds."""
         ...
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None: ...
@@ -125,5 +129,5 @@ class EventLog(Protocol):
     async def load_snapshot(self, run_id: str) -> Snapshot | None: ...
 
     async def close(self) -> None:
-        """Finish what was handed in and release files and threads. Closing twice is fine."""
+        """Finish pending appends and release files and threads. Closing twice is fine."""
         ...

@@ -1,9 +1,9 @@
 """Artifacts as files, named after their content: `ab/cd/abcd...`.
 
 A file is written beside its place (above it while its digest is still unknown), flushed, renamed into it, and its
-folder flushed, so an artifact is there whole and for good, or not at all. Links are never followed below the store's
-folder. What is read is checked: a whole read against the digest, a range by checking the whole file once and then that
-nothing about the file has changed since.
+folder flushed, so an artifact is stored completely and durably, or not at all. Links are never followed below the
+store's folder. What is read is checked: a whole read against the digest, a range by checking the whole file once and
+then that nothing about the file has changed since.
 """
 
 import os
@@ -25,6 +25,8 @@ _MAX_CHECKED = 1_024
 
 
 class FileArtifacts:
+    """Artifact store in a folder of files."""
+
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder).absolute()
         #: By digest, what the file looked like when its content was last checked.
@@ -39,7 +41,7 @@ class FileArtifacts:
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """Where its files are, which no tool may touch."""
+        """The paths of its files, which no tool may access."""
         return (str(self._folder),)
 
     def keep(self, content: bytes) -> str:
@@ -85,7 +87,7 @@ class FileArtifacts:
             return "/".join(_path_parts(parse_artifact_id(artifact_id)))
 
     def _check(self, file: int, digest: str) -> None:
-        """Compare the content with the digest, unless this very file was compared before."""
+        """Compare the content with the digest, unless this file was compared before."""
         seen = _file_identity(file)
         if self._checked.get(digest) == seen:
             return
@@ -155,7 +157,7 @@ def _make_folder(parent: int, name: str) -> None:
 
 
 def _has_artifact(folder: int, digest: str) -> bool:
-    """Is the artifact there, whole? A damaged file is as good as none and gets replaced."""
+    """Return True if the artifact is stored completely. A damaged file counts as missing and is replaced."""
     try:
         file = os.open(digest, _READ, dir_fd=folder)
     except OSError:
@@ -166,7 +168,7 @@ def _has_artifact(folder: int, digest: str) -> bool:
 
 @contextmanager
 def _temporary_file(folder: int, chunks: Iterable[bytes]) -> Generator[str]:
-    """A new file with the content, flushed. Who wants it renames it; else it is gone."""
+    """Create a file with the content, flushed. It is removed unless the caller renames it."""
     temporary = f".{token_hex(16)}.tmp"
     try:
         file = os.open(temporary, _WRITE, 0o600, dir_fd=folder)
@@ -194,7 +196,7 @@ def _read_verified(file: int, digest: str) -> bytes:
 
 
 def _read_range(file: int, start: int, end: int) -> bytes:
-    """Exactly these bytes: a file that ends before was cut while it was read."""
+    """Return exactly these bytes: a file that ends earlier was truncated while it was read."""
     pieces: list[bytes] = []
     while start < end:
         piece = os.pread(file, end - start, start)

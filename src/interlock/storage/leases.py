@@ -1,8 +1,8 @@
-"""Which process has a claim, and whether it is still there.
+"""Lease holders: which process has a lease, and whether it is alive.
 
-A process is known by its host, the boot of that host, its number and the time it started, because numbers are used
-again. Of another host nothing can be seen, so its processes count as alive: only force takes a run from them. A stopped
-process is alive, a killed one that its parent has not yet collected is not.
+A process is identified by its host, the boot of that host, its pid and its start time, because pids are reused.
+Processes on other hosts cannot be inspected, so they count as alive: only force takes a run from them. A stopped
+process is alive, a zombie is not.
 """
 
 import os
@@ -14,7 +14,7 @@ import msgspec
 from ..domain.errors import LogFencedError, RunClaimedError
 from .event_log import Lease
 
-#: Where the system tells about processes. Without it a process is known by its number alone.
+#: Where the system describes processes. Without it a process is identified by its pid alone.
 PROC = Path("/proc")
 
 _DEAD = (b"Z", b"X", b"x")
@@ -22,6 +22,8 @@ _STATE, _STARTED = 0, 19  # places after the name, which is in brackets and may 
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
+    """A process: its host, boot id, pid and start time."""
+
     host: str
     boot: str
     pid: int
@@ -32,14 +34,14 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 
 def this_process() -> ProcessIdentity:
-    """Read anew each time: after a fork it is another one."""
+    """Return the identity of this process. Read each time: after a fork it differs."""
     pid = os.getpid()
     status = _read_stat(pid)
     return ProcessIdentity(os.uname().nodename, _read_boot_id(), pid, int(status[_STARTED]) if status else 0)
 
 
 def is_dead(process: ProcessIdentity, here: ProcessIdentity) -> bool:
-    """Seen from `here`, for sure. False where nobody can tell."""
+    """Return True if the process is certainly dead, as seen from `here`; False where it is unknown."""
     if process.host != here.host:
         return False
     if process.boot and here.boot and process.boot != here.boot:
@@ -51,7 +53,7 @@ def is_dead(process: ProcessIdentity, here: ProcessIdentity) -> bool:
 
 
 def _read_stat(pid: int) -> list[bytes]:
-    """What the system says about the process; nothing when it does not say."""
+    """Return the system's data about the process; empty when there is none."""
     with suppress(OSError):
         return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return []
@@ -73,12 +75,12 @@ def _pid_exists(pid: int) -> bool:
     return True
 
 
-#: What is held by a claim that nobody has, and what is shown by somebody who has none. Tokens start at 1.
+#: Token of a free lease, and of a caller without one. Tokens start at 1.
 NO_TOKEN = 0
 
 
 def lease_token(run_id: str, lease: Lease | None) -> int:
-    """What the claim is worth for this run."""
+    """Return the token of the lease if it is for this run."""
     if lease is None:
         return NO_TOKEN
     if lease.run_id != run_id:
@@ -87,7 +89,7 @@ def lease_token(run_id: str, lease: Lease | None) -> int:
 
 
 def fenced_error(run_id: str, token: int, holder: ProcessIdentity | None) -> LogFencedError:
-    """For an append with `token` that is not the one in force."""
+    """Return the error for an append with a `token` that is not in force."""
     if holder is None:
         problem = f"the claim {token} of {run_id} was given back or lost"
         advice = "Claim the run again to move it on."

@@ -1,6 +1,6 @@
 """The log in memory: for tests, and for runs that need not outlive the process. It belongs to one thread.
 
-"Durable" means here: as long as the object. All claims are of this very process.
+"Durable" means here: as long as the object. All leases belong to this process.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,16 @@ from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token, this_pro
 
 
 class MemoryLog:
+    """Event log in memory."""
+
     immediate = True
 
     def __init__(self) -> None:
         self._runs: dict[str, list[LogEntry]] = {}
-        #: Of all runs, in the order of their appends.
+        #: Events of all runs, in the order of their appends.
         self._feed: list[LogEntry] = []
         self._snapshots: dict[str, Snapshot] = {}
-        #: The last token of every run that was ever claimed, and those that are in force.
+        #: The last token of every run that was ever leased, and those that are in force.
         self._tokens: dict[str, int] = {}
         self._held_tokens: dict[str, int] = {}
         self._commands: dict[str, dict[str, QueuedCommand]] = {}

@@ -7,6 +7,8 @@ from .artifacts import check_range, compute_artifact_id, limit_size, parse_artif
 
 
 class MemoryArtifacts:
+    """Artifact store in memory."""
+
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
 

@@ -1,7 +1,7 @@
-"""Opening the file of a SQLite log: made for its owner only, durable, and of a schema that we know.
+"""Opens the file of a SQLite log: readable by its owner only, durable, and with a known schema version.
 
-The schema is a row of steps; the version of a file is the number of steps it has had. A file of an older version gets
-the rest in one transaction, under the write lock, so of several processes one does it.
+The schema is a list of migrations; the version of a file is the number of migrations applied. An older file gets the
+rest in one transaction, under the write lock, so of several processes one does it.
 """
 
 import os
@@ -38,14 +38,16 @@ SCHEMA_VERSION = len(_MIGRATIONS)
 _FULL = 2
 
 #: Closing any descriptor of a file drops every lock that this process has on it, SQLite's too. So a file is made
-#: only where there is none, by one thread at a time, and before anybody here can have opened it.
+#: only where there is none, by one thread at a time, and before it can be open in this process.
 _creating = Lock()
 
 
 class Connections(NamedTuple):
+    """The connections of one open log: writer, reader and watcher."""
+
     writing: sqlite3.Connection
     reading: sqlite3.Connection
-    #: Never writes and never waits: it only sees whether somebody else wrote.
+    #: Never writes and never waits: it only detects writes of other connections.
     watching: sqlite3.Connection
 
 
@@ -54,10 +56,10 @@ def open_database(path: Path, factory: type[sqlite3.Connection]) -> Connections:
         _create(path)
         with ExitStack() as opened:
             writing, reading, watching = (opened.enter_context(closing(_connect(path, factory))) for _ in range(3))
-            _check_before_writing(path, writing)  # before anything is written: it may be somebody else's file
+            _check_before_writing(path, writing)  # before anything is written: it may be a file of another program
             _enable_wal(path, writing)
             _migrate(path, writing)
-            writing.execute("PRAGMA busy_timeout = 0")  # `execute_when_free` waits instead
+            writing.execute("PRAGMA busy_timeout = 0")  # `execute_with_retry` waits instead
             reading.execute("PRAGMA query_only = ON")
             watching.execute("PRAGMA query_only = ON")
             watching.execute("PRAGMA data_version").fetchone()  # the first look opens files and may wait
@@ -102,7 +104,9 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _check_before_writing(path: Path, connection: sqlite3.Connection) -> None:
-    """In a transaction, so that the version and the tables are of one moment: somebody may be making the log now."""
+    """Check the file in a transaction, so that version and tables are consistent: another process may be creating the
+    log.
+    """
     execute_with_retry(connection, "BEGIN")
     _check_is_log(path, connection)
     connection.execute("COMMIT")

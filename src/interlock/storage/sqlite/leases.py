@@ -1,10 +1,10 @@
-"""Claims and notes in a SQLite log: what the writing thread does for them, inside its transaction.
+"""Leases and commands in a SQLite log: operations of the writer thread, inside its transaction.
 
-A claim that was given back keeps its row, so that the next token is larger; its process has number 0, which is nobody.
+A released lease keeps its row, so that the next token is larger; its process has pid 0, which is none.
 
-A living process keeps its claims. This very one can know better: a log that failed, or was closed, could not give its
-claims back, and nobody here can append with them. So every open log tells here what it has, and a claim of this process
-that no open log has is free. After a fork the child is another process, and what it copied says nothing.
+A living process keeps its leases. In this process more is known: a log that failed or was closed could not release its
+leases, and nothing here can append with them. So every open log registers its leases here, and a lease of this process
+that no open log has is free. After a fork the child is another process, and the copied registry does not apply.
 """
 
 import sqlite3
@@ -24,7 +24,7 @@ _ACK = "DELETE FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?)
 
 
 class OpenLeases:
-    """The claims that one open log has."""
+    """The leases of one open log."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,24 +32,24 @@ class OpenLeases:
         _open_logs.add(self)
 
     def close(self) -> None:
-        """The log can append no more."""
+        """Drop the leases: the log can no longer append."""
         _open_logs.discard(self)
 
     def is_held(self, lease: Lease, holder: ProcessIdentity, here: ProcessIdentity) -> bool:
-        """Is it in force, as far as can be seen from this log?"""
+        """Return True if the lease is in force, as far as this log can tell."""
         if holder != here:
             return not is_dead(holder, here)
         return any(lease in other.claims for other in tuple(_open_logs) if other.path == self.path)
 
 
-#: Threads of several logs use it, each for one step that no other thread can come into.
+#: Shared by the threads of several logs; each access is one atomic step.
 _open_logs: set[OpenLeases] = set()
 
 
 def acquire(
     connection: sqlite3.Connection, run_id: str, force: bool, made: list[Lease], holding: OpenLeases
 ) -> Lease | RunClaimedError:
-    """`made` tells also those who stopped waiting for the answer."""
+    """Acquire a lease inside the transaction. `made` also informs callers that stopped waiting."""
     token, holder = _load(connection, run_id)
     here = this_process()
     if not force and holder is not None and holding.is_held(Lease(run_id, token), holder, here):
@@ -82,7 +82,7 @@ def ack(connection: sqlite3.Connection, run_id: str, key: str) -> None:
 
 
 def _load(connection: sqlite3.Connection, run_id: str) -> tuple[int, ProcessIdentity | None]:
-    """The last token, 0 if there was none, and who has the claim now."""
+    """Return the last token, 0 if there was none, and the current holder."""
     row = connection.execute(_LOAD, (run_id,)).fetchone()
     if row is None:
         return NO_TOKEN, None

@@ -2,12 +2,12 @@
 
 WAL with `synchronous=FULL`: a commit that returned survives a crash of the process and of the machine. Appends go
 through one thread that commits for all (`sqlite_writer`); reads have a connection of their own and run in a thread.
-So neither holds up the event loop. Several processes may use one file; a run belongs to whoever has its claim, and one
-without a claim to whoever appends in step. A third connection never writes: it sees in microseconds, and so without a
-thread, that anybody else did.
+So neither blocks the event loop. Several processes may use one file; a run belongs to its lease holder, and one
+without a lease to the process that appends in sequence. A third connection never writes: it detects in microseconds,
+without a thread, that another one did.
 
-Events lie in the order of their commits, so a commit touches few pages however many runs share it, and the key finds
-a run's events. Runs have numbers to keep the key small.
+Events are stored in the order of their commits, so a commit touches few pages however many runs share it, and the key
+finds a run's events. Runs have numbers to keep the key small.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from .writer import SqliteWriter, is_busy
 
 T = TypeVar("T")
 
-#: Whoever edited the file by hand may have left text where bytes belong: it is read as bytes, and does not verify.
+#: A file edited by hand may have text where bytes belong: it is read as bytes, and fails verification.
 _READ = """
     SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM events
     WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ? ORDER BY seq LIMIT ?
@@ -60,7 +60,10 @@ _SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VA
 
 
 class SqliteLog:
-    """Opening makes the file if there is none, for its owner only. `factory` is the class of the connections."""
+    """Event log in one SQLite file.
+
+    Opening creates the file if there is none, readable by its owner only. `factory` is the class of the connections.
+    """
 
     immediate = False
 
@@ -79,7 +82,7 @@ class SqliteLog:
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """Where its files are, which no tool may touch."""
+        """The paths of its files, which no tool may access."""
         return tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
     def append(
@@ -105,7 +108,7 @@ class SqliteLog:
             return await self._change(
                 run_id, partial(acquire, run_id=run_id, force=force, made=made, holding=self._leases)
             )
-        except asyncio.CancelledError:  # it is made all the same, and nobody would give it back
+        except asyncio.CancelledError:  # it is acquired all the same, and would never be released
             with suppress(LogWriteError):
                 self._writer.run_operation(run_id, partial(release, claims=made, holding=self._leases)).cancel()
             raise
@@ -128,7 +131,7 @@ class SqliteLog:
         await self._change(run_id, partial(ack, run_id=run_id, key=key))
 
     def version(self) -> int:
-        """Never waits: while the file is being recovered, it is what it was."""
+        """Return the version without waiting: unchanged while the file is being recovered."""
         try:
             with self._watching:
                 (self._version,) = self._watcher.execute("PRAGMA data_version").fetchone()

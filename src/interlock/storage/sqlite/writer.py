@@ -1,4 +1,4 @@
-"""The thread that writes a SQLite log, with one commit for everybody who waits.
+"""The writer thread of a SQLite log, with one commit for all waiting callers.
 
 Theory of operation. An append costs one hop to this thread and one back. While a commit runs, further appends of any
 run and any event loop queue up; the next commit takes them all. So one caller waits for one commit, and a hundred
@@ -6,13 +6,13 @@ callers wait for one or two.
 
 A transaction holds the write lock from its first statement, so `PRAGMA data_version` tells for sure whether another
 connection wrote since our last commit. As long as it did not, the remembered heads are the heads in the file; when it
-did, they are read anew. An append that does not continue its run, or does not show the run's claim, is left out of the
-transaction before anything of it is written, and only its caller is told (`LogFencedError`). Whatever else is written
-comes as a function of the connection and runs in its turn in the same transaction, so an append sees every claim that
-was made before it and none that was made after it.
+did, they are read again. An append that does not continue its run, or does not show the run's lease, is left out of the
+transaction before anything of it is written, and only its caller fails (`LogFencedError`). Other operations
+are functions of the connection and run in order in the same transaction, so an append sees every lease that
+was acquired before it and none that was acquired after it.
 
 Anything else that goes wrong ends the thread: every append of the group fails, the connection is closed so that its
-locks are free for whoever reopens the file, and from then on `refusal` says why nothing is accepted. `refusal` is set
+locks are free when the file is reopened, and from then on `refusal` says why nothing is accepted. `refusal` is set
 before the queue is emptied for the last time and looked at after an append was queued; so no append is forgotten.
 """
 
@@ -65,7 +65,7 @@ class _PendingWrite(NamedTuple):
 
 
 class _RunHead(NamedTuple):
-    """Where a run stands: its number, 0 for a new one, its next `seq`, and the token that is needed to append."""
+    """The head of a run: its number, 0 for a new one, its next `seq`, and the token needed to append."""
 
     number: int
     seq: int
@@ -73,7 +73,7 @@ class _RunHead(NamedTuple):
 
 
 class SqliteWriter:
-    """Takes over `connection`; nobody else may use it. `at_end` is told when nothing is accepted any more."""
+    """The writer thread of one log. Owns `connection`; `at_end` is called when nothing is accepted any more."""
 
     def __init__(self, connection: sqlite3.Connection, on_stop: Callable[[], None]) -> None:
         #: Why nothing is accepted any more; empty as long as all is well.
@@ -88,13 +88,13 @@ class SqliteWriter:
         self._thread.start()
 
     def append(self, run_id: str, entries: tuple[LogEntry, ...], token: int) -> asyncio.Future[None]:
-        """Hand in. It will be written even if the caller stops waiting."""
+        """Queue an append. It is written even if the caller stops waiting."""
         return self._submit(run_id, entries, token)
 
     def run_operation(
         self, run_id: str, operation: Callable[[sqlite3.Connection], T | LogError]
     ) -> "asyncio.Future[T]":
-        """Hand in something else about the run. What it returns is the answer, or set as the exception."""
+        """Queue another operation on the run. Its return value, or its exception, is the result."""
         return self._submit(run_id, operation, NO_TOKEN)
 
     def _submit(self, run_id: str, work: tuple[LogEntry, ...] | _Operation, token: int) -> asyncio.Future[Any]:
@@ -108,7 +108,7 @@ class SqliteWriter:
         return future
 
     def stop(self) -> None:
-        """Finish what was handed in, then end. Blocks; may be called twice, and by the garbage collector."""
+        """Finish what was queued, then end. Blocks; may be called twice, and by the garbage collector."""
         self._queue.put(None)
         if self._thread is not current_thread():
             self._thread.join()
@@ -150,7 +150,7 @@ class SqliteWriter:
         return answers
 
     def _stage(self, pending: _PendingWrite, rows: list[_Row]) -> object:
-        """Add what may be written to the transaction; the answer is for the caller."""
+        """Add the append to the transaction if it may be written; return the result for the caller."""
         _, _, run_id, work, token = pending
         if callable(work):
             return self._apply_operation(run_id, work, rows)
@@ -169,7 +169,7 @@ class SqliteWriter:
         return None
 
     def _apply_operation(self, run_id: str, operation: _Operation, rows: list[_Row]) -> object:
-        """The run is read anew after it, so what is staged has to be in the file."""
+        """Run an operation. The run is read again after it, so staged rows are written first."""
         self._connection.executemany(_ADD_EVENT, rows)
         rows.clear()
         self._heads.pop(run_id, None)
@@ -207,7 +207,7 @@ def execute_with_retry(connection: sqlite3.Connection, sql: str) -> sqlite3.Curs
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Did somebody else have the file to themselves?"""
+    """Return True if another connection had locked the file."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
@@ -222,7 +222,7 @@ def _deliver_results(group: list[_PendingWrite], answers: Sequence[object]) -> N
     for pending, answer in zip(group, answers, strict=True):
         by_loop.setdefault(pending.loop, []).append((pending.future, answer))
     for loop, results in by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed, nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits any more
             loop.call_soon_threadsafe(_set_results, results)
 
 
