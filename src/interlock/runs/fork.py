@@ -5,10 +5,9 @@ positions, for the new run, and the first one names the source. The events that 
 inherit:
 
 - Approvals are valid for the run they were given in. Open questions and unused approvals are void, and grants for the
-whole run do not apply: they are asked again.
-
+  whole run do not apply: they are asked again.
 - Calls that started and did not end are not started again. Their outcome is unknown here, whatever the tool declares;
-the same holds for child runs.
+  the same holds for child runs.
 
 The fork has the memory of the other run up to there, not its environment: files and everything else are as they are
 now. A check that passed before the fork is stale.
