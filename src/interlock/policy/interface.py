@@ -1,4 +1,4 @@
-"""Who decides whether a call may start."""
+"""The policy interface: decides whether a call may start."""
 
 from collections.abc import Awaitable
 from os import getcwd
@@ -13,7 +13,7 @@ from ..domain.tool import CallContext, JsonObject, ToolDefinition
 
 
 class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
-    """What a policy is asked about: a call that is valid and would run next."""
+    """The event that a policy evaluates: a valid call that would run next."""
 
     call_id: str
     tool: ToolDefinition
@@ -25,12 +25,15 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def arguments(self) -> JsonObject:
-        """What would run, as plain JSON: a copy, made when a rule looks at it."""
+        """The arguments as plain JSON: a copy, made on demand."""
         return self.tool.args_model.__pydantic_serializer__.to_python(self.checked, mode="json", by_alias=True)
 
     def real_path(self, path: str) -> str:
-        """Resolve a path, from the workspace on, once for this decision. A tool of files opens what it led to here, or
-        nothing: a policy that resolves paths on its own may judge another file."""
+        """Resolve a path, relative to the workspace, once for this decision.
+
+        File tools open only what it resolved to here: a policy that resolves paths on its own may evaluate another
+        file.
+        """
         absolute = path if isabs(path) else join(self.folder, path)
         if absolute not in self.real_paths:
             self.real_paths[absolute] = realpath(absolute)
@@ -38,7 +41,7 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def folder(self) -> str:
-        """Where relative paths of the call start."""
+        """The folder that relative paths of the call start in."""
         return normpath(self.situation.workspace or getcwd())
 
     @property
@@ -47,6 +50,8 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class PolicyEngine(Protocol):
+    """Evaluates calls."""
+
     def evaluate(self, event: PolicyEvent) -> Decision | Awaitable[Decision]:
         """Decide. An exception, or anything that is not a `Decision`, counts as deny."""
         ...

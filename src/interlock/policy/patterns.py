@@ -1,4 +1,4 @@
-"""Patterns of paths, hosts and texts, compiled to RE2: the time to match grows with the text and with nothing else.
+"""Patterns of paths, hosts and texts, compiled to RE2: matching time is linear in the text.
 
 A path glob is read as in a `.gitignore`: a name without a slash is that name at any depth; with a slash it starts at
 the workspace; `/` is absolute and `~/` the home folder; `*` stays in one folder, `**` does not. Paths are matched as
@@ -28,7 +28,7 @@ _MAX_MEMORY_BYTES = 64 << 20
 
 
 def compile_regex(pattern: str) -> Any:
-    """A compiled RE2 pattern, or `ConfigurationError` with the reason."""
+    """Compile an RE2 pattern. Raise `ConfigurationError` with the reason."""
     library = _require_re2()
     if len(pattern) > _MAX_PATTERN_CHARS:
         raise ConfigurationError(f"a pattern has at most {_MAX_PATTERN_CHARS} characters, this one {len(pattern)}")
@@ -39,7 +39,7 @@ def compile_regex(pattern: str) -> Any:
 
 
 class PatternSet:
-    """Many patterns matched in one pass: which of them match the whole text?"""
+    """Many patterns matched in one pass: returns those that match the whole text."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         library = _require_re2()
@@ -58,12 +58,12 @@ class PatternSet:
 
 
 def fold_text(text: str) -> str:
-    """Texts that a file system may take for the same, as the same text."""
+    """Return a text in folded form: texts that a file system may treat as equal become equal."""
     return normalize("NFKC", normalize("NFKC", text).casefold())
 
 
 def path_glob_to_regexes(glob: str, *, wide: bool) -> tuple[str, ...]:
-    """A path glob as regular expressions over `r:` and `a:` texts: one fits when the glob does.
+    """Return a path glob as regular expressions over `r:` and `a:` texts: one fits when the glob does.
 
     A wide one is read as it is written and as it is folded, and from where it really leads when it is absolute.
     """
@@ -138,7 +138,7 @@ def _translate_class(token: str) -> str:
 
 
 def glob_to_regex(glob: str) -> str:
-    """A glob over a whole text, where a slash is a character like any other."""
+    """Return a glob over a whole text, where a slash is a character like any other."""
     return "".join(
         _translate_token(token).replace("[^/", "[^").replace("[^]", ".") for token in _TEXT_TOKEN.findall(glob)
     )
@@ -148,7 +148,9 @@ _TEXT_TOKEN = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
 def host_matches(pattern: str, host: str) -> bool:
-    """`example.com` is that host; `*.example.com` is it and everything under it; `*` is any."""
+    """Return True if the host matches: `example.com` is that host; `*.example.com` is it and its subdomains; `*` is
+    any.
+    """
     if pattern == "*":
         return True
     if pattern.startswith("*."):
@@ -185,7 +187,9 @@ _NUMERIC = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]*|[0
 
 
 def parse_host(text: str) -> str | None:
-    """Lower case, without port, user and final dot; names of other scripts as they are sent."""
+    """Return the host of a text in lower case, without port, user and final dot, IDNA-encoded; None where there is
+    none.
+    """
     if not text or _AMBIGUOUS.search(text) or _ODD_SCHEME.match(text):
         return None
     try:
@@ -196,7 +200,7 @@ def parse_host(text: str) -> str | None:
 
 
 def normalize_host(host: str) -> str | None:
-    """One spelling per host: what resolvers would make of the name. None where they make an address of a number."""
+    """Return the one spelling of a host that resolvers use. None where they read a number as an address."""
     host = host.rstrip(".\u3002\uff0e\uff61")
     try:
         address = ip_address(host)

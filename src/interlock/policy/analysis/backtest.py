@@ -1,4 +1,4 @@
-"""What would a policy have decided about the calls of recorded runs? Nothing is executed, and nobody is asked."""
+"""Backtests: what a policy would have decided about the calls of recorded runs. Nothing is executed or asked."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from ..files.policy_files import PolicyFiles
 from ..interface import PolicyEvent
 from .recorded_calls import RecordedAnswer, RecordedCall
 
-#: Opinions of the tools themselves. They hold beside every policy.
+#: Decisions of the tools themselves. They apply beside every policy.
 _NON_POLICY_LAYERS = frozenset({"tool limit", "path boundary"})
 
 
 class DecisionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that would be another one."""
+    """A decision that would be different."""
 
     run_id: str
     call_id: str
@@ -28,27 +28,29 @@ class DecisionChange(msgspec.Struct, frozen=True, kw_only=True):
     now: Verdict
     now_rules: tuple[str, ...]
     reason: str
-    #: What the person said who was asked then.
+    #: The answer of the person who was asked then.
     said: RecordedAnswer
 
     @property
     def looser(self) -> bool:
-        """Would the call go further than it did?"""
+        """True when the new decision is less strict."""
         order = list(Verdict)
         return order.index(self.now) < order.index(self.was)
 
 
 class SkippedCalls(msgspec.Struct, frozen=True):
-    """Calls that could not be judged again."""
+    """Calls that could not be evaluated again."""
 
     reason: str
     count: int
 
 
 class Backtest(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a backtest: changed decisions, unused rules and skipped calls."""
+
     flips: tuple[DecisionChange, ...]
     unchanged: int
-    #: The rules that had nothing to say about any of these calls.
+    #: The rules that matched none of these calls.
     never_fired: tuple[str, ...]
     skipped: tuple[SkippedCalls, ...]
 

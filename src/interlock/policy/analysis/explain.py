@@ -1,4 +1,4 @@
-"""Why a call is decided as it is, for people: every rule that spoke, part by part, and where each rule is enforced."""
+"""Explanations of a decision, for people: every matching rule, part by part, and where each rule is enforced."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -34,7 +34,7 @@ class ExplainedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enforcement(msgspec.Struct, frozen=True):
-    """Where a rule is held to, and how."""
+    """Where and how a rule is enforced."""
 
     rule_id: str
     point: EnforcementPoint
@@ -42,6 +42,8 @@ class Enforcement(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The explanation of a decision about one call."""
+
     tool: str
     decision: Decision
     parts: tuple[ExplainedPart, ...]
@@ -64,13 +66,16 @@ def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
 
 
 class RuleSource(Protocol):
+    """A policy whose rules can be listed."""
+
     @property
     def rules(self) -> tuple[Rule, ...]: ...
 
 
 def find_masks(policy: RuleSource, now: int | None = None, tool: str = "") -> tuple[Mask, ...]:
-    """What no command may reach by itself, for the sandbox: the paths of rules that deny them to every tool, or to the
-    one that is named, and that have not ended `now` (in nanoseconds since 1970)."""
+    """Return the paths that rules deny to every tool, or to the named one, for the sandbox. `now` is in nanoseconds
+    since 1970; rules that ended do not count.
+    """
     at = time_ns() if now is None else now
     return tuple(
         Mask(rule.id, pattern, rule.access)

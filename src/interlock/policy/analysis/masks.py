@@ -1,4 +1,4 @@
-"""The paths that rules deny to every tool, as a predicate: what a sandbox must hide, or hold read-only."""
+"""The paths that rules deny to every tool, as a predicate: what a sandbox must hide or keep read-only."""
 
 from collections.abc import Callable, Iterable
 from time import time_ns
@@ -9,7 +9,7 @@ from .explain import RuleSource, find_masks
 
 
 class MaskMatcher:
-    """Matches as a rule that refuses does: whatever the case, and a folder with all that is in it."""
+    """Matches paths like a denying rule: case-insensitively, and a folder with its content."""
 
     def __init__(self, masks: Iterable[Mask], workspace: str) -> None:
         masks = tuple(masks)
@@ -22,11 +22,11 @@ class MaskMatcher:
         return self._hidden is None and self._read_only is None
 
     def is_hidden(self, relative_path: str) -> bool:
-        """May nobody read this path of the workspace?"""
+        """Return True if no tool may read this path of the workspace."""
         return self._matches(self._hidden, relative_path)
 
     def is_read_only(self, relative_path: str) -> bool:
-        """May nobody write it?"""
+        """Return True if no tool may write it."""
         return self._matches(self._read_only, relative_path)
 
     def _matches(self, patterns: PatternSet | None, relative_path: str) -> bool:
@@ -37,7 +37,7 @@ class MaskMatcher:
 
 
 class MaskSource:
-    """What a policy says now. Rules are looked through when they are others than before, or when one has ended."""
+    """The current masks of a policy. Recomputed when the rules change, or when one ends."""
 
     def __init__(self, policy: RuleSource, now: Callable[[], int] = time_ns) -> None:
         self._policy = policy
@@ -47,7 +47,7 @@ class MaskSource:
         self._known: dict[str, tuple[Mask, ...]] = {}
 
     def masks_for(self, tool: str) -> tuple[Mask, ...]:
-        """Denied to every tool, or to this one."""
+        """Return the masks for every tool, and for this one."""
         rules, now = self._policy.rules, self._now()
         if rules is not self._rules or 0 < self._until <= now:
             self._rules = rules

@@ -1,9 +1,9 @@
-"""Old decisions as questions that a policy can be asked again: the calls of recorded runs, as far as the log has them.
+"""The calls of recorded runs as events that a policy can evaluate again, as far as the log has them.
 
-Of every call that was judged, the last judgement counts: one that was judged anew was asked about anew. Its arguments
-are those that were judged. For a call that a person was asked about, the question has them; for one that started, the
-start does, where defaults were filled in; otherwise they are what the model wrote. What was redacted, or is too large
-for the log, cannot be judged again, and says so.
+Of every evaluated call, the last evaluation counts: a call that was evaluated again was asked about again. Its
+arguments are those that were evaluated. For a call that a person was asked about, the question has them; for one that
+started, the start does, where defaults were filled in; otherwise they are what the model wrote. What was redacted, or
+is too large for the log, cannot be evaluated again, and says so.
 """
 
 from collections import defaultdict
@@ -22,34 +22,36 @@ from ...domain.tool import CallContext, JsonObject, Risk, ToolDefinition
 from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ..interface import PolicyEvent
 
-#: What a person said. `edited`: yes, but to other arguments. `none`: nobody was asked, or nobody was there.
+#: The person's answer. `edited`: approved with other arguments. `none`: no person was asked or available.
 RecordedAnswer: TypeAlias = Literal["granted", "edited", "rejected", "expired", "none"]
 
-#: The layer of a decision that an earlier yes made, where the policy itself asked.
+#: The layer of a decision made by an earlier approval, where the policy itself asked.
 _GRANT_LAYER = "standing approval"
 _AUTOMATIC_ANSWERERS = frozenset({"headless", "fallback", "clock"})
-#: A user was asked, and policy was asked anew after that.
+#: A user was asked, and policy was evaluated again after that.
 _CONSENT_LAYER = "consent"
 _RISKS: frozenset[str] = frozenset(Risk)
 
 
 class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded call with its decision, and the event to evaluate it again."""
+
     run_id: str
     call_id: str
     tool: str
-    #: The decision of that time. Where an earlier yes covered the call, the policy had asked.
+    #: The decision of that time. Where an earlier approval covered the call, the policy had asked.
     decision: Decision
     said: RecordedAnswer = "none"
-    #: The call as a policy can be asked about it; None when it cannot be judged again.
+    #: The call as a policy can be asked about it; None when it cannot be evaluated again.
     event: PolicyEvent | None = None
-    #: Why it cannot be judged again.
+    #: Why it cannot be evaluated again.
     lost: str = ""
 
 
 def read_recorded_calls(
     events: Iterable[Event], tools: Mapping[str, ToolDefinition] | None = None
 ) -> list[RecordedCall]:
-    """The judged calls of one or more runs, in the order of their first events.
+    """Return the evaluated calls of one or more runs, in the order of their first events.
 
     What a tool declares is taken from `tools`; else from its name, where that is known, and from what the log says.
     """
@@ -177,7 +179,7 @@ def _declaration_of(
 
 
 def _evaluated_arguments(call: _CallHistory) -> JsonObject | str:
-    """What was judged, or why that is not known."""
+    """Return the evaluated arguments, or why they are unknown."""
     proposed, question = call.proposed, call.question
     if proposed.raw_artifact_id:
         return "its arguments are too large for the log"
@@ -197,7 +199,7 @@ def _evaluated_arguments(call: _CallHistory) -> JsonObject | str:
 
 
 def _is_unredacted(proposed: facts.CallProposed, arguments: JsonObject) -> bool:
-    """A declared secret is taken out of whatever is written, also where it stands in an object."""
+    """Return True if the arguments hold no redaction: a declared secret is redacted wherever it is stored."""
     try:
         digest = sha256(json.encode_sorted((proposed.tool, arguments))).hexdigest()
     except (TypeError, UnicodeEncodeError):

@@ -1,6 +1,6 @@
-"""Rules that people have shown that they want: the narrowest ones for what they keep saying yes to.
+"""Rule suggestions: the narrowest rules for what people keep approving.
 
-For commands: the exact words; else the words that several of them begin with, at least two. For other tools: the very
+For commands: the exact words; else the words that several of them begin with, at least two. For other tools: the exact
 arguments; else the folder that their paths are in. A candidate is loaded like an entry of a policy file and asked
 about every question of the past, and it is dropped when it would have let through anything that a person refused.
 Questions that a rule asked are no reason for another rule: to allow does not undo an ask.
@@ -54,6 +54,8 @@ _RUNNER_SUBCOMMANDS = make_word_set("run exec dlx x start shell eval do call -c 
 
 
 class RuleSuggestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A suggested rule, and how many past questions it would have answered."""
+
     #: An entry of `rules` in a policy file.
     rule: JsonObject
     #: How many questions of the past it would have answered, out of how many.
@@ -79,7 +81,7 @@ class _PastRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_answerable(self) -> bool:
-        """Was it asked because no rule spoke?"""
+        """True when it was asked because no rule matched."""
         return self.call.decision.verdict is Verdict.ASK and not self.call.decision.rule_ids
 
 
@@ -89,7 +91,7 @@ _Strategy: TypeAlias = Callable[[_PastRequest], _CandidateConditions]
 
 
 def find_suggestions(calls: Iterable[RecordedCall], min_count: int = 3) -> list[RuleSuggestion]:
-    """Those that would have answered most come first."""
+    """Return suggested rules. Those that would have answered most come first."""
     asked = [call for call in calls if call.decision.verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)]
     by_tool: dict[str, list[_PastRequest]] = defaultdict(list)
     commands = _CommandCache()
@@ -177,7 +179,7 @@ def _build_rule(group: _RequestGroup) -> JsonObject:
 
 
 def _find_covered(entry: JsonObject, requests: Iterable[_PastRequest]) -> list[_PastRequest]:
-    """The questions that the rule would have answered with yes."""
+    """Return the questions that the rule would have approved."""
     if _GLOB.search(entry.get("server", "")):
         return []
     try:

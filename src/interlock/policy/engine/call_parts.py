@@ -1,4 +1,4 @@
-"""What rules speak about: a call as a whole, or each command and each redirect of the script that it would run.
+"""The subjects of rules: a call as a whole, or each command and each redirect of the script that it would run.
 
 Paths and hosts come from the arguments that the tool declares as such, and from the words of commands. So one rule
 about a path or a host holds for every tool that can touch it.
@@ -34,6 +34,8 @@ _WRITE_RISKS = frozenset({Risk.WRITE})
 
 
 class CallPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a call that rules match: its command, paths, hosts and risk."""
+
     risk: frozenset[Risk]
     command: SimpleCommand | None = None
     paths: tuple[PathAccess, ...] = ()
@@ -45,24 +47,24 @@ class CallPart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_hidden(self) -> bool:
-        """Is it only a command that another one may start?"""
+        """True when it is only a command that another one may start."""
         return self.command is not None and self.command.hidden
 
     @property
     def risk_descriptions(self) -> tuple[str, ...]:
-        """Concrete risk, in words for a person: looked up when somebody asks."""
+        """Concrete risks, as text for a person: computed on demand."""
         if self.command is not None:
             return describe_risks(self.command)
         return (f"writes {self.written}",) if self.written else ()
 
     @property
     def decisive_files(self) -> tuple[str, ...]:
-        """What decides the work of a well-known runner, as paths from the workspace on."""
+        """Files that decide what a well-known runner does, relative to the workspace."""
         return find_decisive_files(self.command) if self.command is not None else ()
 
     @property
     def names_all_code(self) -> bool:
-        """Whether everything that this would run is known and named. False where it is not known."""
+        """True when everything that this would run is known and named."""
         if self.opaque or Risk.EXECUTE not in self.risk:
             return not self.opaque
         return bool(self.written) or (self.command is not None and not can_run_unnamed_code(self.command))
@@ -210,13 +212,13 @@ _ONLY_READS = frozenset({Risk.READ})
 
 
 def list_script_commands(script: str) -> tuple[tuple[str, ...], ...] | None:
-    """The words of each simple command; None when it is not known what the script runs."""
+    """Return the words of each simple command; None when it is not known what the script runs."""
     read = parse_script(script)
     return None if read.opaque else tuple(command.argv for command in read.commands if not command.hidden)
 
 
 def is_read_only_script(script: str, cwd: str, workspace: str) -> bool:
-    """Is it proved that every part of the script only reads, and only in the workspace?"""
+    """Return True if every part of the script provably only reads, and only in the workspace."""
     situation = CallContext(run_id="", workspace=workspace)
     event = hypothetical("bash", {"command": script, "cwd": cwd}, situation)
     parts = extract_call_parts(event, tuple(event.tool.resources.items()), {"command": script, "cwd": cwd})

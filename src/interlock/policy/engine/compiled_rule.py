@@ -1,4 +1,6 @@
-"""Rules, checked and made ready to match. What cannot mean anything is refused here, in words, before it can decide."""
+"""Compiled rules: checked and ready to match. Meaningless rules are rejected here with a message, before they can
+decide.
+"""
 
 import inspect
 import re
@@ -44,6 +46,8 @@ _TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_\-*?!\[\]]+")
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that is ready to match."""
+
     id: str
     verdict: Verdict
     tools: tuple[str, ...]
@@ -68,7 +72,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_wide(self) -> bool:
-        """What refuses or asks is matched widely, what allows narrowly."""
+        """True for rules that deny or ask, which match widely; rules that allow match narrowly."""
         return self.verdict is not Verdict.ALLOW
 
     @property
@@ -77,7 +81,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_conditional(self) -> bool:
-        """Does it take more than the tool and the mode to know whether it speaks?"""
+        """True when tool and mode are not enough to know whether it matches."""
         return bool(self.has_resource_conditions or self.arguments or self.when or self.agents or self.expires_at)
 
     def matches_tool(self, tool: ToolDefinition, situation: CallContext) -> bool:
@@ -97,14 +101,16 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
         return self.agents is None or _any_matches(self.agents, agent)
 
     def matches_command(self, command: SimpleCommand) -> bool:
-        """To refuse `git reset --hard` is to refuse it with more words; to allow `npm test` is to allow it here."""
+        """Return True if the rule matches the command: a deny of `git reset --hard` also with more words, an allow of
+        `npm test` exactly.
+        """
         if self.is_wide:
             return any(matches_widely(pattern.words, False, command) for pattern in self.commands)
         starts_here = command.bases == ("",)
         return starts_here and any(matches_narrowly(pattern.words, pattern.exact, command) for pattern in self.commands)
 
     def is_mentioned_in(self, words: frozenset[str]) -> bool:
-        """Do all plain words of one of its commands stand among these?"""
+        """Return True if all plain words of one of its commands are among these."""
         return any(
             all(
                 normalize_program_name(word) in words
@@ -121,7 +127,9 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def matches_arguments(self, arguments: Mapping[str, Any]) -> bool:
-        """Every named argument is there and passes; of several values in a list, one for a refusal, all for a yes."""
+        """Return True if every named argument is present and passes; of a list, one value is enough to deny, all are
+        needed to allow.
+        """
         for names, declared, test in self.arguments:
             found = values_at(arguments, list(names))
             if not isinstance(declared, ArgumentIs):
@@ -191,7 +199,7 @@ def compile_rule(rule: Rule) -> Compiled:
 
 
 def compute_policy_digest(default: str, rules: Sequence[Compiled], resources: Sequence[ResourceDeclaration]) -> str:
-    """Over everything that the rules declare, in whatever order. Of a condition in code only its name is known."""
+    """Return the digest of everything that the rules declare, in any order. A condition in code counts by its name."""
     declared = [default, sorted(rule.digest for rule in rules), [[each.tools, each.arguments] for each in resources]]
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
 
@@ -302,7 +310,7 @@ def _compile_test(test: ArgumentTest) -> ArgumentPredicate:
 
 
 def normalize_value(value: Any) -> bytes:
-    """A value in the one form that values are compared in: 100 and 100.0 are the same number."""
+    """Return a value in the form used for comparison: 100 and 100.0 are the same number."""
     return json.encode_sorted(_normalize_numbers(value))
 
 

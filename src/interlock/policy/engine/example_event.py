@@ -1,4 +1,4 @@
-"""A call that nobody made: what examples, `explain` and a look at old runs ask a policy about."""
+"""Hypothetical calls, for examples, `explain` and analysis of old runs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict, Unpack
@@ -11,7 +11,7 @@ from ..interface import PolicyEvent
 
 
 class ToolDefaults(msgspec.Struct, frozen=True):
-    """What is known of a tool by its name alone."""
+    """What is known about a tool by its name alone."""
 
     resources: Mapping[str, ResourceKind]
     risk: frozenset[Risk]
@@ -40,7 +40,7 @@ class _AnyArguments(BaseModel):
 
 
 class ToolDeclaration(TypedDict, total=False):
-    """What the tool declares. What is not given is taken from its name, where that is known."""
+    """What a tool declares. Missing keys are taken from its name, where that is known."""
 
     risk: Iterable[str]
     origin: ToolOrigin

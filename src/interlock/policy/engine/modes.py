@@ -1,5 +1,6 @@
-"""What a permission mode says. `read_only` refuses whatever may change something; `accept_edits` and `trusted` answer
-only where no rule speaks and the risk alone would ask: never beyond a deny, and never instead of a rule that asks."""
+"""Permission modes. `read_only` denies whatever may change something; `accept_edits` and `trusted` answer only where no
+rule matches and the risk alone would ask: never beyond a deny, and never instead of a rule that asks.
+"""
 
 from ...domain.decision import Decision, Verdict, default_decision
 from ...domain.tool import PermissionMode, Risk
@@ -27,7 +28,7 @@ def deny_by_mode(mode: PermissionMode, risk: frozenset[Risk]) -> Decision | None
 
 
 def decide_by_default(default: DefaultVerdict, mode: PermissionMode, subject: CallPart) -> Decision:
-    """What happens when no rule speaks."""
+    """Return the decision when no rule matches."""
     risk = subject.risk
     if default == "deny":
         return _policy_default(default, risk)

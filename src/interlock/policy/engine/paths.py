@@ -1,7 +1,7 @@
 """Where a path leads: as it is written and as the file system resolves it, from every folder that it may start in.
 
-A rule that refuses holds when any of these places matches; a rule that allows needs all of them. This is judgement
-before the call, and files may move after it: what a tool can really reach is the sandbox's business.
+A rule that denies applies when any of these targets matches; a rule that allows needs all of them. This is evaluated
+before the call, and files may move after it: what a tool can really access is enforced by the sandbox.
 """
 
 import re
@@ -24,7 +24,7 @@ _PROCESS_RELATIVE_PATH = re.compile(r"/{1,2}(?:proc(?!/[^/]+/root(?:/|$))|dev/fd
 
 
 class PathTarget(msgspec.Struct, frozen=True):
-    """One place that a path may lead to."""
+    """One location that a path may lead to."""
 
     absolute: str
     #: From the workspace on; None outside of it.
@@ -32,12 +32,12 @@ class PathTarget(msgspec.Struct, frozen=True):
 
     @property
     def match_texts(self) -> tuple[str, ...]:
-        """What patterns are matched against."""
+        """The texts that patterns are matched against."""
         return ("a:" + self.absolute,) if self.relative is None else ("a:" + self.absolute, "r:" + self.relative)
 
 
 class PathAccess(msgspec.Struct, frozen=True):
-    """A path that a call names."""
+    """A path that a call names, and whether it is written."""
 
     given: str
     writes: bool
@@ -46,14 +46,14 @@ class PathAccess(msgspec.Struct, frozen=True):
 
     @property
     def is_inside_workspace(self) -> bool:
-        """Does it stay in the workspace, wherever it starts?"""
+        """True when it stays in the workspace, from every folder it may start in."""
         return bool(self.targets) and all(place.relative is not None for place in self.targets)
 
 
 class PathResolver:
-    """The folder that relative paths start in. Its own links are resolved once.
+    """Resolves paths relative to one folder, whose links are resolved once.
 
-    What one decision may look at is bounded, and looked at once: see `for_one_decision`.
+    File system lookups of one decision are bounded and cached: see `with_budget`.
     """
 
     def __init__(self, root: str) -> None:
@@ -64,8 +64,9 @@ class PathResolver:
         self._resolve: Callable[[str], str] = realpath
 
     def with_budget(self, resolve: Callable[[str], str] = realpath) -> "PathResolver":
-        """The same folder with its own budget. Beyond it nothing is known of any further path. `resolve` gives the real
-        path of an absolute one."""
+        """Return a resolver of the same folder with its own budget. Beyond it, further paths are unknown. `resolve`
+        returns the real path of an absolute one.
+        """
         fresh = copy(self)
         fresh._budget, fresh._known, fresh._resolve = ScanBudget(), {}, resolve
         return fresh
@@ -74,7 +75,7 @@ class PathResolver:
         return PathAccess(given, writes, self._find_targets(given, bases))
 
     def resolve_word(self, given: str, *, writes: bool, bases: tuple[str, ...], is_glob: bool) -> list[PathAccess]:
-        """The path, and with a glob also those that a shell makes of it."""
+        """Return the path, and for a glob also the paths that a shell expands it to."""
         found: list[PathAccess] = [self.resolve(given, writes=writes, bases=bases)]
         if not is_glob or not found[0].targets:
             return found

@@ -1,7 +1,7 @@
-"""One rule, as it is declared in code or read from a policy file. `rules.py` compiles and applies them.
+"""One rule, as declared in code or read from a policy file. `rule_policy.py` applies them.
 
-A rule speaks about a call when everything that it names fits. What refuses or asks is matched widely and what allows is
-matched narrowly: a deny of `.env` also means `.ENV` and a link to it, an allow of `npm test` means exactly that.
+A rule matches a call when everything that it names fits. Rules that deny or ask match widely, rules that allow match
+narrowly: a deny of `.env` also means `.ENV` and a link to it, an allow of `npm test` means exactly that.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,6 +25,8 @@ class CommandPattern(msgspec.Struct, frozen=True):
 
 
 class ArgumentIs(msgspec.Struct, frozen=True, tag="is"):
+    """The exact value of an argument."""
+
     value: Any
 
 
@@ -44,6 +46,8 @@ ArgumentTest: TypeAlias = ArgumentIs | ArgumentGlob | ArgumentRegex
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of a policy: its conditions, its verdict, and its texts."""
+
     id: str
     #: A `Verdict`; also `defer` and `request_approval` for ask, `request_user_input` for request_input.
     verdict: str
@@ -82,7 +86,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
     #: With request_input: the argument that the person's value becomes.
     target_arg: str = ""
-    #: With ask: the widest scope that a yes may have.
+    #: With ask: the widest scope that an approval may have.
     scope: ApprovalScope = "run"
     #: With ask and request_input: how long the question stays open.
     answer_within_seconds: float | None = None
@@ -91,7 +95,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceDeclaration(msgspec.Struct, frozen=True):
-    """What the arguments of somebody else's tools name, where the tools do not say it themselves."""
+    """What the arguments of third-party tools name, where the tools do not declare it."""
 
     tools: str
     arguments: Mapping[str, ResourceKind]

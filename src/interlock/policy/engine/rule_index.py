@@ -1,7 +1,8 @@
-"""The rules that may speak about a subject, found without asking each of them.
+"""An index of rules: finds the rules that may match without trying each of them.
 
 A rule is filed once, under the rarest thing that it names: the program of a command, a host, a path, the value of an
-argument. What names none of these is asked every time. Being found is not speaking: `rules.py` looks at the rest.
+argument. A rule that names none of these is always a candidate. Candidates are then matched in full: see
+`tool_plan.py`.
 """
 
 from collections import Counter, defaultdict
@@ -19,6 +20,8 @@ from .rule import ArgumentIs, CommandPattern
 
 
 class RuleIndex:
+    """Finds the rules that may match a part of a call."""
+
     def __init__(self, rules: Sequence[Compiled]) -> None:
         self.rules = rules
         self._hosts: dict[str, list[int]] = defaultdict(list)
@@ -31,7 +34,7 @@ class RuleIndex:
             self._add_rule(at, rule)
 
     def find_candidates(self, subject: CallPart, arguments: Mapping[str, Any]) -> Iterator[Compiled]:
-        """The rules that may speak. Of those about paths, only those whose paths fit."""
+        """Yield the rules that may match. Of those about paths, only those whose paths match."""
         by_path = self._find_by_path(subject.paths) if subject.paths else set[int]()
         by_program = self._programs.find(subject.command) if subject.command is not None else ()
         found = {*self._always, *by_path, *by_program, *self._find_by_host(subject)}

@@ -1,4 +1,4 @@
-"""Rules, applied: a decision is a lookup by tool, then the few rules that may speak about what the call would do.
+"""The policy engine of rules: a lookup by tool, then the few rules that may match what the call would do.
 
 Deny beats request_input, which beats ask, which beats allow, whatever the order, source or detail of the rules. A call
 with several parts, the commands of a script, is judged part by part, and the strictest part decides. Only an allow
@@ -34,8 +34,9 @@ _MAX_RULE_CHARS = 4_000
 
 
 def suggest_exact_rule(event: PolicyEvent, parts: Sequence[PartEvaluation]) -> str:
-    """As JSON, which is YAML too. Empty when no rule could say it: what is not known cannot be allowed for good, and
-    neither can what a file says that may say something else tomorrow."""
+    """Return a rule for exactly this call, as JSON, which is also YAML; empty when no rule can express it, or when it
+    depends on a file's content.
+    """
     if any(part.part.opaque or RUNS_ANY_CODE in part.part.risk_descriptions for part in parts):
         return ""
     commands = [part.part.command for part in parts]
@@ -57,7 +58,7 @@ def suggest_exact_rule(event: PolicyEvent, parts: Sequence[PartEvaluation]) -> s
 
 
 def _is_literal(command: SimpleCommand) -> bool:
-    """Do its words say all of it? Not where it starts in another folder, or where words stand for other words."""
+    """Return True if its words say all of it: not in another folder, and without expansions."""
     return command.bases == ("",) and not (command.assignments or command.globs or "*" in command.argv)
 
 
@@ -65,7 +66,7 @@ _MAX_PLANS = 4096
 
 
 class RulePolicy:
-    """A set of rules. Where none speaks, `default` does: the tool's declared risk, or one verdict for all."""
+    """A set of rules. Where none matches, `default` applies: the tool's declared risk, or one verdict for all."""
 
     def __init__(
         self,
@@ -96,11 +97,11 @@ class RulePolicy:
         return _combine_parts(event, plan.evaluate_parts(event, self._now))
 
     def evaluate_parts(self, event: PolicyEvent) -> list[PartEvaluation]:
-        """Every part of the call with everything that was said about it, for people who want to know why."""
+        """Return every part of the call with all decisions about it, for explanations."""
         return self._get_plan(event.tool, event.situation).evaluate_parts(event, self._now)
 
     def find_matching_rules(self, event: PolicyEvent) -> tuple[str, ...]:
-        """The ids of the rules that speak about this call."""
+        """Return the ids of the rules that match this call."""
         matched_ids = {
             rule_id for part in self.evaluate_parts(event) for each in part.rule_decisions for rule_id in each.rule_ids
         }

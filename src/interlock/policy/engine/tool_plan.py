@@ -1,4 +1,6 @@
-"""What a policy knows about a tool in a mode before it sees the arguments, and how it judges a call from there."""
+"""The evaluation plan for a tool in a mode: what is known before the arguments, and how a call is evaluated from
+there.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -20,7 +22,7 @@ def merge_decisions(decisions: Sequence[Decision]) -> Decision:
     verdict = pick_strictest(decisions).verdict
     winners = sorted((said for said in decisions if said.verdict is verdict), key=lambda said: said.rule_ids)
     if verdict is Verdict.REQUEST_INPUT:
-        # A value that a person gives is also the yes to what other rules ask about, so they must hear of it.
+        # A value that a person gives also approves what other rules ask about, so the question must mention it.
         winners += [
             msgspec.structs.replace(said, verdict=verdict, target_arg=winners[0].target_arg)
             for said in decisions
@@ -51,7 +53,7 @@ def merge_decisions(decisions: Sequence[Decision]) -> Decision:
 
 
 def deny_on_condition_error(decision: Decision, problem: str) -> Decision:
-    """The rule could not say whether it speaks: then it says no."""
+    """Return the deny of a rule whose condition failed."""
     reason = f"The condition of rule {decision.rule_ids[0]} {problem}, so the call is refused."
     return msgspec.structs.replace(decision, verdict=Verdict.DENY, reason=reason, target_arg="", scope="once")
 
@@ -65,22 +67,24 @@ _READ_RISKS = frozenset({Risk.READ})
 
 
 class PartEvaluation(msgspec.Struct, frozen=True):
-    """One part of a call, and what was said about it."""
+    """One part of a call, and the decisions about it."""
 
     part: CallPart
-    #: By every rule that spoke, and by the mode where it refuses.
+    #: By every matching rule, and by the mode where it denies.
     rule_decisions: tuple[Decision, ...]
     decision: Decision
 
 
 class PolicyDefault(msgspec.Struct, frozen=True):
-    """What a policy says where no rule does, and the digest that stands in its decisions."""
+    """The decision where no rule matches, and the policy digest for its decisions."""
 
     default: DefaultVerdict
     digest: str
 
 
 class ToolPlan:
+    """The precomputed evaluation of calls of one tool in one mode."""
+
     def __init__(
         self,
         tool: ToolDefinition,
@@ -238,7 +242,7 @@ class _ConditionCache:
 
 
 def _matches(rule: Compiled, part: CallPart, arguments: JsonObject) -> bool:
-    """Do the conditions on the arguments hold? Those on paths were looked at when the rule was found."""
+    """Return True if the conditions on arguments hold. Paths were matched by the index."""
     if rule.commands and (part.command is None or not rule.matches_command(part.command)):
         return False
     if not rule.is_wide and rule.has_resource_conditions and not _can_allow(rule, part):

@@ -1,4 +1,4 @@
-"""Replace a file as a whole: whoever reads it, whenever the power fails, sees the old bytes or the new ones."""
+"""Atomic file replacement: readers see the old bytes or the new ones, also after a power failure."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def lock_folder(path: str) -> Generator[None]:
-    """Among those that ask here, one at a time changes the files of a folder. The folder is made when it is missing."""
+    """Lock the policy files of a folder against other writers. A missing folder is created."""
     folder = os.path.dirname(os.path.realpath(path))
     os.makedirs(folder, mode=0o700, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -22,7 +22,9 @@ def lock_folder(path: str) -> Generator[None]:
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """The mode is kept; a new file is its owner's alone. A link stays one: what it leads to is replaced."""
+    """Replace a file atomically. Its mode is kept; a new file is readable by its owner only. The target of a link is
+    replaced.
+    """
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)

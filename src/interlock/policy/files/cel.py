@@ -38,7 +38,7 @@ _LOOP = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b(?:\s*\(\s*(\w+))?"
 
 
 def compile_condition(text: str) -> RuleCondition:
-    """`ConfigurationError` with the reason when this could not say yes or no about a call."""
+    """Compile a condition. Raise `ConfigurationError` when it cannot return a boolean for a call."""
     loops = _LOOP.findall(text)
     if len(text) > _MAX_CHARS or len(_TOKEN.findall(text)) > _MAX_TOKENS:
         raise ConfigurationError(f"when has at most {_MAX_CHARS:,} characters and {_MAX_TOKENS} words and signs")
@@ -74,7 +74,7 @@ class _CelCondition:
 
 
 def _call_without_panic(work: Callable[[], Any]) -> Any:
-    """A bug of the native library arrives as something that is no `Exception`, and would end the process."""
+    """Call the native library. Its panics are not `Exception`s and would end the process."""
     try:
         return work()
     except BaseException as error:

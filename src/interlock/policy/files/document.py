@@ -1,7 +1,7 @@
-"""What a policy file may say, as types: the keys, their values, and the schema that editors complete from.
+"""The schema of policy files as types: the keys, their values, and the JSON schema for editors.
 
-Whether a rule makes sense is decided later, in `compile.py`; here a file has the right shape, or is
-refused with the line.
+Whether a rule makes sense is decided later, in `layer_compiler.py`; here a file has the right shape, or is rejected
+with the line.
 """
 
 import json
@@ -36,7 +36,7 @@ SHORT_LISTS: tuple[ShortList, ...] = ("deny", "ask", "allow")
 
 
 def _value_kind(value: Any) -> str:
-    """Which of the shapes of a value is meant, so that its problems are told in the words of that shape."""
+    """Return which form of a value is meant, so that its problems are reported for that form."""
     return "text" if isinstance(value, str) else "list" if isinstance(value, list) else "mapping"
 
 
@@ -76,7 +76,7 @@ Risks: TypeAlias = Annotated[
     list[RiskWord], BeforeValidator(_as_list), _LIST_LIMITS, _one_or_many({"enum": list(get_args(RiskWord))})
 ]
 
-#: Keys that may stand there with nothing in them. Any other without a value would be a condition that went missing.
+#: Keys that may be present without a value. Any other without a value would be a condition that went missing.
 _MAY_BE_EMPTY = {"value", "resources", "deny", "ask", "allow", "rules", "matches", "does_not_match"}
 
 
@@ -256,7 +256,7 @@ class PolicyDocument(_StrictModel):
 
 
 def parse_document(source: PolicySource) -> PolicyDocument:
-    """`PolicyFileError` with every problem of the file's shape."""
+    """Parse a policy file. Raise `PolicyFileError` with every problem of its shape."""
     value: object = source.value
     if not isinstance(value, dict):
         reason = "a policy has keys, beginning with `version: 1`" if value is not None else "the file is empty"
@@ -270,12 +270,12 @@ def parse_document(source: PolicySource) -> PolicyDocument:
 
 
 def json_schema() -> dict[str, Any]:
-    """For editors and other programs, JSON Schema 2020-12."""
+    """Return the JSON Schema 2020-12 of policy files, for editors and other programs."""
     return {"$schema": SCHEMA_ID, **_without_nulls(PolicyDocument.model_json_schema(by_alias=True))}
 
 
 def schema_text() -> str:
-    """The schema as the file in the docs."""
+    """Return the schema as text, as stored in the docs."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
@@ -298,7 +298,7 @@ def _line_of(problem: PolicyProblem) -> int:
     return problem.line
 
 
-#: The keys of what stands under a key, for words about those that do not exist.
+#: The valid keys under a key, for messages about unknown ones.
 _MODELS_BY_KEY: Mapping[str, type[BaseModel]] = {
     "": PolicyDocument,
     "rules": RuleEntry,

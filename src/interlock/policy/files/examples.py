@@ -1,4 +1,4 @@
-"""The examples of a rule, run against that rule alone. A rule that does not do what its examples say is refused."""
+"""The examples of a rule, tested against that rule alone. A rule that fails its examples is rejected."""
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -26,7 +26,7 @@ def check_examples(
     resources: Sequence[ResourceDeclaration],
     workspace: str = "",
 ) -> list[PolicyProblem]:
-    """What the rules do to their examples and should not."""
+    """Return the problems of rules that fail their examples."""
     return [
         source.make_problem((*each.location, key, index), reason)
         for each in located_rules
@@ -37,7 +37,7 @@ def check_examples(
 def build_example_event(
     example: str | Example, resources: Sequence[ResourceDeclaration] = (), workspace: str = _WORKSPACE
 ) -> PolicyEvent:
-    """The call that an example stands for. `ConfigurationError` when it stands for none."""
+    """Return the call of an example. Raise `ConfigurationError` when it describes none."""
     given = _parse_shorthand_example(example) if isinstance(example, str) else example
     origin, server = _find_origin(given)
     resource_kinds = _find_resource_kinds(given.tool, resources)

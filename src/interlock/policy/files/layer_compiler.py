@@ -1,8 +1,7 @@
-"""From what a policy file says to rules: every entry checked, each problem with its line, all of them at once.
+"""Compiles a policy file to rules: every entry checked, each problem with its line, all of them at once.
 
-A file belongs to a layer. Managed, user and session files say what they like; a project file comes with somebody's
-repository, so it can only tighten: it has no allow rules, no default of allow, and does not say what the arguments of
-tools mean.
+A file belongs to a layer. Managed, user and session files may contain anything; a project file comes with a repository,
+so it can only tighten: it has no allow rules, no default of allow, and does not declare the arguments of tools.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ LAYER_LABELS: Mapping[Layer, str] = {
     "session": "session rule",
 }
 _MAX_ID_CHARS = 100
-#: What a rule says beside the calls that it is about.
+#: Keys of a rule that are no conditions.
 _NON_CONDITION_KEYS = frozenset(
     {"id", "decision", "reason", "message", "prompt", "target_arg", "matches", "does_not_match"}
 )
@@ -41,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class LocatedRule(msgspec.Struct, frozen=True):
-    """A rule, where it stands in its file, and what it was made from."""
+    """A rule, its location in its file, and its source entry."""
 
     rule: Rule
     location: DocumentPath
@@ -49,7 +48,7 @@ class LocatedRule(msgspec.Struct, frozen=True):
 
 
 class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file adds to a policy."""
+    """The rules of one file."""
 
     layer: Layer
     path: str
@@ -65,7 +64,7 @@ class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, now: Callable[[], int]) -> LayerRules:
-    """`PolicyFileError` with everything that is wrong."""
+    """Compile a file. Raise `PolicyFileError` with all problems."""
     problems = _find_project_violations(source, document) if layer == "project" else []
     resources, resource_problems = _compile_resources(source, document)
     problems += resource_problems

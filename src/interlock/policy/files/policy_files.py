@@ -31,13 +31,13 @@ from .layer_compiler import LAYER_LABELS, Layer, LayerRules, compile_layer
 from .problems import PolicyFileError, PolicyProblem
 from .source import parse_source, read_policy_file
 
-#: The rule that speaks while a policy cannot be read.
+#: The rule that denies while a policy cannot be read.
 BROKEN_RULE_ID = "interlock:policy-file"
 _DEFAULTS_BY_STRICTNESS: tuple[DefaultVerdict, ...] = ("allow", "risk", "ask", "deny")
 
 
 class PolicyFileReport(msgspec.Struct, frozen=True):
-    """A file that is in order."""
+    """The result of checking a valid file."""
 
     rules: tuple[Rule, ...]
     warnings: tuple[PolicyProblem, ...] = ()
@@ -49,21 +49,21 @@ class _LoadedPolicy(msgspec.Struct, frozen=True):
 
 
 def check_file(path: str | Path, layer: Layer = "user") -> PolicyFileReport:
-    """`PolicyFileError` with everything that is wrong with a file."""
+    """Check a file. Raise `PolicyFileError` with all problems."""
     read = read_layer(str(path), layer)
     _build_policy([read], time_ns)
     return PolicyFileReport(read.rules, read.warnings)
 
 
 def load_policy(path: str | Path, layer: Layer = "user") -> RulePolicy:
-    """`PolicyFileError` with everything that is wrong with a file."""
+    """Load one file as a policy. Raise `PolicyFileError` with all problems."""
     return _build_policy([read_layer(str(path), layer)], time_ns)
 
 
 def read_layer(
     path: str, layer: Layer, content: bytes | None = None, *, workspace: str = "", now: Callable[[], int] = time_ns
 ) -> LayerRules:
-    """One file, checked with its examples."""
+    """Read one file and check its examples."""
     source = parse_source(read_policy_file(path) if content is None else content, path)
     read = compile_layer(source, parse_document(source), layer, now)
     if failing := check_examples(source, read.located_rules, read.resources, workspace):
@@ -72,7 +72,7 @@ def read_layer(
 
 
 class PolicyFiles:
-    """The policy of the files that were named. They are read now, and again by `reload()`."""
+    """The policy of the named files. They are read now, and again by `reload()`."""
 
     def __init__(  # noqa: PLR0913 - one for each layer
         self,
@@ -112,12 +112,12 @@ class PolicyFiles:
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """Where the files are, which no tool may touch. One need not exist to be read at the next start."""
+        """The paths of the files, which no tool may access. One need not exist to be read at the next start."""
         return tuple(map(os.path.abspath, self._paths.values()))
 
     @property
     def kept_in(self) -> str:
-        """Return the file that rules are kept in; empty where none can be kept."""
+        """The file that rules are saved in; empty where none can be saved."""
         path = self._paths.get("user", "")
         return os.path.realpath(path) if path and not path.endswith(".toml") else ""
 
@@ -135,7 +135,7 @@ class PolicyFiles:
 
     @property
     def problems(self) -> tuple[PolicyProblem, ...]:
-        """What the last reading found. Empty when the files say what is in force."""
+        """The problems of the last load. Empty when the files are in force."""
         return self._problems
 
     @property
@@ -143,7 +143,7 @@ class PolicyFiles:
         return self._loaded.warnings
 
     def reload(self) -> tuple[PolicyProblem, ...]:
-        """Read all files again: all of them count from now on, or with any problem none of them."""
+        """Read all files again: all of them are in force from now on, or with any problem none of them."""
         with self._lock:
             try:
                 self._activate(self._load({}))
@@ -152,7 +152,7 @@ class PolicyFiles:
             return self._problems
 
     def keep(self, rule: str) -> str:
-        """Put a rule that allows into the user's file, and return its id. Refused when the file would be."""
+        """Save an allow rule in the user's file, and return its id. Refused when the file would be invalid."""
         with self._locked_user_file() as path:
             entry = saved_rules.parse_rule(rule)
             content = self._add_rule_to_content(path, entry)
@@ -163,7 +163,7 @@ class PolicyFiles:
             return str(entry["id"])
 
     def preview_keep(self, rule: str) -> str:
-        """Return the digest that the policy would have with this rule kept, and change nothing.
+        """Return the digest that the policy would have with this rule saved, and change nothing.
 
         Raises:
             ConfigurationError: The rule could not be kept.
@@ -180,7 +180,7 @@ class PolicyFiles:
         return None if saved_rules.has_rule(before, entry, path) else saved_rules.add_rule(before, entry, path)
 
     def revoke(self, rule_id: str) -> bool:
-        """Take a kept rule out of the user's file. False when no such rule is kept."""
+        """Remove a saved rule from the user's file. Return False when there is no such rule."""
         with self._locked_user_file() as path:
             after = saved_rules.remove_rule(read_policy_file(path), rule_id, path) if os.path.lexists(path) else None
             if after is not None:
@@ -194,7 +194,7 @@ class PolicyFiles:
 
     @contextmanager
     def _locked_user_file(self) -> Generator[str]:
-        """The user's file, while nobody else changes it from here or through here."""
+        """Lock the user's file against other writers, and yield its path."""
         path = self._require_user_file()
         try:
             with self._lock, lock_folder(path):
@@ -261,11 +261,11 @@ def _build_policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolic
     resources = [declared for layer in layers for declared in layer.resources]
     try:
         return RulePolicy(rules, _strictest_default(layers), resources, now)
-    except ConfigurationError as error:  # each rule is in order, and all of them together are not
+    except ConfigurationError as error:  # each rule is valid, and all of them together are not
         raise PolicyFileError([PolicyProblem(layer.path, 0, str(error)) for layer in layers]) from None
 
 
 def _strictest_default(layers: list[LayerRules]) -> DefaultVerdict:
-    """The strictest that a file says."""
+    """Return the strictest default of the files."""
     said: list[DefaultVerdict] = [layer.default for layer in layers if layer.default is not None]
     return max(said, key=_DEFAULTS_BY_STRICTNESS.index) if said else "risk"

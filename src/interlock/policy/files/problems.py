@@ -1,4 +1,4 @@
-"""Where things stand in a policy file, and what is wrong there."""
+"""Locations in a policy file, and the problems there."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ DocumentPath: TypeAlias = tuple[str | int, ...]
 
 
 class PolicyProblem(msgspec.Struct, frozen=True):
-    """What is wrong in a policy file, and where. Line 0 is the file as a whole."""
+    """A problem in a policy file, and its location. Line 0 is the file as a whole."""
 
     path: str
     line: int
@@ -30,7 +30,7 @@ class PolicyProblem(msgspec.Struct, frozen=True):
 
 
 class PolicyFileError(ConfigurationError):
-    """A policy file was refused. `problems` has everything that was found."""
+    """A policy file was rejected. `problems` has all findings."""
 
     def __init__(self, problems: Iterable[PolicyProblem]) -> None:
         self.problems = tuple(problems)[:MAX_PROBLEMS]
@@ -38,14 +38,16 @@ class PolicyFileError(ConfigurationError):
 
 
 class PolicySource(msgspec.Struct, frozen=True):
-    """What a file says."""
+    """The parsed content of a policy file, with locations."""
 
     path: str
     value: Any
     lines: Mapping[DocumentPath, int]
 
     def line_at(self, location: Iterable[str | int]) -> int:
-        """The line of a place, or of the nearest place around it. Words that are no keys of the file do not count."""
+        """Return the line of a location, or of the nearest enclosing one. Components that are no keys of the file do
+        not count.
+        """
         known: DocumentPath = ()
         for part in location:
             if (*known, part) in self.lines:

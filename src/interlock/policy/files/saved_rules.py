@@ -1,8 +1,8 @@
-"""Rules that people said yes to for good, in a block of their own in a policy file.
+"""Saved rules: rules that people approved permanently, in a separate block of a policy file.
 
 Each is one line between two comments, at the end of the list `rules`. A file is changed as text: a line is put in or
-taken out, and everything else stays as people wrote it, byte for byte. The new text is read again and has to say what
-the old one said and the one rule more, or less; else the change is refused.
+removed, and everything else stays as people wrote it, byte for byte. The new text is parsed again and has to mean what
+the old one did with one rule more, or less; else the change is refused.
 """
 
 import json
@@ -31,7 +31,7 @@ _MAX_RULE_CHARS = 10_000
 
 
 def parse_rule(text: str) -> dict[str, Any]:
-    """One line of YAML or JSON as a rule with an id. `ConfigurationError` unless it allows something."""
+    """Parse one line of YAML or JSON as a rule with an id. Raise `ConfigurationError` unless it allows something."""
     line = text.strip().removeprefix("- ").strip()
     if not line or "\n" in line or "\r" in line or len(line) > _MAX_RULE_CHARS:
         raise ConfigurationError(f"A rule to keep is one line of at most {_MAX_RULE_CHARS:,} characters.")
@@ -61,7 +61,7 @@ def load_rule(entry: dict[str, Any]) -> Rule:
 
 
 def find_rule_problem(rule: str, suggested: str) -> str:
-    """Return why this rule may not be kept where the other one was suggested; empty when it may.
+    """Return why this rule may not be saved where the other one was suggested; empty when it may.
 
     It may when it is the suggested one, or one that is provably narrower.
     """
@@ -82,12 +82,12 @@ def find_rule_problem(rule: str, suggested: str) -> str:
 
 
 def has_rule(content: bytes, rule: dict[str, Any], path: str) -> bool:
-    """Is this very rule there already?"""
+    """Return True if the file already has exactly this rule."""
     return any(_encode(kept) == _encode(rule) for _, kept in _iterate_saved_rules(_split_lines(content.decode()), path))
 
 
 def add_rule(content: bytes, rule: dict[str, Any], path: str) -> bytes:
-    """The file with one rule more. An empty file becomes a policy."""
+    """Return the file with one rule more. An empty file becomes a policy."""
     text = content.decode() or "version: 1\n"
     newline = "\r\n" if "\r\n" in text else "\n"
     line = json.dumps(rule, ensure_ascii=False, separators=(", ", ": "))
@@ -104,7 +104,7 @@ def add_rule(content: bytes, rule: dict[str, Any], path: str) -> bytes:
 
 
 def remove_rule(content: bytes, rule_id: str, path: str) -> bytes | None:
-    """The file without a kept rule; None when it has no such one."""
+    """Return the file without a saved rule; None when it has no such rule."""
     parse_source(content, path)
     lines = _split_lines(content.decode())
     for index, rule in _iterate_saved_rules(lines, path):

@@ -20,7 +20,7 @@ PatternKind: TypeAlias = Literal["path", "command", "host"]
 
 
 class ToolFamily(msgspec.Struct, frozen=True):
-    """The tools that a well-known name stands for, and what their patterns are about."""
+    """The tools behind a well-known name, and what their patterns match."""
 
     tools: tuple[str, ...]
     kind: PatternKind | None
@@ -45,7 +45,7 @@ _OPERATORS = frozenset({"&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "<<", "
 
 
 class Shorthand(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions that a text stands for."""
+    """The conditions of a shorthand text."""
 
     tools: tuple[str, ...]
     origin: ToolOrigin | None = None
@@ -56,7 +56,7 @@ class Shorthand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShorthandParts(msgspec.Struct, frozen=True):
-    """A text taken apart: the name, the kind of the pattern, and the pattern as it is written."""
+    """A parsed shorthand: the name, the kind of the pattern, and the pattern as written."""
 
     name: str
     kind: PatternKind | None = None
@@ -68,7 +68,7 @@ class ShorthandParts(msgspec.Struct, frozen=True):
 
 
 def parse_shorthand(text: str) -> Shorthand:
-    """`ConfigurationError` with what to write instead."""
+    """Parse a shorthand. Raise `ConfigurationError` with what to write instead."""
     parts = split_shorthand(text)
     named = _resolve_tool_name(parts.name)
     match parts.kind:
@@ -106,13 +106,13 @@ def split_shorthand(text: str) -> ShorthandParts:
 
 
 def expand_tool_name(name: str) -> tuple[str, ...]:
-    """The tools that a name stands for: those of a family, or the name itself, which may be a glob."""
+    """Return the tools behind a name: those of a family, or the name itself, which may be a glob."""
     family = TOOL_FAMILIES.get(name.lower())
     return family.tools if family is not None else (name,)
 
 
 def parse_command_pattern(text: str) -> CommandPattern:
-    """A whole command, or the first words of one when the text ends in `:*` or ` *`."""
+    """Return a whole command, or the first words of one when the text ends in `:*` or ` *`."""
     for end in (":*", " *"):
         if text.endswith(end):
             return CommandPattern(split_command_words(text.removesuffix(end)))
@@ -120,7 +120,7 @@ def parse_command_pattern(text: str) -> CommandPattern:
 
 
 def split_command_words(text: str) -> tuple[str, ...]:
-    """The words of one plain command. A word `*` is any word."""
+    """Return the words of one plain command. A word `*` is any word."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""From the bytes of a policy file to plain values, with the line of every one of them.
+"""Parses the bytes of a policy file to plain values, with the line of every one of them.
 
 YAML is read by its events and put together here, so that nothing is ever constructed and every bound holds while the
 file is read, and not after. What two readers could take for different values is refused: aliases, tags, merge keys,
@@ -37,7 +37,7 @@ def read_source(path: str) -> PolicySource:
 
 
 def read_policy_file(path: str) -> bytes:
-    """The bytes of a regular file. Nothing else is opened, and nothing is waited for."""
+    """Return the bytes of a regular file. Nothing else is opened, and the call does not block."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise make_error(path, 0, "this is not a regular file")
@@ -61,7 +61,9 @@ _NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-
 
 
 def parse_source(content: bytes, path: str) -> PolicySource:
-    """`PolicyFileError` for whatever is not plain values. Files that end in `.toml` are TOML, all others YAML."""
+    """Parse a file. Raise `PolicyFileError` for anything but plain values. Files that end in `.toml` are TOML, all
+    others YAML.
+    """
     if len(content) > MAX_FILE_BYTES:
         raise make_error(path, 0, f"it is larger than {MAX_FILE_BYTES:,} bytes")
     try:

@@ -1,4 +1,6 @@
-"""Rules that can never decide, because a stricter rule speaks whenever they do. Only certain cases are found."""
+"""Unreachable rules: those that can never decide, because a stricter rule always matches too. Only certain cases are
+found.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,7 @@ RuleConditions: TypeAlias = frozenset[tuple[str, bytes]]
 
 
 def find_unreachable_rules(rules: Sequence[Rule]) -> Iterator[tuple[int, int]]:
-    """Pairs of places: a rule, and a stricter one that speaks about every call that it speaks about."""
+    """Yield pairs of indexes: a rule, and a stricter one that matches every call that it matches."""
     conditions = [_conditions_of(rule) for rule in rules]
     known: dict[tuple[RuleConditions, str], list[int]] = defaultdict(list)
     for index, rule in enumerate(rules):

@@ -1,4 +1,4 @@
-"""Single values of a policy file as rules have them. `ConfigurationError` says what is wrong with one."""
+"""Single values of a policy file, converted for rules. `ConfigurationError` says what is wrong with one."""
 
 import calendar
 import re

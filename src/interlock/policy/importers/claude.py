@@ -97,7 +97,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def import_claude(text: str) -> ImportResult:
-    """The text of a `settings.json` as a policy."""
+    """Convert the text of a `settings.json` to a policy."""
     permissions = _parse_permissions(text, draft := PolicyDraft(SOURCE, "claude"))
     mode = permissions.get("defaultMode", "default")
     if not isinstance(mode, str):

@@ -33,7 +33,7 @@ def _parse_path(pattern: str) -> _PathPattern:
 
 
 def widen_glob(pattern: str) -> str:
-    """A path pattern of ours that matches at least what this one does."""
+    """Return a path pattern of ours that matches at least what this one does."""
     if len(pattern) > _MAX_GLOB_CHARS:
         return "/**"
     plain = re.sub(r"\\.?|\0", "?", re.sub(r"(?<!\\)\[(?:[^/]*\])?", "*", pattern.strip()), flags=re.DOTALL)
@@ -53,7 +53,7 @@ def widen_glob(pattern: str) -> str:
 
 
 def narrow_glob(pattern: str) -> str | None:
-    """A path pattern of ours that matches nothing that this one does not."""
+    """Return a path pattern of ours that matches nothing that this one does not."""
     if pattern != pattern.strip() or set(pattern) & set("\\[]\0") or pattern.startswith("#"):
         return None
     path = _parse_path(pattern)

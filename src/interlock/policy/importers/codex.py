@@ -78,7 +78,7 @@ class _RuleCall(msgspec.Struct, frozen=True):
 
 
 def import_codex(text: str) -> ImportResult:
-    """The text of a `.rules` file as a policy."""
+    """Convert the text of a `.rules` file to a policy."""
     draft = PolicyDraft(SOURCE, "codex")
     translator = _Translator(draft)
     for call in _parse_calls(validate_text(text, SOURCE)):
@@ -301,7 +301,7 @@ def _parse_examples(call: _RuleCall, name: str) -> list[list[str]]:
 
 
 def _is_rule_matched(decision: str, conditions: Conditions, words: Sequence[str]) -> bool:
-    """Would the rule speak about this command, as rules read commands?"""
+    """Return True if the rule would match this command."""
     if "command" not in conditions:
         return True
     given = conditions["command"]

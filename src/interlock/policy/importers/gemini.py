@@ -51,7 +51,7 @@ _MAX_PATTERN_CHARS = 2_048
 
 
 def import_gemini(text: str) -> ImportResult:
-    """The text of a policy file as a policy."""
+    """Convert the text of a policy file to a policy."""
     draft = PolicyDraft(SOURCE, "gemini")
     rules = read_rules(validate_text(text, SOURCE), draft)
     fallback = _find_fallback_rule(rules)
@@ -263,7 +263,7 @@ def _commands_from_regex(rule: GeminiRule, pattern: str) -> list[str | None]:
 
 
 def _has_top_level_alternatives(pattern: str) -> bool:
-    """Is there a `|` that belongs to no group? Wide: classes and escapes only make it more likely to say yes."""
+    """Return True if a `|` belongs to no group. Conservative: classes and escapes only make True more likely."""
     depth = 0
     for char in re.sub(r"\\.|\[[^\]]*\]", "", pattern, flags=re.DOTALL):
         depth += (char == "(") - (char == ")")

@@ -59,6 +59,8 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class GeminiRule(msgspec.Struct, frozen=True):
+    """One rule of a Gemini CLI policy file."""
+
     number: int
     line: int
     kind: str
@@ -95,7 +97,7 @@ def _parse_tables(text: str) -> dict[str, Any]:
         json.check_value(tables)
     except RecursionError:
         raise ConfigurationError(f"{SOURCE}: the file is nested too deeply") from None
-    except ValueError as error:  # TOMLDecodeError and BadJson are.
+    except ValueError as error:  # TOMLDecodeError and InvalidJsonError are.
         raise ConfigurationError(f"{SOURCE}: the file is no TOML that can be read: {error}") from None
     return tables
 

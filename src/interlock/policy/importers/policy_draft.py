@@ -1,4 +1,4 @@
-"""What an importer makes of another tool's permission file: a policy document, and what it could not say exactly.
+"""The output of an importer: a policy document, and notes on what could not be translated exactly.
 
 The rule of all importers: a deny or ask that has no exact translation becomes wider, an allow becomes narrower or is
 left out, and a note says so. So an imported policy may ask too often, and never allows what the original did not.
@@ -35,6 +35,8 @@ _SPECIAL = re.compile(r"[$`;|&<>()\\*?\[\]{}~#!\x00-\x1f\x7f]")
 
 
 class ImportResult(msgspec.Struct, frozen=True):
+    """An imported policy document, and the notes on it."""
+
     #: A policy file as plain data.
     document: dict[str, Any]
     #: What could not be said exactly, each with the entry that it is about.
@@ -42,7 +44,7 @@ class ImportResult(msgspec.Struct, frozen=True):
 
 
 class PolicyDraft:
-    """Rules and notes while they are collected. Ids are made of the source and the place of the entry in its file."""
+    """Rules and notes while they are collected. Ids are derived from the source and the position of the entry."""
 
     def __init__(self, source: str, slug: str) -> None:
         self.source = source
@@ -55,7 +57,7 @@ class PolicyDraft:
         self._notes[f"{where}: {text}"] = None
 
     def add_rule(self, decision: str, place: str, entry: str, conditions: Conditions, **words: Any) -> None:
-        """A rule. `entry` is the original, for the person who reads the reason."""
+        """Add a rule. `entry` is the original, for the person who reads the reason."""
         if len(self._rules) >= MAX_RULES:
             raise ConfigurationError(f"{self.source}: more than {MAX_RULES:,} rules")
         reason = words.pop("reason", "") or f"Imported from {self.source}: {entry}"
@@ -131,7 +133,7 @@ def unwrap_single(values: Iterable[Any]) -> Any:
 
 
 def validate_text(text: str, source: str) -> str:
-    """The text without a byte order mark, if it is of a size to be read and can be written as UTF-8."""
+    """Return the text without a byte order mark. Raise if it is too large or cannot be encoded as UTF-8."""
     try:
         size = len(text) if len(text) > MAX_BYTES else len(text.encode())
     except UnicodeEncodeError as error:
@@ -143,12 +145,12 @@ def validate_text(text: str, source: str) -> str:
 
 
 def quote_entry(entry: object) -> str:
-    """An entry as it may stand in a note: whole, or only what it is. A part of a command may end in a secret."""
+    """Return an entry for a note: complete, or only its kind. A part of a command may end in a secret."""
     return quote_value(entry, _MAX_QUOTED_CHARS)
 
 
 def widen_name(name: str) -> str:
-    """A pattern of tool names that matches at least what the name does; `*` is the only wildcard in it."""
+    """Return a pattern of tool names that matches at least what the name does; `*` is the only wildcard in it."""
     return _INVALID_NAME_CHARACTER.sub("?", name)
 
 
@@ -179,7 +181,7 @@ def split_plain_words(text: str) -> CommandWords:
 
 
 def widen_prefix(words: Sequence[str]) -> str | None:
-    """A command for a rule that refuses or asks; None where no word is left, and only all commands would do.
+    """Return a command for a rule that refuses or asks; None where no word is left, and only all commands would do.
 
     Rules look at the program behind assignments, and at its name without the folder.
     """
@@ -191,7 +193,7 @@ def widen_prefix(words: Sequence[str]) -> str | None:
 
 
 def narrow_prefix(words: Sequence[str]) -> str | None:
-    """A command for a rule that allows; None where it would mean more than these words, or nothing."""
+    """Return a command for a rule that allows; None where it would mean more than these words, or nothing."""
     if not words or not words[0] or _ASSIGNMENT.match(words[0]) or "*" in words:
         return None
     return shlex.join(words)

@@ -1,4 +1,5 @@
-"""Shell scripts as what they would execute: simple commands of literal words, or a reason why that is not known.
+"""Shell scripts as the commands they would execute: simple commands of literal words, or a reason why that is
+unknown.
 
 Two readers must agree. `bash_reader` proves a script token by token and stops at what it does not know. `bash_tree`
 asks another parser about the same bytes: an error, a construct that is not on its list or a program at another place
@@ -37,14 +38,14 @@ _QUOTES = str.maketrans("", "", "'\"\\")
 
 
 def parse_script(text: str) -> Script:
-    """Read a script as bash would run it."""
+    """Parse a script as bash would run it."""
     if len(text) > MAX_SCRIPT_BYTES:
         return Script(commands=_guess_commands(text, ("",)), opaque=_TOO_LONG)
     return _ScriptParser().parse(text, ("",), nesting=0)
 
 
 def parse_argv(words: Sequence[str]) -> Script:
-    """Read a list of words that is executed without a shell."""
+    """Parse a list of words that is executed without a shell."""
     if not words or not words[0]:
         return Script(opaque="it names no program")
     command = SimpleCommand(argv=tuple(words))
@@ -70,7 +71,7 @@ class _ScriptParser:
         key = (text, bases)
         if key not in self._parsed:
             self._left_bytes -= len(text)
-            # What is read now is not finished: the same text inside itself has no meaning of its own.
+            # What is read now is not finished: the same text inside itself has no meaning.
             self._parsed[key] = Script(opaque=_TOO_DEEP)
             self._parsed[key] = self._parse(text, bases, nesting)
         return self._parsed[key]

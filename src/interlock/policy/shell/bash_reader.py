@@ -49,6 +49,8 @@ class _EndFolders(NamedTuple):
 
 
 class ParsedScript(NamedTuple):
+    """A parsed script, and where its programs start."""
+
     script: Script
     #: Where the programs of the commands stand, in bytes.
     starts: frozenset[int]

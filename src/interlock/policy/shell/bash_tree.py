@@ -25,7 +25,7 @@ _NON_WORD_KINDS = make_word_set("file_redirect heredoc_redirect herestring_redir
 
 
 class SeenCommands(NamedTuple):
-    """What looks like commands and redirects. Nothing of it is proved."""
+    """What looks like commands and redirects. Unproven."""
 
     commands: list[tuple[str, ...]]
     #: Paths that are opened, and whether for writing.
@@ -46,7 +46,9 @@ def parse(source: bytes) -> Node:
 
 
 def find_disagreement(root: Node, starts: frozenset[int]) -> str:
-    """Why the tree does not confirm that the script is plain and that its programs stand at these places."""
+    """Return why the tree does not confirm that the script is plain and that its programs are at these positions; empty
+    when it does.
+    """
     if root.has_error:
         return "it cannot be parsed"
     found = set[int]()

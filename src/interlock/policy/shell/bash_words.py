@@ -46,6 +46,8 @@ _REFUSAL_REASONS = {
 
 
 class Word(NamedTuple):
+    """One word of a script, or the reason why it is not literal."""
+
     text: str
     end: int
     #: It has a wildcard that bash compares with the names of files.
@@ -55,7 +57,7 @@ class Word(NamedTuple):
 
 
 def scan_word(source: bytes, start: int) -> Word:
-    """The word that starts here. The place must be the start of a token."""
+    """Return the word that starts here, which must be the start of a token."""
     plain = _PLAIN.match(source, start)
     if plain and (plain.end() == len(source) or source[plain.end()] in WORD_END_BYTES):
         return Word(_decode(plain.group()), plain.end())

@@ -1,4 +1,4 @@
-"""What a shell script was proved to run: plain data between the reader of bash and the rules."""
+"""The commands that a shell script provably runs: plain data between the bash reader and the rules."""
 
 import msgspec
 
@@ -29,6 +29,8 @@ class Redirect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """The commands and redirects of a script, or why they are unknown."""
+
     commands: tuple[SimpleCommand, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     #: Why it is not known what this runs; empty when `commands` and `redirects` are all of it.

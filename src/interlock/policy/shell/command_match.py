@@ -1,8 +1,8 @@
-"""Whether a pattern of words speaks about a command.
+"""Matching of command patterns.
 
-`covers` is for rules that allow, and is narrow: the very words, nothing around them. `concerns` is for rules that
-refuse or ask, and is wide: the program wherever it lies and whatever wraps it, its options in any order and spelling.
-Whatever is covered is concerned.
+`matches_narrowly` is for rules that allow: the exact words, nothing around them. `matches_widely` is for rules that
+deny or ask: the program wherever it is and whatever wraps it, its options in any order and spelling. Whatever matches
+narrowly also matches widely.
 """
 
 import re
@@ -167,9 +167,9 @@ def normalize_program_name(word: str) -> str:
 
 
 def find_inner_words(command: SimpleCommand) -> frozenset[str]:
-    """Every piece of its words but the program, and of the values that are set for it, by the names that programs have.
-    `git-push` is `git push`, and what a program takes for another name of one of its own commands begins with that
-    program."""
+    """Return every piece of its words except the program, and of the values set for it, by program names. `git-push` is
+    `git push`, and what a program takes for another name of one of its commands begins with that program.
+    """
     words = [*command.argv[1:], *(value for _, value in command.assignments)]
     pieces = {piece for word in words for piece in _WORD_BREAKS.split(word)}
     # A short option may have its value right behind it.

@@ -1,4 +1,5 @@
-"""What the words of a command may name: paths and hosts. Wide: a word that may be a path is one.
+"""Paths and hosts in the words of a command. Conservative: a word that may be a path is one. Wide: a word that may be a
+path is one.
 
 A rule that refuses looks at all of them. A rule that allows must hold for all of them, so wide is safe there, too.
 """
@@ -10,7 +11,7 @@ from urllib.parse import unquote
 
 from .command import SimpleCommand, make_word_set
 
-#: A path word and a host that lead nowhere known: something may be named, and nobody can tell what.
+#: Placeholders for a path and a host that cannot be determined.
 UNKNOWN_PATH = "\0"
 UNKNOWN_HOST = "."
 
@@ -62,7 +63,7 @@ _LONG_VALUES = {
 
 
 def find_paths(command: SimpleCommand) -> tuple[str, ...]:
-    """Every path that a word of the command may name, as it is written."""
+    """Return every path that a word of the command may name, as it is written."""
     found = dict[str, None]()
     if "/" in command.argv[0]:
         found[command.argv[0]] = None
@@ -99,7 +100,7 @@ def _short_option_values(word: str) -> list[str]:
 
 
 def find_hosts(command: SimpleCommand) -> tuple[str, ...]:
-    """Every host that a word of the command may name, in lower case and without port or user."""
+    """Return every host that a word of the command may name, in lower case and without port or user."""
     program = basename(command.argv[0]).lower()
     found = dict[str, None]()
     for word in (*_drop_option_values(program, command.argv[1:]), *(value for _, value in command.assignments)):

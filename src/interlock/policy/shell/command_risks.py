@@ -1,4 +1,4 @@
-"""What a command risks, in words for the person who is asked. Facts from tables; no fact does not mean no risk."""
+"""Risks of a command, as text for the person who is asked. Facts from tables; no entry does not mean no risk."""
 
 from collections.abc import Iterable
 from posixpath import basename
@@ -134,7 +134,7 @@ _PATTERNS_BY_PROGRAM = _group_by_program()
 
 
 def describe_risks(command: SimpleCommand) -> tuple[str, ...]:
-    """Concrete risks of this command, most general first, each once."""
+    """Return concrete risks of this command, most general first, each once."""
     return tuple(dict.fromkeys(_find_risks(command)))
 
 

@@ -1,4 +1,4 @@
-"""Which files a wildcard names, as bash expands it, within a budget.
+"""Expansion of wildcards as bash does it, within a budget.
 
 The quotes of the word are no longer seen here: a bracket may also stand for itself. Names that start with a dot count,
 and so do `.` and `..`, which some versions of bash find. So there may be more names than bash finds, never fewer.
@@ -19,7 +19,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 
 class ScanBudget:
-    """How much of the file system may still be looked at for one decision."""
+    """The remaining file system budget of one decision."""
 
     def __init__(self, entries: int = MAX_ENTRIES, seconds: float = MAX_SECONDS) -> None:
         self._entries = entries
@@ -27,14 +27,14 @@ class ScanBudget:
         self._until: float | None = None
 
     def spend(self, entries: int = 1) -> bool:
-        """False when it is used up. The time starts with the first look."""
+        """Spend entries. Return False when the budget is used up. The time starts with the first use."""
         self._entries -= entries
         self._until = monotonic() + self._seconds if self._until is None else self._until
         return self._entries >= 0 and monotonic() < self._until
 
 
 def expand_glob(pattern: str, folder: str, budget: ScanBudget) -> list[str] | None:
-    """The paths that fit the pattern; None when it would take too long to find them all."""
+    """Return the paths that fit the pattern; None when it would take too long to find them all."""
     if len(_WILDCARD.findall(pattern)) > _MAX_WILDCARDS:
         return None
     found: list[str] | None = ["/" if pattern.startswith("/") else folder]

@@ -2,7 +2,7 @@
 option, or in the text of a small language.
 
 What is found here is added to what a command may run, so that rules that refuse or ask find it. Nothing is allowed by
-it. A spelling that is not in these tables is still asked about when a rule's words stand in it: see `mentions`.
+it. A spelling that is not in these tables is still asked about when it contains a rule's words: see `is_mentioned_in`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Which commands only read, and only inside the workspace: proved from the table, word by word.
 
-The question is answered for a command whose words are literal. A word that is not understood makes the answer no.
+Only commands with literal words are analysed. A word that is not understood makes the result False.
 """
 
 import re
@@ -34,7 +34,7 @@ class _ParsedWords(NamedTuple):
 
 
 def is_read_only(command: SimpleCommand, is_inside: InsideCheck) -> bool:
-    """True when the command provably does nothing but read what `inside` says is in the workspace."""
+    """Return True if the command provably only reads what `is_inside` says is in the workspace."""
     if command.assignments or not _HARMLESS_WRAPPERS.issuperset(command.wrappers):
         return False
     if not all(map(_is_safe_glob, command.globs)):

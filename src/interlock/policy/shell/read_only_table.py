@@ -1,7 +1,7 @@
 """Programs that only read, with every option that keeps them so.
 
 What is not in the table is not read-only: an option that writes, runs something, follows links, takes names from a
-file, or that nobody looked at. Long options count in full spelling only, since programs take any abbreviation.
+file, or that was not reviewed. Long options count in full spelling only, since programs take any abbreviation.
 """
 
 from typing import Literal, TypeAlias
@@ -19,6 +19,8 @@ UNLIMITED = 100_000
 
 
 class ReadOnlyProgram(msgspec.Struct, frozen=True):
+    """The options of a program that keep it read-only."""
+
     #: Short options without a value, with a value of plain text, with a value that is a path.
     flags: str = ""
     text: str = ""

@@ -1,7 +1,7 @@
 """Programs that run code of the project which their words do not name.
 
 For the well-known ones, the files that decide what runs are listed, so that an approval can be bound to them like to a
-file that is named. Whatever they import, source or start in turn is not: `runs_unnamed_code` says so.
+file that is named. Whatever they import, source or start in turn is not: `can_run_unnamed_code` says so.
 """
 
 import re
@@ -65,7 +65,7 @@ _SELF_CONTAINED_PROGRAMS = make_word_set(
 
 
 def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:
-    """Return the files that decide what a well-known runner does, from the folders on that the command may run in."""
+    """Return the files that decide what a well-known runner does, relative to the folders it may run in."""
     found = dict[str, None]()
     for runner in _find_runners(command):
         for base in command.bases:
@@ -75,7 +75,7 @@ def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:
 
 
 def can_run_unnamed_code(command: SimpleCommand) -> bool:
-    """Return whether the command may run code that none of its words names. True where that is not known."""
+    """Return whether the command may run code that none of its words names. True where unknown."""
     program = command.argv[0]
     is_plain = basename(program) in _SELF_CONTAINED_PROGRAMS and dirname(program) in _SYSTEM_FOLDERS
     return not is_plain or bool(command.assignments)

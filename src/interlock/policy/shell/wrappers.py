@@ -1,7 +1,7 @@
 """Programs that run another program, and builtins of the shell that run their arguments.
 
-`unwrap` finds the program that really runs. An option that is not in the table makes the command opaque; then every
-place where the inner program may start is listed, so that a rule that refuses it still finds it.
+`unwrap_command` finds the program that really runs. An option that is not in the table makes the command opaque; then
+every place where the inner program may start is listed, so that a rule that refuses it still finds it.
 """
 
 import re
@@ -49,7 +49,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
 def explain_builtin(command: SimpleCommand) -> str:
-    """Why this command must not be taken at its words; empty when it may."""
+    """Return why this command must not be taken literally; empty when it may."""
     name, operands = command.argv[0], command.argv[1:]
     if name in RESERVED_WORDS:
         return "it has control flow or another compound command"
@@ -138,7 +138,7 @@ _FIND_EXEC_OPTIONS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
 def unwrap_command(command: SimpleCommand, nested: NestedParser) -> Script:
-    """What this command really runs. `opaque` says why that is not known; then the commands are what may be seen."""
+    """Return what this command really runs. `opaque` says why that is unknown; then the commands are guesses."""
     for _ in range(_MAX_LAYERS):
         wrapper = _WRAPPERS.get(basename(command.argv[0]))
         if wrapper is None or (command.argv[0] == "command" and command.argv[1:2] in (("-v",), ("-V",))):
