@@ -1,4 +1,4 @@
-"""Where a handler runs, and what it can reach there; where a command runs, and what it can reach there."""
+"""Interfaces of the sandbox: where handlers and commands run, and what they can access there."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
@@ -15,27 +15,29 @@ class SandboxFullError(Exception):
 
 
 class Sandbox(Protocol):
+    """Runs handlers, and describes what they can access."""
+
     @property
     def unconfined_scope(self) -> SandboxScope:
-        """What a tool can reach that does not hold itself back."""
+        """The scope of a tool that does not restrict itself."""
         ...
 
     def executor_name(self, tool: ToolDefinition) -> str:
-        """Who will run it, for the record: `async`, `thread`, `process`."""
+        """Return the executor of a tool, for the record: `async`, `thread`, `process`."""
         ...
 
     def describe_scope(self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext) -> SandboxScope:
-        """What a call can reach once it runs."""
+        """Return what a call can access once it runs."""
         ...
 
     def describe_environment(
         self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
     ) -> ExecutionEnvironment:
-        """Where the tool would run, and the state of the files that the call names there, for an approval to bind."""
+        """Return where the tool would run, and the state of the files that the call names, for the approval binding."""
         ...
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
-        """Begin, and return what to wait for. Cancelling it stops the handler where that is possible."""
+        """Start the handler, and return an awaitable. Cancelling it stops the handler where that is possible."""
         ...
 
     def run_blocking(self, function: Callable[[], Any]) -> Awaitable[Any]:
@@ -46,7 +48,7 @@ class Sandbox(Protocol):
 
 
 class CommandLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one command may use, with all that it starts."""
+    """Limits of one command, with all that it starts."""
 
     memory_bytes: int = 2 << 30
     processes: int = 256
@@ -62,7 +64,7 @@ class CommandLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command can reach. Paths are absolute and real."""
+    """What a command can access. Paths are absolute and real."""
 
     workspace: str
     #: Which folder that is, as device and inode number: a command starts in no other. Empty: what has the name then.
@@ -86,7 +88,7 @@ ExclusiveUntil: TypeAlias = Literal["", "start", "end"]
 
 
 class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A script for bash, or a program with its words."""
+    """A script for bash, or a program with its arguments."""
 
     profile: SandboxProfile
     script: str = ""
@@ -101,20 +103,20 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     expected_environment: ExecutionEnvironment | None = None
     #: Beside the few variables that every command gets.
     environment: Mapping[str, str] = {}
-    #: Is the profile still right? Asked, beside the event loop, when the view stands and before the command begins.
+    #: Whether the profile is still valid. Called in a thread when the view is built and before the command begins.
     #: False, or an exception: `SandboxSetupError`, nothing was executed.
     is_still_valid: Callable[[], bool] | None = None
 
 
 OutputStream: TypeAlias = Literal["stdout", "stderr"]
-#: Told what a command prints, as it comes; the bytes are the receiver's.
+#: Called with the output of a command as it comes; the bytes belong to the receiver.
 OutputHandler: TypeAlias = Callable[[OutputStream, bytes], None]
 #: Why a command is over: by itself, or who ended it.
 EndReason: TypeAlias = Literal["exited", "timeout", "stopped", "memory_limit", "process_limit", "output_limit"]
 
 
 class CommandExit(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a command that was started."""
+    """How a started command ended."""
 
     reason: EndReason
     #: None when a signal ended it.
@@ -128,26 +130,27 @@ class CommandExit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningCommand(Protocol):
-    """A command under way, with all that it started."""
+    """A running command, with all that it started."""
 
     async def wait(self, timeout_seconds: float | None = None) -> CommandExit:
-        """Its end, its output read to the last byte. At the timeout it is ended first. Cancelling this wait stops the
-        command: nothing of it is left when `CancelledError` goes on."""
+        """Wait for the end and return it, with the output read to the last byte. At the timeout the command is ended
+        first. Cancelling this wait stops the command: nothing of it is left when `CancelledError` propagates.
+        """
         ...
 
     async def stop(self) -> CommandExit:
-        """Ask all of it to end, kill what is left after the grace, and say what came of it."""
+        """Request the end, kill what is left after the grace period, and return how it ended."""
         ...
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds commands back on this host."""
+    """How commands are confined on this host."""
 
     #: `bubblewrap`, `landlock`, `none`.
     backend: str
     #: What it does: see `CAPABILITIES`.
     capabilities: tuple[str, ...]
-    #: It holds back less than it should: every command is a question to a person.
+    #: The confinement is incomplete: every command requires approval.
     degraded: bool
     #: What people should know, and what they can do about it.
     notes: tuple[str, ...] = ()
@@ -168,9 +171,11 @@ CAPABILITIES: Mapping[str, str] = {
 
 
 class CommandSandbox(Protocol):
+    """Runs commands, confined."""
+
     @property
     def confinement(self) -> Confinement: ...
 
     async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
-        """`SandboxSetupError` when it could not be confined: then nothing of it was executed."""
+        """Start a command. Raise `SandboxSetupError` when it could not be confined: then nothing of it was executed."""
         ...

@@ -1,4 +1,5 @@
-"""How a command is put to bash: its limits, its variables, and how the shell tells where it was at its end.
+"""The bash invocation of a command: its limits, its variables, and how the shell reports its working folder at the
+end.
 
 Bash reads a few lines of ours before the script (`BASH_ENV`, from a descriptor), then the script exactly as it came
 (`-c`): line numbers and messages are the script's own. Our lines set the limits and a trap for the end, and say on the
@@ -8,7 +9,7 @@ The folder to start in is entered here, once everything is mounted, and compared
 was decided on: a link that took its name meanwhile leads nowhere.
 
 What is on the report descriptor are words, each ended by NUL: `waiting`, where a descriptor is given to wait for leave
-(should it end without a byte, nobody is there any more to supervise, and nothing is executed); then `moved` (the folder
+(should it end without a byte, the supervisor is gone, and nothing is executed); then `moved` (the folder
 is another one), `started`, `ready` (a program follows) or `missing` (there is no such program); then `ended`, the exit
 code, and the folder with a newline, unless a signal, `exec` or a trap of the script's own came before. A command can
 write there, too, so what it says is believed of nothing but itself.
@@ -54,7 +55,7 @@ _START_PROGRAM = (
 
 
 def check_command(command: CommandSpec) -> None:
-    """`SandboxSetupError` for what bash cannot be given. Nothing was executed."""
+    """Raise `SandboxSetupError` for commands that bash cannot be given. Nothing was executed."""
     if bool(command.script) == bool(command.argv):
         raise SandboxSetupError("A command is either a script or a program with its words. Nothing was executed.")
     for text in (command.script, *command.argv, command.cwd):
@@ -69,7 +70,7 @@ def check_command(command: CommandSpec) -> None:
 
 
 def build_environment(extra: Mapping[str, str], home: str = HOME, temporary: str = TEMPORARY) -> dict[str, str]:
-    """The few variables that every command gets, and the caller's."""
+    """Return the base environment of every command, with the caller's variables."""
     for name, value in extra.items():
         if not _VARIABLE_NAME.fullmatch(name) or _REFUSED_VARIABLES.fullmatch(name):
             raise SandboxSetupError(f"The variable {name[:100]!r} cannot be given to a command. Nothing was executed.")
@@ -80,7 +81,7 @@ def build_environment(extra: Mapping[str, str], home: str = HOME, temporary: str
 
 
 def build_argv(command: CommandSpec, bash: str, report_fd: int) -> tuple[str, ...]:
-    """What to execute, in an environment with `BASH_ENV` set to where the `prelude` can be read."""
+    """Return the program and words to execute. `BASH_ENV` must be set to where the prelude can be read."""
     if command.script:
         return (bash, *_BASH_OPTIONS, "-c", command.script, "bash")
     return (bash, *_BASH_OPTIONS, "-c", _START_PROGRAM.format(fd=report_fd), "bash", *command.argv)
@@ -89,7 +90,7 @@ def build_argv(command: CommandSpec, bash: str, report_fd: int) -> tuple[str, ..
 def build_prelude(
     command: CommandSpec, report_fd: int, prelude_fd: int, gate_fd: int = -1, folder_fd: int = -1
 ) -> bytes:
-    """Return what bash reads first, by descriptors that are closed before the command begins."""
+    """Return the prelude that bash reads first, by descriptors that are closed before the command begins."""
     limits = command.profile.limits
     # The number of processes counts those of the user namespace: it can be set inside of a new one only.
     limit_words = _build_ulimit_line({**_process_limits(limits), "u": limits.processes})

@@ -58,6 +58,8 @@ _NO_FILTER_NOTE = (
 
 
 class BubblewrapSandbox:
+    """Command sandbox with bubblewrap."""
+
     def __init__(self, bwrap: str) -> None:
         self._bwrap = bwrap
 
@@ -92,7 +94,7 @@ class BubblewrapSandbox:
 
 
 class _LaunchDescriptors:
-    """What a launch is made with."""
+    """The descriptors of a launch."""
 
     def __init__(self) -> None:
         self._kept: list[int] = []
@@ -217,7 +219,7 @@ def _make_barrier(descriptors: _LaunchDescriptors) -> tuple[int, tuple[str, ...]
 
 
 class _InnerCommand(NamedTuple):
-    """What is executed, and how it is held back until the sandbox was looked at."""
+    """The program to execute, and how it is held until the sandbox was checked."""
 
     gate_fd: int
     argv: tuple[str, ...]
@@ -239,7 +241,7 @@ def _build_inner_command(command: CommandSpec, report_fd: int, descriptors: _Lau
 
 
 class _ActiveCommand(NamedTuple):
-    """A command under way."""
+    """A running command."""
 
     workspace: str
     launched: int
@@ -309,7 +311,7 @@ def _environment_options(variables: dict[str, str]) -> tuple[str, ...]:
 
 
 def _check_covered(profile: SandboxProfile, view: SandboxView) -> None:
-    """What was just found, and is not there to be covered now, comes back when nobody looks."""
+    """Check the covers: what was just found, and cannot be covered now, may come back later."""
     covered = frozenset(view.hidden)
     for path in profile.hidden:
         if not is_below(path, covered):

@@ -1,4 +1,4 @@
-"""Covers: what a sandbox shows empty, read-only or held in its place, mounted by descriptor before a command begins.
+"""Covers: mounts that hide a path, make it read-only or pin it, made by descriptor before a command begins.
 
 Bubblewrap mounts by path, and makes what is not there: under a folder that another command can write, that is a way to
 the files of the host. So bubblewrap mounts only whole folders, and the command waits at a gate. Then it is compared
@@ -46,7 +46,7 @@ class Cover(NamedTuple):
 
 
 def make_cover(path: str, kind: CoverKind) -> Cover:
-    """Return the cover of something that exists. OSError when it is gone."""
+    """Return the cover of something that exists. Raise `OSError` when it is gone."""
     return Cover(path, get_identity(os.lstat(path)), kind)
 
 
@@ -55,7 +55,7 @@ def get_identity(found: os.stat_result) -> FileIdentity:
 
 
 def find_mismatch(pid: int, root: str, shown: Mapping[str, FileIdentity]) -> str:
-    """Return the first of the paths that a process sees another file at than was planned; empty when there is none."""
+    """Return the first path at which a process sees another file than planned; empty when there is none."""
     with ExitStack() as opened:
         top = _open(f"/proc/{pid}/root{root}", os.O_DIRECTORY, None, opened)
         for path, identity in shown.items():

@@ -1,4 +1,4 @@
-"""What a command can see of the files: options of bubblewrap, in the order in which they lie over each other.
+"""The file system view of a command: options of bubblewrap, in mount order.
 
 The options name only whole folders that no command can write, and the workspace. What is hidden or read-only inside of
 them are covers: see `covers`.
@@ -51,6 +51,8 @@ _MAX_MOUNTS = 1000
 
 
 class SandboxView(NamedTuple):
+    """The mounts, copies and covers of one sandbox."""
+
     options: tuple[str, ...]
     #: Paths to copy into the sandbox.
     copies: tuple[str, ...]
@@ -64,7 +66,7 @@ class SandboxView(NamedTuple):
 
 
 def build_view(profile: SandboxProfile) -> SandboxView:
-    """`SandboxSetupError` for a profile that cannot be shown, or shows too much."""
+    """Build the view of a profile. Raise `SandboxSetupError` for a profile that cannot be shown, or shows too much."""
     _check_profile(profile)
     hidden = _drop_nested(_find_existing(profile.hidden, _visible_folders(profile)))
     hidden_set = frozenset(hidden)
@@ -164,7 +166,7 @@ def _drop_nested(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_below(path: str, others: Container[str]) -> bool:
-    """It is one of them, or inside of one."""
+    """Return True if the path is one of the others, or inside of one."""
     while path not in others and path != "/":
         path = os.path.dirname(path)
     return path in others
@@ -203,7 +205,7 @@ def _bind_readable(path: str, profile: SandboxProfile) -> tuple[str, ...]:
 
 
 def _find_read_only(profile: SandboxProfile) -> Iterator[str]:
-    """What the caller names, and the code of this very process: who can write it is out of the sandbox."""
+    """Yield what the caller names, and the code of this process: write access to it would escape the sandbox."""
     if any(is_inside(profile.workspace, folder) for folder in runtime_folders()):
         raise SandboxSetupError(
             f"The workspace {profile.workspace} is where the runtime itself is installed: a command could change it."

@@ -1,5 +1,5 @@
-"""Commands under Landlock and a filter of system calls, for hosts that refuse namespaces. It holds back less than
-bubblewrap does, and says so.
+"""Commands under Landlock and a seccomp filter, for hosts that refuse namespaces. It holds back less than bubblewrap
+does, and says so.
 
 - Files: only what rules allow can be opened. Sizes, modes and times of other files can still be seen, and changed where
   they are the user's own: Landlock does not know about those.
@@ -33,6 +33,8 @@ MAX_DEPTH = 200
 
 
 class AccessLevel(IntEnum):
+    """How much of a path a command may access."""
+
     HIDDEN = 0
     READABLE = 1
     WRITABLE = 2
@@ -42,7 +44,7 @@ _RIGHTS = {AccessLevel.HIDDEN: 0, AccessLevel.READABLE: READ_RIGHTS, AccessLevel
 
 
 class _PathNode:
-    """A folder or file of which something is said, or below which there is one."""
+    """A folder or file with a restriction, or above one."""
 
     def __init__(self) -> None:
         self.children: dict[str, _PathNode] = {}
@@ -58,7 +60,7 @@ class _PathNode:
 
 
 class PathRestrictions:
-    """What may be reached less than the folders around it."""
+    """Paths with less access than the folders around them."""
 
     def __init__(self, hidden: Iterable[str], read_only: Iterable[str]) -> None:
         self._root = _PathNode()
@@ -151,6 +153,8 @@ _ADVICE = "`interlock doctor` says why bubblewrap does not work here."
 
 
 class LandlockSandbox:
+    """Command sandbox with Landlock."""
+
     @property
     def confinement(self) -> Confinement:
         scoped = get_abi() >= MIN_SCOPED_ABI
@@ -189,7 +193,7 @@ def _build_prlimit_filter(machine: str) -> bytes:
 
 
 def find_unavailable_reason() -> str:
-    """Empty when it can be used."""
+    """Return why Landlock cannot be used; empty when it can."""
     if os.geteuid() == 0 or os.getuid() == 0:
         return "it does not hold root"
     if get_abi() < MIN_ABI:

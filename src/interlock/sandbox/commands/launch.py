@@ -1,4 +1,4 @@
-"""A program that confines a command: what it is given, and its spawn."""
+"""A program that confines a command: its inputs, and its spawn."""
 
 import os
 import resource
@@ -63,7 +63,7 @@ _MAX_ERROR_CHARS = 500
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that confines a command and tells about it. `run_launch` closes all of its descriptors."""
+    """A program that confines a command and reports about it. `run_launch` closes all of its descriptors."""
 
     argv: tuple[str, ...]
     #: Of the launched program itself, and nothing else: what it inherits could be read from inside.
@@ -73,30 +73,30 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     #: Read end of JSON lines: `{"child-pid": n}` early; `{"exit-code": n}` only if the command really started and
     #: ended; `{"started": true}` when it was executed; `{"setup-error": text}` when it could not be confined.
     status_fd: int
-    #: Read end of what the shell itself says: see `shell`.
+    #: Read end of the shell's report: see `bash_prelude`.
     report_fd: int
     #: What ends the launched program with all below it: SIGKILL for bubblewrap, SIGTERM for a supervisor.
     kill_signal: int
-    #: Nobody can say that the command has begun. A set-up that failed is then known at its end only.
+    #: The start of the command cannot be observed. A failed set-up is then known at its end only.
     has_no_start_report: bool = False
     #: Write end of a pipe that the command waits at: the shell says so, or, if it is silent, there is room in the pipe.
-    #: It goes on with a byte and its end.
+    #: It continues after a byte and the end of the pipe.
     gate_fd: int = -1
     #: Completes the sandbox at the gate, given the launched process and the first one inside, and returns what went
     #: wrong; empty: nothing. Called in a thread.
     complete_sandbox: Callable[[int, int], str] | None = None
     #: Completing it takes microseconds.
     can_complete_inline: bool = False
-    #: Asked at the gate as well, or before the launch where there is none, in a thread: see `Command.still`.
+    #: Asked at the gate as well, or before the launch where there is none, in a thread: see `CommandSpec`.
     is_still_valid: Callable[[], bool] | None = None
-    #: Set on the launched program itself, where no shell inside can set them. It waits for the end of `hold_fd`, the
+    #: Set on the launched program itself, where no shell inside can set them. It waits for the end of `barrier_fd`, the
     #: write end of a pipe, before it does anything.
     limits: CommandLimits | None = None
     barrier_fd: int = -1
-    #: The folder that the command can write; empty: none. For how long no other command may: see `Command.alone`.
+    #: The folder that the command can write; empty: none. For how long no other command may: see `CommandSpec`.
     writable_folder: str = ""
     exclusive_until: ExclusiveUntil = ""
-    #: Compared at the gate: see `Command.bound`.
+    #: Compared at the gate: see `CommandSpec`.
     expected_environment: ExecutionEnvironment | None = None
     #: Called when everything of it is dead.
     on_end: Callable[[], None] | None = None
@@ -138,7 +138,7 @@ class SpawnedProcess:
 
 
 def spawn_launch(launch: Launch) -> tuple[SpawnedProcess, dict[OutputStream, int]]:
-    """Start it. `SandboxSetupError` when it cannot be started; then all descriptors are closed."""
+    """Start it. Raise `SandboxSetupError` when it cannot be started; then all descriptors are closed."""
     fds: list[int] = []
     try:
         fds += os.pipe()
@@ -164,7 +164,7 @@ def spawn_launch(launch: Launch) -> tuple[SpawnedProcess, dict[OutputStream, int
 
 
 def recheck_validity(is_still_valid: Callable[[], bool]) -> str:
-    """Words for people; empty when it is. It may block."""
+    """Return why the command is no longer valid, as text for people; empty when it is. May block."""
     try:
         return "" if is_still_valid() else _CHANGED_MESSAGE
     except Exception as error:

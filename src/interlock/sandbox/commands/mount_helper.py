@@ -1,4 +1,4 @@
-"""Mount covers in a sandbox that waits at its gate: a small process of its own, and nothing by path of the host.
+"""Mounts covers in a sandbox that waits at its gate: a small separate process that uses no path of the host.
 
 Run as `python -I -S mount_helper.py FD`; it imports little of the standard library, so that it starts fast. FD is a
 socket. Each message on it brings three descriptors: the sandbox's mount namespace, a plan, and a pipe for the reply.
@@ -49,7 +49,7 @@ _FD_BYTES = 4
 
 
 class MountRefusedError(Exception):
-    """A mount that was not made, in words for people."""
+    """A mount that was not made, with a message for people."""
 
 
 class _MountAttributes(ctypes.Structure):

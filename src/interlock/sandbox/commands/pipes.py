@@ -1,4 +1,4 @@
-"""What the event loop watches of a command: its pipes and its processes."""
+"""The pipes and processes of a command, watched by the event loop."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ class PipeReader:
         return bool(chunk)
 
     def drain(self) -> None:
-        """All writers are dead, or must not be waited for: what is in the pipe is all."""
+        """Read what is left in the pipe: all writers are dead, or are not waited for."""
         while self._fd >= 0 and self._read():
             pass
 
@@ -53,7 +53,7 @@ class PipeReader:
 
 
 class ProcessWatcher:
-    """A process that is not mistaken for a later one with its number."""
+    """A process identified beyond its pid, which may be reused."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int) -> None:
         self._loop = loop

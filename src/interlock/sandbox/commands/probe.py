@@ -1,7 +1,7 @@
 """Which backends for commands work on this host, and why the others do not.
 
 Nothing is concluded from versions: each backend runs a command once, with everything that it always does, and what went
-wrong is put in words that somebody can act on. It is done when it is asked for, once in a process.
+wrong is reported in an actionable message. It is done on demand, once in a process.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ _CAUSES = (
 
 
 def explain_failure(problem: str, host: HostInfo) -> tuple[str, str]:
-    """Why it does not work, and what to do. What nobody knows is passed on as it was said, without advice."""
+    """Return why it does not work, and what to do. Unknown problems are passed on without advice."""
     for cause in _CAUSES:
         if re.search(cause.said, problem) and (cause.setting is None or cause.setting in host.settings.items()):
             return cause.why, cause.advice
@@ -122,22 +122,24 @@ _SECONDS = 30.0
 
 
 class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a backend works on this host, and why not."""
+
     backend: SandboxBackend
     works: bool
     #: Empty when it works.
     why_not: str = ""
-    #: What somebody could do about it.
+    #: What can be done about it.
     advice: str = ""
     capabilities: tuple[str, ...] = ()
 
 
 def probe_backends() -> list[BackendStatus]:
-    """All backends, the best first. The first time it may take seconds, and it blocks."""
+    """Return all backends, the best first. The first call may take seconds, and blocks."""
     return [_probe_backend(backend) for backend in BACKENDS]
 
 
 def choose_sandbox(prefer: SandboxBackend | None = None) -> CommandSandbox:
-    """The best that works; or the one that is asked for, and `ConfigurationError` when that does not work."""
+    """Return the best backend that works, or the preferred one. Raise `ConfigurationError` when that does not work."""
     for backend in (prefer,) if prefer else BACKENDS:
         found = _probe_backend(backend)
         if found.works:

@@ -1,4 +1,4 @@
-"""A command under way: what it prints, what it uses, how it is ended. Shared by all backends.
+"""A running command: its output, its resource usage, how it is ended. Shared by all backends.
 
 A backend makes a `Launch`: a program that confines the command, tells about it on one pipe (status) and passes on what
 the shell inside says on another (report). Here it is spawned and followed:
@@ -43,7 +43,9 @@ _POLL_SHARE = 20
 async def run_launch(
     launch: Launch, limits: CommandLimits, on_output: OutputHandler, poll_seconds: float = POLL_SECONDS
 ) -> RunningCommand:
-    """Return the command once it has begun. `SandboxSetupError` when it did not: then nothing of it was executed."""
+    """Return the command once it has begun. Raise `SandboxSetupError` when it did not: then nothing of it was
+    executed.
+    """
     lease: WorkspaceLease | None = None
     try:
         if launch.writable_folder:
@@ -151,7 +153,7 @@ class _CommandProcess:
             return self._lifecycle.result()
         self._set_reason(reason)
         for pid in process_tree.list_descendants(self._process.pid):
-            # Namespaces' first processes do not hear this.
+            # The first process of a namespace ignores this signal.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGTERM)
         try:
@@ -168,7 +170,7 @@ class _CommandProcess:
             await asyncio.wait((self._lifecycle,))
 
     def _set_reason(self, reason: EndReason) -> None:
-        """The first reason is the one."""
+        """Set the reason of the end. The first one counts."""
         if self._reason == "exited":
             self._reason = reason
 
@@ -217,7 +219,7 @@ class _CommandProcess:
         status = self._readers[0]
         status.drain()
         if self._inner_process is not None:
-            # It was told by the kernel when its parent died; this is for a kernel that was slow to.
+            # The kernel signals it when its parent dies; this is for a kernel that is slow to.
             self._inner_process.send(signal.SIGKILL)
             await self._inner_process.has_exited.wait()
 
@@ -398,6 +400,6 @@ class _CommandProcess:
 
 
 def _consume_exception(life: "asyncio.Task[CommandExit]") -> None:
-    """Nobody may ask how it ended; that is no news for the log."""
+    """Retrieve the exception: an unobserved end is no news for the log."""
     if not life.cancelled():
         life.exception()

@@ -1,4 +1,4 @@
-"""What is told about a command from inside: by the launched program (status), and by the shell (report)."""
+"""Reports about a command: by the launched program (status), and by the shell inside (report)."""
 
 import signal
 from contextlib import suppress
@@ -16,7 +16,7 @@ _FIRST_WORDS = 2
 
 
 class LaunchStatus:
-    """What the launched program says. Only it can write there."""
+    """The status reported by the launched program. Only it can write there."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -47,7 +47,9 @@ class _StatusLine(msgspec.Struct, rename=lambda name: name.replace("_", "-")):
 
 
 class ShellReport:
-    """What the shell says: see `shell`. The command can write there as well, after those words that matter here."""
+    """The report of the shell: see `bash_prelude`. The command can write there as well, after the words that matter
+    here.
+    """
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -99,7 +101,7 @@ class ShellReport:
 
 
 def find_signal(code: int | None, launcher_code: int, shell_code: int | None, reason: EndReason) -> str:
-    """The signal that ended the command; empty when it exited.
+    """Return the signal that ended the command; empty when it exited.
 
     A code over 128 stands for a signal, unless the shell itself said that it exits with it. A program that took the
     shell's place by `exec` and exits with such a code cannot be told from one that a signal ended.

@@ -1,6 +1,6 @@
-"""A command under `supervisor.py`: what the backends without namespaces have in common.
+"""A command under `supervisor.py`: shared by the backends without namespaces.
 
-The command gets a folder of its own for its home and its temporary files. The supervisor removes it when nothing of the
+The command gets a private folder for its home and its temporary files. The supervisor removes it when nothing of the
 command is left, also when this process was killed meanwhile.
 """
 
@@ -25,9 +25,9 @@ _FALLBACK_FOLDERS = ("/var/tmp", "/dev/shm")  # noqa: S108 - a folder of our own
 
 
 class Restrictions(msgspec.Struct, frozen=True):
-    """What the supervisor does to the command beside supervising it."""
+    """Restrictions that the supervisor applies to the command."""
 
-    #: A descriptor, closed by who made it.
+    #: A descriptor, closed by its creator.
     ruleset: int | None = None
     #: Filters; what one of them refuses is refused.
     system_calls: tuple[bytes, ...] = ()
@@ -35,7 +35,7 @@ class Restrictions(msgspec.Struct, frozen=True):
 
 @contextmanager
 def create_private_folder(workspace: str) -> Generator[str]:
-    """A new folder outside of the workspace. It is left to the supervisor to remove, unless something is raised."""
+    """Create a folder outside of the workspace. The supervisor removes it, unless something is raised."""
     places = (tempfile.gettempdir(), *_FALLBACK_FOLDERS)
     place = next((place for place in map(os.path.realpath, places) if not is_inside(place, workspace)), None)
     try:
@@ -56,7 +56,7 @@ def create_private_folder(workspace: str) -> Generator[str]:
 async def run_supervised(
     command: CommandSpec, on_output: OutputHandler, private: str, restrictions: Restrictions
 ) -> RunningCommand:
-    """Run the command, with `private` for its home and its temporary files. What confines it has been made by now."""
+    """Run the command, with `private` for its home and temporary files. Its restrictions are already built."""
     with ExitStack() as opened:
         launch = _build_launch(command, private, restrictions, opened)
         opened.pop_all()  # they are closed by `run_launch`

@@ -56,7 +56,7 @@ class _FilterProgram(ctypes.Structure):
 def main(words: list[str]) -> None:
     split = words.index("--")
     options = dict(word.split("=", 1) for word in words[:split])
-    # They wait until somebody asks for them, so nothing is interrupted.
+    # Signals stay pending until asked for, so nothing is interrupted.
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED_SIGNALS)
     status = int(options["status"])
     os.set_inheritable(status, False)
@@ -227,7 +227,7 @@ def _kill_descendants() -> None:
         _stop_descendants()
         for pid in _descendants():
             _send(pid, signal.SIGKILL)
-        # Whoever lost its parent is a child of this process from then on, so nobody is missed for long.
+        # An orphan is a child of this process from then on, so none is missed for long.
         with suppress(ChildProcessError):
             os.waitpid(-1, 0)
 

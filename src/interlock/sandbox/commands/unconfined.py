@@ -1,6 +1,6 @@
-"""Commands with nothing to hold them back, where the host allows nothing better. Everything they start ends with them.
+"""Commands without confinement, where the host allows nothing better. Everything they start ends with them.
 
-What a profile asks for and cannot be had is refused; what nobody can promise here is said by the confinement.
+A profile that cannot be enforced is refused; what cannot be guaranteed is stated in the confinement.
 """
 
 from ...domain.errors import SandboxSetupError
@@ -22,6 +22,8 @@ _CONFINEMENT = Confinement(
 
 
 class UnconfinedSandbox:
+    """Command executor without confinement."""
+
     @property
     def confinement(self) -> Confinement:
         return _CONFINEMENT
@@ -33,7 +35,7 @@ class UnconfinedSandbox:
 
 
 def _check_profile(profile: SandboxProfile) -> None:
-    """Whoever asks for these counts on them: a command that needs no question, secrets that are not shown."""
+    """Refuse profiles whose callers rely on confinement: commands without approval, hidden secrets."""
     asked = {
         "a read-only workspace": not profile.writable,
         "hidden files": bool(profile.hidden),

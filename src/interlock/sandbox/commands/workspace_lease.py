@@ -1,4 +1,4 @@
-"""Who may run in a workspace at the moment: a command that must be alone stops the others until it lets them continue.
+"""Exclusive access to a workspace: a command that must be alone stops the others until it lets them continue.
 
 An approval is bound to the contents of files. Between the last look at them and their use nothing that a model started
 may write, so such a command is alone: every other command that can write the same folder, or one in or around it, is
@@ -24,13 +24,13 @@ from ..interface import ExclusiveUntil
 #: Until a command that took its turn has begun; its set-up is bounded as well.
 _START_SECONDS = 30.0
 _STOP_SECONDS = 1.0
-#: A process that waits for a child it shares its memory with counts as stopped only when that child has moved on.
+#: A process that waits for a vfork child counts as stopped only when that child has continued.
 _MAX_TRIES = 5
 _STOPPED = frozenset({b"T", b"t", b"Z", b"X"})
 
 
 class WorkspaceLease:
-    """The place of one command among those that can write its workspace."""
+    """The lease of one command among those that can write its workspace."""
 
     def __init__(self, workspace: str, exclusive_until: ExclusiveUntil) -> None:
         self.workspace = workspace
@@ -91,7 +91,7 @@ async def acquire_workspace(workspace: str, exclusive_until: ExclusiveUntil) -> 
 
 
 def _try_acquire(lease: WorkspaceLease) -> asyncio.Event | None:
-    """Return what to wait for when another command must be alone; None: the turn is taken."""
+    """Return what to wait for when another command must be alone; None: the lease is acquired."""
     with _lock:
         if any(other.exclusive_until and other.overlaps(lease.workspace) for other in _leases):
             return _add_waiter()

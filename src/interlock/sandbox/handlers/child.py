@@ -1,8 +1,9 @@
 """The other side of `process.py`: a process that runs one handler and reports over the channel it was given.
 
-Its standard input is a socket: one line of JSON comes in (`Request`), lines of JSON go out (`Message`), the last one
-being `Returned` or `Raised`. Before the tool's code is loaded the socket is moved away, so that what the tool reads and
-prints cannot mix with it. When the channel closes, whoever asked is gone, and the process ends with all it started.
+Its standard input is a socket: one line of JSON comes in (`HandlerRequest`), lines of JSON go out, the last one
+being `ReturnMessage` or `ErrorMessage`. Before the tool's code is loaded the socket is moved away, so that what the
+tool reads and prints cannot mix with it. When the channel closes, the parent is gone, and the process ends with all
+it started.
 """
 
 import os
@@ -36,6 +37,8 @@ LOADING: set[str] = set()
 
 
 class HandlerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request to run one handler."""
+
     module: str
     #: The script to load when the handler is not in an importable module.
     file: str
@@ -56,18 +59,26 @@ class _TaggedMessage(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class ProgressMessage(_TaggedMessage, frozen=True, tag="progress"):
+    """Progress that the handler reported."""
+
     message: str
 
 
 class EffectMessage(_TaggedMessage, frozen=True, tag="effect"):
+    """A side effect that the handler reported."""
+
     effect: SideEffect
 
 
 class ReturnMessage(_TaggedMessage, frozen=True, tag="returned"):
+    """The handler's return value."""
+
     value: msgspec.Raw
 
 
 class ErrorMessage(_TaggedMessage, frozen=True, tag="raised"):
+    """The exception that the handler raised."""
+
     type_name: str
     text: str
 
@@ -111,11 +122,13 @@ def run_handler(request: HandlerRequest, send: SendMessage) -> ReturnMessage | E
 
 
 def to_json_bytes(value: Any) -> bytes:
-    """What is no JSON becomes what is nearest to it: a list for a set, text for a path or an unknown object."""
+    """Encode a value as JSON. Other types become the nearest JSON: a list for a set, text for a path or an unknown
+    object.
+    """
     try:
         return to_json(value, inf_nan_mode="strings", fallback=_to_nearest_json)
     except (PydanticSerializationError, UnicodeDecodeError):
-        # The one thing that can be put in another way: bytes that are no text.
+        # Bytes that are no text are the one thing with another encoding.
         return to_json(value, inf_nan_mode="strings", fallback=_to_nearest_json, bytes_mode="base64")
 
 
@@ -143,7 +156,7 @@ def _call_handler(request: HandlerRequest, context: ToolContext) -> Any:
 
 
 def _call_function(function: Callable[..., Any], request: HandlerRequest, given: dict[str, Any]) -> Any:
-    """A function whose definition the module does not name: its annotations say what the arguments are."""
+    """Call a function whose definition the module does not name: its annotations give the argument types."""
     arguments = from_json(request.arguments)
     if request.args_parameter:
         arguments = {request.args_parameter: arguments}

@@ -1,4 +1,4 @@
-"""Handlers run as they are, in this process or one of its own: nothing but the process boundary holds them back."""
+"""Runs handlers unrestricted, in this process or in a separate one: only the process boundary confines them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -19,7 +19,7 @@ from .threads import ThreadPool
 
 
 class LocalSandbox:
-    """Implements `Sandbox`: coroutines in the loop, functions in threads, killable tools in processes."""
+    """Implementation of `Sandbox`: coroutines in the loop, functions in threads, killable tools in processes."""
 
     unconfined_scope = SandboxScope(sandbox="none")
 
@@ -37,7 +37,7 @@ class LocalSandbox:
         try:
             return tool.reach(deepcopy(arguments), situation)
         except Exception as error:
-            # It is on the tool to hold itself back; what it cannot even describe, nobody can vouch for.
+            # The tool restricts itself; what it cannot describe cannot be bound.
             return SandboxScope(sandbox="unknown", profile=describe_error(error))
 
     def describe_environment(
@@ -53,7 +53,7 @@ class LocalSandbox:
         )
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
-        # A tool that says what it reaches looks after its files itself.
+        # A tool that states its scope checks its files itself.
         if context.bound is not None and tool.reach is None and context.bound.can_change:
             return self._start_exclusive(tool, checked, context, context.bound)
         if tool.isolation == "process":
@@ -88,5 +88,5 @@ class LocalSandbox:
 def _current_folder() -> str:
     try:
         return getcwd()
-    except OSError:  # somebody deleted it
+    except OSError:  # it was deleted
         return ""

@@ -1,9 +1,9 @@
-"""A handler in a process of its own, which can be killed.
+"""Runs a handler in a separate process, which can be killed.
 
-The process is `child.py`, in a session and process group of its own. It inherits no environment but what a program
-needs to start, and gets its request as JSON over a socket. There is no pickle: what comes back is JSON data.
-However the call ends, the whole group is killed and the child is reaped, so nothing that the handler started stays,
-unless it left the group on purpose.
+The process is `child.py`, in its own session and process group. It inherits no environment but what a program needs to
+start, and gets its request as JSON over a socket. There is no pickle: what comes back is JSON data. However the call
+ends, the whole group is killed and the child is reaped, so nothing that the handler started stays, unless it left the
+group on purpose.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class _ChildProcess:
                 raise ProcessToolError(await self._describe_exit())
 
     def _abort_soon(self, exited: object) -> None:
-        """What the child said is still read, but a process that it forked may not hold the channel open for ever."""
+        """Stop reading soon: a process forked by the child must not hold the channel open for ever."""
         asyncio.get_running_loop().call_later(_GRACE_SECONDS, self._writer.transport.abort)
 
     async def _read_last_message(self, context: ToolContext) -> ReturnMessage | ErrorMessage | None:
@@ -124,7 +124,9 @@ class _ChildProcess:
 
 
 async def run_in_process(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
-    """The handler's value as JSON data, or `ProcessToolError`. Cancelling this kills the process."""
+    """Run the handler and return its value as JSON data. Raise `ProcessToolError`. Cancelling this kills the
+    process.
+    """
     refuse_while_loading(tool)
     request = _build_request(tool, checked, context)
     async with _start_child() as child:
@@ -132,7 +134,7 @@ async def run_in_process(tool: ToolDefinition, checked: BaseModel, context: Tool
 
 
 def refuse_while_loading(tool: ToolDefinition) -> None:
-    """A script that calls its tools when it is imported would start a child in each child, without end."""
+    """Raise while a script is being loaded: one that calls its tools on import would start children without end."""
     if getattr(sys.modules.get("__main__"), "LOADING", None):
         raise ProcessToolError(
             f"{tool.name} was called while its module was imported to run it: "
@@ -231,6 +233,6 @@ async def _terminate(process: asyncio.subprocess.Process) -> None:
 
 
 def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    # The number of a group that still has members is not given to anybody else, even when its first member is gone.
+    # The id of a group that still has members is not reused, even when its first member is gone.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

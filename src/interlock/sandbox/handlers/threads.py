@@ -1,12 +1,12 @@
 """Daemon threads for synchronous handlers.
 
 Why not the standard pool: a hung handler must not keep the interpreter from ending, a full pool must say so instead of
-queueing behind a handler that never returns, and a hop must be cheap. Each worker has a queue of its own, so a job
+queueing behind a handler that never returns, and a hop must be cheap. Each worker has its own queue, so a job
 wakes exactly one thread; its outcome goes straight to a future of the event loop.
 
 A thread cannot be stopped. When its future is cancelled the handler runs on, its outcome is dropped, and the worker is
 idle again when the handler ends. The set of idle workers is a deque, shared by the loop and the threads without a lock:
-whoever takes a worker out of it owns that worker.
+taking a worker out of it means owning that worker.
 """
 
 import sys
@@ -28,6 +28,8 @@ _Worker: TypeAlias = SimpleQueue[_Job | None]
 
 
 class ThreadPool:
+    """A pool of daemon threads for synchronous handlers."""
+
     def __init__(self, max_threads: int = 512, idle_seconds: float = 60.0) -> None:
         self.max_threads = max_threads
         self._idle_seconds = idle_seconds
@@ -36,7 +38,9 @@ class ThreadPool:
         self._closed = False
 
     def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Future[Any]:
-        """Start the function in a thread, with a copy of the current context. `SandboxFull` when no thread is free."""
+        """Start the function in a thread, with a copy of the current context. Raise `SandboxFullError` when no thread
+        is free.
+        """
         if self._closed:
             raise SandboxFullError("The sandbox is closed.")
         loop = get_running_loop()
@@ -83,7 +87,7 @@ class ThreadPool:
             loop, future = job[:2]
             value, error = _run_job(job)
             self._idle.append(worker)
-            # A closed loop has nobody left who would want to know.
+            # A closed loop has no waiter left.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_set_outcome, future, value, error)
             # An idle thread must not keep the last call alive.
@@ -110,7 +114,7 @@ def _run_job(job: _Job) -> tuple[Any, Exception | None]:
 
 
 def _as_exception(raised: BaseException) -> Exception:
-    """What a future can carry and its reader survives: `sys.exit()` in a tool must not end the whole program."""
+    """Return an exception that a future can carry: `sys.exit()` in a tool must not end the whole program."""
     if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
         return raised
     wrapped = RuntimeError(f"{type(raised).__name__}: {raised}")

@@ -1,4 +1,4 @@
-"""Open a path beneath a folder, whatever links lie on the way and whoever moves them meanwhile.
+"""Opens a path beneath a folder, whatever links are on the way and however they change meanwhile.
 
 There are two ways, and the same tests hold for both. The kernel's `openat2` with `RESOLVE_BENEATH` refuses to leave the
 folder while it resolves. Where that is missing, or a filter forbids it, the walk opens one component after the other,
@@ -39,6 +39,8 @@ _DELETED = " (deleted)"
 
 
 class OpenedPath(NamedTuple):
+    """An open descriptor, and its real path."""
+
     fd: int
     #: Its real path from the folder, with no link in it; "." for the folder itself.
     relative: str
@@ -53,7 +55,7 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def open_real_path(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
-    """The same, and where it really is."""
+    """Open `path` like `open_beneath`, and also return its real path."""
     opener = open_real_path_by_kernel if has_openat2() and has_fd_links() else open_real_path_by_walk
     return opener(root_fd, path, flags, mode)
 
@@ -69,7 +71,9 @@ def _libc() -> ctypes.CDLL:
 
 @cache
 def has_openat2() -> bool:
-    """Tried once: an old kernel says ENOSYS, a filter may say EPERM, and either means no."""
+    """Return True if the kernel supports `openat2`. Tried once: an old kernel returns ENOSYS, a filter may return
+    EPERM.
+    """
     if sys.platform != "linux":
         return False
     try:
@@ -119,7 +123,7 @@ def open_real_path_by_kernel(root_fd: int, path: str, flags: int, mode: int = 0)
 
 
 def find_real_path(root_fd: int, fd: int) -> str:
-    """Where an open file is now, from the folder. It raises EXDEV when it was moved out."""
+    """Return the current path of an open file, relative to the folder. Raise EXDEV when it was moved out."""
     root, place = os.readlink(f"/proc/self/fd/{root_fd}"), os.readlink(f"/proc/self/fd/{fd}")
     if place.endswith(_DELETED) and os.fstat(fd).st_nlink == 0:
         place = place.removesuffix(_DELETED)

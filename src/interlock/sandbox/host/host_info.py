@@ -1,4 +1,4 @@
-"""What this host is and allows, as far as it decides how commands can be confined."""
+"""Properties of this host that decide how commands can be confined."""
 
 import os
 import platform
@@ -22,6 +22,8 @@ _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 
 
 class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The host: its system, kernel and confinement features."""
+
     system: str
     kernel: str
     machine: str

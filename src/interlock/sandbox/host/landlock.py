@@ -3,7 +3,7 @@
 A ruleset is a file descriptor. It is built here, where a mistake is an exception and nothing has started yet; the
 process that is to be restricted inherits it, and restricts itself (see `supervisor.py`). What no rule allows is denied.
 A rule is bound to a folder or file itself, not to its name, and holds for everything below. Rules only ever add: below
-an allowed folder nothing can be taken away again (see `landlock_rules.py`).
+an allowed folder nothing can be taken away again (see `commands/landlock.py`).
 """
 
 import ctypes
@@ -51,7 +51,7 @@ class _PathBeneathRule(ctypes.Structure):
 
 @cache
 def get_abi() -> int:
-    """The version of Landlock that this kernel has; 0: none, or it is switched off."""
+    """Return the version of Landlock that this kernel has; 0: none, or it is switched off."""
     if platform.system() != "Linux":
         return 0  # the number is another call there
     with suppress(OSError):
@@ -60,7 +60,7 @@ def get_abi() -> int:
 
 
 class Ruleset:
-    """`OSError` when the kernel refuses."""
+    """A Landlock ruleset. Raises `OSError` when the kernel refuses."""
 
     def __init__(self, *, network: bool) -> None:
         version = get_abi()
@@ -73,7 +73,7 @@ class Ruleset:
         self.fd = _syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint32(0))
 
     def allow(self, fd: int, rights: int) -> None:
-        """Everything at and below what the descriptor is open for, which may be a folder or a file."""
+        """Allow access to the open folder or file and everything below it."""
         rights &= self._handled if stat.S_ISDIR(os.fstat(fd).st_mode) else self._handled & _FILE_RIGHTS
         if rights:
             beneath = _PathBeneathRule(rights, fd)

@@ -21,7 +21,9 @@ _FileId: TypeAlias = tuple[int, int]
 
 
 def list_descendants(pid: int, limit: int | None = None) -> list[int]:
-    """Children before grandchildren, without `pid` itself. Stops soon after `most`: a fork bomb has no end."""
+    """Return descendants, children before grandchildren, without `pid` itself. Stops soon after `limit`: a fork bomb
+    has no end.
+    """
     found: list[int] = []
     waiting = [pid]
     while waiting and (limit is None or len(found) <= limit):
@@ -32,7 +34,9 @@ def list_descendants(pid: int, limit: int | None = None) -> list[int]:
 
 
 def list_children_when_stopped(pid: int) -> list[int]:
-    """Of a process that was told to stop, when it has: then there will be no others. At once when it is gone."""
+    """Wait until a process that was sent a stop has stopped, and return its children: there will be no others. Returns
+    at once when it is gone.
+    """
     until = time.monotonic() + _STOP_SECONDS
     while _read_state(pid) not in _STOPPED and time.monotonic() < until:
         os.sched_yield()
@@ -48,7 +52,7 @@ def _read_state(pid: int) -> bytes:
 
 
 def is_namespace_init(pid: int) -> bool:
-    """It is process 1 of a process namespace below ours: all of that namespace ends with it."""
+    """Return True if it is process 1 of a pid namespace below ours: all of that namespace ends with it."""
     try:
         lines = _read(f"/proc/{pid}/status").splitlines()
     except OSError:
@@ -58,12 +62,12 @@ def is_namespace_init(pid: int) -> bool:
 
 
 def sum_resident_bytes(pids: Iterable[int]) -> int:
-    """Memory of all of them together. Pages that they share count once for each: never too little."""
+    """Return the resident memory of all of them. Shared pages count once for each: never too little."""
     return sum(_read_resident(pid) for pid in pids)
 
 
 def sum_proportional_bytes(pids: Iterable[int]) -> int:
-    """As `resident_bytes`, but a page that n of them share counts as 1/n for each. Slower."""
+    """Return memory like `sum_resident_bytes`, but a page shared by n of them counts 1/n for each. Slower."""
     return sum(_read_proportional(pid) for pid in pids)
 
 
@@ -85,7 +89,7 @@ class _SharedFile(NamedTuple):
 
 
 class SharedMemoryCounter:
-    """Count shared memory that processes hold by descriptors. It counts as resident only while it is mapped.
+    """Counts shared memory that processes hold by descriptors. It counts as resident only while it is mapped.
 
     One look reads a limited number of descriptors and continues where the last one stopped. A file counts until a
     whole round has not found it: many other descriptors delay the count, and hide nothing.
@@ -115,7 +119,7 @@ class SharedMemoryCounter:
         return sum(held.num_bytes for held in self._files.values())
 
     def sum_mapped_bytes(self, pids: Iterable[int]) -> int:
-        """Return how much of the held files `proportional_bytes` has counted as well. Slow."""
+        """Return how much of the held files `sum_proportional_bytes` has counted as well. Slow."""
         return sum(_sum_mapped(pid, self._files.keys()) for pid in pids) if self._files else 0
 
 

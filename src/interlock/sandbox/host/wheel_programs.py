@@ -1,9 +1,9 @@
 """Programs that wheels bring: bubblewrap and ripgrep, checked by their digests before they are run for the first time.
 
-An installer checks a wheel only where it was told the wheel's hash. So every file that a program consists of must be
+An installer checks a wheel only where it has the wheel's hash. So every file that a program consists of must be
 what the wheel's own RECORD says, and, for the versions and platforms in `PINNED`, what was in the wheels that Interlock
 is tested with. On other platforms and with other versions RECORD alone is compared, which finds damage and later
-changes but not another wheel of that name; `Checked.pinned` says which of the two it was.
+changes but not another wheel of that name; `WheelProgram.pinned` says which of the two it was.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Put a file into an open folder: the old content or the new, never a part of either, also after a crash.
+"""Atomic file replacement in an open folder: the old content or the new, never a part of either, also after a crash.
 
 The new content is written to a file of its own in the same folder and flushed; then it takes the name over. So what
-has the name is never written to: a hard link of it elsewhere keeps its content, and a link that somebody puts there at
-the last moment is replaced itself and leads nobody anywhere. Whatever fails before that leaves the folder as it was.
+has the name is never written to: a hard link of it elsewhere keeps its content, and a link that is created there at
+the last moment is itself replaced. Whatever fails before that leaves the folder as it was.
 """
 
 import os
@@ -27,7 +27,7 @@ _SECOND_NS = 1_000_000_000
 
 @contextmanager
 def create_folders(base: int, names: Sequence[str], path: str) -> Generator[int]:
-    """Make the folders, each in the one before, and give the last. Those that are new go again when the block fails."""
+    """Create the folders, each in the one before, and yield the last. New ones are removed when the block fails."""
     if len(names) > _MAX_NEW_FOLDERS:
         raise make_refusal(path, "malformed", f"it needs more than {_MAX_NEW_FOLDERS} new folders")
     with ExitStack() as opened, ExitStack() as undo:
@@ -44,7 +44,8 @@ def create_folders(base: int, names: Sequence[str], path: str) -> Generator[int]
 def replace_in_folder(
     folder: int, name: str, content: bytes, before_replace: Callable[[int | None], None], path: str
 ) -> tuple[os.stat_result, bool]:
-    """Give the name to the new content. `ready` sees what has the name now, right before, and may raise to stop it.
+    """Give the name to the new content. `before_replace` gets what has the name now, right before, and may raise to
+    stop it.
 
     The result is the new file's status, and whether there was none before.
     """

@@ -1,4 +1,4 @@
-"""The files that a call names, held fast by their digests, so that an approval is for these contents and no others."""
+"""File operands: the files that a call names, with their digests, so that an approval is for exactly these contents."""
 
 import os
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def bind_files(paths: Iterable[str], cwd: str) -> tuple[FileOperand, ...]:
-    """One operand per path, sorted. What is no file, or too large to read, says why it could not be bound."""
+    """Return one operand per path, sorted. What is no file, or too large, says why it could not be bound."""
     budget = _Budget(_MAX_BYTES)
     named = sorted(set(paths))
     bound = [_bind_file(path, cwd, budget) for path in named[:_MAX_FILES]]
@@ -24,7 +24,7 @@ def bind_files(paths: Iterable[str], cwd: str) -> tuple[FileOperand, ...]:
 
 
 def describe_change(expected: ExecutionEnvironment) -> str:
-    """Return which of the files is not what it was when a person approved the call; empty when all are."""
+    """Return which file differs from what was approved; empty when none does."""
     now = bind_files([file.path for file in expected.files], expected.cwd)
     changed = [was.path for was, file in zip(expected.files, now, strict=True) if was != file]
     return f"{changed[0]} changed after a person approved the call" if changed else ""
@@ -51,10 +51,10 @@ def _bind_file(path: str, cwd: str, budget: _Budget) -> FileOperand:
 
 
 def _open_operand(path: str) -> int:
-    """A descriptor of what is there. Only a plain file is opened, since opening acts on others: it wakes whoever writes
-    to a pipe, rewinds a tape, starts a watchdog.
+    """Open what is there. Only a plain file is opened, since opening others has effects: it wakes the writer of a pipe,
+    rewinds a tape, starts a watchdog.
     """
-    # Not blocking: where the kernel has no links to open files, a pipe that nobody writes to must not hold us.
+    # Not blocking: where the kernel has no links to open files, a pipe without a writer must not block us.
     to_read = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     if not has_fd_links():
         return os.open(path, to_read)

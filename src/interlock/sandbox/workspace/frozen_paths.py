@@ -32,7 +32,7 @@ _MAX_DEPTH = 256
 
 
 class FileIdentities(NamedTuple):
-    """What frozen places consist of, as far as it can have another name."""
+    """The inodes of frozen places, as far as they can have another name."""
 
     folders: frozenset[FileIdentity]
     #: Files with more than one link.
@@ -40,7 +40,7 @@ class FileIdentities(NamedTuple):
 
 
 class FrozenPaths:
-    """The frozen places as one workspace meets them. May be used by several threads."""
+    """The frozen places as seen from one workspace. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         """
@@ -56,7 +56,7 @@ class FrozenPaths:
         self._identities: dict[int, FileIdentities] = {}
 
     def add_own_paths(self, paths: Iterable[str]) -> None:
-        """Add files and folders of the runtime. `ConfigurationError` when the workspace lies in one of them."""
+        """Add files and folders of the runtime. Raise `ConfigurationError` when the workspace is in one of them."""
         own = [os.path.realpath(path) for path in paths]
         for path in own:
             if is_inside(self._root, path):
@@ -71,15 +71,15 @@ class FrozenPaths:
         return next((self._reasons[path] for path in _path_and_parents(relative_path) if path in self._reasons), "")
 
     def is_own_path(self, relative_path: str) -> bool:
-        """Is this one of the runtime's own files, which tools do not read either?"""
+        """Return True if this is one of the runtime's files, which tools do not read either."""
         return bool(self._own_inside) and any(path in self._own_inside for path in _path_and_parents(relative_path))
 
     def is_frozen_root(self, relative_path: str) -> bool:
-        """Is this where a frozen place begins?"""
+        """Return True if a frozen place begins here."""
         return relative_path in self._reasons
 
     def is_folder_frozen(self, folder: int, root: int) -> bool:
-        """Is an open folder, or one that it is in, up to the open root, a frozen one by another name?"""
+        """Return True if an open folder, or one it is in up to the open root, is a frozen one by another name."""
         tops, end = self._root_identities(), _identity_of(os.fstat(root))
         # Without a mount in between, a frozen folder has no name but those below where its place begins.
         is_mounted = _read_mount_id(folder) != _read_mount_id(root)
@@ -94,11 +94,11 @@ class FrozenPaths:
         return True
 
     def is_file_linked(self, status: os.stat_result) -> bool:
-        """Is a file a frozen one by another name?"""
+        """Return True if a file is a frozen one by another name."""
         return status.st_nlink > 1 and _identity_of(status) in self.find_identities(status.st_dev).files
 
     def find_identities(self, device: int) -> FileIdentities:
-        """Return what frozen places on a device consist of. The first time this takes a moment."""
+        """Return the inodes of frozen places on a device. The first call takes a moment."""
         known = self._identities.get(device)
         if known is None:
             found = [_scan_identities(path) for path in (*code_folders(), *self._own) if _device_of(path) == device]

@@ -1,4 +1,4 @@
-"""Where in a workspace the files are that a command must not see, or not change: found anew before every command.
+"""Scans a workspace for files that a command must not see, or not change, before every command.
 
 A workspace may hold a hundred thousand files, and a command should not wait for a walk over all of them. So a folder is
 remembered with the time of its last change, and read again only when that moved. A folder that changed just before it
@@ -31,11 +31,11 @@ _GONE_ERRNOS = frozenset({ENOENT, ENOTDIR, ELOOP})
 
 
 class WorkspaceScan(NamedTuple):
-    """Paths from the workspace on, sorted. A folder stands for all that is in it."""
+    """Paths relative to the workspace, sorted. A folder includes its content."""
 
     hidden: tuple[str, ...]
     read_only: tuple[str, ...]
-    #: May be written, and people are told when one comes.
+    #: May be written, and people are notified when one appears.
     watched: tuple[str, ...] = ()
 
 
@@ -47,7 +47,7 @@ class _ScannedFolder(NamedTuple):
 
 
 class HiddenFileScanner:
-    """May be used by several threads."""
+    """Finds hidden and frozen files in a workspace. Thread-safe."""
 
     def __init__(  # noqa: PLR0913 - one for each reason to hide or to hold
         self,
@@ -71,12 +71,14 @@ class HiddenFileScanner:
         self._lock = Lock()
 
     def clear_cache(self) -> None:
-        """The predicates say something else now."""
+        """Forget cached folders, because the predicates changed."""
         with self._lock:
             self._known.clear()
 
     def scan(self) -> WorkspaceScan:
-        """`SandboxSetupError` when there is too much to look at: then nobody can say what is to be hidden."""
+        """Scan the workspace. Raise `SandboxSetupError` when there is too much to scan: then hidden files are
+        unknown.
+        """
         with self._lock:
             seen = self._walk_until_stable()
             self._known = {path: folder for path, folder in seen.items() if folder.change_stamp is not None}
@@ -84,7 +86,7 @@ class HiddenFileScanner:
         return WorkspaceScan(*(tuple(sorted(path for part in parts for path in part[kind])) for kind in range(3)))
 
     def _walk_until_stable(self) -> dict[str, _ScannedFolder]:
-        """Somebody else may move folders meanwhile, from where nobody has looked yet to where somebody has."""
+        """Walk until nothing changed: folders may move meanwhile, from unscanned to scanned places."""
         began = self._now()
         while (seen := self._walk()) is None and self._now() - began < _MAX_WALK_NS:
             pass
@@ -196,5 +198,5 @@ def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
 
 
 def _change_stamp(status: os.stat_result) -> tuple[int, int, int]:
-    """Whatever changes in a folder changes the last of them, and nobody can set it."""
+    """Return a stamp of a folder. Any change in it changes the last field, which cannot be set."""
     return status.st_dev, status.st_ino, status.st_ctime_ns

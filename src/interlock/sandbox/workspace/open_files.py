@@ -1,4 +1,4 @@
-"""What a workspace gives out: places, listings, and files and folders that are open."""
+"""The objects that a workspace returns: locations, listings, and open files and folders."""
 
 import os
 from stat import S_ISDIR, S_ISLNK, S_ISREG
@@ -13,7 +13,7 @@ _CLOSED = -1
 
 
 class LocatedPath(msgspec.Struct, frozen=True):
-    """Where a path leads, at the time that it was looked at."""
+    """Where a path led when it was resolved."""
 
     #: The real path from the root, "." for the root itself.
     relative: str
@@ -26,7 +26,7 @@ class LocatedPath(msgspec.Struct, frozen=True):
 
 
 class FolderEntry(msgspec.Struct, frozen=True):
-    """What a folder holds under one name. A link is not followed."""
+    """One entry of a folder. A link is not followed."""
 
     #: Bytes that are no UTF-8 stand in here as lone surrogates, as in `os.listdir`.
     name: str
@@ -35,6 +35,8 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
 
 class FolderContents(msgspec.Struct, frozen=True):
+    """The listing of a folder."""
+
     #: Of the folder.
     relative: str
     #: The first ones by name.
@@ -46,6 +48,8 @@ class FolderContents(msgspec.Struct, frozen=True):
 
 
 class ReplacedFile(NamedTuple):
+    """The result of replacing a file."""
+
     relative: str
     #: Of the new file.
     stat: os.stat_result
@@ -54,7 +58,7 @@ class ReplacedFile(NamedTuple):
 
 
 class _OpenDescriptor:
-    """A descriptor and its real path from the root. It is closed at the latest when nobody holds it."""
+    """A descriptor and its real path from the root. It is closed when it is no longer referenced."""
 
     def __init__(self, reached: OpenedPath) -> None:
         self.fd, self.relative = reached

@@ -1,6 +1,6 @@
-"""What a model wrote as a path, read as a path from the root of the workspace: text only, nothing is looked up.
+"""Parses a path of a model as a path relative to the workspace root: text only, nothing is looked up.
 
-`..` is left as it is: where it leads depends on links, so only the file system can say.
+`..` is kept: where it leads depends on links, so only the file system can resolve it.
 """
 
 import os
@@ -16,7 +16,9 @@ _URI = re.compile(r"file:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def to_relative_path(path: str, roots: Iterable[str]) -> str:
-    """The path from the root, "." for the root itself. An absolute one must begin with one of the root's names."""
+    """Return the path relative to the root, "." for the root itself. An absolute one must begin with one of the root's
+    names.
+    """
     if problem := _find_malformation(path):
         raise make_refusal(path, "malformed", problem)
     if not path.startswith("/"):
@@ -31,12 +33,12 @@ def to_relative_path(path: str, roots: Iterable[str]) -> str:
 
 
 def split_names(path: str) -> list[str]:
-    """The names in a path, without those that say nothing."""
+    """Return the names in a path, without empty ones and `.`."""
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
 def split_parent(path: str, relative: str) -> tuple[str, str]:
-    """The folder of a file and the file's name, for a file that is to be written."""
+    """Return the folder of a file and the file's name, for a file that is to be written."""
     folder, _, name = relative.rpartition("/")
     if name in ("", ".", ".."):
         raise make_refusal(path, "not_a_file", "it names a folder")

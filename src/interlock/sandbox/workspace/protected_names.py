@@ -1,4 +1,4 @@
-"""Names that no tool touches: secrets are neither read nor written; what other programs obey is not written.
+"""Protected names: secrets are neither read nor written by tools; files that other programs obey are not written.
 
 A name is compared as the most forgiving file system would: whatever its case, its Unicode form, characters that are
 ignored or the dots and spaces at its end. So an alias is refused also where it would be another file, and a name also
@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from unicodedata import category, normalize
 
 _Paths: TypeAlias = frozenset[tuple[str, ...]]
-#: `hold`: a command cannot change it. `tell`: it may, and people are told when it comes. Empty: neither.
+#: `hold`: a command cannot change it. `tell`: it may, and people are notified when it appears. Empty: neither.
 GuardAction: TypeAlias = Literal["", "hold", "tell"]
 EntryKind: TypeAlias = Literal["folder", "link", "other"]
 
@@ -87,20 +87,20 @@ _CACHED_NAMES = 16_384
 
 
 def is_secret(relative_path: str) -> bool:
-    """Does this hold credentials, by its name?"""
+    """Return True if the path holds credentials, by its name."""
     return _is_notable(relative_path) and _is_secret(relative_path)
 
 
 def is_guarded(relative_path: str) -> bool:
-    """Do other programs, or this one, obey what is written here?"""
+    """Return True if other programs, or this one, obey what is written here."""
     return _is_notable(relative_path) and _is_guarded(relative_path)
 
 
 def find_guard(relative_path: str, kind: EntryKind) -> GuardAction:
-    """What is done about something that exists, so that no command makes other programs obey it.
+    """Return how something that exists is guarded, so that no command makes other programs obey it.
 
     What git itself writes in its folder stays writable. A `HEAD` there makes a repository of its folder, so a new one
-    is told; and so is what a repository would obey where the name may also be that of a branch.
+    is reported; and so is what a repository would obey where the name may also be that of a branch.
     """
     if not _is_notable(relative_path):
         return ""
@@ -124,7 +124,7 @@ def _find_git_guard(inside: Sequence[str], kind: EntryKind) -> GuardAction:
 
 
 def _is_notable(relative_path: str) -> bool:
-    """Is there a name in it that any table has? Most paths have none, and this costs little."""
+    """Return True if any table may have a name of the path. Cheap; most paths have none."""
     return any(map(_is_notable_name, relative_path.split("/")))
 
 

@@ -1,4 +1,4 @@
-"""A path that is not opened, and why: words for a model, and a kind for those who count."""
+"""Refused paths: a message for the model, and a kind for statistics."""
 
 import os
 from collections.abc import Generator
@@ -78,20 +78,20 @@ _DETAILS: dict[int, str] = {
 
 
 def make_refusal(path: str, kind: RefusalKind, detail: str = "", *, message: str = "") -> PathRefusedError:
-    """Return the refusal of a path. `why` replaces what is usually said of its kind."""
+    """Return the refusal of a path. `message` replaces the usual text of its kind."""
     parenthesis = f" ({detail})" if detail else ""
     matter, advice = _MESSAGES[kind]
     return PathRefusedError(f"{quote_path(path)} {message or matter}{parenthesis}. {advice}.", kind)
 
 
 def quote_path(path: str) -> str:
-    """Quoted on one line, with nothing invisible in it, and not too long."""
+    """Quote a path on one line, with nothing invisible in it, and not too long."""
     return repr(path if len(path) <= _MAX_SHOWN_CHARS else path[: _MAX_SHOWN_CHARS - 1] + "…")
 
 
 @contextmanager
 def translate_os_errors(path: str) -> Generator[None]:
-    """Turn what the system says about a path into a refusal of it."""
+    """Turn errors of the system about a path into a refusal."""
     try:
         yield
     except OSError as error:

@@ -1,15 +1,16 @@
-"""The one way to files. Every path that a tool gets from a model goes through a `Workspace`.
+"""File access for tools. Every path that a tool gets from a model goes through a `Workspace`. Every path that a tool
+gets from a model goes through a `Workspace`.
 
 The root is opened once. Each path is resolved beneath that descriptor, and what comes out is an open file and its real
 place, so what is judged is what was opened: nothing is looked at first and opened by its name afterwards. The lists of
-`protected` are asked for the path as it is written and for the real place, which covers links inside the workspace.
+`protected_names` are checked for the path as written and for the real path, which covers links inside the workspace.
 
-What a tool opens is what the gate judged: the places that it judged come with the call (`ToolContext.judged`), and a
-path that leads elsewhere by now is refused as `moved`. None stands for a look that no gate is about: before it, or the
-runtime's own. Frozen places (`frozen`) are not written, whatever name they are given.
+A tool opens only what the policy evaluated: those paths come with the call (`ToolContext.judged`), and a
+path that leads elsewhere by now is refused as `moved`. None means access without an evaluation: before it, or by the
+runtime itself. Frozen places (`frozen_paths`) are not written, whatever name they are given.
 
-Refusals are `PathRefused`, and then nothing was read or changed. Other faults while writing (a full disk, a read-only
-file system, missing rights) are `OSError`, and then nothing was changed either.
+Refusals are `PathRefusedError`, and then nothing was read or changed. Other faults while writing (a full disk, a
+read-only file system, missing rights) are `OSError`, and then nothing was changed either.
 """
 
 import os
@@ -60,7 +61,7 @@ _NOT_A_FILE = {"folder": "it is a folder", "other": "it is a pipe, a socket or a
 
 
 class Workspace:
-    """The folder that tools work in. It stays the same folder, whatever takes its name later."""
+    """The folder that tools work in. It stays the same folder, even if its name is taken by another one."""
 
     def __init__(
         self,
@@ -96,10 +97,10 @@ class Workspace:
     def locate(
         self, path: str, *, writing: bool = False, judged: EvaluatedPaths = None, below: bool = False
     ) -> LocatedPath:
-        """Return where a path leads now. What does not exist yet has a place, too.
+        """Return where a path leads now. A path that does not exist yet has a location, too.
 
         Args:
-            judged: What the gate judged; `below`: a place inside of that is fine, too.
+            judged: The evaluated paths; `below`: a path inside of one is fine, too.
         """
         text = self._relative_path(path, writing)
         linked = False
@@ -123,7 +124,7 @@ class Workspace:
         return place
 
     def open_file(self, path: str, judged: EvaluatedPaths) -> OpenFile:
-        """Open a plain file for reading. Nothing else is read, and nothing is waited for."""
+        """Open a plain file for reading. Nothing else is opened, and the call does not block."""
         text = self._relative_path(path)
         with translate_os_errors(path):
             file = OpenFile(self._open_path(text, _READ))
@@ -137,17 +138,19 @@ class Workspace:
         return file
 
     def open_root(self) -> OpenFolder:
-        """The root itself, for the runtime's own looking around: nothing is asked or refused."""
+        """Return the root itself, for the runtime: nothing is checked or refused."""
         return OpenFolder(OpenedPath(os.dup(self._folder.fd), "."))
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Which folder it is, as device and inode number."""
+        """The device and inode number of the folder."""
         found = os.fstat(self._folder.fd)
         return found.st_dev, found.st_ino
 
     def check_not_replaced(self) -> None:
-        """Commands and searches reach it by its path, and all else by a descriptor: both must be the same folder."""
+        """Raise if the path leads to another folder than the descriptor: commands use the path, all else the
+        descriptor.
+        """
         try:
             now = os.lstat(self.root)
         except OSError as error:
@@ -174,7 +177,7 @@ class Workspace:
         return folder
 
     def list_entries(self, path: str, *, limit: int = 1_000) -> FolderContents:
-        """List the first names in a folder, with what they are, for the runtime itself. Nothing in there is opened."""
+        """List the first entries of a folder, for the runtime itself. Nothing in it is opened."""
         with self.open_folder(path, None) as folder, os.scandir(folder.fd) as scan:
             scanned = sorted(islice(scan, _MAX_SCANNED), key=lambda entry: entry.name)
             complete = next(scan, None) is None
@@ -191,8 +194,8 @@ class Workspace:
     ) -> ReplacedFile:
         """Write a whole file, with the folders that it needs. The file that it replaces gives its mode and owner.
 
-        Right before the replacement `still` gets the present file, open for reading, or None where there is none, and
-        may raise to leave it as it is.
+        Right before the replacement `precondition` gets the present file, open for reading, or None where there is
+        none, and may raise to leave it as it is.
         """
         folder_text, name = split_parent(path, self._relative_path(path, writing=True))
         with self._folder_to_write(path, folder_text, name, judged) as (folder, relative):
@@ -210,7 +213,7 @@ class Workspace:
             return ReplacedFile(relative, *replace_in_folder(folder, name, content, ready, path))
 
     def find_refusal(self, relative: str, *, writing: bool = False) -> RefusalKind | None:
-        """Is a real path closed to tools by its name? For tools that find files themselves."""
+        """Return why a real path is closed to tools by its name, or None. For tools that find files themselves."""
         if is_secret(relative):
             return "secret"
         if writing and (is_guarded(relative) or self._frozen_reason(relative)):
@@ -310,7 +313,7 @@ class Workspace:
 
 
 def _check_location(path: str, relative: str, judged: EvaluatedPaths, *, below: bool = False) -> None:
-    """Refuse a place that is none of those that the gate judged."""
+    """Refuse a location that is none of the evaluated ones."""
     if judged is None or relative in judged:
         return
     if below and ("." in judged or any(relative.startswith(f"{place}/") for place in judged)):
