@@ -1,4 +1,4 @@
-"""Tools that bring another agent in: one that is asked and answers, and one that the run is handed to."""
+"""Tools that involve another agent: one that is called and answers, and one that the run is handed to."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,12 +11,12 @@ from ..domain.state.ledger import AGENT_STATE_KEY, USAGE_FACT_KEY
 from ..domain.tool import NormalizedOutput, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 
-#: A run inside a call has limits of its own; this only ends one that hangs.
+#: A child run has its own limits; this only ends one that hangs.
 _TIMEOUT_SECONDS = 7 * 24 * 3600.0
 
 
 class AgentAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run inside a call came to."""
+    """The result of a child run."""
 
     run_id: str
     usage: Usage
@@ -29,7 +29,7 @@ AskAgent = Callable[[str, ToolContext], Awaitable[AgentAnswer]]
 
 
 def agent_tool(name: str, description: str, ask: AskAgent) -> ToolDefinition:
-    """Every call is a run of its own, which `ask` goes on with wherever it stopped."""
+    """Return a tool whose calls are child runs; `ask` starts or resumes them."""
 
     @tool(
         name=name,
@@ -46,7 +46,7 @@ def agent_tool(name: str, description: str, ask: AskAgent) -> ToolDefinition:
 
 
 def _normalize_answer(answer: Any) -> NormalizedOutput:
-    """The answer, and what it cost: that counts in the run around it, too."""
+    """Return the answer and its usage, which also counts in the parent run."""
     facts = {"run": answer.run_id, USAGE_FACT_KEY: msgspec.to_builtins(answer.usage)}
     if answer.problem:
         return NormalizedOutput(ok=False, code="tool_failed", summary=answer.problem, text=None, facts=facts)
@@ -56,7 +56,7 @@ def _normalize_answer(answer: Any) -> NormalizedOutput:
 
 
 def handoff_tool(target: str, description: str) -> ToolDefinition:
-    """The run goes on with another agent, in the same conversation."""
+    """Return a tool that hands the run to another agent, in the same conversation."""
 
     def handed_over(said: Any) -> NormalizedOutput:
         return NormalizedOutput(

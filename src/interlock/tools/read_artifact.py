@@ -1,6 +1,6 @@
 """Read a part of an artifact: a range of bytes, or the lines around a text.
 
-A long output is shown as an excerpt, and this is the way to the rest. `read_range` and `read_around` only look at
+A long output is shown as an excerpt, and this reads the rest. `read_range` and `read_around` only look at
 content; the tool adds who may read what.
 """
 
@@ -46,7 +46,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_range(read: Callable[[int, int], bytes], total: int, offset: int, limit: int) -> Passage:
-    """The range, made smaller at its ends so that it does not cut a character."""
+    """Return the range, made smaller at its ends so that it does not cut a character."""
     offset = min(offset, total)
     content = read(offset, limit)
     start = len(content[:3]) - len(content[:3].lstrip(_CONTINUATION)) if offset else 0
@@ -57,7 +57,7 @@ def read_range(read: Callable[[int, int], bytes], total: int, offset: int, limit
 
 
 def read_around(content: bytes, words: str, offset: int, limit: int) -> Passage:
-    """Some lines before and after the first place of the words from the offset on, within the limit."""
+    """Return some lines before and after the first match from the offset on, within the limit."""
     needle = words.encode("utf-8", "replace")
     at = content.find(needle, offset)
     if at < 0:
@@ -69,7 +69,7 @@ def read_around(content: bytes, words: str, offset: int, limit: int) -> Passage:
 
 
 def format_passage(found: Passage) -> str:
-    """The range in words, then the text."""
+    """Return the range as text, then the passage."""
     if found.matches == 0:
         return f"[no match from byte {found.start} on; {found.total:,} bytes in all]"
     matches = "" if found.matches is None else f"; match 1 of {found.matches:,} at byte {found.match_at}"
@@ -78,7 +78,7 @@ def format_passage(found: Passage) -> str:
 
 
 def _check_known(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
-    """Only what this run knows can be read, whatever else is in the store."""
+    """Check that the run knows the artifact, whatever else is in the store."""
     try:
         context.artifacts.size_bytes(arguments["artifact_id"])
     except ArtifactError as error:

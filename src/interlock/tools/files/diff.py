@@ -1,4 +1,4 @@
-r"""What changed between two texts, as a unified diff that people and models read, with exact counts.
+r"""Unified diffs of two texts, with exact counts.
 
 Lines that are unique in both texts and come in the same order are what they have in common; between them the same is
 looked for again. That takes about as long as the texts are, whatever is in them, where the usual search for the
@@ -40,6 +40,8 @@ class Hunk(NamedTuple):
 
 
 class Diff(msgspec.Struct, frozen=True):
+    """A unified diff with its counts."""
+
     hunks: tuple[Hunk, ...]
     added: int
     removed: int
@@ -52,6 +54,8 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 class DiffExcerpt(NamedTuple):
+    """A truncated diff, and how much of it is shown."""
+
     text: str
     #: In bytes of UTF-8: what is shown, and what of the diff is not.
     shown: int
@@ -59,7 +63,7 @@ class DiffExcerpt(NamedTuple):
 
 
 def make_unified_diff(old: str | None, new: str, path: str) -> Diff:
-    """From the old text to the new. None: there was no file."""
+    """Return the diff from the old text to the new. None: there was no file."""
     before, after = split_lines(old or ""), split_lines(new)
     blocks = list(find_changed_blocks(before, after))
     hunks = tuple(_group_hunks(blocks, len(before), len(after)))
@@ -71,7 +75,7 @@ def make_unified_diff(old: str | None, new: str, path: str) -> Diff:
 
 
 def truncate_diff(diff: Diff, max_chars: int) -> DiffExcerpt:
-    """As many whole lines as there is room for, and how much is not shown."""
+    """Return as many whole lines as fit, and how much is not shown."""
     produced = _count_bytes(diff.text)
     if len(diff.text) <= max_chars:
         return DiffExcerpt(diff.text, produced, 0)
@@ -82,14 +86,14 @@ def truncate_diff(diff: Diff, max_chars: int) -> DiffExcerpt:
 
 
 def split_lines(text: str) -> list[str]:
-    """With their line breaks; only `\\n` ends a line."""
+    """Return the lines with their line breaks; only `\\n` ends a line."""
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
 def find_changed_blocks(old: TextLines, new: TextLines) -> Iterator[ChangedBlock]:
-    """What changed, in order. Between two blocks, before the first and after the last the lines are the same."""
+    """Yield the changed blocks, in order. Lines outside of them are the same."""
     return _find_blocks(old, new, ChangedBlock(0, len(old), 0, len(new)), _MAX_DEPTH)
 
 

@@ -64,7 +64,7 @@ class EditFile(BaseModel):
 
 
 def edit_file_tool(workspace: Workspace) -> ToolDefinition:
-    """The tool, for the files of this workspace."""
+    """Return the tool, for the files of this workspace."""
 
     def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange:
         return _prepare_change(workspace, EditFile.model_validate(arguments), context)
@@ -98,7 +98,7 @@ def edit_file_tool(workspace: Workspace) -> ToolDefinition:
 
 
 def _prepare_change(workspace: Workspace, call: EditFile, context: ToolContext) -> PlannedChange:
-    """What the edit comes to now. PreconditionError where it comes to nothing."""
+    """Plan the edit. Raise `PreconditionError` where it cannot be applied."""
     place = locate_for_writing(workspace, call.path, context.judged)
     if not place.exists:
         raise make_precondition_error(

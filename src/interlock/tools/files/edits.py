@@ -4,7 +4,7 @@ All edits are looked for in the text as it is, so their order does not matter, t
 of the file, and no edit sees what another one wrote. Two that touch the same place are refused.
 
 A line break in an edit stands for `\n` and for `\r\n`, because readers are not shown which it is. What replaces it has
-the line breaks of the place. Nothing else is matched loosely: a text that is nearly there is told of, and not changed.
+the line breaks of the place. Nothing else is matched loosely: a near miss is reported, and not changed.
 """
 
 import re
@@ -21,7 +21,7 @@ _ESCAPE = re.compile(r"\\u\{[0-9a-f]{1,6}\}|\\x[0-9a-f]{2}")
 
 
 def describe_near_miss(text: str, old: str) -> str:
-    """What to add to "it was not found", with a separator, or nothing. Lines of both end with a plain line break."""
+    """Return what to add to "it was not found", with a separator, or nothing. Both texts have plain line breaks."""
     if len(text) > _MAX_SEARCHED_CHARS:
         return ""
     if _has_line_numbers(old) and _LINE_NUMBER.sub("", old) in text:
@@ -68,12 +68,16 @@ _MAX_LINES_NAMED = 20
 
 
 class TextEdit(msgspec.Struct, frozen=True):
+    """One replacement of exact text."""
+
     old_string: str
     new_string: str
     replace_all: bool = False
 
 
 class EditResult(msgspec.Struct, frozen=True):
+    """The edited text."""
+
     text: str
     replacements: int
     #: Line breaks of the edits stood for `\r\n`.
@@ -81,7 +85,7 @@ class EditResult(msgspec.Struct, frozen=True):
 
 
 class EditFailure(msgspec.Struct, frozen=True):
-    """Why the text was not changed, in words that follow on the name of the file."""
+    """Why the text was not changed, as the rest of a sentence that begins with the file."""
 
     reason: Literal["not_found", "ambiguous", "overlap", "no_change", "too_many"]
     message: str
@@ -96,7 +100,7 @@ class _Replacement(NamedTuple):
 
 
 def apply_edits(text: str, edits: Sequence[TextEdit]) -> EditResult | EditFailure:
-    """The edited text, or why it is not."""
+    """Return the edited text, or why no edit was applied."""
     searched = _SearchText(text)
     replacements: list[_Replacement] = []
     for number, edit in enumerate(edits, 1):

@@ -1,7 +1,7 @@
-"""Write a file for a tool: unchanged until the last moment, evidence of before and after, and what is said of it.
+"""Writes a file for a tool: checked until the last moment, with evidence of before and after.
 
-Edits and whole new contents share this. A `Change` is what is to be written, worked out and not yet done; `write` does
-it and gives a `FileChanged` or, where the system refused, a `NotWritten`. In both cases nothing is half done.
+Edits and whole new contents share this. A `PlannedChange` is what is to be written; `write_change` does it and returns
+a `WrittenFile` or, where the system refused, a `WriteFailure`. In both cases nothing is half done.
 
 The new file takes the name of the old one, so a hard link of the old one elsewhere keeps the old content.
 """
@@ -30,7 +30,7 @@ from .file_content import (
 from .text_file import TextFile, count_lines, encode_text
 
 MAX_DIFF_CHARS = 20_000
-#: Who wrote a new file knows what is in it.
+#: A new file's content is known to its author.
 MAX_NEW_FILE_DIFF_CHARS = 4_000
 _MAX_HUNKS_LOGGED = 100
 _REDACTION_MARK = re.compile(r"\[redacted:[^\]\s]*\]")
@@ -46,7 +46,7 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     new: TextFile
     #: What will be in the file: the new text, encoded.
     content: bytes
-    #: Will the run know all of the file?
+    #: Whether the run will know all of the file.
     whole: bool
     replacements: int = 0
     #: What a reader should know about how it was done.
@@ -73,14 +73,14 @@ class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteFailure(msgspec.Struct, frozen=True):
-    """The system refused to write; the file is what it was."""
+    """The system refused to write; the file is unchanged."""
 
     path: str
     reason: str
 
 
 class UnchangedFile(msgspec.Struct, frozen=True):
-    """The file has this content already."""
+    """The file already has this content."""
 
     path: str
     baseline: FileBaseline
@@ -89,7 +89,7 @@ class UnchangedFile(msgspec.Struct, frozen=True):
 def write_change(
     workspace: Workspace, path: str, change: PlannedChange, context: ToolContext
 ) -> WrittenFile | WriteFailure:
-    """`path` is the one that the caller gave, so that it is resolved and judged once more."""
+    """Write the change. `path` is the caller's, so that it is resolved and checked once more."""
     if change.before is not None:
         _keep_content(context, change.before.content, change.old, "file_before")
     try:
@@ -108,7 +108,7 @@ def stale_file_error(path: str, problem: str = "changed since it was read") -> P
 
 
 def encode_content(path: str, text: TextFile) -> bytes:
-    """What will be in the file, as far as that can be."""
+    """Return the bytes of the new file. Raise where the text cannot be encoded."""
     if "\0" in text.text:
         raise make_precondition_error(f"the new text for {path} has a NUL character, and only text is written")
     try:
@@ -123,7 +123,7 @@ def encode_content(path: str, text: TextFile) -> bytes:
 
 
 def check_redaction_marks(known: FileContent, old: str, new: str, context: ToolContext) -> None:
-    """A mark that stands for a secret is not the secret: to write it where the secret was would destroy that."""
+    """Refuse to write a redaction mark where a secret was: that would destroy the secret."""
     marks = set(_REDACTION_MARK.findall(new)).difference(_REDACTION_MARK.findall(old))
     if marks and marks.intersection(_REDACTION_MARK.findall(_redact_text(old, context))):
         raise make_precondition_error(
@@ -156,7 +156,7 @@ def normalize_change(result: WrittenFile | WriteFailure | UnchangedFile) -> Norm
 
 
 def _make_precondition(change: PlannedChange, context: ToolContext) -> Callable[[int | None], None]:
-    """Right before the new file takes the name: is there still what was looked at, and is it still wanted?"""
+    """Return a check for right before the replacement: is the file unchanged, and the call not cancelled?"""
 
     def still(file: int | None) -> None:
         before = change.before
@@ -171,7 +171,7 @@ def _make_precondition(change: PlannedChange, context: ToolContext) -> Callable[
 
 
 def _record_evidence(change: PlannedChange, replaced: ReplacedFile, context: ToolContext) -> WrittenFile:
-    """From here on the file is written, and nothing may fail the call any more."""
+    """Record evidence. The file is written, so nothing may fail the call any more."""
     path = display_path(replaced.relative)
     diff = make_unified_diff(change.old.display_text if change.old is not None else None, change.new.display_text, path)
     shown = truncate_diff(diff, MAX_NEW_FILE_DIFF_CHARS if change.old is None else MAX_DIFF_CHARS)
@@ -196,7 +196,7 @@ def _record_evidence(change: PlannedChange, replaced: ReplacedFile, context: Too
 
 
 def make_baseline(content: bytes, text: TextFile, mtime_ns: int, *, whole: bool) -> FileBaseline:
-    """Of a version that the run wrote and was not shown."""
+    """Return the baseline of a version that the run wrote and was not shown."""
     return FileBaseline(
         sha256=sha256(content).hexdigest(),
         size_bytes=len(content),

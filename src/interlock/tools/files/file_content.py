@@ -1,7 +1,7 @@
-"""All of a file of the workspace, read once through one descriptor, with its digest; bounded.
+"""The content of a workspace file, read once through one descriptor, with its digest; bounded.
 
-What cannot be done now is a `PreconditionError`, in the words that a check would use. What a tool may not do stays a
-`PathRefused`, which is for the gate and for the sandbox.
+What cannot be done now is a `PreconditionError`, with the message of a check. What a tool may not do stays a
+`PathRefusedError`, for the policy stage and the sandbox.
 """
 
 import os
@@ -22,6 +22,8 @@ _PRECONDITION_KINDS = frozenset({"link", "moved", "not_found", "not_a_file", "no
 
 
 class FileContent(msgspec.Struct, frozen=True):
+    """The content and digest of a file."""
+
     #: The real path from the root of the workspace, as text.
     path: str
     content: bytes
@@ -45,7 +47,7 @@ def read_content(file: OpenFile) -> FileContent:
 
 
 def locate_for_writing(workspace: Workspace, path: str, judged: EvaluatedPaths) -> LocatedPath:
-    """Where a plain file is, or can be made."""
+    """Return the location of a plain file that exists or can be created."""
     with refusals_as_preconditions():
         place = workspace.locate(path, writing=True, judged=judged)
     if place.kind not in ("file", "missing"):
@@ -55,7 +57,7 @@ def locate_for_writing(workspace: Workspace, path: str, judged: EvaluatedPaths) 
 
 
 def has_same_content(file: int, expected: FileContent) -> bool:
-    """Does an open file still hold this content?"""
+    """Return True if an open file still has this content."""
     size_bytes = len(expected.content)
     if os.fstat(file).st_size != size_bytes:
         return False

@@ -1,5 +1,6 @@
-"""What the tools that write files share beside the writing: which file it is, that the run knows it, the check before,
-and the look afterwards of a process that did not see the end."""
+"""Shared parts of the tools that write files: find the file, check that the run knows it, check before, and reconcile
+after an unknown outcome.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,12 +14,12 @@ from .file_change import stale_file_error
 from .file_content import FileContent, load_file, make_precondition_error, read_content, refusals_as_preconditions
 from .text_file import BinaryContent, TextFile, decode_content
 
-#: A check of more than this is made beside the event loop.
+#: A check of more than this runs in a thread.
 _LARGE_BYTES = 256 * 1024
 
 
 class KnownFile(NamedTuple):
-    """A text file that is what the run knows of it."""
+    """A text file that is unchanged since the run read it."""
 
     file: FileContent
     text: TextFile
@@ -26,7 +27,7 @@ class KnownFile(NamedTuple):
 
 
 def load_known_file(workspace: Workspace, path: str, context: ToolContext) -> KnownFile:
-    """PreconditionError when the file was not read, is not what was read, or is no text."""
+    """Return the file. Raise `PreconditionError` when it was not read, changed since, or is no text."""
     with refusals_as_preconditions(), workspace.open_file(path, context.judged) as opened:
         baseline = load_baseline(context.state, opened.relative)
         if baseline is None:
@@ -45,7 +46,7 @@ def load_known_file(workspace: Workspace, path: str, context: ToolContext) -> Kn
 
 
 def make_write_key(workspace: Workspace) -> Callable[[JsonObject], str]:
-    """For `write_keys`: two names of one file are one key, and a path that leads nowhere is its own."""
+    """Return the function for `write_keys`: two names of one file have one key, and an unresolvable path is its own."""
 
     def key(arguments: JsonObject) -> str:
         return baseline_key(_find_relative_path(workspace, arguments["path"]))
@@ -54,7 +55,7 @@ def make_write_key(workspace: Workspace) -> Callable[[JsonObject], str]:
 
 
 def make_check(prepare: Callable[[JsonObject, ToolContext], object], workspace: Workspace) -> RuntimeCheck:
-    """For `check`: can what the call comes to be worked out now? What it may not do is for the gate to say."""
+    """Return the function for `check`: whether the call can be planned now. Permissions are for policy."""
 
     def problem(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         try:
@@ -76,7 +77,7 @@ def make_check(prepare: Callable[[JsonObject, ToolContext], object], workspace: 
 
 
 def make_reconcile(was_done: Callable[[JsonObject], bool | None]) -> Reconcile:
-    """For `reconcile`: what the file says. One that cannot be looked at says nothing."""
+    """Return the function for `reconcile`: it looks at the file. An unreadable one says nothing."""
 
     def look(arguments: JsonObject) -> bool | None:
         try:
@@ -91,8 +92,9 @@ def make_reconcile(was_done: Callable[[JsonObject], bool | None]) -> Reconcile:
 
 
 def load_text(workspace: Workspace, path: str) -> tuple[FileContent, TextFile]:
-    """Whether the run knows it or not. PreconditionError when it is no text. For a look after the call, which no gate
-    is about."""
+    """Return the file, known to the run or not. Raise `PreconditionError` when it is no text. For inspection after the
+    call, without policy.
+    """
     file = load_file(workspace, path, None)
     text = decode_content(file.content)
     if isinstance(text, BinaryContent):

@@ -27,6 +27,8 @@ _MAX_TARGET_CHARS = 200
 
 
 class FolderListing(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a folder listing."""
+
     #: The real path from the root of the workspace.
     folder: str
     text: str
@@ -56,7 +58,7 @@ class _SortedName(NamedTuple):
 
 
 def list_dir_tool(workspace: Workspace) -> ToolDefinition:
-    """The tool, for the folders of this workspace."""
+    """Return the tool, for the folders of this workspace."""
 
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         try:

@@ -1,4 +1,4 @@
-r"""Some lines of a text with their numbers, as a reader gets them: `12`, a tab, the line.
+r"""Numbered lines of a text for the model: `12`, a tab, the line.
 
 Long lines are cut, and there are only as many lines as there is room for; what is left out is counted in bytes of the
 file. Making the numbers would cost more than all the rest, so they are kept for the next time.
@@ -20,6 +20,8 @@ _USUAL_LINES = 2_000
 
 
 class NumberedText(msgspec.Struct, frozen=True):
+    """Numbered lines, and how much of the text they are."""
+
     text: str
     #: How many lines are shown, how many there are in all, and how many of the shown ones are cut.
     shown: int
@@ -39,7 +41,7 @@ class _LineRange(msgspec.Struct, frozen=True):
 
 
 def number_lines(text: TextFile, offset: int, limit: int) -> NumberedText:
-    """Lines from `offset` on, the first line being 1. None are shown when there are fewer."""
+    """Return lines from `offset` on, the first line being 1. None are shown when there are fewer."""
     found = _split_range(text.text, offset, limit)
     has_long = has_longer_line(text.text, MAX_LINE_CHARS)
     numbered, count = _number_and_limit(_display_lines(found.lines, text, has_long), offset)

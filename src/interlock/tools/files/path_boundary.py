@@ -1,7 +1,7 @@
-"""What a file tool itself says about a path before it may start: outside, secret and guarded paths are refused.
+"""The decision of a file tool about a path before it starts: outside, secret and guarded paths are denied.
 
-The gate takes this opinion beside the rules, so a refusal is a decision with a layer and is in the log. It is not what
-holds a path: files may move after it, and `sandbox/workspace/workspace.py` refuses again when the file is opened.
+The policy stage uses this decision beside the rules, so a refusal has a layer and is in the log. It does not enforce
+anything: files may move after it, and `sandbox/workspace/workspace.py` refuses again when the file is opened.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from ...domain.tool import CallContext, JsonObject, SandboxScope
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 
 PATH_BOUNDARY_LAYER = "path boundary"
-#: Refusals that are for the gate. The others (no such file, not a file) are for the check of the tool.
+#: Refusals that are policy decisions. The others (no such file, not a file) are for the check of the tool.
 _DENIED_KINDS = frozenset({"outside", "secret", "guarded", "hidden", "link", "malformed"})
 
 Authorizer: TypeAlias = Callable[[JsonObject, CallContext], Decision | None]
 
 
 def make_path_authorizer(workspace: Workspace, *, writing: bool, argument: str = "path") -> Authorizer:
-    """For `authorize`: None where the boundary has nothing to say."""
+    """Return the function for `authorize`: None where the path is inside the boundary."""
 
     def opinion(arguments: JsonObject, situation: CallContext) -> Decision | None:
         try:
@@ -42,10 +42,10 @@ _WRITE_SCOPE = SandboxScope(sandbox="workspace", profile="workspace-write")
 
 
 def describe_read_scope(arguments: JsonObject, situation: CallContext) -> SandboxScope:
-    """For `reach` of a tool that goes to files through a `Workspace` and changes none."""
+    """Return the scope of a tool that reads files through a `Workspace` and changes none."""
     return _READ_SCOPE
 
 
 def describe_write_scope(arguments: JsonObject, situation: CallContext) -> SandboxScope:
-    """The same for one that changes them."""
+    """Return the scope of a tool that changes files through a `Workspace`."""
     return _WRITE_SCOPE

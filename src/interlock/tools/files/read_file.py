@@ -1,4 +1,5 @@
-"""`read_file`: the lines of a text file, numbered, a part at a time; the run remembers what was shown of which version.
+"""`read_file`: the lines of a text file, numbered, page by page; the run remembers which lines of which version were
+shown.
 
 Theory of operation. One descriptor gives the bytes; their digest is the version. Lines that the run was already shown
 of that version are not shown again. What was shown is added to what is known when the result is put in shape, which
@@ -26,7 +27,7 @@ DEFAULT_LIMIT = 2_000
 MAX_LIMIT = 20_000
 #: What is shown for a secret may be longer than the secret.
 _MAX_OUTPUT_CHARS = MAX_TEXT_CHARS + 10_000
-#: What is said of a place that is no file to read.
+#: Messages for paths that are no readable files.
 _UNREADABLE_MESSAGES: dict[PathKind, str] = {
     "missing": "does not exist. Look for the right name with glob or list_dir",
     "folder": "is a folder. See what is in it with list_dir",
@@ -64,7 +65,7 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnchangedRead(msgspec.Struct, frozen=True):
-    """All that was asked for was shown before, and is as it was."""
+    """Everything requested was shown before and is unchanged."""
 
     path: str
     baseline: FileBaseline
@@ -73,12 +74,14 @@ class UnchangedRead(msgspec.Struct, frozen=True):
 
 
 class BinaryFile(msgspec.Struct, frozen=True):
+    """A file that is no text."""
+
     file: FileContent
     kind: str
 
 
 def read_file_tool(workspace: Workspace) -> ToolDefinition:
-    """The tool, for the files of this workspace."""
+    """Return the tool, for the files of this workspace."""
 
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         return _find_problem(workspace, arguments["path"])
@@ -127,7 +130,7 @@ def read_file_tool(workspace: Workspace) -> ToolDefinition:
 
 
 def _find_problem(workspace: Workspace, path: str) -> CheckProblem | None:
-    """Why it cannot be read now. What may not be read is for the gate to say."""
+    """Return why it cannot be read now. Permissions are for policy."""
     try:
         with refusals_as_preconditions():
             place = workspace.locate(path)

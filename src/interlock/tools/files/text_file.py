@@ -1,4 +1,4 @@
-r"""The bytes of a file as text, and text as the bytes of that same file.
+r"""Text encoding of files: bytes to text, and back to the same bytes.
 
 What is read and written again unchanged has the same bytes: a byte order mark, the encoding, line endings and bytes
 that are no UTF-8 all survive. Nothing is guessed: it is UTF-8, or a byte order mark says UTF-16, or the bytes that
@@ -57,19 +57,23 @@ _MIN_ASCII_PART = 0.1
 
 
 class TextFile(msgspec.Struct, frozen=True):
+    """The text of a file and its encoding."""
+
     #: Without a byte order mark. In `unknown-8bit`, bytes that are no UTF-8 are lone surrogates.
     text: str
     encoding: Encoding
 
     @property
     def display_text(self) -> str:
-        r"""The same for a reader: bytes that are no UTF-8 are written `\xe9`."""
+        r"""The text for a reader: bytes that are no UTF-8 are written `\\xe9`."""
         if self.encoding != "unknown-8bit":
             return self.text
         return encode_text(self.text, self.encoding).decode("utf-8", "backslashreplace")
 
 
 class BinaryContent(msgspec.Struct, frozen=True):
+    """Content that is no text."""
+
     #: By how it begins; empty when that says nothing.
     kind: str
 
@@ -85,20 +89,20 @@ def decode_content(content: bytes) -> TextFile | BinaryContent:
 
 
 def encode_text(text: str, encoding: Encoding) -> bytes:
-    """The reverse of `read_text`. UnicodeEncodeError when the text has what no file can hold."""
+    """Return the bytes of a text, the reverse of reading it. Raise `UnicodeEncodeError` when it cannot be encoded."""
     codec, errors = _CODECS[encoding]
     return _BYTE_ORDER_MARKS.get(encoding, b"") + text.encode(codec, errors)
 
 
 def parse_byte_order_mark(text: str, encoding: Encoding) -> TextFile:
-    """A text that somebody wrote: a byte order mark in it is the file's, and is there once."""
+    """Return a written text: a byte order mark in it is the file's, and is there once."""
     if not text.startswith("\ufeff"):
         return TextFile(text, encoding)
     return TextFile(text[1:], "utf-8-bom" if encoding == "utf-8" else encoding)
 
 
 def count_encoded_bytes(text: str, encoding: Encoding) -> int:
-    """How many bytes of the file a part of its text is."""
+    """Return how many bytes of the file a part of its text is."""
     if encoding in ("utf-16-le", "utf-16-be"):
         return len(text.encode("utf-16-le"))
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
@@ -118,7 +122,9 @@ def detect_line_endings(text: str) -> LineEndings:
 
 
 def has_longer_line(text: str, max_chars: int) -> bool:
-    """Is there a line of more characters? It leaps from line break to line break instead of measuring every line."""
+    """Return True if a line has more characters. It skips from line break to line break instead of measuring every
+    line.
+    """
     start, end = 0, len(text)
     while end - start > max_chars:
         start = text.rfind("\n", start, start + max_chars + 1) + 1
@@ -128,7 +134,7 @@ def has_longer_line(text: str, max_chars: int) -> bool:
 
 
 def detect_file_kind(content: bytes) -> str:
-    """By how it begins; empty when that says nothing."""
+    """Return the kind of a file by its first bytes; empty when unknown."""
     return next((kind for at, magic, kind in _MAGIC if content.startswith(magic, at)), "")
 
 
@@ -140,7 +146,7 @@ def _detect_encoding(content: bytes) -> Encoding:
 
 
 def _decode_unknown(content: bytes) -> TextFile | BinaryContent:
-    """Text in an encoding that nobody named, or no text at all."""
+    """Text in an unknown encoding, or no text at all."""
     kind = detect_file_kind(content)
     plain = content.translate(None, _HIGH_BYTES)
     if kind or len(plain) < _MIN_ASCII_PART * len(content) or len(plain.translate(None, _NON_TEXT_BYTES)) < len(plain):

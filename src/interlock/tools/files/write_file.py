@@ -1,4 +1,4 @@
-"""`write_file`: make a file, or replace all of one that the run knows all of."""
+"""`write_file`: create a file, or replace one that the run has read completely."""
 
 from ...domain.tool import JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
@@ -21,7 +21,7 @@ from .text_file import TextFile, detect_line_endings, parse_byte_order_mark
 
 
 def write_file_tool(workspace: Workspace) -> ToolDefinition:
-    """The tool, for the files of this workspace."""
+    """Return the tool, for the files of this workspace."""
 
     def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange | UnchangedFile:
         return _prepare_change(workspace, arguments["path"], arguments["content"], context)
@@ -59,7 +59,7 @@ def write_file_tool(workspace: Workspace) -> ToolDefinition:
 def _prepare_change(
     workspace: Workspace, path: str, content: str, context: ToolContext
 ) -> PlannedChange | UnchangedFile:
-    """What the call comes to now. PreconditionError where it cannot be done."""
+    """Plan the write. Raise `PreconditionError` where it cannot be done."""
     place = locate_for_writing(workspace, path, context.judged)
     relative = display_path(place.relative)
     if place.exists:
@@ -88,8 +88,9 @@ def _prepare_overwrite(
 
 
 def _was_written(workspace: Workspace, path: str, content: str) -> bool | None:
-    """A file comes with all that is in it. So it has this content, or there is none yet; any other content may be what
-    was there before, or what somebody wrote later."""
+    """Return whether the content was written. Writes are atomic, so the file has this content, or there is none yet;
+    any other content may be older or newer.
+    """
     if not locate_for_writing(workspace, path, None).exists:
         return False
     file, text = load_text(workspace, path)

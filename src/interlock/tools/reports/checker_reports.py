@@ -10,6 +10,8 @@ from .report import CommandOutput, FailureLocation, Findings, make_location
 
 
 class Diagnostic(NamedTuple):
+    """One error of a checker."""
+
     file: str
     #: Empty where the error is of the file, or of no file.
     line: str
@@ -25,7 +27,9 @@ class Diagnostic(NamedTuple):
 def make_findings(
     program: str, output: CommandOutput, stated: tuple[int, int] | None, found: Sequence[Diagnostic]
 ) -> Findings | None:
-    """`stated` is the line that gives the number of errors, and the number; without one they are counted."""
+    """Return findings. `stated` is the line that gives the number of errors, and the number; without one they are
+    counted.
+    """
     if stated is None and not found:
         return None
     at, count = stated or (len(output.lines) - 1, None)

@@ -1,4 +1,5 @@
-"""Whose exit code is the one of a script? From how its commands are joined, nothing is run or read.
+"""Attribution of a script's exit code, from how its commands are joined. From how its commands are joined, nothing is
+run or read.
 
 Of commands with only `&&` between them all have succeeded when the script has. A pipeline ends as its last command
 does: where that only passes on what tests print, their report must say how they ended. Whatever else joins commands
@@ -19,7 +20,7 @@ ExitEvidence: TypeAlias = Literal["exit_code", "report", "none"]
 _PIECE = re.compile(
     r"""(?P<join>&&|\|&?)|'[^']*'|"(?:[^"\\$`]|\\.|\$\w+|\$\{\w+\})*"|\\.|>&|&>|>\||[^'"\\;&|()`$!#>\n\r]+|>"""
 )
-#: Words that make a script end or go on in another way. Without `;` most of them cannot even be used.
+#: Words that make a script end or continue in another way. Without `;` most of them cannot even be used.
 _CONTROL_WORDS = frozenset(
     ("exit", "exec", "trap", "eval", "return", "logout", "coproc", "if", "while", "until", "for", "case", "{", "[[")
 )
@@ -37,7 +38,7 @@ _Pipeline: TypeAlias = list[_Words]
 
 
 def classify_evidence(script: str, argvs: Sequence[Sequence[str]], program: str) -> ExitEvidence:
-    """`argvs` are the words of all commands in the script; one of them runs the program."""
+    """Return what tells how the program ended. `argvs` are the words of all commands in the script."""
     chain = _split_chain(script.replace("\\\n", " ").strip())
     if chain is None:
         return "none"
@@ -82,7 +83,7 @@ def _is_report_excluded(pipeline: _Pipeline) -> bool:
 
 
 def _is_output_forwarded(pipeline: _Pipeline, program: str) -> bool:
-    """Does what the first command prints come out of the pipeline, as far as that tells how it ended?"""
+    """Return True if the output of the first command comes out of the pipeline, as far as it tells how it ended."""
     test, *others = pipeline
     if any(">" in word and not word.startswith("2>") for word in test):
         return False

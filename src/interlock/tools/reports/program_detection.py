@@ -91,7 +91,7 @@ _VALUED_OPTIONS: Mapping[str, frozenset[str]] = {
 
 
 def detect_program(argv: Sequence[str]) -> str | None:
-    """The program that the words of a simple command run, as `read_report` knows it."""
+    """Return the program that the words of a simple command run, as `read_report` knows it."""
     words = list(argv[:_MAX_WORDS])
     if not _HELP_OPTIONS.isdisjoint(words):
         return None

@@ -1,4 +1,4 @@
-"""What a test or check command said, as facts: counts, failing names, the first failure.
+"""The report of a test or check command, as facts: counts, failing names, the first failure.
 
 A count is a number the program printed, or one that was counted in all of its output. Where neither is there it is
 None: an unknown count is never a guess.
@@ -24,6 +24,8 @@ class FailureLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The parsed result of a test or check command."""
+
     program: str
     #: The exit code was 0 and the output speaks of no failure. One of the two is not enough: a command may end in
     #: `| tail` or `|| true`, and a test may print what it likes.
@@ -126,6 +128,8 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 
 
 class CommandOutput(NamedTuple):
+    """The lines of an output, and whether they are complete."""
+
     lines: list[str]
     #: These are all lines: what is counted in them is the number there was.
     is_complete: bool

@@ -1,4 +1,4 @@
-"""From a program's name and its output to a report.
+"""Parses the output of a program to a report.
 
 A named program is read by its own reader. `npm` and `make` run what a project chose: there every reader that could
 apply looks, and the reports differ in shape enough for only the right ones to find something. Of several, a failing
@@ -31,12 +31,13 @@ _SILENT = frozenset(("tsc", "cargo", "mypy", "ruff"))
 
 
 def is_check_program(program: str) -> bool:
-    """Whether a run of the program is evidence about the code: tests, types, lint."""
+    """Return whether a run of the program is evidence about the code: tests, types, lint."""
     return program in _READERS or program in _PROGRAMS_BY_RUNNER
 
 
 def read_report(program: str, text: str, exit_code: int | None, *, whole: bool = True) -> CheckReport | None:
-    """None where the text is not the output of a run of the program. `whole` is False for the ends of a longer text.
+    """Return the report; None where the text is not the output of a run of the program. `whole` is False for the ends
+    of a longer text.
 
     `exit_code` is None where there is none, as after a signal; a run without exit code 0 is never `ok`.
     """

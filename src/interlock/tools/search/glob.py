@@ -25,7 +25,7 @@ _MAX_CHECKED_SINGLY = 500
 
 
 class GlobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that fit, and the page of them that is shown."""
+    """The matching files, and the page of them that is shown."""
 
     pattern: str
     path: str
@@ -36,7 +36,7 @@ class GlobResult(msgspec.Struct, frozen=True, kw_only=True):
     #: Of those that are named here, not counting what was never looked at.
     closed: int = 0
     unreadable: int = 0
-    #: Empty when all was seen, else a key of `ripgrep.STOPPED`.
+    #: Empty when all was seen, else a key of `ripgrep.STOP_REASONS`.
     stopped: str = ""
     #: Why ignore files were not obeyed; empty when they were.
     why_all: str = ""
@@ -48,7 +48,9 @@ class GlobResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def glob_tool(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinition:
-    """The tool, for the files of this workspace. Only names are looked at, so nothing has to be hidden from ripgrep."""
+    """Return the tool for the files of this workspace. Only names are read, so nothing has to be hidden from
+    ripgrep.
+    """
     ripgrep = Ripgrep(workspace, commands, rg)
 
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:

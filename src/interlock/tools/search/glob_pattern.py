@@ -29,6 +29,8 @@ _FOLDER = "(?:[^/]++/)"
 
 
 class GlobPattern(NamedTuple):
+    """A parsed glob pattern."""
+
     #: Where all paths that it can mean begin; empty when that is not known. Absolute when the pattern is.
     folder: str
     #: Globs of which the last name of a path fits one; none: it may be anything.
@@ -40,7 +42,7 @@ class GlobPattern(NamedTuple):
 
 
 def parse_pattern(text: str) -> GlobPattern:
-    """`PathRefused` when it leads up, `PreconditionError` when it is no pattern."""
+    """Parse a pattern. Raise `PathRefusedError` when it leads up, `PreconditionError` when it is invalid."""
     if "\0" in text:
         raise _make_pattern_error("it holds a NUL character")
     anywhere = "/" not in text

@@ -24,7 +24,7 @@ _MAX_NAMED = 10
 def grep_tool(
     workspace: Workspace, commands: CommandSandbox, rg: str, hidden: Callable[[], tuple[str, ...]]
 ) -> ToolDefinition:
-    """The tool, for the files of this workspace. `hidden` gives the absolute paths of all that is closed to tools."""
+    """Return the tool for the files of this workspace. `hidden` returns the absolute paths that are closed to tools."""
     ripgrep = Ripgrep(workspace, commands, rg, hidden)
 
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:

@@ -1,8 +1,8 @@
-"""A search in files, from the question to the page that is shown.
+"""A search in files, from the query to the page that is shown.
 
 ripgrep uses all cores, so files come in any order. What it finds is sorted by path here, so that reading on from
 `offset` gives everything once. Where there is too much for that, it is asked again in the order of paths, which takes
-longer by file but ends with the page. Then nobody knows how much there is in all: "at least" what was counted.
+longer by file but ends with the page. Then the total is unknown: "at least" what was counted.
 """
 
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ class Query(BaseModel, frozen=True):
 
 
 class SearchMatches(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, and the page of it that is shown."""
+    """The matches, and the page of them that is shown."""
 
     query: Query
     page: Page = Page("", 0)
@@ -78,14 +78,14 @@ class SearchMatches(msgspec.Struct, frozen=True, kw_only=True):
     #: Files and folders that were left out, since they are closed to tools.
     closed: int = 0
     unreadable: int = 0
-    #: Empty when all was seen, else a key of `ripgrep.STOPPED`.
+    #: Empty when all was seen, else a key of `ripgrep.STOP_REASONS`.
     stopped: str = ""
     #: Why ignore files were not obeyed; empty when they were.
     why_all: str = ""
 
     @property
     def total(self) -> int:
-        """Of what is shown: lines, or files."""
+        """The number of lines or files, whichever is shown."""
         return self.lines if self.query.output == "content" else self.files
 
     @property

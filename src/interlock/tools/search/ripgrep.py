@@ -1,4 +1,4 @@
-"""ripgrep, in a sandbox that shows it the workspace and nothing else, and lets it change nothing.
+"""ripgrep, in a sandbox that shows only the workspace, read-only.
 
 What it prints is handed on as it comes. Whatever the pattern and the files are, a search ends: the engine takes linear
 time, and time, memory and output are bounded. A search that was ended early has found something, too, and says that it
@@ -42,7 +42,9 @@ _IGNORE_SCAN_SECONDS = 5.0
 
 
 def find_bad_ignore_file(root: str) -> str:
-    """The path of one, by its names alone: nothing is opened. Empty when there is none, or none was found in time."""
+    """Return the path of an unusable ignore file, by names alone: nothing is opened. Empty when none was found in
+    time.
+    """
     deadline = monotonic() + _IGNORE_SCAN_SECONDS
     for folder, _, names in os.walk(root):
         for name in sorted(_IGNORE_FILE_NAMES.intersection(names)):
@@ -101,7 +103,7 @@ _SECRET_EXCLUSIONS = tuple(
     )
 )
 
-#: Why a search has not seen everything, in words.
+#: Why a search has not seen everything, as text.
 STOP_REASONS: Mapping[str, str] = {
     "timeout": f"it took longer than {_SECONDS:g} s",
     "memory_limit": "it needed too much memory",
@@ -120,7 +122,7 @@ class EnoughOutputError(Exception):
 
 
 class OutputReader(Protocol):
-    """Takes what ripgrep prints. It may raise `Enough`."""
+    """Takes the output of ripgrep. May raise `EnoughOutputError`."""
 
     def feed(self, chunk: bytes) -> None: ...
 
@@ -129,9 +131,9 @@ _R = TypeVar("_R", bound=OutputReader)
 
 
 class SearchStatus(NamedTuple):
-    """What became of a search."""
+    """How a search ended."""
 
-    #: Empty when it saw everything, else a key of `STOPPED`.
+    #: Empty when it saw everything, else a key of `STOP_REASONS`.
     stopped: str
     #: How many files and folders could not be read.
     unreadable: int
@@ -140,7 +142,7 @@ class SearchStatus(NamedTuple):
     bad_ignore_file: bytes = b""
 
     def why_all(self) -> str:
-        """Why ignore files were not obeyed, as a note; empty when they were."""
+        """Return why ignore files were not obeyed, as a note; empty when they were."""
         if not self.bad_ignore_file:
             return ""
         which = (
@@ -179,6 +181,8 @@ class _NameCollector:
 
 
 class Ripgrep:
+    """Runs searches of ripgrep in a workspace."""
+
     def __init__(
         self,
         workspace: Workspace,
@@ -193,7 +197,7 @@ class Ripgrep:
         self._commands = commands
         self._rg = os.path.realpath(rg)
         self._hidden = hidden
-        #: The last ignore file that could not be read: while it is there, nobody waits for it again.
+        #: The last ignore file that could not be read: while it is there, no search waits for it again.
         self._bad_ignore_file = ""
 
     async def run(self, options: Sequence[str], place: str, new_reader: Callable[[], _R]) -> tuple[_R, SearchStatus]:
@@ -302,7 +306,7 @@ class Ripgrep:
         return to_printed_path(os.path.relpath(path, self._workspace.root)) if path else b""
 
     def authorize(self) -> Decision | None:
-        """For `authorize`: without a sandbox a search is a question to a person."""
+        """Return the decision for `authorize`: without a sandbox, a search requires approval."""
         if self._is_confined:
             return None
         reason = "The search cannot be held inside the workspace here: this host allows no sandbox."
@@ -320,7 +324,7 @@ class Ripgrep:
         profile = SandboxProfile(
             workspace=self._workspace.root,
             identity=self._workspace.identity,
-            # A backend that cannot hold this would refuse, and a person has said yes to a search that nothing holds.
+            # A backend that cannot enforce this would refuse, and a person has approved an unconfined search.
             writable=not self._is_confined,
             system=False,
             readable=(self._rg,),
@@ -336,7 +340,7 @@ def _build_path_arguments(place: str) -> tuple[str, ...]:
 
 
 def make_unfinished_error(stopped: str) -> PreconditionError:
-    """For a search that was ended and had found nothing: whether it ever began is not known."""
+    """Return the error for a search that was ended without a match: whether it ever began is unknown."""
     return make_precondition_error(
         f"The search was not finished: {STOP_REASONS[stopped]}, and nothing was found until then. "
         "Search a smaller folder, or fewer files"
@@ -344,7 +348,7 @@ def make_unfinished_error(stopped: str) -> PreconditionError:
 
 
 def build_search_options(pattern: str, *, literal: bool, multiline: bool, case_insensitive: bool) -> tuple[str, ...]:
-    """How to look for a text in files."""
+    """Return the options of a text search."""
     flags = {"--fixed-strings": literal, "--multiline": multiline, "--ignore-case": case_insensitive}
     chosen = (flag for flag, wanted in flags.items() if wanted)
     # Files are read and not mapped: what is mapped counts as memory. Large sets of states are not worth their memory.
@@ -359,7 +363,7 @@ def build_search_options(pattern: str, *, literal: bool, multiline: bool, case_i
 
 
 def build_name_options(pattern: GlobPattern) -> tuple[str, ...]:
-    """Which files to look at, as far as ripgrep can tell."""
+    """Return the options that select files, as far as ripgrep can."""
     depth = () if pattern.depth is None else (f"--max-depth={pattern.depth}",)
     if not pattern.names:
         return depth

@@ -1,4 +1,4 @@
-r"""What ripgrep prints, read as it comes, and what is shown of it.
+r"""Parses the output of ripgrep as it comes, and formats pages of it.
 
 With `--null` each found line is `path NUL number:column:text`, or `path NUL number-text` for a line around it. Of a
 binary file there is only `path: binary file matches (...)`. A path may hold newlines; then it comes in several lines,
@@ -36,7 +36,7 @@ _split_character = re.compile(f"{_CUT}\ufffd+|\ufffd+{_CUT}")
 
 
 class MatchReader:
-    """Found lines by file, in the order that they come. Raises `Enough` when there are more of them than wanted."""
+    """Collects matches by file. Raises `EnoughOutputError` when there are more than wanted."""
 
     def __init__(self, wanted: int, *, with_context: bool) -> None:
         self.lines: defaultdict[bytes, list[bytes]] = defaultdict(list)
@@ -69,7 +69,7 @@ class MatchReader:
         return self._binary | {last[1]} if last else self._binary
 
     def counts(self) -> dict[bytes, int]:
-        """How many lines were found in each file."""
+        """Return how many lines were found in each file."""
         if not self._with_context:
             return {path: len(lines) for path, lines in self.lines.items()}
         return {path: sum(_found_line(line) is not None for line in lines) for path, lines in self.lines.items()}
@@ -89,7 +89,7 @@ class MatchReader:
 
 
 class NameReader:
-    """`path NUL path NUL ...`. The sandbox bounds how much it is."""
+    """Reader of `path NUL path NUL ...`. The sandbox bounds the size."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
@@ -101,7 +101,7 @@ class NameReader:
         return b"".join(self._chunks).split(b"\0")
 
     def names(self) -> list[bytes]:
-        """What was not finished is left out."""
+        """Return the names, without an unfinished one."""
         return self.pieces()[:-1]
 
     def counts(self) -> dict[bytes, int]:
@@ -123,6 +123,8 @@ class CountReader(NameReader):
 
 
 class Page(NamedTuple):
+    """One page of results."""
+
     text: str
     #: How many found lines are in it.
     returned: int
@@ -161,7 +163,7 @@ def build_line_page(lines: Iterable[str], first: int, limit: int, room_chars: in
 def build_match_page(
     files: Iterable[tuple[bytes, Sequence[bytes]]], first: int, limit: int, context: int, room_chars: int
 ) -> Page:
-    """The found lines from `first` on, with the lines around them."""
+    """Return the found lines from `first` on, with the lines around them."""
     builder = _PageBuilder(limit, room_chars)
     for path, lines in files:
         found = [at for at, line in enumerate(lines) if _found_line(line)]
@@ -192,7 +194,7 @@ def _find_context_range(lines: Sequence[bytes], at: int, context: int, free: int
 
 
 def _is_adjacent(lines: Sequence[bytes], start: int, free: int) -> bool:
-    """Is a line the next one of its file after those that are shown?"""
+    """Return True if a line follows those that are shown."""
     return 0 < start == free and _parse_line_number(lines[start]) == _parse_line_number(lines[start - 1]) + 1
 
 
@@ -202,7 +204,7 @@ def _parse_line_number(line: bytes) -> int:
 
 
 def format_line(path: bytes, line: bytes) -> str:
-    """`path:number: text`, with dashes when it is only around a line that was found."""
+    """Return `path:number: text`, with dashes for context lines."""
     line = truncate_line(line, _MAX_SHOWN_BYTES)
     start = _line_start(line)
     if start is None:
@@ -213,7 +215,7 @@ def format_line(path: bytes, line: bytes) -> str:
 
 
 def truncate_line(line: bytes, room: int) -> bytes:
-    """A long line cut around the place that was found, with a mark on each side that is missing."""
+    """Return a long line cut around the match, with a mark on each side that is missing."""
     start = _line_start(line)
     if start is None or len(line) - start.end() <= room:
         return line
@@ -229,7 +231,7 @@ def truncate_line(line: bytes, room: int) -> bytes:
 
 
 def display_name(path: bytes) -> str:
-    r"""A path as it can stand on one line. What is not text is quoted: `"a\nb"`, `"\xff"`."""
+    r"""Return a path on one line. What is not text is quoted: `"a\\nb"`, `"\\xff"`."""
     text = os.fsdecode(path).removeprefix("./")
     if text.isprintable():
         return text

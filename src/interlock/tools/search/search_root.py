@@ -1,5 +1,5 @@
-"""Where a search begins: a real path from the workspace on, found before the search and judged at the gate; and what is
-closed to it below.
+"""The root of a search: a real path, resolved before the search and evaluated by policy; and the closed paths below
+it.
 """
 
 import os
@@ -20,6 +20,8 @@ ROOT_PREFIX = b"./"
 
 
 class SearchRoot(NamedTuple):
+    """Where a search starts, and its pattern."""
+
     #: "." for the workspace itself.
     relative: str
     pattern: GlobPattern
@@ -27,7 +29,7 @@ class SearchRoot(NamedTuple):
     is_missing: bool = False
 
     def filter_paths(self, paths: list[bytes]) -> list[bytes]:
-        """Those of ripgrep's paths that the pattern means. It has looked at their last names only."""
+        """Return the paths of ripgrep that match the pattern. It has matched their last names only."""
         matches = self.pattern.matches
         if matches is None:
             return paths
@@ -38,7 +40,7 @@ class SearchRoot(NamedTuple):
 def find_search_root(workspace: Workspace, path: str, glob: str, judged: EvaluatedPaths) -> SearchRoot:
     """Return where a search starts.
 
-    `PathRefused` where tools may not go, `PreconditionError` where there is nothing to search.
+    `PathRefusedError` where tools may not go, `PreconditionError` where there is nothing to search.
     """
     pattern = parse_pattern(glob or _ALL_FILES)
     with refusals_as_preconditions():
@@ -58,7 +60,7 @@ def find_search_root(workspace: Workspace, path: str, glob: str, judged: Evaluat
 
 
 def check_search(workspace: Workspace, path: str, glob: str) -> CheckProblem | None:
-    """For `check`. What is not allowed is left to the gate."""
+    """Return the problem for `check`. Permissions are for policy."""
     try:
         find_search_root(workspace, path, glob, None)
     except PreconditionError as error:
@@ -69,7 +71,7 @@ def check_search(workspace: Workspace, path: str, glob: str) -> CheckProblem | N
 
 
 def authorize_search(workspace: Workspace, path: str, glob: str) -> Decision | None:
-    """For `authorize`. What cannot be done is left to the check."""
+    """Return the decision for `authorize`. Problems are for the check."""
     try:
         find_search_root(workspace, path, glob, None)
     except PathRefusedError as refused:
@@ -81,7 +83,7 @@ def authorize_search(workspace: Workspace, path: str, glob: str) -> Decision | N
 
 
 class ClosedPaths:
-    """Which paths are closed to tools: what was hidden from the search, and what is by its name."""
+    """The paths that are closed to tools: hidden from the search, or by name."""
 
     def __init__(self, workspace: Workspace, hidden: Iterable[str]) -> None:
         inside = workspace.root.rstrip("/") + "/"
@@ -90,7 +92,7 @@ class ClosedPaths:
             to_printed_path(path.removeprefix(inside)) for path in hidden if path.startswith(inside)
         )
         self._below = tuple(path + b"/" for path in self._paths)
-        #: Those that are hidden only because nobody could look into them.
+        #: Those that are hidden only because they could not be read.
         self._unreadable = frozenset(
             path for path in self._paths if self._is_locked(path) and not self._is_refused(path)
         )
@@ -102,8 +104,8 @@ class ClosedPaths:
         return self.is_hidden(path) or self._is_refused(path)
 
     def filter_open(self, paths: list[bytes]) -> list[bytes]:
-        """For very many. Most names of secrets begin with a dot; others ripgrep leaves out, or sees empty. So what is
-        shown in the end is to be asked about one by one.
+        """Return the open paths of very many, quickly. Most names of secrets begin with a dot; others ripgrep leaves
+        out or sees empty. What is shown in the end must be checked one by one.
         """
         together = b"\0".join(paths)
         closed = set(filter(self.is_closed, _find_dotted(together)))
@@ -114,7 +116,7 @@ class ClosedPaths:
         return [path for path in paths if path not in closed] if closed else paths
 
     def find_parent_folders(self) -> frozenset[bytes]:
-        """All folders that a hidden folder is in."""
+        """Return all folders that a hidden folder is in."""
         return frozenset(
             above for path in self._paths if os.path.isdir(self._real_path(path)) for above in _iterate_parents(path)
         )
@@ -124,7 +126,7 @@ class ClosedPaths:
         return sum(path.startswith(folder) for path in self._paths - self._unreadable)
 
     def find_unreadable(self, place: str, reported: Iterable[bytes]) -> set[bytes]:
-        """What could not be read there: what ripgrep has told, and what it was not shown for that reason."""
+        """Return what could not be read there: as reported by ripgrep, or hidden for that reason."""
         unreadable = (path for path in self._unreadable if (path + b"/").startswith(to_printed_path(place) + b"/"))
         return {*unreadable, *(path for path in reported if not self.is_hidden(path))}
 
@@ -155,13 +157,13 @@ def _iterate_parents(path: bytes) -> Iterator[bytes]:
 
 
 def to_printed_path(relative: str) -> bytes:
-    """As ripgrep prints it."""
+    """Return a path as ripgrep prints it."""
     return b"." if relative == "." else ROOT_PREFIX + os.fsencode(relative)
 
 
 def list_open_below(place: bytes, unlistable: frozenset[bytes], files: Iterable[bytes]) -> Iterator[bytes]:
-    """Names to give a search of a place when some folders can be searched but not listed: of each of these files, the
-    outermost folder that can be, or the file itself. All are as ripgrep prints them.
+    """Yield the arguments for a search of a folder when some folders can be searched but not listed: of each file, the
+    outermost folder that can be listed, or the file itself, as ripgrep prints them.
     """
     for path in files:
         end = len(place)

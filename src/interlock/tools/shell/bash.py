@@ -1,8 +1,8 @@
-"""`bash`: a script in the workspace, held back by the sandbox; in the foreground, or as a task in the background.
+"""`bash`: run a script in the workspace, confined by the sandbox; in the foreground, or as a background task.
 
-A `Shell` is what all commands of a run share: the workspace, the backend, the limits. Nothing in the arguments of a
-call chooses the sandbox. `bash_outside` is another tool, for developers who want it: it runs without any, and every
-single call is a question to a person, whatever rules say.
+A `ShellTools` is what all commands of a run share: the workspace, the backend, the limits. The arguments of a call
+never choose the sandbox. `bash_outside` is another tool, opt-in for developers: it runs unconfined, and every call
+requires approval, whatever rules say.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,9 +56,11 @@ _TimeoutSeconds = Annotated[float | None, Field(gt=0)]
 
 
 class ShellOptions(TypedDict, total=False):
+    """Options of `ShellTools`."""
+
     #: The words of each simple command of a script; None when it cannot be read.
     words: Required[ScriptParser]
-    #: Was all of a script, started in that absolute folder, proved to only read?
+    #: Whether all of a script, started in that absolute folder, provably only reads.
     is_read_only: Required[Callable[[str, str], bool]]
     #: What commands see empty, and what they cannot change.
     hidden: Required[Callable[[], ProtectedPaths]]
@@ -141,7 +143,7 @@ class ShellTools:
         )
 
     def bash_outside_tool(self, unconfined: CommandSandbox) -> ToolDefinition:
-        """`bash_outside`, to be registered only where people are to be asked for such a thing at all."""
+        """Return `bash_outside`, to be registered only where people may be asked for unconfined commands."""
 
         async def bash_outside(
             context: ToolContext,
@@ -163,7 +165,7 @@ class ShellTools:
             return await run_command(order, context)
 
         def authorize(arguments: JsonObject, situation: CallContext) -> Decision | None:
-            # Nothing would keep it from writing, so in a run that only reads nobody is even asked.
+            # Nothing would keep it from writing, so in a read-only run it is denied without a question.
             reads = (
                 authorize_backend(unconfined.confinement, situation)
                 if situation.mode is PermissionMode.READ_ONLY
@@ -196,11 +198,11 @@ class ShellTools:
         context: ToolContext,
         unconfined: CommandSandbox | None = None,
     ) -> CommandRequest:
-        """The files may have changed since the check, so it is done again. `PathRefused` goes up as it is."""
+        """Repeat the check, because files may have changed, and return the request. `PathRefusedError` propagates."""
         if (problem := self._find_problem(script, cwd)) is not None:
             raise PreconditionError(problem)
         folder = self._approved_folder(cwd, context)
-        # What was said before the start counts: a link that changed since must not open more than was decided on.
+        # The scope stated before the start counts: a link that changed since must not open more than was decided on.
         recorded = read_recorded_profile(context.reach)
         return CommandRequest(
             script=script,
@@ -221,7 +223,7 @@ class ShellTools:
         return self._config.workspace.locate(cwd).relative if cwd else "."
 
     def _approved_folder(self, cwd: str, context: ToolContext) -> str:
-        """The folder to start in, which is the one that was judged or that a person approved."""
+        """Return the folder to start in: the one that was evaluated or approved."""
         if not cwd:
             return "."
         bound = context.bound
@@ -242,7 +244,7 @@ class ShellTools:
         try:
             return self._find_problem(arguments["command"], arguments["cwd"])
         except PathRefusedError:
-            return None  # for the gate
+            return None  # reported by policy
 
     def _find_problem(self, script: str, cwd: str) -> CheckProblem | None:
         if problem := _find_script_problem(script):
@@ -281,7 +283,7 @@ class ShellTools:
 
 
 def _find_script_problem(script: str) -> str:
-    """What bash could not even be given. Whether it can be read is for the policy, and for bash itself."""
+    """Return why bash cannot be given the script. Parsing is up to policy and bash."""
     if not script.strip():
         return "The command is empty."
     if "\0" in script:

@@ -1,4 +1,4 @@
-"""One command from its start to its raw result: what it prints goes to a spool, what it changed is looked for.
+"""One command from its start to its raw result: its output goes to a spool, its changes are detected.
 
 The workspace is looked at before and after a command that may write. All slow work on files is done in threads, and is
 waited for even when the call is cancelled: then the command is over, and what it had printed is kept.
@@ -75,6 +75,8 @@ class KeptOutput(NamedTuple):
 
 
 class StartedCommand(NamedTuple):
+    """A started command with its profile."""
+
     running: RunningCommand
     profile: SandboxProfile
     #: What no command should change, as it was before; None where nothing can be written.
@@ -82,7 +84,7 @@ class StartedCommand(NamedTuple):
 
 
 async def run_command(request: CommandRequest, context: ToolContext) -> CommandResult:
-    """`SandboxSetupError` when nothing of it was executed."""
+    """Run a command to its end. Raise `SandboxSetupError` when nothing of it was executed."""
     files = await asyncio.to_thread(fingerprint_workspace, request.config) if request.can_write else None
     progress = _ProgressReporter(context)
     with OutputSpool(context.artifacts.redaction_filter) as spool:
@@ -104,8 +106,9 @@ async def run_command(request: CommandRequest, context: ToolContext) -> CommandR
 
 
 async def start_command(request: CommandRequest, on_output: OutputHandler) -> StartedCommand:
-    """Files may move between looking for what is to be hidden and the start: then nothing begins, and it is looked
-    for again, a few times."""
+    """Start a command. When files move between the scan for hidden files and the start, nothing begins, and it is tried
+    again a few times.
+    """
     for left in reversed(range(_MAX_STARTS)):
         profile, guarded = await asyncio.to_thread(
             inspect_profile, request.config, request.commands.confinement, request.profile
@@ -132,7 +135,7 @@ def _open_cwd(request: CommandRequest) -> OpenFolder:
 
 
 class _ProfileCheck:
-    """Is what was found still all that is to be hidden or held? Asked when the view of a command stands."""
+    """Checks, when the view of a command is built, that the scan for hidden files is still complete."""
 
     def __init__(self, request: CommandRequest, profile: SandboxProfile) -> None:
         self._request = request
@@ -161,7 +164,7 @@ def _build_command(
 
 
 async def run_to_completion(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """In a thread, and waited for whatever happens: what it uses is closed afterwards."""
+    """Run a function in a thread, and wait for it even when cancelled: what it uses is closed afterwards."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
         return await asyncio.shield(work)
@@ -171,7 +174,7 @@ async def run_to_completion(function: Callable[_P, _T], *args: _P.args, **kwargs
 
 
 def redact_command(text: str, artifacts: RunArtifacts) -> str:
-    """The start of a command as it may be shown and kept."""
+    """Return the start of a command, redacted, for display and storage."""
     secrets_out = artifacts.redaction_filter()
     content = text.encode("utf-8", "replace")
     kept = secrets_out.feed(content) + secrets_out.end()
@@ -179,7 +182,7 @@ def redact_command(text: str, artifacts: RunArtifacts) -> str:
 
 
 def keep_output(spool: OutputSpool, artifacts: RunArtifacts) -> KeptOutput:
-    """All of the output; and where there are two streams, which part is of which."""
+    """Store all of the output; where there are two streams, also which part belongs to which."""
     spool.finish()
     parts = tuple(
         artifacts.keep_stream(_read_chunks(spool, start), OUTPUT_KIND)
@@ -278,7 +281,7 @@ def _read_ends(spool: OutputSpool, stream: OutputStream) -> bytes:
 
 
 class _ProgressReporter:
-    """The last line of the output for whoever watches, now and then and not for each line."""
+    """Reports the last line of the output to listeners, at intervals."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
@@ -301,5 +304,5 @@ class _ProgressReporter:
         self._timer = None
         self._reported_at = self._loop.time()
         if line := self._line():
-            with suppress(Exception):  # whoever watches cannot hurt the command
+            with suppress(Exception):  # a failing listener must not fail the command
                 self._context.progress(line)

@@ -1,6 +1,6 @@
-"""The workspace around a command: as it was before, what is different after it, and what that makes of a check.
+"""The effects of a command on the workspace: its state before and after, and what that means for a check.
 
-Whatever hinders looking is not the failure of a command that ran: then it is not known what it changed.
+A problem while inspecting is not a failure of the command: then its changes are unknown.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,19 +57,19 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkspaceBefore(NamedTuple):
-    """The workspace as it was; where nothing can be written, nobody need have looked."""
+    """The state of the workspace before; not inspected where nothing can be written."""
 
     files: WorkspaceFingerprint | None = None
     guarded: GuardedFiles | None = None
 
 
 class WorkspaceAfter(NamedTuple):
-    """The same when the command is over. None: nobody looked, or could."""
+    """The state of the workspace after the command. None: not inspected."""
 
     files: WorkspaceFingerprint | None = None
-    #: What came or was exchanged, of the files that other programs obey.
+    #: Guarded files that were created or replaced.
     guarded: tuple[str, ...] = ()
-    #: Why nobody could look.
+    #: Why it could not be inspected.
     problem: str = ""
 
 
@@ -95,7 +95,9 @@ def make_verification(
     before: WorkspaceFingerprint | None,
     after: WorkspaceFingerprint | None,
 ) -> CommandVerification | None:
-    """None: it neither tests nor checks. Where nothing could be written, it may be as it was before."""
+    """Return the verification; None: the command neither tests nor checks. Where nothing could be written, the state
+    before counts.
+    """
     if not has_check_program(argvs := request.argvs):
         return None
     if before is None and not request.can_write:
@@ -105,7 +107,7 @@ def make_verification(
 
 
 def read_report_text(spool: OutputSpool) -> tuple[str, bool]:
-    """What was printed, and whether it is all of it: its ends, where it is long."""
+    """Return the output, and whether it is complete: only its ends where it is long."""
     if spool.total_bytes <= _MAX_REPORT_BYTES:
         return spool.head(_MAX_REPORT_BYTES).decode("utf-8", "replace"), True
     head, tail = spool.head(_MAX_REPORT_BYTES // 4), spool.tail(_MAX_REPORT_BYTES * 3 // 4)

@@ -1,6 +1,6 @@
-"""What a command left behind, and the same for its readers: a model, a person, the log.
+"""The result of a command, and its forms for the model, for a person and for the log.
 
-`CommandResult` is raw: made where the command ran, never shown as it is. `normalized` makes of it the excerpt that a
+`CommandResult` is raw: made where the command ran, never shown. Normalizing it gives the excerpt that a
 model reads, the line that a person reads, and the facts of the log. A run of tests or checks becomes a verification: a
 fact about the state that the workspace was in, so that a later edit makes it stale.
 """
@@ -28,6 +28,8 @@ _MB = 1 << 20
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The raw result of a command."""
+
     #: Without the secrets in it.
     command: str
     ended: CommandExit
@@ -49,7 +51,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     profile: ProfileName
     backend: str
     limits: CommandLimits
-    #: None: nobody can say what it changed.
+    #: None: its changes are unknown.
     changes: WorkspaceChanges | None = None
     #: Files that other programs obey, and that it created or exchanged.
     guarded: tuple[str, ...] = ()
@@ -85,7 +87,7 @@ def normalize_command(result: CommandResult) -> NormalizedOutput:
 
 
 def make_verified_state(verification: CommandVerification | None) -> JsonObject:
-    """For `Normalized.state`. A digest that cannot be held against another one is not remembered."""
+    """Return the state for `NormalizedOutput.state`. A digest that cannot be compared is not remembered."""
     if verification is None:
         return {}
     return {VERIFIED_STATE_KEY: verification.workspace if is_comparable(verification.workspace) else None}
@@ -131,7 +133,7 @@ def describe_exit(ended: CommandExit, limits: CommandLimits, timeout_seconds: fl
 
 
 def describe_verdict(verification: CommandVerification) -> str:
-    """In words; empty where there is none."""
+    """Return the verdict as text; empty where there is none."""
     report = verification.report
     if verification.ok:
         return f"{verification.label} passed."
@@ -145,7 +147,7 @@ def describe_verdict(verification: CommandVerification) -> str:
 
 
 def build_notes(result: CommandResult) -> list[str]:
-    """What the model should know beside the output."""
+    """Return notes for the model beside the output."""
     lines: list[str] = []
     if result.clamped:
         lines.append(f"[timeout_seconds was lowered to {result.timeout_seconds:g}, which is the most]")
@@ -170,7 +172,7 @@ def _build_user_text(result: CommandResult, summary: str) -> str:
 
 
 def display_command(command: str) -> str:
-    """Its first line, if that is not too long."""
+    """Return its first line, if that is not too long."""
     line, _, rest = command.strip().partition("\n")
     cut = line[:_MAX_COMMAND_CHARS]
     return f"{cut}…" if rest or cut != line else cut
@@ -202,7 +204,7 @@ def _describe_changes(changes: WorkspaceChanges) -> str:
 
 
 def to_printable_path(path: str) -> str:
-    """On one line, with nothing in it that cannot be shown, and not too long. A name may hold any bytes."""
+    """Return a path on one line, without unprintable characters, and not too long. A name may hold any bytes."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in path[:_MAX_PATH_CHARS])
 
 

@@ -1,4 +1,4 @@
-"""A cheap fingerprint of a workspace, so that what was found out about it can be told to be out of date.
+"""A cheap fingerprint of a workspace, to detect that a check is out of date.
 
 It is a digest over path, size and times of every file, without reading any: an edit, a new file, a deleted one or one
 that was only touched makes another digest. The time of the last change of the inode is in it, because tools restore
@@ -67,6 +67,8 @@ _IS_FOLDER: _Stamp = ()
 
 
 class WorkspaceFingerprint(msgspec.Struct, frozen=True):
+    """The stamps of all files of a workspace."""
+
     #: How many files it is made of.
     files: int
     #: There are more, or deeper ones.
@@ -78,7 +80,7 @@ class WorkspaceFingerprint(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Made when it is asked for: most commands verify nothing."""
+        """The digest, computed on demand: most commands verify nothing."""
         listed = "".join(f"{path}\0{self.stamps[path]}\n" for path in sorted(self.stamps))
         mark = "truncated:" if self.truncated else ""
         return mark + sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -99,14 +101,14 @@ class WorkspaceChanges(msgspec.Struct, frozen=True):
 
 
 def take_fingerprint(root: int, *, max_files: int = MAX_FILES) -> WorkspaceFingerprint:
-    """Of the folder that `root` is open for."""
+    """Return the fingerprint of the folder that `root` is open for."""
     walk = _FingerprintWalk(max_files)
     walk.enter(root, "", 0)
     return WorkspaceFingerprint(walk.files, walk.truncated, walk.stamps, walk.shallow_stamps)
 
 
 def compare_fingerprints(before: WorkspaceFingerprint, after: WorkspaceFingerprint) -> WorkspaceChanges:
-    """What is different, also in folders that are no part of the digest."""
+    """Return the differences, also in folders that are no part of the digest."""
     old, new = {**before.stamps, **before.shallow_stamps}, {**after.stamps, **after.shallow_stamps}
     return WorkspaceChanges(
         tuple(sorted(new.keys() - old.keys())),
@@ -181,7 +183,7 @@ def _make_stamp(status: os.stat_result) -> _Stamp:
 
 
 def _make_shallow_stamp(folder: int) -> _Stamp:
-    """A repository by what tells that it moved on; else the names in the folder, which is what its time is about."""
+    """Return the stamp of a folder: of a repository by its head, else by the names in it, which its time reflects."""
     found: list[int] = []
     for name in _REPOSITORY_FILES:
         try:

@@ -1,10 +1,10 @@
-"""What is shown of the output of a command.
+"""Excerpts of the output of a command.
 
 When both streams have something to say, each has a section under its name; when one has, it stands alone, and where
 there is no room for sections, both are shown as they came. Counts are bytes of the output without its secrets, so
 `produced` is the size of the artifact, and markers name places in it. What is shown between two markers is an exact
 slice of a stream, where each byte that is no UTF-8 is U+FFFD. Escape sequences are not taken out here: what the model
-reads goes through `envelope.neutralize`, which makes them visible.
+reads goes through `rendering.neutralize`, which makes them visible.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ class _TextWindow(NamedTuple):
 
 
 class LongOutput:
-    """A `Source`."""
+    """A spooled output as a source of excerpts."""
 
     def __init__(
         self,
@@ -182,13 +182,15 @@ _SECTION_TITLES: dict[OutputStream, str] = {stream: f"[{stream}]\n" for stream i
 
 
 class OutputExcerpt(Excerpt, frozen=True, kw_only=True):
-    """With two sections, the `ranges` are in the sections: they are of one stream."""
+    """An excerpt of an output. With two sections, the `ranges` are relative to their streams."""
 
     sections: tuple[tuple[OutputStream, Excerpt], ...] = ()
 
 
 def make_excerpt(spool: OutputSpool, max_chars: int) -> OutputExcerpt:
-    """All of the output when it fits, else an excerpt of at most that many characters, names and markers included."""
+    """Return all of the output when it fits, else an excerpt of at most that many characters, names and markers
+    included.
+    """
     room = max_chars - sum(map(len, _SECTION_TITLES.values())) - 1
     if not all(map(spool.bytes_in, STREAMS)) or room < 2 * MIN_EXCERPT_CHARS:
         return OutputExcerpt(**msgspec.structs.asdict(_make_part(spool).cut(max_chars)))

@@ -1,11 +1,12 @@
-"""What a command can reach, how long it may take, and what must be said before it may start.
+"""The sandbox profile of a command: what it can access, how long it may take, and whether it requires approval.
 
 The profile comes from the mode of the run and from the script, never from what a model says about it: a script that
 was proved to only read is run so that it cannot write, and so is every script of a read-only run. The kernel holds
 that, so it does not matter whether the proof was right.
 
-In a writable workspace stay read-only: what rules freeze, and what other programs obey. What does not exist cannot be
-held (it would have to be created first), so it is looked for afterwards: `Guarded` tells what came or was exchanged.
+In a writable workspace stay read-only: what rules freeze, and guarded files. What does not exist cannot be
+protected (it would have to be created first), so it is checked afterwards: `GuardedFiles` reports what was created or
+replaced.
 """
 
 import os
@@ -34,25 +35,27 @@ _DIGEST_CHARS = 16
 
 
 class ProtectedPaths(Protocol):
-    """Paths from the root of the workspace that exist now. A folder stands for all that is in it."""
+    """Protected paths, relative to the workspace, that exist now. A folder includes its content."""
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """What commands see empty."""
+        """Paths that commands see empty."""
         ...
 
     @property
     def read_only(self) -> tuple[str, ...]:
-        """What commands cannot change."""
+        """Paths that commands cannot change."""
         ...
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """What they may change, and people are told when one comes."""
+        """Paths that commands may change; people are notified when one appears."""
         ...
 
 
 class CommandTimeout(NamedTuple):
+    """The timeout of a command, and whether it was reduced to the maximum."""
+
     seconds: float
     #: Less than was asked for.
     is_clamped: bool
@@ -65,10 +68,10 @@ def choose_timeout(asked: float | None, default: float, most: float) -> CommandT
 
 
 class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the developer chose for all commands."""
+    """The developer's configuration for all commands."""
 
     workspace: Workspace
-    #: Was every command of this script, started in that folder, proved to only read?
+    #: Whether every command of this script, started in that folder, provably only reads.
     is_read_only: Callable[[str, str], bool]
     hidden: Callable[[], ProtectedPaths]
     readable: tuple[str, ...] = ()
@@ -80,7 +83,7 @@ class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
 def choose_profile(
     config: ShellConfig, confinement: Confinement, script: str, cwd: str, mode: PermissionMode
 ) -> ProfileName:
-    """A backend that cannot hold read-only is asked about, or refused, before it comes to this."""
+    """Return the profile of a command. A backend that cannot enforce read-only was asked about, or refused, before."""
     if "read_only" in confinement.capabilities and (
         mode is PermissionMode.READ_ONLY or config.is_read_only(script, cwd)
     ):
@@ -89,7 +92,7 @@ def choose_profile(
 
 
 def read_recorded_profile(reach: SandboxScope | None) -> ProfileName | None:
-    """The profile that the record of a call says; None when it says none."""
+    """Return the profile in the record of a call; None when there is none."""
     match reach.profile.removesuffix(_NETWORK_SUFFIX) if reach is not None else "":
         case "read-only" | "workspace-write" as name:
             return name
@@ -98,14 +101,14 @@ def read_recorded_profile(reach: SandboxScope | None) -> ProfileName | None:
 
 
 def build_profile(config: ShellConfig, confinement: Confinement, name: ProfileName) -> SandboxProfile:
-    """Looks for the files that are to be hidden or held, which may take a moment."""
+    """Return the sandbox profile. Scans for hidden and frozen files, which may take a moment."""
     return inspect_profile(config, confinement, name)[0]
 
 
 def inspect_profile(
     config: ShellConfig, confinement: Confinement, name: ProfileName
 ) -> "tuple[SandboxProfile, GuardedFiles | None]":
-    """The profile, and, where it may write, what no command should change, as it is now."""
+    """Return the profile, and, where it may write, the current state of the guarded files."""
     root = config.workspace.root
     config.workspace.check_not_replaced()
     if name == "unconfined":
@@ -113,7 +116,7 @@ def inspect_profile(
             workspace=root, identity=config.workspace.identity, writable=True, network=True, limits=config.limits
         )
         return profile, GuardedFiles(config)
-    # Each command of a backend that holds back less than it should was a question to a person, and said so.
+    # Each command of a backend with incomplete confinement required an approval that said so.
     hides = not confinement.degraded or "hide" in confinement.capabilities
     found = config.hidden()
     frozen = _list_read_only(found) if name == "workspace-write" and hides else ()
@@ -141,7 +144,7 @@ def _list_read_only(found: ProtectedPaths) -> tuple[str, ...]:
 
 
 def describe_scope(config: ShellConfig, confinement: Confinement, name: ProfileName, cwd: str) -> SandboxScope:
-    """Of variables the record has digests: their values may be secrets."""
+    """Return the scope for the record. Variables are recorded as digests: their values may be secrets."""
     has_network = config.network or name == "unconfined"
     return SandboxScope(
         sandbox=confinement.backend,
@@ -157,7 +160,7 @@ def _digest_value(value: str) -> str:
 
 
 def authorize_backend(confinement: Confinement, situation: CallContext) -> Decision | None:
-    """What the backend means for whether a command may start, whatever rules say."""
+    """Return the decision that the backend implies, whatever rules say."""
     if situation.mode is PermissionMode.READ_ONLY and "read_only" not in confinement.capabilities:
         reason = f"The run only reads, and {_describe_backend(confinement)} cannot keep a command from writing."
         return Decision(verdict=Verdict.DENY, reason=reason, rule_ids=("sandbox:read_only",), layer=SANDBOX_LAYER)
@@ -183,7 +186,7 @@ def _describe_backend(confinement: Confinement) -> str:
 
 
 class GuardedFiles:
-    """What no command should change, as it is now."""
+    """The state of files that no command should change."""
 
     def __init__(self, config: ShellConfig, found: ProtectedPaths | None = None) -> None:
         """`found` is what was found a moment ago."""
@@ -193,7 +196,7 @@ class GuardedFiles:
         self._identities = held | {path: _read_identity(join(root, path), is_held=False) for path in found.watched}
 
     def changed_since(self, before: "GuardedFiles") -> list[str]:
-        """Paths from the root of the workspace: created, or another file than it was."""
+        """Return the created or replaced paths, relative to the workspace."""
         known = before._identities
         return sorted(path for path, now in self._identities.items() if now and known.get(path) != now)
 

@@ -1,4 +1,4 @@
-"""All that a command prints, on disk: both streams, in the order in which they came, without the secrets.
+"""The spool of a command's output on disk: both streams, in order, redacted.
 
 The bytes go through a filter for each stream and then into one file without a name, so nothing is left behind whatever
 happens. What a filter holds back, as it does with a line that is not yet over, comes when it lets go of it: within a
@@ -25,13 +25,15 @@ _BLOCK_SEGMENTS = 8_192
 
 
 class ByteRun(NamedTuple):
-    """Bytes of one stream that stand together in the interleaving."""
+    """Consecutive bytes of one stream in the interleaving."""
 
     start: int
     size: int
 
 
 class SpoolIndex:
+    """The index of a spool: which bytes belong to which stream."""
+
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = folder
         self._file: IO[bytes] | None = None
@@ -48,7 +50,7 @@ class SpoolIndex:
         return self._sizes[STREAMS.index(stream)]
 
     def add(self, stream: OutputStream, size: int) -> None:
-        """The next bytes are of this stream."""
+        """Add the next bytes of this stream."""
         side = STREAMS.index(stream)
         last = len(self._last) - 1
         if last >= 0 and last % 2 == side:
@@ -60,7 +62,7 @@ class SpoolIndex:
         self._sizes[side] += size
 
     def iterate_runs(self, stream: OutputStream, start: int, size: int) -> Iterator[ByteRun]:
-        """Where these bytes of the stream are, in order."""
+        """Yield where these bytes of the stream are, in order."""
         side = STREAMS.index(stream)
         end = min(start + size, self._sizes[side])
         block = bisect_right(self._before[side], start) - 1
@@ -78,7 +80,7 @@ class SpoolIndex:
             block += 1
 
     def json_chunks(self) -> Iterator[bytes]:
-        """`{"streams":["stdout","stderr"],"lengths":[12,5,...]}`: the lengths of the segments, in turns."""
+        """Yield `{"streams":["stdout","stderr"],"lengths":[12,5,...]}`: the lengths of the segments, in turns."""
         yield b'{"streams":["stdout","stderr"],"lengths":['
         for number in range(len(self._before[0])):
             lengths = ",".join(map(str, self._block(number)))
@@ -103,7 +105,7 @@ class SpoolIndex:
 
 
 def write_all(file: int, content: bytes) -> None:
-    """At the end of what was written before. `OSError` when there is no room."""
+    """Append to the file. Raise `OSError` when there is no room."""
     view = memoryview(content)
     while view:
         view = view[os.write(file, view) :]
@@ -113,11 +115,13 @@ _CHUNK_BYTES = 256 * 1024
 _MAX_LINE_CHARS = 200
 #: Where the last line is looked for.
 _LAST_BYTES = 4_096
-#: What moves the cursor, changes colours or names windows; and everything else that nobody sees.
+#: Escape sequences, and everything else that is invisible.
 _TERMINAL = r"(?s:\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b[ -/]*[0-~]?)"
 
 
 class OutputSpool:
+    """Spools both streams of a command into one file."""
+
     def __init__(self, secrets_out: Callable[[], ByteFilter], folder: str | Path | None = None) -> None:
         self._filters: dict[OutputStream, ByteFilter] = {stream: secrets_out() for stream in STREAMS}
         self._index = SpoolIndex(folder)
@@ -138,7 +142,7 @@ class OutputSpool:
         self._add(stream, self._filters[stream].feed(chunk))
 
     def finish(self) -> None:
-        """Nothing more will come. Again, it does nothing."""
+        """Flush the filters; nothing more will come. Calling it twice is fine."""
         if not self._ended:
             self._ended = True
             for stream, secrets_out in self._filters.items():
@@ -152,11 +156,11 @@ class OutputSpool:
         return self._index.bytes_in(stream)
 
     def read(self, stream: OutputStream, start: int, size: int) -> bytes:
-        """Bytes of one stream."""
+        """Return bytes of one stream."""
         return b"".join(self._read_runs(self._index.iterate_runs(stream, start, size)))
 
     def read_all(self, start: int, size: int) -> bytes:
-        """Bytes of both streams as they came."""
+        """Return bytes of both streams as they came."""
         return os.pread(self._file.fileno(), size, start)
 
     def head(self, size: int) -> bytes:
@@ -166,25 +170,25 @@ class OutputSpool:
         return self.read_all(max(0, self.total_bytes - size), size)
 
     def chunks(self, stream: OutputStream | None = None) -> Iterator[bytes]:
-        """All of it as it came, or all of one stream."""
+        """Yield all of it as it came, or all of one stream."""
         size = self.total_bytes if stream is None else self.bytes_in(stream)
         for start in range(0, size, _CHUNK_BYTES):
             count = min(_CHUNK_BYTES, size - start)
             yield self.read_all(start, count) if stream is None else self.read(stream, start, count)
 
     def find_position(self, stream: OutputStream, at: int) -> int:
-        """Where the byte of the stream is in all of it."""
+        """Return where the byte of the stream is in all of it."""
         return next(self._index.iterate_runs(stream, at, 1)).start
 
     def index_chunks(self) -> Iterator[bytes]:
-        """JSON that says which bytes are of which stream."""
+        """Yield JSON that says which bytes belong to which stream."""
         return self._index.json_chunks()
 
     def index_json(self) -> bytes:
         return b"".join(self.index_chunks())
 
     def last_line(self) -> str:
-        """The last line that says something, as it can be shown in one line on any terminal."""
+        """Return the last non-empty line, in a form that is safe for one terminal line."""
         text = re.sub(_TERMINAL, "", self.tail(_LAST_BYTES).decode("utf-8", "replace"))
         lines = map(_keep_printable, re.split(r"[\r\n]", text)[::-1])
         return next((line[:_MAX_LINE_CHARS] for line in lines if line), "")

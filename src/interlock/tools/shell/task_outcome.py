@@ -1,8 +1,8 @@
-"""What came of a task in the background: what changed while it ran, and what it verified.
+"""The outcome of a background task: what changed while it ran, and what it verified.
 
-Other calls go on beside a task, so nobody knows who changed what while it ran; that something did is what counts. Where
-a check that ended later found the workspace as the task left it, nothing is different since that check, and to tell of
-it once more would only make that check look old.
+Other calls run beside a task, so it is unknown who changed what; that something changed is what counts. Where a check
+that ended later found the workspace as the task left it, nothing differs since that check, and reporting the change
+again would only make that check look stale.
 """
 
 import msgspec
@@ -33,14 +33,16 @@ _POSSIBLE_CHANGE = SideEffect(
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a background task."""
+
     effects: tuple[SideEffect, ...] = ()
-    #: Those of them that no digest of the workspace tells: in folders of installed or built things.
+    #: Those of them that no digest of the workspace covers: in folders of installed or built things.
     shallow_effects: tuple[SideEffect, ...] = ()
     #: The digest of the workspace when it was over.
     workspace: str = UNKNOWN_DIGEST
-    #: Files that other programs obey, and that came or were exchanged.
+    #: Guarded files that were created or replaced.
     guarded: tuple[str, ...] = ()
-    #: Why nobody could look.
+    #: Why it could not be inspected.
     problem: str = ""
     verification: CommandVerification | None = None
     #: Facts for the log, where it verified something.
@@ -51,13 +53,13 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.verification is None else describe_verdict(self.verification)
 
     def effects_since_check(self, context: ToolContext) -> tuple[SideEffect, ...]:
-        """What the run is to be told of, which may have looked since."""
+        """Return the side effects to report to the run, which may have checked since."""
         is_as_checked = is_comparable(self.workspace) and context.state.get(VERIFIED_STATE_KEY) == self.workspace
         return self.shallow_effects if is_as_checked else self.effects
 
 
 def make_unknown_outcome(*, can_write: bool, why: str = "") -> TaskOutcome:
-    """Nobody saw it."""
+    """Return the outcome of a task whose end was not observed."""
     effects = (_POSSIBLE_CHANGE,) if can_write else ()
     return TaskOutcome(effects=effects, shallow_effects=effects, problem=why)
 
@@ -70,7 +72,7 @@ def inspect_outcome(  # noqa: PLR0913, PLR0917 - all that is known of it
     command: str,
     started_call: str,
 ) -> TaskOutcome:
-    """Looked for when it is over. All of its output has been taken."""
+    """Inspect the workspace after the end of a task. All of its output has been read."""
     spool.finish()
     after = inspect_workspace(request, before.guarded)
     verification = make_verification(request, ScriptOutput(*read_report_text(spool), ended), before.files, after.files)

@@ -1,11 +1,10 @@
-"""The tools for commands in the background: read what they print, wait for their end, stop them, list them.
+"""Tools for background tasks: read their output, wait for their end, stop them, list them.
 
-The first view of a task that is over tells what came of it; a list only names it. A task that tested or checked is then
-a verification, as it would be in the foreground, and its facts name the call that started it: what changed since that
-is not what it tested.
+The first view of a finished task reports its outcome; a list only names it. A task that tested or checked is then a
+verification, as in the foreground, and its facts name the call that started it: later changes are not what it tested.
 
-They start nothing and change nothing but a task of this very run, so they need no permission of their own: that was
-asked for when the command was started.
+They start nothing and change only a task of the same run, so they need no permission: it was granted when the command
+was started.
 """
 
 from typing import Annotated
@@ -46,13 +45,13 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     #: None: there is nothing to read here.
     passage: Passage | None = None
     waited: bool = False
-    #: What came of it, where this is the first view of that.
+    #: Its outcome, where this is the first view of it.
     outcome: TaskOutcome | None = None
     side_effects: tuple[SideEffect, ...] = ()
 
 
 def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
-    """`read_task`, `wait_task`, `stop_task` and `list_tasks`."""
+    """Return `read_task`, `wait_task`, `stop_task` and `list_tasks`."""
 
     async def read_task(
         context: ToolContext,
@@ -128,7 +127,7 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
 
 
 def normalize_start(report: TaskReport) -> NormalizedOutput:
-    """What bash says when it put a command in the background."""
+    """Return the output of bash for a command started in the background."""
     return NormalizedOutput(
         summary=f"{report.id} runs in the background",
         text=f"{report.id} runs. Read it with read_task, wait for it with wait_task, stop it with stop_task.",
@@ -187,7 +186,7 @@ def _unreported_note(report: TaskReport) -> str:
 def _make_view(
     task: BackgroundTask, context: ToolContext, passage: Passage | None, *, waited: bool = False
 ) -> TaskView:
-    """The task as it is now. Nothing else happens between this and the record of it, so its end is told once."""
+    """Return the task as it is now. Nothing else happens until it is recorded, so its end is reported once."""
     report = task.report()
     if report.status == "running":
         return TaskView(report=report, passage=passage, waited=waited)
@@ -203,7 +202,7 @@ def _make_view(
 
 
 def _make_list_entry(task: BackgroundTask, context: ToolContext) -> TaskReport:
-    """For a list, which tells no end: what a task left behind is not the run's before it was told."""
+    """Return an entry of a list, which reports no end: what a task left belongs to the run only once reported."""
     report = task.report()
     if is_outcome_reported(context, task.id):
         return msgspec.structs.replace(report, is_told=True)
@@ -211,7 +210,7 @@ def _make_list_entry(task: BackgroundTask, context: ToolContext) -> TaskReport:
 
 
 def _view_remembered(context: ToolContext, task_id: str) -> TaskView:
-    """A task that this process does not hold."""
+    """Return the view of a task that this process does not hold."""
     report = load_remembered(context, task_id)
     if report is None:
         raise PreconditionError(_make_unknown_task_problem(task_id))

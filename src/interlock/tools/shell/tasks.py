@@ -1,11 +1,12 @@
-"""Commands that go on while the run does other things. Each has a sandbox of its own, and belongs to one run.
+"""Background tasks: commands that run while the run does other things. Each has its own sandbox, and belongs to one
+run.
 
-A task is held by this process: it cannot outlive it, because what holds a command back ends it with its parent. The
-state of the run names the tasks that were started, so a later process that finds one there and does not hold it knows
-that it was interrupted: nobody saw its end, and it is closed as `unknown`, never told as running.
+A task is held by this process: it cannot outlive it, because its sandbox ends it with its parent. The state of the run
+names the started tasks, so a later process that finds one there and does not hold it knows that it was interrupted: its
+end was not observed, and it is closed as `unknown`, never reported as running.
 
-What came of a task is told once, by the first call that reads it, waits for it or stops it when it is over: what it
-changed, and what it verified. It is held until the state of the run says that it was told.
+The outcome of a task is reported once, by the first call that reads it, waits for it or stops it when it is over: what
+it changed, and what it verified. It is held until the state of the run says that it was reported.
 """
 
 import asyncio
@@ -36,12 +37,12 @@ MAX_ENDED = 16
 STATE_PREFIX = "task:"
 _MAX_COMMAND_CHARS = 200
 
-#: `failed`: it could not be followed to its end, and was stopped. `unknown`: nobody saw its end.
+#: `failed`: it could not be followed to its end, and was stopped. `unknown`: its end was not observed.
 TaskStatus: TypeAlias = Literal["running", "exited", "stopped", "timed_out", "killed", "failed", "unknown"]
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as it is now, and as the run remembers it."""
+    """The state of a task, now and in the state of the run."""
 
     id: str
     command: str
@@ -54,9 +55,9 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The artifact with all of its output, once it is over.
     output: str = ""
     profile: ProfileName = "workspace-write"
-    #: Files that other programs obey, and that came or were exchanged while it ran.
+    #: Guarded files that were created or replaced while it ran.
     guarded: tuple[str, ...] = ()
-    #: It is over, and what came of it was told.
+    #: It is over, and its outcome was reported.
     is_told: bool = False
 
     @property
@@ -65,7 +66,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BackgroundTask:
-    """A command under way, and what it printed so far."""
+    """A background command, and its output so far."""
 
     def __init__(self, task_id: str, request: CommandRequest, context: ToolContext) -> None:
         self.id = task_id
@@ -84,7 +85,7 @@ class BackgroundTask:
         self._error = ""
 
     async def start(self) -> None:
-        """`SandboxSetupError` when nothing of it was executed."""
+        """Start the command. Raise `SandboxSetupError` when nothing of it was executed."""
         request = self._request
         try:
             needs_fingerprint = request.can_write or has_check_program(request.argvs)
@@ -100,11 +101,11 @@ class BackgroundTask:
 
     @property
     def is_running(self) -> bool:
-        """Until all of its output is kept, too."""
+        """True until all of its output is stored."""
         return self._follow_task is None or not self._follow_task.done()
 
     async def wait(self, seconds: float) -> None:
-        """Until it is over, at most so long."""
+        """Wait until it is over, at most `seconds`."""
         if self._follow_task is not None:
             await asyncio.wait([self._follow_task], timeout=seconds)
 
@@ -114,7 +115,7 @@ class BackgroundTask:
             await asyncio.wait([self._follow_task])
 
     def close(self) -> None:
-        """Its output is held no more, unless it is still being started: then it is closed after that."""
+        """Release its output, unless it is still starting: then it is closed after that."""
         if not self.is_running:
             self._is_closed = True
             self._spool.close()
@@ -136,11 +137,11 @@ class BackgroundTask:
 
     @property
     def outcome(self) -> TaskOutcome:
-        """Once it is over."""
+        """The outcome, once it is over."""
         return self._outcome
 
     def read(self, offset: int, limit: int) -> Passage | None:
-        """None where it is held no more: the run can read the artifact once it was told of it, and not before."""
+        """Return a part of the output; None where it was released: then the artifact can be read once reported."""
         if not self._is_closed:
             return read_range(self._spool.read_all, self._spool.total_bytes, offset, limit)
         with suppress(IndexError, ArtifactError):
@@ -195,7 +196,7 @@ class BackgroundTasks:
         self._closed = False
 
     def find_start_problem(self, run_id: str) -> CheckProblem | None:
-        """Why no more can be started."""
+        """Return why no more tasks can be started, or None."""
         if self._closed:
             return CheckProblem(message="The shell is closed: nothing runs in the background any more.")
         running = [task.id for task in self.list_for_run(run_id) if task.is_running]
@@ -228,7 +229,7 @@ class BackgroundTasks:
         return self._tasks.get((run_id, task_id))
 
     async def close(self) -> None:
-        """Nothing of any task is left afterwards."""
+        """End all tasks."""
         self._closed = True
         held = list(self._tasks.values())
         self._tasks.clear()
@@ -237,7 +238,7 @@ class BackgroundTasks:
             task.close()
 
     def _forget_old(self, context: ToolContext) -> None:
-        """How a task ended is held here until the run knows it."""
+        """Forget old tasks. An outcome is held until the run knows it."""
         ended = [task for task in self.list_for_run(context.run_id) if not task.is_running]
         for task in ended[: max(0, len(ended) - MAX_ENDED)]:
             task.close()
@@ -251,7 +252,7 @@ def read_kept_output(artifacts: RunArtifacts, artifact_id: str, offset: int, lim
 
 
 def load_report(context: ToolContext, task_id: str) -> TaskReport | None:
-    """A task as the run was last told of it."""
+    """Return the last report of a task to the run."""
     known: Any = context.state.get(STATE_PREFIX + task_id)
     try:
         return msgspec.convert(known, TaskReport)
@@ -260,13 +261,13 @@ def load_report(context: ToolContext, task_id: str) -> TaskReport | None:
 
 
 def is_outcome_reported(context: ToolContext, task_id: str) -> bool:
-    """Does the run know what came of it?"""
+    """Return True if the run knows the outcome."""
     known = load_report(context, task_id)
     return known is not None and known.is_told
 
 
 def load_remembered(context: ToolContext, task_id: str) -> TaskReport | None:
-    """A task that this process does not hold, as the run knows it: over, or interrupted."""
+    """Return a task that this process does not hold, from the state of the run: over, or interrupted."""
     report = load_report(context, task_id)
     if report is None or report.status != "running":
         return report

@@ -1,9 +1,9 @@
-"""A run of tests or checks as a fact: which program, what came of it, and on which state of the workspace.
+"""The verification by a test or check command: the program, its result, and the state of the workspace.
 
 The exit code of a script need not be the one of the tests in it (`npm test || true`), and what a script prints need not
 be from them. So tests have passed only when their report and the exit code both say so and the exit code is theirs, or
 they print into nothing but `tail` and the like; and, where a program prints no report that can be read, when the script
-is nothing but that one command. A failure counts wherever it is told.
+is nothing but that one command. A failure counts wherever it is reported.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,22 @@ from ..reports.report_reader import read_report
 
 #: Without these a script is one simple command, and the exit code is that command's.
 _JOINS = frozenset(";&|!()\n`$")
-#: Programs that do many things, so that people name what they were told to do.
+#: Programs that do many things, so that people name the subcommand.
 _WITH_SUBCOMMAND = frozenset(("npm", "pnpm", "yarn", "make", "gmake", "cargo", "go", "ruff"))
 #: Options whose value is the next word: a folder or a file.
 _VALUED_OPTIONS = frozenset(("-C", "--directory", "--prefix", "--cwd", "--dir", "--manifest-path", "-f", "--config"))
 
 
 class CommandVerification(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a test or check command."""
+
     program: str
     #: As people call it: `npm test`.
     label: str
-    #: None: it cannot be told.
+    #: None: unknown.
     ok: bool | None
     exit_code: int | None
-    #: Digests of the workspace: see `fingerprint`.
+    #: Digests of the workspace: see `take_fingerprint`.
     workspace: str
     workspace_before: str
     report: CheckReport | None = None
@@ -45,7 +47,7 @@ class CommandVerification(msgspec.Struct, frozen=True, kw_only=True):
         return {name: count for name, count in counted.items() if count is not None}
 
     def to_facts(self, command: str, started_call: str = "") -> dict[str, Any]:
-        """`started_call`: the call that started it, where another one tells of its end."""
+        """Return the facts for the log. `started_call`: the call that started it, where another one reports its end."""
         told = {
             "program": self.program,
             "command": command,
@@ -74,14 +76,14 @@ class _CheckRun(NamedTuple):
 
 
 def has_check_program(argvs: Sequence[Sequence[str]]) -> bool:
-    """Is a program among these commands that tests or checks?"""
+    """Return True if one of these commands tests or checks."""
     return any(detect_program(argv) is not None for argv in argvs)
 
 
 def build_verification(
     script: str, argvs: Sequence[Sequence[str]], output: ScriptOutput, workspace_before: str, workspace: str
 ) -> CommandVerification:
-    """What is known after a script with such a program."""
+    """Return the verification after a script with such a program."""
     run = _choose_run(argvs, output)
     return CommandVerification(
         program=run.report.program if run.report is not None else run.program,
@@ -112,7 +114,7 @@ def _is_failure_reported(report: CheckReport) -> bool:
 
 
 def _is_ok(script: str, argvs: Sequence[Sequence[str]], run: _CheckRun, output: ScriptOutput) -> bool | None:
-    if output.command_exit.reason == "stopped":  # somebody wanted it to end, which says nothing of what it tests
+    if output.command_exit.reason == "stopped":  # it was stopped, which says nothing of what it tests
         return False if run.report is not None and _is_failure_reported(run.report) else None
     if output.command_exit.reason != "exited" or output.command_exit.exit_code != 0:
         return False

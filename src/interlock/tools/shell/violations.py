@@ -1,6 +1,6 @@
-"""What in the output of a failed command looks like the sandbox refused something.
+"""Signs in the output of a failed command that the sandbox refused something.
 
-The kernel tells only the command, which may say it in its own words, or not at all. So these are likely causes, for a
+The kernel informs only the command, which may report it in any form, or not at all. So these are likely causes, for a
 reader that would else look for the fault in the code, and no proof. A command that succeeded is not looked at: its
 output may well be about such words.
 """
@@ -44,13 +44,15 @@ ADVICE: dict[ViolationCause, str] = {
 
 
 class SandboxViolation(NamedTuple):
+    """A likely refusal by the sandbox, and the line that shows it."""
+
     cause: ViolationCause
-    #: The line that tells of it.
+    #: The line that shows it.
     line: str
 
 
 def find_violations(text: str, profile: SandboxProfile, exit_code: int | None) -> tuple[SandboxViolation, ...]:
-    """At most one of each cause, from the end of an output. `unconfined` profiles are not to be asked about."""
+    """Return at most one violation of each cause, from the end of an output. Not for `unconfined` profiles."""
     if exit_code == 0:
         return ()
     text = text[-_MAX_SCANNED_CHARS:]

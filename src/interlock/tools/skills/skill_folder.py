@@ -1,12 +1,12 @@
-"""The files of one skill, reached through a workspace on the folder of all skills, and never outside of its own.
+"""The files of one skill, read through a workspace on the folder of all skills, and never outside of the skill.
 
-What is judged is what was opened: a path is opened beneath the folder, and its real place has to lie in the skill. So a
-link, a `..` or a folder that is swapped while it is read leads nowhere else: the skill is all that the gate judges, so
-each file is held to that and not to a place of its own. Hidden files are no part of a skill: a
-skill is often a clone, and what `.git` holds is nobody's advice.
+A path is opened beneath the folder, and its real path has to be in the skill. So a link, a `..` or a folder that is
+swapped while it is read leads nowhere else: policy evaluates the skill as a whole, so each file is checked against
+that. Hidden files are no part of a skill: a skill is often a clone, and the content of `.git` is not meant for the
+model.
 
-Where somebody trusted the files, each by its digest, a file is the one that was trusted or it is not read: what is
-digested and what is returned are the same bytes.
+Where the files were trusted, each by its digest, only the trusted version is read: the digested bytes are the returned
+bytes.
 """
 
 import os
@@ -46,6 +46,8 @@ NOT_TRUSTED = "is not what was trusted, so it is not read; a person has to look 
 
 
 class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a skill."""
+
     skill: str
     #: The real path from the folder of the skill.
     file: str
@@ -59,11 +61,15 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedFile(msgspec.Struct, frozen=True):
+    """A file in the list of a skill."""
+
     file: str
     size_bytes: int
 
 
 class SkillFileList(msgspec.Struct, frozen=True):
+    """The files of a skill."""
+
     #: Those nearest to the top come first.
     files: tuple[ListedFile, ...]
     #: False when there are more names than were looked at.
@@ -71,11 +77,13 @@ class SkillFileList(msgspec.Struct, frozen=True):
 
 
 def is_hidden(relative: str, writing: bool = False) -> bool:
-    """For `extra_hidden` of the workspace."""
+    """Return True for hidden files. For `extra_hidden` of the workspace."""
     return any(name.startswith(".") and name not in (".", "..") for name in relative.split("/"))
 
 
 class SkillFolder:
+    """The folder of one skill."""
+
     def __init__(self, workspace: Workspace, name: str, trusted: Mapping[str, str] | None = None) -> None:
         """
         Args:
@@ -86,7 +94,7 @@ class SkillFolder:
         self._trusted = trusted
 
     def check_file(self, file: str) -> None:
-        """`PathRefused` when this is now no plain file of the skill. Nothing is opened."""
+        """Raise `PathRefusedError` when this is no plain file of the skill. Nothing is opened."""
         with _translate_refusals(file):
             place = self._workspace.locate(self._workspace_path(file))
             self._relative_path(place.relative)
@@ -94,7 +102,7 @@ class SkillFolder:
                 raise PathRefusedError("", "not_found" if place.kind == "missing" else "not_a_file")
 
     def read(self, file: str, max_bytes: int = MAX_FILE_BYTES) -> SkillFile:
-        """A plain file, or its beginning."""
+        """Return a plain file, or its beginning."""
         with _translate_refusals(file), self._workspace.open_file(self._workspace_path(file), None) as opened:
             inside = self._relative_path(opened.relative)
             content, size_bytes = self._read_content(opened, max_bytes)
@@ -115,7 +123,7 @@ class SkillFolder:
         return content[: max_bytes + 1], len(content)
 
     def list_files(self) -> SkillFileList:
-        """The plain files that can be read, without links and without `SKILL.md`."""
+        """Return the plain files that can be read, without links and without `SKILL.md`."""
         names = self._walk_names()
         looked_at = list(islice(names, MAX_NAMES))
         complete = next(names, None) is None

@@ -1,4 +1,4 @@
-"""What a skill's tool says: the instructions with the list of files, or one file. Cut where it must be, and said so."""
+"""The output of a skill's tool: the instructions with the list of files, or one file. Truncation is marked."""
 
 import os
 from hashlib import sha256
@@ -15,6 +15,8 @@ MAX_LIST_CHARS = 20_000
 
 
 class SkillInstructions(msgspec.Struct, frozen=True):
+    """The instructions of a skill, with its files."""
+
     skill: SkillText
     tool_name: str
     listed: SkillFileList

@@ -27,6 +27,8 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class SkillText(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed `SKILL.md`."""
+
     name: str
     description: str
     instructions: str
@@ -35,7 +37,7 @@ class SkillText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_skill(content: bytes, path: str) -> SkillText:
-    """`ConfigurationError` with the path, and the line where there is one, for whatever is no skill."""
+    """Parse a `SKILL.md`. Raise `ConfigurationError` with the path, and the line where there is one."""
     front, instructions = _split_front_matter(_decode(content, path), path)
     keys = _FrontMatterReader(path).read(front)
     return SkillText(

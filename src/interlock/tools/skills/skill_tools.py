@@ -2,12 +2,12 @@
 
     runtime = ToolRuntime(tools=[*skills("skills"), ...])
 
-A model is told each skill's name and description, and loads the rest when it needs it. Nothing of a skill is executed
+A model sees each skill's name and description, and loads the rest when it needs it. Nothing of a skill is executed
 by that, and nothing is granted: what is loaded is the output of a tool, shown as such, and each call that a model then
-proposes goes to the gate like every other. `allowed-tools` in a skill is therefore advice like the rest of it.
+proposes is evaluated like every other. `allowed-tools` in a skill is therefore only advice.
 
 The instructions are those that were there when the skills were loaded, and their digest is the tool's version: a run
-that may write in the folder cannot rewrite what it is told. Files beside them are read when they are asked for.
+that may write in the folder cannot rewrite its instructions. Files beside them are read when they are asked for.
 """
 
 import os
@@ -41,7 +41,7 @@ _SCOPE = SandboxScope(sandbox="skill", profile="read-only")
 
 
 def skills(folder: str | os.PathLike[str], *, trusted: Mapping[str, str] | None = None) -> list[ToolDefinition]:
-    """A tool `skill_<name>` for each direct subfolder that has a `SKILL.md`, by name.
+    """Return a tool `skill_<name>` for each direct subfolder that has a `SKILL.md`, by name.
 
     With `trusted`, SHA-256 by path from the folder on, a file that has no such digest is not read, now or later.
     `ConfigurationError` names the file of a skill that cannot be loaded. The folder stays open as long as the tools.
@@ -63,7 +63,7 @@ def skills(folder: str | os.PathLike[str], *, trusted: Mapping[str, str] | None 
 
 
 def make_tool_name(skill: str) -> str:
-    """A skill may have a longer name than a tool may."""
+    """Return the tool name of a skill, shortened: a skill may have a longer name than a tool."""
     if len(PREFIX) + len(skill) <= _MAX_TOOL_NAME_CHARS:
         return PREFIX + skill
     digest = sha256(skill.encode()).hexdigest()[:8]
@@ -145,7 +145,7 @@ def _make_skill_tool(folder: SkillFolder, text: SkillText) -> ToolDefinition:
     return tool(
         handler,
         name=name,
-        # It stands among the tools, where nothing is quoted.
+        # It is shown in the list of tools, where nothing is quoted.
         description=neutralize(text.description),
         version=f"sha256:{text.sha256[:16]}",
         risk="read",
@@ -166,7 +166,7 @@ def _describe_scope(arguments: JsonObject, situation: CallContext) -> SandboxSco
 
 
 def _find_problem(folder: SkillFolder, file: str) -> CheckProblem | None:
-    """Why it cannot be read now. What may not be read is for the gate to say."""
+    """Return why it cannot be read now. Permissions are for policy."""
     refused = _find_refusal(folder, file)
     return CheckProblem(message=str(refused)) if refused and refused.kind not in _DENIED_KINDS else None
 
