@@ -1,4 +1,4 @@
-"""Which network addresses the server may call on its own. What a name resolves to is checked, never how it is written.
+"""Network addresses that the server may call. What a name resolves to is checked, never how it is written.
 
 Every address of a name must pass, or the name is refused: one good address among bad ones is how a check is tricked.
 IPv6 forms that carry an IPv4 address are judged by what they carry. The tables are our own and not `is_global` of
@@ -24,7 +24,7 @@ RESOLVE_SECONDS = 10.0
 
 
 class NetworkAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the server may go for one purpose, as somebody wrote it down."""
+    """Which networks the server may access for one purpose, as configured."""
 
     #: Also http, without TLS.
     allow_plain: bool = False
@@ -33,7 +33,7 @@ class NetworkAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddressRefusal(msgspec.Struct, frozen=True):
-    """It may not be called; nothing was sent."""
+    """The address may not be called; nothing was sent."""
 
     problem: str
 
@@ -44,7 +44,7 @@ def _parse_networks(*texts: str) -> tuple[Network, ...]:
 
 _NetworkTable: TypeAlias = tuple[tuple[str, tuple[Network, ...]], ...]
 
-#: Services that hand out credentials to whoever asks from this machine. Some have private or public addresses.
+#: Metadata services, which hand out credentials to any process of this machine. Some have private or public addresses.
 _METADATA_NETWORKS: _NetworkTable = (
     (
         "an address of metadata services",
@@ -90,7 +90,7 @@ _ends_in_number = re.compile(r"(?:\A|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)\.?\Z").sear
 
 
 def find_address_problem(address: Address, access: NetworkAccess) -> str:
-    """What speaks against calling this address; empty: nothing."""
+    """Return why this address may not be called; empty when it may."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return find_address_problem(address.ipv4_mapped, access)
@@ -107,8 +107,9 @@ def find_address_problem(address: Address, access: NetworkAccess) -> str:
 
 
 def find_host_problem(host: str) -> str:
-    """What is wrong with a host as it is written; empty: nothing. Numbers that only some readers take for an address
-    (`2130706433`, `0x7f.1`, `127.1`) are refused, wherever they lead."""
+    """Return what is wrong with a host as written; empty when nothing is. Numbers that only some parsers read as an
+    address (`2130706433`, `0x7f.1`, `127.1`) are refused.
+    """
     if not host or len(host) > MAX_HOST_CHARS:
         return "it names no host"
     if not host.isascii() or not host.isprintable() or "%" in host or " " in host:
@@ -119,7 +120,7 @@ def find_host_problem(host: str) -> str:
 
 
 async def resolve_with_system(host: str, port: int) -> Sequence[str]:
-    """What this machine resolves the name to."""
+    """Resolve the name with the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -127,8 +128,9 @@ async def resolve_with_system(host: str, port: int) -> Sequence[str]:
 async def resolve_allowed_addresses(
     host: str, port: int, access: NetworkAccess, resolve: Resolver = resolve_with_system
 ) -> tuple[str, ...] | AddressRefusal:
-    """The addresses to connect to, resolved once; whoever resolves the name again has checked nothing. `OSError` when
-    it cannot be resolved."""
+    """Return the addresses to connect to, resolved once: resolving again would bypass the check. Raise `OSError` when
+    it cannot be resolved.
+    """
     if problem := find_host_problem(host):
         return AddressRefusal(f"The address cannot be called: {problem}. Nothing was sent.")
     literal = _parse_literal(host)

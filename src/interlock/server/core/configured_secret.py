@@ -1,4 +1,4 @@
-"""Secrets that the configuration only points to: the name of an environment variable, or a file. Never the secret."""
+"""Secrets referenced by the configuration: the name of an environment variable, or a file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,8 @@ _MAX_SECRET_BYTES = 4096
 
 
 def read_secret(owner: str, env: str, file: str, environ: Mapping[str, str]) -> str:
-    """The secret of `whose` (as in `The webhook "ci"`). `ConfigurationError` says what is missing, never what is there.
+    """Return the secret of `owner` (as in `The webhook "ci"`). `ConfigurationError` says what is missing, never what is
+    there.
 
     It may stand in a header, so it is visible ASCII; one of a few characters could be guessed."""
     if bool(env) == bool(file):

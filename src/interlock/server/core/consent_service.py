@@ -1,8 +1,8 @@
-"""What a person does about consent: see what they are asked for and what they gave, give it, refuse it, take it back.
+"""Consents of people: list what is requested and granted, grant, refuse, revoke.
 
 Only the person that a run acts for may answer its question, and they answer it at the provider. Once they did, every
-open question that this covers is answered with it, and the runs go on. Whoever comes back in a strange way is refused,
-and the journal says so. A run whose events are damaged cannot be answered, and keeps nobody from the others.
+open question that this covers is answered with it, and the runs are resumed. Unexpected callbacks are refused and
+recorded in the audit log. A run with damaged events cannot be answered, and does not block the others.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -39,7 +39,7 @@ _REFUSED_REASON = "Consent was refused."
 
 
 class QuestionIndex(Protocol):
-    """What the index knows about questions."""
+    """The index of questions, as far as consents need it."""
 
     async def get_action(self, action_id: str) -> ActionRow | None: ...
 
@@ -47,7 +47,7 @@ class QuestionIndex(Protocol):
 
 
 class PendingConsent(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that somebody is asked, and what it asks for."""
+    """An open question for consent."""
 
     question: ActionRow
     consent: Consent
@@ -59,13 +59,13 @@ class PendingConsent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentRedirect(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the person's browser goes next."""
+    """The URL that the person's browser is sent to."""
 
     url: str
 
 
 class ConsentDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The question is answered, and with it the others that are named, in whichever run."""
+    """The answered question, and the others answered with it."""
 
     run_id: str
     action_id: str
@@ -78,7 +78,7 @@ ConsentProblemCode: TypeAlias = Literal["unknown", "not_yours", "closed", "refus
 
 
 class ConsentProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """It cannot be done. With `closed` the details say what was decided, and what was attempted."""
+    """Why it cannot be done. With `closed` the details say what was decided, and what was attempted."""
 
     code: ConsentProblemCode
     message: str
@@ -89,6 +89,8 @@ DecisionHandler: TypeAlias = Callable[[str, str, Answer], Awaitable[Any]]
 
 
 class ConsentService:
+    """Requests, grants, refuses and revokes consents."""
+
     def __init__(  # noqa: PLR0913 - what it joins
         self,
         *,
@@ -101,9 +103,9 @@ class ConsentService:
     ) -> None:
         """
         Args:
-            consent_of: What a question asks for, from the log.
+            read_request: Reads what a question asks for, from the log.
             decide: Answers a question: run id, action id, answer.
-            redirect: Where providers send people back to, as it is registered there.
+            redirect_url: The callback URL, as registered at the providers.
         """
         if problem := find_url_problem(redirect_url):
             raise ConfigurationError(
@@ -117,7 +119,7 @@ class ConsentService:
         self._redirect_url = redirect_url
 
     async def list_pending(self, principal: Principal) -> tuple[PendingConsent, ...]:
-        """Return what the person is asked for, oldest first."""
+        """Return the open questions of the person, oldest first."""
         found: list[PendingConsent] = []
         given = await self.list_granted(principal)
         async with aclosing(self._iterate_open_questions(principal.name)) as rows:
@@ -127,13 +129,13 @@ class ConsentService:
         return tuple(found)
 
     async def list_granted(self, principal: Principal) -> tuple[GrantSummary, ...]:
-        """What the person gave. No tokens."""
+        """Return the person's grants, without tokens."""
         return await self._consents.list_grants(principal.name)
 
     async def start(
         self, principal: Principal, action_id: str, session_id: str
     ) -> ConsentRedirect | ConsentDecision | ConsentProblem:
-        """Set out for the provider. Where the person consented meanwhile, the question is answered at once."""
+        """Start the flow at the provider. Where the person consented meanwhile, the question is answered at once."""
         row = await self._find_own_question(principal, action_id)
         if isinstance(row, ConsentProblem):
             return row
@@ -153,7 +155,7 @@ class ConsentService:
     async def handle_callback(
         self, params: Mapping[str, str], principal: Principal, session_id: str
     ) -> ConsentDecision | ConsentProblem:
-        """Come back from the provider."""
+        """Handle the callback from the provider."""
         callback = Callback(**{name: params.get(name, "") for name in ("state", "code", "error", "iss")})
         result = await self._consents.finish(callback, principal.name, session_id)
         if isinstance(result, FlowRefusal):
@@ -182,8 +184,9 @@ class ConsentService:
     async def revoke(
         self, principal: Principal, provider: str, tool: str, agent: str | None = None
     ) -> bool | ConsentProblem:
-        """Take back what was given to a tool of one agent or (None) of all. False: it is forgotten here, and the
-        provider did not confirm it."""
+        """Revoke the grant of a tool for one agent or (None) for all. Return False when it was deleted here but the
+        provider did not confirm.
+        """
         confirmed = await self._consents.revoke(principal.name, tool, provider, agent)
         if confirmed is None:
             return ConsentProblem(code="unknown", message="You have given no such access.")
@@ -193,7 +196,7 @@ class ConsentService:
         return confirmed
 
     async def answer_covered_questions(self) -> int:
-        """After a restart: answer the questions whose person had consented before that was recorded. How many."""
+        """Answer questions whose consent was given before a restart, and return their number."""
         answered = 0
         async with aclosing(self._iterate_open_questions(None)) as rows:
             async for row in rows:

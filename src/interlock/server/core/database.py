@@ -1,8 +1,8 @@
-"""What the server keeps beside the log, in one SQLite file: accounts, keys, tokens, positions, signatures.
+"""The server's database beside the log, in one SQLite file: accounts, keys, tokens, positions, signatures.
 
 One connection, used by one thread at a time; every change is a transaction that is durable when it returns. Each module
 that keeps something names its own tables: `CREATE TABLE IF NOT EXISTS ...`. A file that a newer version wrote is left
-alone. While another process has the file, or the disk is full, whoever wants something is told so (`BusyError`).
+alone. While another process has locked the file, or the disk is full, callers get `UnavailableError`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 #: Of the tables of all modules together.
 DATABASE_VERSION = 1
-#: Requests wait for each other here, so nobody waits long for another process.
+#: Requests wait for each other here, so the wait for another process is short.
 _BUSY_SECONDS = 5.0
 #: Not a mistake in a statement but the state of the machine, which may pass.
 _TRANSIENT_ERRORS = frozenset(
@@ -37,6 +37,8 @@ _TRANSIENT_ERRORS = frozenset(
 
 
 class Database:
+    """The SQLite database of the server."""
+
     def __init__(self, path: str | os.PathLike[str], tables: Iterable[str]) -> None:
         """Opening makes the file if there is none, for its owner only. `:memory:` is one that is gone on `close`."""
         self.path = str(path)
@@ -54,12 +56,12 @@ class Database:
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """Where its files are, which no tool may touch."""
+        """The paths of its files, which no tool may access."""
         path = str(Path(self.path).resolve())
         return tuple(f"{path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
     async def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Do it in one transaction, in a thread. What it returns is durable; when it raises, nothing was changed."""
+        """Run a change in one transaction, in a thread. The result is durable; when it raises, nothing was changed."""
         return await asyncio.to_thread(self.run_now, change)
 
     def run_now(self, change: Callable[[sqlite3.Connection], T]) -> T:

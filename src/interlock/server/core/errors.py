@@ -1,4 +1,4 @@
-"""What the server answers when it does not do what was asked. Each says what was wrong; none executed anything."""
+"""Errors of the server's operations. Each has a code and a message; nothing was executed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ _NO_DETAILS: Mapping[str, Any] = {}
 
 
 class ServiceError(InterlockError):
-    """`code` is for programs, the message for people, `details` for both."""
+    """Base of the server's errors. `code` is for programs, the message for people, `details` for both."""
 
     def __init__(self, code: str, message: str, details: Mapping[str, Any] = _NO_DETAILS) -> None:
         super().__init__(message)
@@ -18,26 +18,26 @@ class ServiceError(InterlockError):
 
 
 class NotFoundError(ServiceError):
-    """There is no such thing, or none that they may see."""
+    """The object does not exist, or the caller may not see it."""
 
 
 class ForbiddenError(ServiceError):
-    """They may not do this."""
+    """The caller may not do this."""
 
 
 class ConflictError(ServiceError):
-    """It was done otherwise before, or cannot be done in this state. Details name both sides."""
+    """Conflicts with an earlier decision or with the current state. Details name both sides."""
 
 
 class InvalidRequestError(ServiceError):
-    """What was sent cannot be that. `details["fields"]` says which field, and why."""
+    """Validation failed. `details["fields"]` says which field, and why."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__("invalid_request", f"{field}: {problem}", {"fields": [{"field": field, "problem": problem}]})
 
 
 class UnavailableError(ServiceError):
-    """Not now: too many at once."""
+    """Temporarily unavailable: too many requests at once."""
 
 
 def not_found_error(kind: str, name: str) -> NotFoundError:

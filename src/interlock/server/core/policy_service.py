@@ -1,8 +1,8 @@
-"""Policies as people look at them: the rules in force for an agent, why a call would be decided as it is, and what
-another policy would have said about the calls of recorded runs. Nothing is executed, and nobody is asked.
+"""Policy inspection: the rules in force for an agent, explanations of decisions, and backtests on recorded runs.
+Nothing is executed or asked.
 
-Text that somebody sends is bounded before it is read; a backtest looks at the newest runs, so many of them, so many
-events and for so long, and says where it stopped. One runs at a time: it takes a processor.
+Submitted text is bounded before it is parsed; a backtest covers the newest runs, within limits of runs, events and
+time, and says where it stopped. One runs at a time: it is CPU-bound.
 """
 
 import asyncio
@@ -44,6 +44,8 @@ BacktestLimit: TypeAlias = Literal["", "runs", "events", "time"]
 
 
 class RecentEvents(msgspec.Struct):
+    """Events of recent runs for a backtest."""
+
     events: list[Event] = []
     runs: int = 0
     left_out: list[str] = []
@@ -116,9 +118,11 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy in force for an agent."""
+
     agent: str
     kind: PolicyKind
-    #: Where no rule speaks: `risk`, `allow`, `ask` or `deny`; empty where that is not known.
+    #: Where no rule matches: `risk`, `allow`, `ask` or `deny`; empty where that is not known.
     default: str = ""
     digest: str = ""
     #: By id. The order decides nothing: the strictest verdict wins.
@@ -131,7 +135,7 @@ class PolicyDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExampleCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that nobody made."""
+    """A hypothetical call."""
 
     tool: str
     arguments: JsonObject
@@ -141,14 +145,18 @@ class ExampleCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision about a hypothetical call, and why."""
+
     decision: Decision
     #: Part by part; None where the policy cannot say why.
     explanation: Explanation | None = None
-    #: Is it a tool of the agent? If not, only its name is known.
+    #: Whether it is a tool of the agent. If not, only its name is known.
     known_tool: bool = True
 
 
 class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a backtest."""
+
     result: Backtest
     #: How many runs and calls were looked at.
     runs: int
@@ -160,6 +168,8 @@ class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyService:
+    """Shows, explains and backtests policies."""
+
     def __init__(
         self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, clock: Callable[[], float] = monotonic
     ) -> None:
@@ -202,7 +212,7 @@ class PolicyService:
         )
 
     async def explain(self, principal: Principal, agent: str, call: ExampleCall) -> PolicyExplanation:
-        """`InvalidError` when these cannot be arguments of the tool."""
+        """Explain the decision about a call. Raise `InvalidRequestError` when the arguments do not fit the tool."""
         runner = await self._get_runner(principal, agent)
         if len(json.encode(call.arguments)) > MAX_ARGUMENTS_CHARS:
             raise InvalidRequestError("arguments", f"have to have at most {MAX_ARGUMENTS_CHARS:,} bytes")
@@ -217,8 +227,9 @@ class PolicyService:
         return PolicyExplanation(decision=found.decision, explanation=found, known_tool=tool is not None)
 
     async def backtest(self, principal: Principal, agent: str, text: str = "", runs: int = MAX_RUNS) -> BacktestReport:
-        """What the policy in `text` (YAML) would have said about recorded calls of this agent; without text, what the
-        one in force would say today. `InvalidError` with what is wrong, line by line."""
+        """Evaluate recorded calls of this agent with the policy in `text` (YAML), or with the one in force. Raise
+        `InvalidRequestError` with the problems, line by line.
+        """
         runner = await self._get_runner(principal, agent)
         if len(text) > MAX_POLICY_CHARS:
             raise InvalidRequestError("policy", f"has to have at most {MAX_POLICY_CHARS:,} characters")
@@ -321,7 +332,7 @@ def _validate_arguments(tool: ToolDefinition, arguments: JsonObject) -> BaseMode
 
 
 async def _evaluate_custom_policy(policy: PolicyEngine, event: PolicyEvent) -> Decision:
-    """An engine of somebody else: it is asked, for as long as anybody would wait."""
+    """Evaluate a custom policy engine, with a timeout."""
     try:
         decision = policy.evaluate(event)
         if isinstance(decision, Awaitable):

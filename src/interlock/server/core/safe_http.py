@@ -1,4 +1,4 @@
-"""HTTP for a server that was told a URL by somebody: it goes where the URL says, or nowhere.
+"""HTTP client for configured URLs: it connects where the URL says, or nowhere.
 
 A URL is https unless plain http was allowed for it, has no user in it, and its name is resolved once: all addresses are
 checked (`addresses.py`), and the connection is made to a checked one, with the name in SNI, certificate check and
@@ -31,6 +31,8 @@ _MAX_PROBLEM_CHARS = 200
 
 
 class HttpTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Timeouts of a request."""
+
     connect_seconds: float = 10.0
     #: Between two pieces of what is sent or received.
     idle_seconds: float = 30.0
@@ -39,6 +41,8 @@ class HttpTimeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpReply(msgspec.Struct, frozen=True):
+    """The response to a request."""
+
     status: int
     #: Names in lower case.
     headers: dict[str, str]
@@ -46,7 +50,7 @@ class HttpReply(msgspec.Struct, frozen=True):
 
 
 class HttpFailure(msgspec.Struct, frozen=True):
-    """Nobody answered. Whether the request arrived is not known, unless it was refused here."""
+    """No response. Whether the request arrived is unknown, unless it was refused here."""
 
     problem: str
     #: It was not sent, and sending it again changes nothing.
@@ -58,7 +62,7 @@ class RequestRefusedError(httpx2.RequestError):
 
 
 def create_ssl_context(ca_file: str = "") -> ssl.SSLContext:
-    """Whom to trust: those whom the system trusts, or only those in the file. Certificates are always checked."""
+    """Return an SSL context that trusts the system's certificates, or only those in the file. Always verifies."""
     if not ca_file:
         return httpx2.create_ssl_context(trust_env=False)
     try:
@@ -68,7 +72,7 @@ def create_ssl_context(ca_file: str = "") -> ssl.SSLContext:
 
 
 def find_url_problem(url: str, access: NetworkAccess) -> str:
-    """What is wrong with a URL as it is written; empty: nothing. What its name leads to is not looked at."""
+    """Return what is wrong with a URL as written; empty when nothing is. Its name is not resolved."""
     try:
         return _find_problem(httpx2.URL(url), access) if len(url) <= MAX_URL_CHARS else "it is too long"
     except (httpx2.InvalidURL, ValueError):
@@ -88,7 +92,7 @@ def _find_problem(url: httpx2.URL, access: NetworkAccess) -> str:
 
 
 class SafeTransport(httpx2.AsyncBaseTransport):
-    """Every request of a client goes through these checks. Raises `RequestRefusedError` for what may not be called."""
+    """A transport that applies these checks to every request. Raises `RequestRefusedError` for refused URLs."""
 
     def __init__(
         self,
@@ -142,7 +146,7 @@ def _pin_to_address(request: httpx2.Request, address: str) -> httpx2.Request:
 
 
 class SafeClient:
-    """Sends one request at a time or many, and says what came of each. Nothing is raised for what others do."""
+    """Sends requests and returns outcomes. Never raises for failures of others."""
 
     def __init__(
         self,

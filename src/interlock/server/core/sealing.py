@@ -30,7 +30,7 @@ _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class SealingKeys:
-    """Implements `Seal` of the consents."""
+    """Implementation of the consents' `Sealer`."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         """The first one seals."""
@@ -59,7 +59,9 @@ class SealingKeys:
 
 
 def load_sealing_keys(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> SealingKeys:
-    """From `INTERLOCK_SEALING_KEY`, or else from the file, which is made with a new key where there is none."""
+    """Load keys from `INTERLOCK_SEALING_KEY`, or else from the file, which is created with a new key where there is
+    none.
+    """
     configured = (os.environ if environment is None else environment).get(SEALING_KEY_ENV, "")
     if configured.strip():
         return SealingKeys(_parse_keys(configured, SEALING_KEY_ENV))
@@ -72,7 +74,7 @@ def load_sealing_keys(path: str | os.PathLike[str], environment: Mapping[str, st
 
 
 def generate_sealing_key() -> str:
-    """As the variable and the file have it."""
+    """Return a new key in the format of the variable and the file."""
     return urlsafe_b64encode(token_bytes(_KEY_BYTES)).decode().rstrip("=")
 
 

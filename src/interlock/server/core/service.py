@@ -1,4 +1,6 @@
-"""The server without its doors: everything that REST and console call, joined, started and stopped in one place."""
+"""The server core without its interfaces: everything that REST and console call, wired, started and stopped in one
+place.
+"""
 
 import asyncio
 import logging
@@ -75,6 +77,8 @@ _HEALTH_SECONDS = 20.0
 
 
 class Service:
+    """All services of a server."""
+
     def __init__(  # noqa: PLR0913 - what it joins
         self,
         settings: ServerSettings,
@@ -146,7 +150,7 @@ class Service:
 
     @property
     def public_url(self) -> str:
-        """Where people find it."""
+        """The URL of the server for people."""
         server = self.settings.server
         scheme = "https" if server.tls_certificate else "http"
         host = f"[{server.host}]" if ":" in server.host else server.host
@@ -169,7 +173,7 @@ class Service:
         self.is_started = True
 
     async def stop(self) -> None:
-        """What runs is given a moment to end, and everything is kept as it is."""
+        """Stop the server. Running calls get a moment to end; runs stay resumable."""
         was_started, self.is_started = self.is_started, False
         for task in self._tasks:
             task.cancel()
@@ -188,7 +192,7 @@ class Service:
         await asyncio.to_thread(self.database.close)
 
     async def find_readiness_problems(self) -> list[str]:
-        """Why it is not ready; empty: it is."""
+        """Return why it is not ready; empty when it is."""
         found = [] if self.is_started else ["The server is starting or stopping."]
         if self.hub.last_error:
             found.append(f"Events are not followed: {self.hub.last_error}")
@@ -198,7 +202,7 @@ class Service:
         return [*found, "The server's database cannot be read."]
 
     async def start_webhook_run(self, trigger: WebhookTrigger) -> str:
-        """Another system said that something happened. The run that this is."""
+        """Start the run of a webhook trigger, and return its id."""
         principal = Principal(name=f"webhook:{trigger.webhook}", kind="system", roles=frozenset((Role.OPERATOR,)))
         row, _ = await self.run_service.create(
             principal, NewRun(agent=trigger.agent, task=trigger.task), trigger.run_id

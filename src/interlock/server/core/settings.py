@@ -1,4 +1,4 @@
-"""How a server is set up: one TOML file, every key of which has a default. No secret is in it: it says where they are.
+"""Server settings: one TOML file, every key of which has a default. No secret is in it: it says where they are.
 
 [server]
 port = 8321
@@ -46,19 +46,21 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ServerTable(_Table, frozen=True, kw_only=True):
+    """The table `[server]`."""
+
     host: str = "127.0.0.1"
     #: 0: any that is free.
     port: _Port = 8321
-    #: The address that people know, where a proxy stands in front: `https://interlock.example.com`.
+    #: The public address, where there is a proxy in front: `https://interlock.example.com`.
     public_url: str = ""
-    #: Addresses of proxies that say truly whom a request comes from (`X-Forwarded-For`), such as `127.0.0.1`.
+    #: Addresses of proxies that are trusted for the client address (`X-Forwarded-For`), such as `127.0.0.1`.
     trusted_proxies: tuple[str, ...] = ()
     #: More names that a request may be for.
     hosts: tuple[str, ...] = ()
     tls_certificate: str = ""
     tls_key: str = ""
     four_eyes: FourEyes = "high_risk"
-    #: How long people have for an answer. Nothing: for ever.
+    #: How long people have for an answer. Nothing: no limit.
     approval_seconds: _Seconds | None = None
     consent_seconds: _Seconds | None = None
     #: Questions that one run may have open; further calls that need an answer are refused.
@@ -66,7 +68,7 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     checkpoint_seconds: _Seconds = 60.0
     #: A file outside, to which signed checkpoints are added.
     checkpoint_file: str = ""
-    #: Runs that are moved on at once. One that waits for a person does not count.
+    #: Runs that are driven at once. One that waits for a person does not count.
     max_live_runs: _Count = 1_000
     max_readers: _Count = 100
     #: Requests per second that one key or person may make over time, and at once.
@@ -81,6 +83,8 @@ class ServerTable(_Table, frozen=True, kw_only=True):
 
 
 class AgentTable(_Table, frozen=True, kw_only=True):
+    """A table `[agents.<name>]`."""
+
     #: `package.module:name` of an `Agent`, a `ServedAgent`, or a function that makes one. Modules of the current folder
     #: are found after installed ones.
     object: str
@@ -91,6 +95,8 @@ class AgentTable(_Table, frozen=True, kw_only=True):
 
 
 class ServerSettings(_Table, frozen=True, kw_only=True):
+    """The settings of a server."""
+
     server: ServerTable = ServerTable()
     agents: dict[str, AgentTable] = {}
     schedules: tuple[Schedule, ...] = ()
@@ -101,7 +107,7 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """Files that are named here (keys, certificates, secrets, checkpoints), which no tool may touch."""
+        """Files named here (keys, certificates, secrets, checkpoints), which no tool may access."""
         sign_in = () if self.sign_in is None else (self.sign_in.provider,)
         tables = (self.server, *self.webhooks, *self.forward, *self.providers, *sign_in)
         named = ((table, name) for table in tables for name in table.__struct_fields__)
@@ -142,7 +148,7 @@ def _is_network(text: str) -> bool:
 
 
 def parse_settings(tables: Mapping[str, Any]) -> ServerSettings:
-    """From the tables of a configuration file."""
+    """Parse the tables of a configuration file."""
     try:
         return msgspec.convert(tables, ServerSettings)
     except msgspec.ValidationError as error:
@@ -150,7 +156,7 @@ def parse_settings(tables: Mapping[str, Any]) -> ServerSettings:
 
 
 def read_settings(path: Path) -> ServerSettings:
-    """`ConfigurationError`, in words, for what cannot be read or cannot work."""
+    """Read a settings file. Raise `ConfigurationError` for what cannot be read or cannot work."""
     try:
         with path.open("rb") as file:
             return parse_settings(tomllib.load(file))

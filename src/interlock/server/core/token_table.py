@@ -1,4 +1,4 @@
-"""What users consented to, and who is on their way to a provider, in the server's database. Secrets are sealed."""
+"""Consents of users and pending authorization flows, in the server's database. Secrets are sealed."""
 
 import sqlite3
 from typing import Any
@@ -43,7 +43,7 @@ _MARK_FLOW_USED = "UPDATE oauth_flows SET sealed = NULL WHERE state_hash = ?"
 
 
 class TokenTable:
-    """Implements `TokenStore` of the consents."""
+    """Implementation of the consents' `TokenStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""What people did to the server itself: signed in, were refused, made a key, took an export.
+"""The audit log of the server itself: sign-ins, refusals, keys, exports.
 
 Rows are only ever added (the table refuses anything else), and chained as the events of a run are: an edited, removed,
 reordered or inserted row breaks the chain at a known place. A cut tail shows in the count and head that checkpoints
@@ -38,7 +38,7 @@ _SELECT_PAGE = "SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM journal 
 _SELECT_HASH = "SELECT CAST(hash AS BLOB) FROM journal WHERE seq = ?"
 _INSERT_ENTRY = "INSERT INTO journal (seq, body, hash) VALUES (?, ?, ?)"
 
-#: The secret of a key, wherever somebody pasted one.
+#: The secret of a key, wherever it was pasted.
 _mask_keys = re.compile(r"(ik_[0-9a-f]{8})_[A-Za-z0-9_-]{20,}").sub
 
 _NO_DETAIL: Mapping[str, str] = MappingProxyType({})
@@ -47,7 +47,7 @@ AuditOutcome: TypeAlias = Literal["done", "refused", "failed"]
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody did, or was refused. Texts are cut to their bounds when it is written."""
+    """An action that was done or refused. Texts are truncated when written."""
 
     by: str
     #: A dotted name: `account.created`, `session.started`, `decision.refused`, ...
@@ -78,6 +78,8 @@ _decode = msgspec.json.Decoder(AuditLogEntry).decode
 
 
 class AuditLog:
+    """The append-only, chained audit log of the server."""
+
     def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
         self._database = database
         self._now = now
@@ -91,22 +93,22 @@ class AuditLog:
         outcome: AuditOutcome = "done",
         detail: Mapping[str, str] = _NO_DETAIL,
     ) -> AuditLogEntry:
-        """Durable when it returns. What was typed as a secret does not belong here."""
+        """Append an event; durable when it returns. Secrets must not be passed."""
         event, at = AuditEvent(by=by, action=action, target=target, outcome=outcome, detail=detail), self._now()
         return await self._database.run(lambda connection: append_event(connection, at, event))
 
     async def read(self, after: int = 0, limit: int = 100) -> tuple[AuditLogEntry, ...]:
-        """Oldest first. A row that cannot be read is shown as one; `verify` says more."""
+        """Return rows, oldest first. An unreadable row is shown as such; `verify` says more."""
         bounds = (after, max(0, min(limit, MAX_PAGE)))
         rows = await self._database.run(lambda connection: connection.execute(_SELECT_PAGE, bounds).fetchall())
         return tuple(_decode_or_placeholder(seq, body) for seq, body, _ in rows)
 
     async def read_head(self) -> tuple[int, bytes]:
-        """How many rows there are, and the hash over all of them."""
+        """Return how many rows there are, and the hash over all of them."""
         return await self._database.run(_read_head)
 
     async def read_hash(self, seq: int) -> bytes | None:
-        """The hash over all rows up to that one; None: there is none."""
+        """Return the hash over all rows up to that one; None: there is none."""
 
         def find(connection: sqlite3.Connection) -> bytes | None:
             row = connection.execute(_SELECT_HASH, (seq,)).fetchone()
@@ -115,7 +117,7 @@ class AuditLog:
         return await self._database.run(find)
 
     async def verify(self) -> AuditLogCheck:
-        """Go through all rows, a page at a time; what is added meanwhile is looked at, too."""
+        """Verify all rows, a page at a time, including those added meanwhile."""
         check, previous = AuditLogCheck(count=0, head=GENESIS.hex()), GENESIS
         while not check.problem:
             bounds = (check.count, MAX_PAGE)
@@ -133,7 +135,7 @@ class AuditLog:
 
 
 def append_event(connection: sqlite3.Connection, at: int, event: AuditEvent) -> AuditLogEntry:
-    """Inside the transaction of the change itself: neither is there without the other."""
+    """Append an event inside the transaction of the change itself: both are written, or neither."""
     count, previous = _read_head(connection)
     entry = AuditLogEntry(
         seq=count + 1,

@@ -1,5 +1,6 @@
-"""The events of a run from its first to its last, a page at a time: a run of any length costs a page of memory, and the
-hashes of its events while they are compared with what was signed."""
+"""Reads and verifies the events of a run, a page at a time: the memory needed is one page, and the hashes of the
+events.
+"""
 
 import asyncio
 from collections import deque
@@ -14,7 +15,7 @@ PIECE_BYTES = 64 * 1024
 
 
 class ChainReader:
-    """How far a run is, and whether its events follow from each other."""
+    """The progress of reading a run, and whether its events form a valid chain."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -24,7 +25,7 @@ class ChainReader:
         self._head = genesis_hash(run_id)
 
     def feed(self, page: Sequence[LogEntry]) -> None:
-        """`LogCorruptError` for an event that would not be one line of an export."""
+        """Read a page. Raise `LogCorruptError` for an event that would not be one line of an export."""
         for entry in page:
             format_event_line(entry)
             is_expected = entry.seq == len(self.hashes) and entry.run_id == self.run_id
@@ -35,7 +36,7 @@ class ChainReader:
 
 
 async def read_chain(log: EventLog, run_id: str) -> ChainReader:
-    """To the last event that there is now."""
+    """Read a run up to its current last event."""
     reader, last_seq = ChainReader(run_id), -1
     while page := await log.read(run_id, last_seq, PAGE_EVENTS):
         await asyncio.to_thread(reader.feed, page)
@@ -44,7 +45,7 @@ async def read_chain(log: EventLog, run_id: str) -> ChainReader:
 
 
 class _EntryQueue:
-    """Events for whoever makes lines of them, each of which takes one."""
+    """A queue of events between the log and the threads that format them."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -66,8 +67,9 @@ class _EntryQueue:
 async def stream_export(
     log: EventLog, run_id: str, count: int, write: Callable[[Iterable[LogEntry]], Iterator[bytes]]
 ) -> AsyncGenerator[bytes]:
-    """The first so many events as `write` has them, in good pieces. Threads write and never wait: whoever waits in one
-    for the log, which needs one itself, would wait for ever beside enough others."""
+    """Yield the first `count` events as `write` formats them, in chunks. Threads write and never wait: waiting in one
+    for the log, which needs one itself, could deadlock.
+    """
     queue, last_seq, remaining = _EntryQueue(), -1, count
     lines = write(queue)
     while not queue.is_complete:

@@ -1,9 +1,9 @@
-"""Signed checkpoints: from time to time, and with every export, it is signed how far runs are.
+"""Signed checkpoints of how far runs are, taken periodically and with every export.
 
 One says, of every run that changed since the last one, how many events it has and the hash of the last. So the cost is
 that of what is new, never of what there is. They are numbered and name each other; those that went out with an export
 are about that run alone and are in the same order, so everything that the key ever signed is listed. A copy of each
-goes to a file outside if one is named: whoever changes the log and this database cannot change that.
+goes to an external file if one is named, which a change of the log and this database does not affect.
 """
 
 import asyncio
@@ -65,7 +65,8 @@ _UPSERT_COPIED = "INSERT OR REPLACE INTO checkpoint_copies (path, number) VALUES
 _PAGE, _MAX_EVENTS, _MAX_LISTED = 500, 10_000, 100
 _MAX_CONTRADICTIONS = 100
 
-#: How many rows the journal of the server has, and the hash of the last one; and the hash of that row, if it is there.
+#: How many rows the audit log of the server has, and the hash of the last one; and the hash of that row, if it is
+#: there.
 ReadAuditLogHead: TypeAlias = Callable[[], Awaitable[tuple[int, bytes]]]
 ReadAuditLogHash: TypeAlias = Callable[[int], Awaitable[bytes | None]]
 
@@ -73,12 +74,12 @@ _decode = msgspec.json.Decoder(CheckpointStatement).decode
 
 
 class CheckpointCheck(msgspec.Struct, frozen=True):
-    """What there is of checkpoints, and whether the log is what they say."""
+    """The checkpoints, and whether the log matches them."""
 
     checkpoints: int
     runs: int
     flaw: CheckpointFlaw | None = None
-    #: What the log says otherwise, in words; at most so many.
+    #: Contradictions with the log, as text; a limited number.
     contradictions: tuple[str, ...] = ()
 
     @property
@@ -87,6 +88,8 @@ class CheckpointCheck(msgspec.Struct, frozen=True):
 
 
 class Checkpoints:
+    """Takes, stores and verifies signed checkpoints."""
+
     def __init__(  # noqa: PLR0913 - the parts that it joins
         self,
         db: Database,
@@ -106,7 +109,7 @@ class Checkpoints:
         self.copy_problem = ""
 
     async def take(self) -> SignedCheckpoint | None:
-        """Sign what changed since the last time; None when nothing did."""
+        """Sign what changed since the last checkpoint; None when nothing did."""
         async with self._lock:
             last = await self._load_last("")
             statement = None if last is None else _decode_statement(last)
@@ -122,7 +125,7 @@ class Checkpoints:
             return taken
 
     async def take_for_run(self, run_id: str, entries: Sequence[LogEntry] | None = None) -> SignedCheckpoint | None:
-        """Sign how far one run is: for an export, whose entries are given. The same state is signed once.
+        """Sign how far one run is, for an export of these entries. The same state is signed once.
 
         None when there is nothing to sign: no such run, or events that are not what was written or signed before.
         """
@@ -133,7 +136,7 @@ class Checkpoints:
         return await self.take_for_chain(run_id, [entry.hash for entry in entries])
 
     async def take_for_chain(self, run_id: str, hashes: Sequence[bytes]) -> SignedCheckpoint | None:
-        """As `of_run`, for whoever found that its events follow from each other: the hash of each, at least one."""
+        """Sign like `take_for_run`, for a chain that is already verified: the hash of each event, at least one."""
         head = ChainHead(len(hashes), hashes[-1].hex())
         async with self._lock:
             signed_heads = await self._db.run(
@@ -153,7 +156,7 @@ class Checkpoints:
             return last
 
     async def verify_run(self, run_id: str) -> SignedVerification:
-        """Are its events what was written, and what was ever signed about them?"""
+        """Verify the events of a run against the chain and everything signed about them."""
         entries = await self._log.read(run_id)
         keys = keys_by_id(self._signer.list_keys())
         statements = (
@@ -163,7 +166,9 @@ class Checkpoints:
         return await asyncio.to_thread(verify_signed, entries, run_id, statements)
 
     async def verify(self) -> CheckpointCheck:
-        """Are the checkpoints all there, and does the log have every event that they name? Reads all of them."""
+        """Verify that all checkpoints are present, and that the log has every event that they name. Reads all of
+        them.
+        """
         keys = keys_by_id(self._signer.list_keys())
         (max_number,) = await self._db.run(lambda connection: connection.execute(_SELECT_MAX_NUMBER).fetchone())
         progress, runs, contradictions = CheckpointSequence(), set[str](), list[str]()
@@ -198,7 +203,7 @@ class Checkpoints:
         return found
 
     async def _is_from_this_log(self, statement: CheckpointStatement) -> bool:
-        """Is the log still the one that it was taken from? Else it is read from the beginning."""
+        """Return True if the statement was taken from this log. Else the log is read from the beginning."""
         if statement.position == 0:
             return True
         page = await self._log.feed(statement.position - 1, 1)
@@ -226,7 +231,7 @@ class Checkpoints:
         audit_log_head: ChainHead | None,
         connection: sqlite3.Connection,
     ) -> SignedCheckpoint:
-        """In one transaction, the choice of the key too: whoever signs later does so with a key that is no older."""
+        """Sign in one transaction with the choice of the key: a later signature never uses an older key."""
         number, last_position, last_document = connection.execute(_SELECT_LAST).fetchone() or (0, 0, b"")
         (max_number,) = connection.execute(
             _SELECT_MAX_NUMBER
@@ -280,7 +285,7 @@ class Checkpoints:
 
     # The last one, because its name hides another one from the types above.
     async def list(self, after: int = 0, limit: int = _MAX_LISTED) -> Sequence[SignedCheckpoint]:
-        """Those with a higher number, in order."""
+        """Return those with a higher number, in order."""
         return await self._db.run(partial(_select_page, after=after, limit=limit))
 
 

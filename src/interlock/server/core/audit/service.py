@@ -1,6 +1,6 @@
-"""What auditors take with them and check: exports, proofs, forwarding, and what people did to the server itself.
+"""Audit functions: exports, proofs, forwarding, and the audit log of the server itself.
 
-Every export that is taken, and every run that is sent somewhere, is in the journal with who did it.
+Every export and every forwarded run is recorded in the audit log with who requested it.
 """
 
 import asyncio
@@ -28,11 +28,13 @@ from .checkpoints import CheckpointCheck, Checkpoints
 from .signing import Signer
 
 _MAX_FLAWS = 100
-#: How long one check of everything may go on before it says how far it came.
+#: Time limit of one check of everything.
 CHECK_SECONDS = 60.0
 
 
 class RunExport(msgspec.Struct, frozen=True, kw_only=True):
+    """An export of a run as a stream."""
+
     media_type: str
     file_name: str
     count: int
@@ -42,6 +44,8 @@ class RunExport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFlaw(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem in the events of a run."""
+
     run_id: str
     seq: int
     problem: str
@@ -49,7 +53,7 @@ class RunFlaw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether everything is what was written and signed."""
+    """The result of verifying everything that was written and signed."""
 
     ok: bool
     #: False: it took too long, and only so many runs were looked at.
@@ -62,6 +66,8 @@ class ServerCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditService:
+    """Exports, verifies and forwards runs for auditors."""
+
     def __init__(  # noqa: PLR0913 - what it joins
         self,
         *,
@@ -85,9 +91,10 @@ class AuditService:
     async def export_run(
         self, principal: Principal, run_id: str, schema: SchemaName = "interlock", form: ExportFormat | None = None
     ) -> RunExport:
-        """The whole trail of a run. In the schema `interlock` it can be verified, and is signed.
+        """Export the whole log of a run. In the schema `interlock` it can be verified, and is signed. In the schema
+        `interlock` it can be verified, and is signed.
 
-        It is read twice, a page at a time: before the first byte goes out, so that an export is whole or is none; and
+        It is read twice, a page at a time: before the first byte is sent, so that an export is complete or fails; and
         then as fast as it is taken."""
         row = await self._guard.get_run(principal, run_id, Operation.EXPORT_RUN)
         chosen, count, signed = form or SCHEMAS[schema].form, row.last_seq + 1, None
@@ -116,7 +123,7 @@ class AuditService:
         return await self._checkpoints.verify_run(run_id)
 
     async def verify_all(self, principal: Principal) -> ServerCheck:
-        """Every run, the journal, and what was signed. One check at a time."""
+        """Verify every run, the audit log, and all signatures. One check at a time."""
         await self._guard.check(principal, Operation.VERIFY_SERVER)
         if self._check_lock.locked():
             raise UnavailableError(
@@ -152,7 +159,7 @@ class AuditService:
         return await self._checkpoints.list(after, limit)
 
     async def list_keys(self) -> tuple[PublicKey, ...]:
-        """What signatures are checked with, the oldest first. Public."""
+        """Return the public keys that signatures are checked with, the oldest first."""
         return await asyncio.to_thread(self._signer.list_keys)
 
     async def list_audit_log(self, principal: Principal, after: int = 0, limit: int = 100) -> tuple[AuditLogEntry, ...]:

@@ -1,8 +1,8 @@
-"""The key that checkpoints are signed with: Ed25519, in a file that is its owner's alone.
+"""The signing key of checkpoints: Ed25519, in a file readable by its owner only.
 
 The private key is `signing.key`, as PEM; it is made on first use. Beside it, `signing.pub` has every public key that
-was ever used, the oldest first, so that what an old key signed can be checked after it was replaced. Whoever replaces
-the key or makes the first one holds a lock on the folder; a process that signs sees the new key before its next
+was ever used, the oldest first, so that what an old key signed can be checked after it was replaced. Replacing
+or creating the key holds a lock on the folder; a process that signs sees the new key before its next
 signature.
 """
 
@@ -35,12 +35,16 @@ _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class SigningKey(NamedTuple):
+    """A key that can sign."""
+
     key_id: str
     public: bytes
     sign: Callable[[bytes], bytes]
 
 
 class Signer:
+    """The signing keys in a folder."""
+
     def __init__(self, path: str | os.PathLike[str], *, now: Callable[[], int] = time.time_ns) -> None:
         """Makes the key if there is none. `ConfigurationError` for one that others could have read or put there."""
         self.path = Path(path)
@@ -57,18 +61,18 @@ class Signer:
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """Where its files are, which no tool may touch."""
+        """The paths of its files, which no tool may access."""
         return str(self.path.resolve()), str(self.public_path.resolve())
 
     def get_current_key(self) -> SigningKey:
-        """The one to sign with now. Name it and sign with the same one: another process may replace it."""
+        """Return the current key. Use the same object for id and signature: another process may rotate it."""
         with suppress(FileNotFoundError):
             if _get_file_version(os.stat(self.path, follow_symlinks=False)) != self._loaded_version:
                 self._loaded_version, self._key = _load_key(self.path)
         return self._key
 
     def list_keys(self) -> tuple[PublicKey, ...]:
-        """All that were ever used, the oldest first; the last one is in use."""
+        """Return all keys that were ever used, the oldest first; the last one is in use."""
         return read_public_keys(self.public_path)
 
     def rotate(self) -> PublicKey:
@@ -97,7 +101,7 @@ def public_keys_path(key_path: Path) -> Path:
 
 
 def read_public_keys(path: Path) -> tuple[PublicKey, ...]:
-    """`ConfigurationError` when the file is not what was written; nothing when there is none."""
+    """Return the public keys; none when there is no file. Raise `ConfigurationError` when it is invalid."""
     try:
         return read_keys(_read_private_file(path))
     except FileNotFoundError:
@@ -141,7 +145,7 @@ def _load_key(path: Path) -> tuple[_FileVersion, SigningKey]:
 
 
 def _read_private_file(path: Path) -> bytes:
-    """A file of ours alone. Whoever else could read the key could sign; whoever else could write it could, too."""
+    """Read a file that only its owner can access: reading or writing the key would allow signing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:

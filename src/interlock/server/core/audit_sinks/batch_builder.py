@@ -1,4 +1,4 @@
-"""The next events for a destination, out of the feed of all runs: those of its agents, in its schema."""
+"""Builds the next batch for a destination from the feed of all runs: events of its agents, in its schema."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -17,7 +17,7 @@ _MAX_CACHED_RUNS = 4096
 
 
 class PreparedBatch(msgspec.Struct, frozen=True):
-    """A piece of the feed: what of it is to be sent, and what of it cannot be."""
+    """A section of the feed: what of it is to be sent, and what cannot be."""
 
     last: FeedEntry
     batch: EventBatch
@@ -25,6 +25,8 @@ class PreparedBatch(msgspec.Struct, frozen=True):
 
 
 class BatchBuilder:
+    """Builds batches for one destination."""
+
     def __init__(self, log: EventLog, destination: Destination, render: EventRenderer) -> None:
         self._log = log
         self._destination = destination
@@ -32,7 +34,7 @@ class BatchBuilder:
         self._agents: dict[str, str] = {}
 
     async def build(self, placed: Sequence[FeedEntry], max_bytes: int, now: int) -> PreparedBatch | None:
-        """As many of them as have room, but at least one. None when there are none."""
+        """Return a batch with as many entries as fit, but at least one. None when there are none."""
         items: list[BatchItem] = []
         unreadable: list[DeadLetter] = []
         last: FeedEntry | None = None
@@ -52,7 +54,7 @@ class BatchBuilder:
         return PreparedBatch(last, EventBatch(self._compute_delivery_id(items), tuple(items)), tuple(unreadable))
 
     async def accepts_run(self, run_id: str) -> bool:
-        """Does the destination get events of this run?"""
+        """Return True if the destination gets events of this run."""
         return self._destination.agents is None or await self._get_agent(run_id) in self._destination.agents
 
     async def _build_item(self, placed: FeedEntry, now: int) -> BatchItem | DeadLetter | None:

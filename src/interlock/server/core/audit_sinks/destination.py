@@ -1,4 +1,4 @@
-"""Where events go, as the configuration says it. A secret is named by where it is kept, never written down."""
+"""Destinations of events, as configured. Secrets are referenced, never included."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from ..safe_http import find_url_problem
 
 DestinationSchema: TypeAlias = Literal["interlock", "splunk_hec", "ecs", "ocsf", "cef"]
 
-#: RFC 5424, the ones that a program of one's own may have.
+#: Facilities of RFC 5424 for local use.
 FACILITIES = {"user": 1, "daemon": 3, "auth": 4, "authpriv": 10, "audit": 13} | {f"local{n}": 16 + n for n in range(8)}
 
 is_destination_name = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}").fullmatch
@@ -26,7 +26,7 @@ class _Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _RemoteDestination(_Destination, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    #: See `Reach`.
+    #: See `NetworkAccess`.
     allow_plain: bool = False
     allow_private: bool = False
     #: Certificates to trust instead of those of the system, for a receiver with one of its own.

@@ -1,5 +1,6 @@
-"""Lines appended to a file and flushed to the disk. Rotation is somebody else's: the file is opened for every batch, so
-what was renamed away is not written to again."""
+"""Appends lines to a file and flushes them to the disk. Rotation is external: the file is opened for every batch, so a
+renamed file is not written again.
+"""
 
 import asyncio
 import fcntl
@@ -14,6 +15,8 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | o
 
 
 class FileSender:
+    """Appends batches to a file."""
+
     def __init__(self, destination: FileDestination) -> None:
         self._path = destination.path
 

@@ -5,7 +5,7 @@ after a kill at any point the same batch is sent again under the same delivery, 
 the queue: nothing is copied, and a receiver that is away for a week costs nothing.
 
 What a receiver can do. While it does not answer, or says that it cannot now, the batch is sent again with growing
-waits. When it does not want a batch, the batch is halved until the event is found that it does not want. That one is
+waits. When it rejects a batch, the batch is halved until the rejected event is found. That one is
 tried a few times more and then set aside, with its place in the log and the reason, for a person to look at and
 `retry`. An event that is set aside is the only thing that ever comes out of order.
 """
@@ -31,13 +31,15 @@ MAX_WAITING_COUNTED = 1000
 
 
 class ForwarderOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Batch sizes, retries and waits of a forwarder."""
+
     batch_events: int = 500
     batch_bytes: int = 512 * 1024
-    #: So often an event is offered to a receiver that does not want it.
+    #: How often an event is sent to a receiver that rejects it.
     max_attempts: int = 5
     first_wait_seconds: float = 1.0
     max_wait_seconds: float = 60.0
-    #: How long to wait for news before looking without any.
+    #: Poll interval when there is no notification.
     idle_seconds: float = 5.0
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
@@ -46,6 +48,8 @@ class ForwarderOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForwarderStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a forwarder."""
+
     name: str
     kind: str
     schema: str
@@ -64,7 +68,7 @@ class ForwarderStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunForwardResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of sending one run's events now."""
+    """The result of forwarding one run."""
 
     run_id: str
     destination: str
@@ -76,6 +80,8 @@ class RunForwardResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forwarder:
+    """Sends events to one destination."""
+
     def __init__(  # noqa: PLR0913 - what it reads, where it writes, where it sends, and how
         self,
         log: EventLog,
@@ -108,11 +114,11 @@ class Forwarder:
         return self._destination.name
 
     def wake(self) -> None:
-        """There may be new events."""
+        """Check for new events."""
         self._wake_event.set()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Send batches until cancelled."""
         while True:
             self._wake_event.clear()
             try:
@@ -128,7 +134,7 @@ class Forwarder:
                 await self._options.sleep(wait)
 
     async def send_next_batch(self) -> float | None:
-        """Send the next batch once. How many seconds to wait before the next step; None: there is nothing to send."""
+        """Send the next batch once. Return the seconds to wait before the next step; None: there is nothing to send."""
         prepared = self._prepared or await self._prepare_batch()
         if prepared is None:
             return None
@@ -161,11 +167,11 @@ class Forwarder:
         )
 
     async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """The events that this destination has not got, by their place in the feed."""
+        """Return the events that this destination rejected, by position."""
         return await self._positions.list_dead_letters(after, limit)
 
     async def retry(self, position: int) -> SendOutcome:
-        """Offer an event that was set aside once more. It stays set aside unless it is taken."""
+        """Send a dead letter again. It stays one unless it is accepted."""
         found = await self._positions.list_dead_letters(position - 1, 1)
         if not found or found[0].position != position:
             return SendRejection(f"No event at {position} is set aside. Nothing was sent.")
@@ -179,7 +185,7 @@ class Forwarder:
         return outcome
 
     async def forward_run(self, run_id: str) -> RunForwardResult:
-        """Send all events of one run now, whatever was sent before. It stops where the receiver does not go on."""
+        """Send all events of one run now, whatever was sent before. It stops at the first failure."""
         entries = await self._log.read(run_id)
         result = RunForwardResult(run_id=run_id, destination=self.name, sent=0, total=len(entries))
         if not entries:
@@ -212,7 +218,7 @@ class Forwarder:
     async def _load_position(self) -> ForwardPosition:
         if self._saved_position is None:
             loaded = await self._check_log(await self._positions.load())
-            self._saved_position = self._saved_position or loaded  # somebody else may have gone on meanwhile
+            self._saved_position = self._saved_position or loaded  # another process may have advanced it meanwhile
         return self._saved_position
 
     async def _check_log(self, saved: ForwardPosition) -> ForwardPosition:

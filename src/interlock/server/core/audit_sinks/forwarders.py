@@ -1,4 +1,4 @@
-"""All destinations of a server: made from the configuration, kept going, and asked how they are."""
+"""All forwarders of a server: created from the configuration, started, stopped, and monitored."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ def create_sender(
     resolve: Resolver = resolve_with_system,
     now: Callable[[], int] = time_ns,
 ) -> EventSender:
-    """`ConfigurationError` when its secret or its certificates are not there."""
+    """Create the sender of a destination. Raise `ConfigurationError` when its secret or certificates are missing."""
     owner = f'The destination "{destination.name}"'
     match destination:
         case HecDestination():
@@ -54,6 +54,8 @@ def create_sender(
 
 
 class Forwarders:
+    """The forwarders of all destinations."""
+
     def __init__(  # noqa: PLR0913 - as a forwarder, for several
         self,
         log: EventLog,
@@ -78,7 +80,7 @@ class Forwarders:
         return self._forwarders.get(name)
 
     def start(self) -> None:
-        """Begin to send, in tasks of their own."""
+        """Start sending, each in its own task."""
         self._tasks = [
             asyncio.create_task(forwarder.run(), name=f"forward:{name}") for name, forwarder in self._forwarders.items()
         ]
@@ -91,7 +93,7 @@ class Forwarders:
         return [await forwarder.get_status() for forwarder in self._forwarders.values()]
 
     async def stop(self) -> None:
-        """What is under way is given up and comes again at the next start."""
+        """Stop; unfinished batches are sent again at the next start."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,5 +1,8 @@
-"""Splunk's HTTP Event Collector: envelopes one after the other, not in a list. No acknowledgement is asked for later:
-what it answers 200 to is indexed or in its queue."""
+"""Senders over HTTP: Splunk's HTTP Event Collector, and signed webhooks.
+
+The collector gets envelopes one after the other, not in a list. Acknowledgements are not requested: what it answers 200
+to is indexed or in its queue.
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,14 +16,14 @@ from ..triggers.webhook_signature import build_signed_headers
 from .destination import HecDestination, WebhookDestination
 from .interface import EventBatch, SendDelay, SendOutcome, SendRejection, SendSuccess
 
-#: About who we are and where we ask, not about these events: they are as good as before once that is put right.
+#: Statuses about credentials and URL, not about these events: they can be sent once that is fixed.
 _RETRYABLE_CLIENT_ERRORS = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 426, 429, 451})
 MAX_RETRY_AFTER_SECONDS = 3600.0
 _MAX_EXCERPT_CHARS = 200
 
 
 def classify_reply(reply: HttpReply | HttpFailure, secret: str, now: Callable[[], int]) -> SendOutcome:
-    """Nothing in it holds the secret, even if the receiver says it back."""
+    """Classify a reply. The result never holds the secret, even if the receiver echoes it."""
     if isinstance(reply, HttpFailure):
         return SendDelay(reply.problem.replace(secret, "***"))
     if 200 <= reply.status < 300:  # noqa: PLR2004 - as the RFC writes them
@@ -34,7 +37,7 @@ def classify_reply(reply: HttpReply | HttpFailure, secret: str, now: Callable[[]
 
 
 def parse_retry_after(value: str, now: int) -> float:
-    """What a `Retry-After` asks for, up to an hour: seconds, or a date. 0 for what makes no sense."""
+    """Parse `Retry-After`, up to an hour: seconds, or a date. 0 for invalid values."""
     value = value.strip()
     if value.isascii() and value.isdigit():
         return min(float(value[:9]), MAX_RETRY_AFTER_SECONDS)
@@ -57,6 +60,8 @@ _encode = msgspec.json.encode
 
 
 class HecSender:
+    """Sends batches to Splunk's HTTP Event Collector."""
+
     def __init__(self, destination: HecDestination, token: str, client: SafeClient, now: Callable[[], int]) -> None:
         self._destination = destination
         self._token = token
@@ -82,6 +87,8 @@ _NANOSECONDS_PER_SECOND = 1_000_000_000
 
 
 class WebhookSender:
+    """Sends batches to a webhook."""
+
     def __init__(
         self, destination: WebhookDestination, secret: str, client: SafeClient, now: Callable[[], int]
     ) -> None:

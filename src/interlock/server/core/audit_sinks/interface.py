@@ -1,4 +1,4 @@
-"""What is sent, who sends it, and what may come of it."""
+"""Interface of event senders: batches, and the outcomes of sending them."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
@@ -25,24 +25,26 @@ class BatchItem(msgspec.Struct, frozen=True):
 
 
 class EventBatch(msgspec.Struct, frozen=True):
+    """Events that are sent together."""
+
     #: The same events have the same one, however often they are sent.
     delivery: str
     items: tuple[BatchItem, ...]
 
 
 class SendSuccess(msgspec.Struct, frozen=True):
-    """The receiver has it, as far as its protocol lets it say so."""
+    """The receiver accepted the batch, as far as its protocol confirms it."""
 
 
 class SendDelay(msgspec.Struct, frozen=True):
-    """Not now: the way or the receiver does not work. Sending it again may help, however long that takes."""
+    """Temporary failure of the network or the receiver. Sending again may help."""
 
     problem: str
     retry_after_seconds: float = 0.0
 
 
 class SendRejection(msgspec.Struct, frozen=True):
-    """The receiver is there and does not want these events."""
+    """The receiver answered and rejected these events."""
 
     problem: str
 
@@ -51,7 +53,7 @@ SendOutcome: TypeAlias = SendSuccess | SendDelay | SendRejection
 
 
 class EventSender(Protocol):
-    """Sends to one destination. It raises nothing for what a receiver or the network does."""
+    """Sends to one destination. Never raises for failures of the receiver or the network."""
 
     async def send(self, batch: EventBatch) -> SendOutcome: ...
 

@@ -1,5 +1,6 @@
-"""How far each destination is, and the events that one did not want. Both change in one transaction, so an event is
-before the position, set aside, or still to come: never lost between them."""
+"""The position of each destination, and its dead letters. Both change in one transaction, so an event is before the
+position, a dead letter, or still to come: never lost between them.
+"""
 
 import sqlite3
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ TABLES = (
 
 
 class ForwardPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a destination is in the feed."""
+
     #: Everything up to here was sent, set aside, or is not for this destination. 0: nothing yet.
     position: int = 0
     #: The chain's hash of the event there: is it still the same log?
@@ -40,7 +43,7 @@ class ForwardPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that the destination has not got, and why. It is still in the log."""
+    """An event that the destination rejected, and why. It is still in the log."""
 
     position: int
     run_id: str
@@ -50,7 +53,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForwardPositionStore:
-    """Of one destination."""
+    """The position and dead letters of one destination."""
 
     def __init__(self, db: Database, destination: str) -> None:
         self._db = db
@@ -102,7 +105,7 @@ class ForwardPositionStore:
         return await self._db.run(count)
 
     async def delete_dead_letter(self, position: int) -> None:
-        """It was delivered after all."""
+        """Delete a dead letter that was delivered."""
 
         def delete(connection: sqlite3.Connection) -> None:
             connection.execute(

@@ -25,6 +25,8 @@ _CLOSE_SECONDS = 5.0
 
 
 class SyslogSender:
+    """Sends batches over syslog."""
+
     def __init__(
         self, destination: SyslogDestination, verify: ssl.SSLContext | None, resolve: Resolver, hostname: str = ""
     ) -> None:
@@ -56,7 +58,7 @@ class SyslogSender:
         pass
 
     def format_message(self, item: BatchItem) -> bytes:
-        """One message, no longer than the transport bears. One that is cut says so at its end."""
+        """Return one message within the limit of the transport. A truncated one is marked at its end."""
         moment = datetime.fromtimestamp(item.at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         params = f'run="{_escape_param(item.run_id)}" seq="{item.seq}" type="{_escape_param(item.type)}"'
         kind = _to_printable_ascii(item.type, 32)

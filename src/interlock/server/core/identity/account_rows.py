@@ -1,4 +1,4 @@
-"""Accounts as they lie in the database: the table, and the statements that read and change it with the journal."""
+"""Accounts in the database: the table, and the statements that read and change it with the audit log."""
 
 import sqlite3
 from typing import Any
@@ -36,7 +36,7 @@ _SELECT_OTHER_ADMINS = "SELECT roles FROM accounts WHERE name != ? AND NOT disab
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who may sign in. Times are nanoseconds since 1970."""
+    """An account that may sign in. Times are nanoseconds since 1970."""
 
     name: str
     roles: frozenset[Role] = frozenset()
@@ -45,7 +45,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool = False
     created_at: int
     has_password: bool
-    #: Who vouches for them, and as whom; empty for local accounts.
+    #: The identity provider and its subject; empty for local accounts.
     issuer: str = ""
     subject: str = ""
 
@@ -55,7 +55,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_account(row: tuple[Any, ...]) -> Account:
-    """From a row of `COLUMNS`."""
+    """Convert a row of `ACCOUNT_COLUMNS`."""
     name, has_password, roles, agents, disabled, created_at, issuer, subject = row
     return Account(
         name=name,
@@ -84,13 +84,13 @@ def find_by_subject(connection: sqlite3.Connection, issuer: str, subject: str) -
 
 
 def find_password_hash(connection: sqlite3.Connection, name: str) -> str | None:
-    """None also for accounts that are disabled or have none."""
+    """Return the password hash; None also for disabled accounts and those without a password."""
     row = connection.execute(_SELECT_HASH, (name,)).fetchone()
     return row[0] if row else None
 
 
 def is_last_admin(connection: sqlite3.Connection, account: Account) -> bool:
-    """Is nobody else an admin of all agents?"""
+    """Return True if there is no other admin of all agents."""
     if account.disabled or Role.ADMIN not in account.roles or account.agents is not None:
         return False
     others = connection.execute(_SELECT_OTHER_ADMINS, (account.name,))
@@ -121,7 +121,7 @@ def set_password(connection: sqlite3.Connection, account: Account, password: str
 
 
 def set_roles(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
-    """The roles and agents that the account says now."""
+    """Set the roles and agents of the account, and return it."""
     row = (encode_roles(account.roles), encode_agents(account.agents), account.name)
     connection.execute("UPDATE accounts SET roles = ?, agents = ? WHERE name = ?", row)
     detail = describe_grants(account.roles, account.agents)

@@ -1,7 +1,7 @@
-"""The accounts of people, for the console: a name with a password, or one that an identity provider vouches for.
+"""Accounts of people, for the console: with a password, or from an identity provider.
 
-An account is never removed, since the log names people by it; it is disabled. Every change is written with its row in
-the journal. An account's stamp grows when its password changes or it is disabled: sign-ins from before count no more.
+An account is never deleted, since the log names people by it; it is disabled. Every change is written with its row in
+the audit log. An account's stamp grows when its password changes or it is disabled: earlier sessions end.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ _NO_ADMIN = "would leave the server without an admin of all agents"
 
 
 class Accounts:
+    """Creates, changes and authenticates accounts."""
+
     def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
         self._database = database
         self._now = now
@@ -49,7 +51,7 @@ class Accounts:
         return await self._database.run(partial(account_rows.insert_account, account=new, password=hashed, by=by))
 
     async def set_password(self, name: str, password: str, *, by: str) -> Account | IdentityProblem:
-        """Ends all of their sign-ins."""
+        """Set the password, and end all sessions of the account."""
         if refusal := _check_password(password, name):
             return refusal
         hashed = await self._hash(password)
@@ -66,7 +68,7 @@ class Accounts:
     async def set_roles(
         self, name: str, roles: Iterable[Role], agents: frozenset[str] | None, *, by: str
     ) -> Account | IdentityProblem:
-        """Counts from the next request on, also for whoever is signed in."""
+        """Set the roles, effective with the next request."""
         roles = frozenset(roles)
         if refusal := _check_roles(roles, agents):
             return refusal
@@ -82,7 +84,7 @@ class Accounts:
         return await self._update(name, change)
 
     async def disable(self, name: str, *, by: str) -> Account | IdentityProblem:
-        """Ends all of their sign-ins."""
+        """Disable the account, and end all its sessions."""
         return await self._set_disabled(name, True, by)
 
     async def enable(self, name: str, *, by: str) -> Account | IdentityProblem:
@@ -92,12 +94,12 @@ class Accounts:
         return await self._database.run(partial(account_rows.find_by_name, name=name))
 
     async def list(self) -> tuple[Account, ...]:
-        """All of them, by name."""
+        """Return all accounts, by name."""
         return await self._database.run(account_rows.list_accounts)
 
     async def authenticate(self, name: str, password: str) -> Principal | None:
-        """Takes equally long whether or not there is such an account."""
-        if check_name(name):  # nobody has it; to look for nobody takes as long
+        """Check a password, in equal time whether or not the account exists."""
+        if check_name(name):  # no such account; checking takes as long
             name = ""
         stored_hash = await self._database.run(partial(account_rows.find_password_hash, name=name))
         async with self._hash_limit:
@@ -127,11 +129,11 @@ class Accounts:
         roles: frozenset[Role] | None = None,
         agents: frozenset[str] | None = None,
     ) -> Account | IdentityProblem:
-        """The account of somebody for whom an identity provider vouches; made when they come for the first time.
+        """Return the account of an identity at a provider; it is created at the first sign-in.
 
-        They keep the name that they first had. `roles` are what the provider says now; with None it says nothing, and
-        they stay. `agents` are for a new account: later, an admin says which they are, and signing in again must not
-        widen that. A name that somebody else has is refused: nobody gets an account by its name.
+        The account keeps its first name. `roles` are those of the provider now; with None
+        they are unchanged. `agents` are for a new account: later, an admin changes them, and signing in again must not
+        widen them. A name that is taken is refused: a name never gives access to an account.
         """
         if refusal := _check_subject(issuer, subject) or _check_roles(roles or frozenset(), agents):
             return refusal

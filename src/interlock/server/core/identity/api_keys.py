@@ -1,4 +1,4 @@
-"""Keys for programs: `ik_<id>_<secret>`. Only the SHA-256 of the secret is kept: it is random, so that is enough.
+"""API keys of programs: `ik_<id>_<secret>`. Only the SHA-256 of the secret is kept: it is random, so that is enough.
 
 `authenticate` runs on every request. A key that was found right is remembered for a few seconds, so most requests ask
 no database; revoking in this process forgets it at once, and in another one after those seconds.
@@ -59,7 +59,7 @@ _SELECT_KEYS = f"SELECT {_COLUMNS} FROM api_keys ORDER BY revoked_at > 0, create
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """All but its secret. Times are nanoseconds since 1970; 0 is never."""
+    """An API key without its secret. Times are nanoseconds since 1970; 0 is never."""
 
     key_id: str
     name: str
@@ -82,8 +82,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewApiKey(NamedTuple):
+    """A new API key with its secret."""
+
     key: ApiKey
-    #: Shown once; nobody can find it out later.
+    #: Shown once; it cannot be recovered later.
     secret: str
 
 
@@ -95,6 +97,8 @@ class _CachedKey(NamedTuple):
 
 
 class ApiKeys:
+    """Creates, revokes and authenticates API keys."""
+
     def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
         self._database = database
         self._now = now
@@ -128,7 +132,7 @@ class ApiKeys:
         return created if isinstance(created, IdentityProblem) else NewApiKey(created, f"ik_{created.key_id}_{secret}")
 
     async def authenticate(self, text: str) -> Principal | None:
-        """Whose key this is; None for anything that is not a living one."""
+        """Return the principal of a key; None for anything that is not an active key."""
         match = _match_key(text)
         if match is None:
             return None
@@ -139,7 +143,7 @@ class ApiKeys:
         return cached.principal if hmac.compare_digest(cached.hash, digest) and cached.key.is_active(now) else None
 
     async def list(self) -> tuple[ApiKey, ...]:
-        """The living ones first, newest first."""
+        """Return all keys, active ones first, newest first."""
         rows = await self._database.run(lambda connection: connection.execute(_SELECT_KEYS).fetchall())
         return tuple(map(_to_api_key, rows))
 
@@ -147,7 +151,7 @@ class ApiKeys:
         return await self._database.run(partial(_find_by_id, key_id=key_id))
 
     async def revoke(self, key_id: str, *, by: str) -> ApiKey | IdentityProblem:
-        """To revoke one again changes nothing."""
+        """Revoke a key. Revoking it again changes nothing."""
         revoked = await self._database.run(partial(_revoke_key, key_id=key_id, at=self._now(), by=by))
         self._revocations += 1
         self._cache.pop(key_id, None)

@@ -1,6 +1,7 @@
-"""Whether somebody may do something to a run or a question: found and allowed, or refused and written down.
+"""Authorization of operations on runs and questions: allowed, or refused and recorded.
 
-What they may not see is not there for them. What they see and may not do is refused, and the journal says who tried.
+What a principal may not see does not exist for them. What they see and may not do is refused, and the audit log says
+who tried.
 """
 
 from collections import OrderedDict
@@ -31,6 +32,8 @@ class _RefusalCounter:
 
 
 class RefusalRecorder:
+    """Records refusals in the audit log, with a limit per principal."""
+
     def __init__(self, audit_log: AuditLog, now: Callable[[], float] = monotonic) -> None:
         self._audit_log = audit_log
         self._now = now
@@ -40,7 +43,7 @@ class RefusalRecorder:
         return len(self._counters)
 
     async def record(self, by: str, action: str, target: str = "") -> None:
-        """Somebody was refused something."""
+        """Record a refusal."""
         counter = self._get_counter(by, action)
         counter.times += 1
         if counter.times < counter.next_recorded:
@@ -61,6 +64,8 @@ class RefusalRecorder:
 
 
 class AccessGuard:
+    """Finds runs and questions, and checks permissions."""
+
     def __init__(self, index: RunIndex, audit_log: AuditLog, four_eyes_setting: FourEyes) -> None:
         self._index = index
         self._audit_log = audit_log
@@ -70,7 +75,7 @@ class AccessGuard:
     async def check(
         self, principal: Principal, operation: Operation, run: RunOwnership | None = None, name: str = ""
     ) -> None:
-        """`RefusedError` unless they may."""
+        """Raise `ForbiddenError` unless the principal may do this."""
         if not is_allowed(principal, operation, run):
             await self._refusals.record(principal.name, operation.value, name)
             roles = f"the role {', '.join(sorted(principal.roles))}" if principal.roles else "no role"
@@ -84,7 +89,7 @@ class AccessGuard:
     async def record_operation(
         self, principal: Principal, operation: Operation, name: str, detail: Mapping[str, str]
     ) -> None:
-        """Something that no log of a run tells as a whole."""
+        """Record an operation that no run's log shows as a whole."""
         await self._audit_log.add(principal.name, operation.value, name, detail=detail)
 
     async def get_run(self, principal: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
@@ -98,7 +103,7 @@ class AccessGuard:
     async def get_action(
         self, principal: Principal, action_id: str, operation: Operation = Operation.READ_QUESTION
     ) -> tuple[ActionRow, RunRow]:
-        """The question, and the run that it is about."""
+        """Return the question, and its run."""
         action = await self._index.get_action(action_id)
         run = None if action is None else await self._index.get_run(action.run_id)
         if action is None or run is None or not is_allowed(principal, Operation.READ_RUN, run):
@@ -110,10 +115,10 @@ class AccessGuard:
     async def require_second_person(
         self, principal: Principal, question: Question, run: RunOwnership, risk: Collection[str] = ()
     ) -> None:
-        """Raise `RefusedError` where another person has to decide, as the log says and not a list.
+        """Raise `ForbiddenError` where another person has to decide, according to the log and not the index.
 
         Args:
-            risk: What a rule that is to be kept with the answer could allow beyond the call itself.
+            risk: What a rule saved with the answer could allow beyond the call itself.
         """
         all_risk, setting, editor = {*question.risk, *risk}, self.four_eyes, question.edited_by
         problem = find_four_eyes_problem(principal, all_risk, question.layer, run, setting, edited_by=editor)
@@ -125,6 +130,6 @@ class AccessGuard:
     async def record_refusal(
         self, principal: Principal, operation: Operation, name: str, code: str, message: str, **details: Any
     ) -> ForbiddenError:
-        """Write a refusal down, and return it to be raised."""
+        """Record a refusal, and return the error to raise."""
         await self._refusals.record(principal.name, operation.value, name)
         return ForbiddenError(code, message, {"operation": operation.value, "by": principal.name, **details})

@@ -1,13 +1,13 @@
-"""How often somebody may try to sign in to an account.
+"""Rate limit of sign-ins.
 
-After five failures within five minutes from one address, at one account or at several, the next try from that address
-has to wait, and longer after each further failure. So nobody can keep the owner of an account from signing in from
-elsewhere. Somebody who guesses from many addresses is slowed down by a larger count for the account itself, which does
-not hold for addresses from which its owner has signed in before.
+After five failures within five minutes from one address, at one account or at several, the next attempt from that
+address has to wait, and longer after each further failure. So the owner of an account cannot be locked out from
+elsewhere. Guessing from many addresses is slowed down by a larger limit for the account itself, which does not apply to
+addresses from which its owner has signed in before.
 
-A try counts as a failure from its start until it is known to be right, so that many at once gain nothing; one that came
-too early does not count. Of an account and an address together all failures are forgiven when the owner signs in; of
-the account, and of the address, only the try that was right: somebody with one account could otherwise guess at others.
+An attempt counts as a failure from its start until it succeeds, so that parallel attempts gain nothing; one that came
+too early does not count. A successful sign-in clears all failures of that account from that address; of the account,
+and of the address, only the successful attempt: the owner of one account could otherwise guess at others.
 """
 
 from collections import OrderedDict, deque
@@ -32,7 +32,7 @@ _CounterKey: TypeAlias = tuple[str, str, str]
 
 
 class _AttemptCounter:
-    """The tries that count together."""
+    """A counter of attempts."""
 
     __slots__ = ("blocked_until", "level", "times")
 
@@ -59,7 +59,7 @@ class _AttemptCounter:
 
 
 class LoginThrottle:
-    """Of everybody, in memory. The least recently used entry goes when there are too many."""
+    """The attempts of all accounts, in memory. The least recently used entry is dropped when there are too many."""
 
     def __init__(self, now: Callable[[], float] = monotonic, *, free_per_address: int = FREE_FAILURES) -> None:
         self._now = now
@@ -72,7 +72,9 @@ class LoginThrottle:
         return len(self._counters)
 
     def start_attempt(self, name: str, address: str) -> float:
-        """0: go on, and say `succeeded` if it did. Otherwise the seconds to wait; look at no password."""
+        """Register an attempt. Return 0 to continue, then call `record_success` if it succeeded; otherwise the seconds
+        to wait: check no password.
+        """
         now, keys = self._now(), self._build_keys(name, address)
         wait = max((counter.blocked_until - now for key in keys if (counter := self._counters.get(key))), default=0.0)
         if wait > 0:
@@ -109,7 +111,7 @@ class LoginThrottle:
 
 
 def _to_network(address: str) -> str:
-    """Whoever has one IPv6 address mostly has the 2**64 around it."""
+    """Return the network of an address: one IPv6 address usually means the 2**64 around it."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Signing in to the console with an identity provider (OpenID Connect): code flow, PKCE, nonce, a signed identity.
+"""Sign-in to the console with OpenID Connect: code flow, PKCE, nonce, ID token.
 
-Who somebody is, is the issuer and its subject for them, never a name or an address that they may choose there. A name
-is taken once, when the account is made, and refused where somebody else has it. Roles come from claims by configured
-rules, anew with each sign-in.
+The identity is the issuer and its subject, never a name or an address that users may choose there. The name is used
+once, when the account is created, and refused where it is taken. Roles come from claims by configured rules, with each
+sign-in.
 """
 
 import os
@@ -26,7 +26,7 @@ from .principal import IdentityProblem, Role
 
 _SECOND = 1_000_000_000
 _LEEWAY_SECONDS = 60
-#: For everybody together: they are not known yet.
+#: Shared by all users: they are not authenticated yet.
 _MAX_FLOWS = 10_000
 #: Keys that are signed with are looked up again when one is missing, but not for each who makes one up.
 _KEYS_REFRESH_NS = 60 * _SECOND
@@ -37,7 +37,7 @@ _INVALID_TOKEN_ERRORS = (JoseError, ValueError, TypeError, KeyError, AttributeEr
 
 
 class RoleRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who has this value in this claim, alone or in a list, has the role."""
+    """Grants a role to identities with this value in this claim, alone or in a list."""
 
     claim: str
     value: str
@@ -45,6 +45,8 @@ class RoleRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SignInSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of sign-in with OpenID Connect."""
+
     #: With an issuer. `always` are the scopes that are asked for.
     provider: OAuthProvider
     #: The claim that a new account's name is made of.
@@ -60,6 +62,8 @@ class SignInSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class OidcSignIn:
+    """Signs people in with OpenID Connect."""
+
     def __init__(  # noqa: PLR0913 - what it joins
         self,
         settings: SignInSettings,
@@ -88,8 +92,9 @@ class OidcSignIn:
         self._keys_refresh_after = 0
 
     async def begin(self, browser_token: str) -> str:
-        """Where to go. `browser` is a random value in a cookie of the browser that has to come back, made for this.
-        Raises `ConsentError` where the provider cannot be asked where to go."""
+        """Return the authorization URL. `browser_token` is a random value in a cookie of the browser that has to come
+        back. Raise `ConsentError` where the provider's metadata cannot be read.
+        """
         await self._client.endpoints()
         provider = self._settings.provider
         flow = Flow(
@@ -103,7 +108,7 @@ class OidcSignIn:
         return await self._client.authorization_url(flow.scopes, state, flow.redirect_context)
 
     async def finish(self, callback: Callback, browser_token: str) -> Account | FlowRefusal:
-        """The account of whoever came back. A session begins with it, and with a new id."""
+        """Return the account for a callback. A new session begins with it."""
         flow = await self._flows.take("sign-in", callback, browser_token)
         if isinstance(flow, FlowRefusal):
             return flow

@@ -1,7 +1,7 @@
 """Passwords, kept as scrypt hashes: `scrypt$n$r$p$salt$hash`.
 
 A hash costs 32 MiB and a tenth of a second, so these functions belong in a thread, and only few at a time. To check a
-password against `NOBODYS` costs what any check costs: whether a name exists cannot be told from the time.
+password against `DUMMY_HASH` costs what any check costs: timing does not reveal whether a name exists.
 """
 
 import base64
@@ -21,7 +21,7 @@ _PARTS = 6
 
 
 def find_password_problem(password: str, name: str) -> str:
-    """Why this cannot be the password of that account; empty when it can."""
+    """Return why this cannot be the password of that account; empty when it can."""
     if len(password) < MIN_CHARS:
         return f"must have at least {MIN_CHARS} characters"
     if len(password) > MAX_BYTES or len(_normalize_password(password)) > MAX_BYTES:
@@ -37,7 +37,7 @@ def hash_password(password: str) -> str:
 
 
 def verify_password(password: str, stored_hash: str) -> bool:
-    """Is it the one that was hashed? Takes equally long either way."""
+    """Return True if it is the hashed password. Takes equally long either way."""
     if len(password) > MAX_BYTES or len(given := _normalize_password(password)) > MAX_BYTES:
         return False
     try:

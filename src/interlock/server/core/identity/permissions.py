@@ -1,8 +1,8 @@
-"""Who may do what: all of it as tables.
+"""Permissions as tables.
 
-A role counts for runs of the agents that its holder owns. Beside their roles, people may do some things because a run
-is theirs: it acts for them, or they made it. Whoever has the role `agent` has nothing else: what an agent holds never
-reaches a decision about it. What no table allows is refused.
+A role applies to runs of the agents that its holder owns. Beside their roles, people may do some things because a run
+is theirs: it acts for them, or they created it. The role `agent` excludes everything else: agent credentials can never
+approve anything. What no table allows is refused.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ from .principal import Principal, Role
 class Operation(StrEnum):
     """A kind of request. Requests with one rule share one."""
 
-    #: Lists, of what `visible` says.
+    #: Lists, filtered by `get_visibility`.
     LIST_RUNS = "runs.list"
     LIST_QUESTIONS = "questions.list"
     #: A run with its events, state, calls, actions and artifacts; and its questions as the inbox shows them.
@@ -30,7 +30,7 @@ class Operation(StrEnum):
     CANCEL_RUN = "runs.cancel"
     #: All runs of an agent at once.
     STOP_AGENT = "agents.stop"
-    #: Approve, reject; provide or refuse a value.
+    #: Approve, reject; provide or refuse input.
     DECIDE = "questions.decide"
     ANSWER = "questions.answer"
     #: Start or refuse a consent; see one's own, and take one back.
@@ -59,7 +59,7 @@ class Operation(StrEnum):
 
 
 class PermissionScope(StrEnum):
-    """How far a role goes."""
+    """The scope of a role."""
 
     NONE = "none"
     #: Runs of agents that they own, and only those that they made.
@@ -73,7 +73,7 @@ class PermissionScope(StrEnum):
 
 
 class Relationship(StrEnum):
-    """What allows it without any role."""
+    """What permits an operation without a role."""
 
     #: It is proved who they are.
     AUTHENTICATED = "known"
@@ -185,7 +185,7 @@ RELATIONSHIPS: Mapping[Operation, Relationship] = {
 
 
 class RunOwnership(Protocol):
-    """`RunFacts`, or a row of a list."""
+    """The fields of a run that permissions depend on: `RunOwnershipData`, or a row of a list."""
 
     @property
     def agent(self) -> str: ...
@@ -196,23 +196,23 @@ class RunOwnership(Protocol):
 
 
 class RunOwnershipData(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a run decides who may do what with it. For an agent without a run: only the first."""
+    """Agent, requester and creator of a run. For an agent without a run: only the first."""
 
     agent: str
-    #: Who it acts for, and who made it.
+    #: The user that it acts for, and who created it.
     requester: str = ""
     created_by: str = ""
 
 
 class RunVisibility(NamedTuple):
-    """Which runs somebody may see: those of these agents (None: of all) and those of this person."""
+    """The visible runs: those of these agents (None: of all) and those of this person."""
 
     agents: frozenset[str] | None
     person: str | None
 
 
 def is_allowed(principal: Principal, operation: Operation, run: RunOwnership | None = None) -> bool:
-    """May they? An operation about a run is refused without one."""
+    """Return True if the principal may do this. An operation about a run is refused without one."""
     row = PERMISSIONS[operation]
     return any(
         _is_in_scope(row[role], principal, run) for role in _get_effective_roles(principal)
@@ -220,7 +220,7 @@ def is_allowed(principal: Principal, operation: Operation, run: RunOwnership | N
 
 
 def get_visibility(principal: Principal) -> RunVisibility:
-    """For queries: the runs for which `READ_RUN` is allowed, and no others."""
+    """Return the filter for queries: the runs for which `READ_RUN` is allowed, and no others."""
     person = principal.name if _is_person(principal) else None
     if not principal.roles:
         return RunVisibility(frozenset(), person)
@@ -289,6 +289,7 @@ def _is_same_person(one: str, other: str) -> bool:
 
 
 def _normalize_name(name: str) -> str:
-    """Whom an agent acts for is its own text: `ada`, `User:Ada` and `user:ada` are one person here. To take two for
-    one costs a second opinion, to take one for two would cost the rule."""
+    """Normalize a name: `ada`, `User:Ada` and `user:ada` are one person. Merging two costs a second opinion, splitting
+    one would break the rule.
+    """
     return normalize("NFKC", name).strip().casefold().removeprefix("user:")

@@ -1,4 +1,4 @@
-"""Who speaks to the server: a person, a key, or the server itself."""
+"""Principals: a person, a key, or the server itself."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from ....domain.ids import is_valid_name
 
 
 class Role(StrEnum):
-    """What somebody is trusted with. One may have several; a person without any sees their own runs."""
+    """The roles of a principal. One may have several; a person without any sees their own runs."""
 
     AGENT = "agent"
     OPERATOR = "operator"
@@ -23,7 +23,7 @@ PrincipalKind: TypeAlias = Literal["person", "key", "system"]
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody whose identity was proved by a key or a sign-in, never by what a request says."""
+    """An authenticated identity: by a key or a sign-in, never by the content of a request."""
 
     #: `user:ada`, `key:billing-bot`, `schedule:nightly`, `webhook:github`: unique, and what the log says did it.
     name: str
@@ -45,12 +45,12 @@ _encode = msgspec.json.Encoder().encode
 _decode_roles = msgspec.json.Decoder(frozenset[Role]).decode
 _decode_agents = msgspec.json.Decoder(frozenset[str]).decode
 
-#: `invalid`: the field can never be so. `conflict`: not as things stand. `unknown`: there is no such thing.
+#: `invalid`: the field can never be so. `conflict`: not in the current state. `unknown`: there is no such thing.
 IdentityProblemKind: TypeAlias = Literal["invalid", "conflict", "unknown"]
 
 
 class IdentityProblem(msgspec.Struct, frozen=True):
-    """Nothing was changed, and why."""
+    """Why nothing was changed."""
 
     field: str
     problem: str
@@ -90,7 +90,7 @@ def decode_agents(column: str | None) -> frozenset[str] | None:
 
 
 def describe_grants(roles: Iterable[Role], agents: frozenset[str] | None) -> dict[str, str]:
-    """For the journal."""
+    """Return roles and agents for the audit log."""
     return {
         "roles": ", ".join(sorted(roles)) or "none",
         "agents": "all" if agents is None else ", ".join(sorted(agents)) or "none",

@@ -1,7 +1,7 @@
-"""Sign-ins to the console: a random token in a cookie, of which the server keeps the SHA-256.
+"""Sessions of the console: a random token in a cookie, of which the server stores the SHA-256.
 
-What somebody may do is read with every request from their account, so that a changed role counts at once. A sign-in
-ends after an hour without a request, after twelve hours anyway, and when the account's stamp moved on: its password was
+Permissions are read with every request from the account, so that a changed role counts at once. A session
+ends after an hour without a request, after twelve hours anyway, and when the account's stamp changed: its password was
 changed, or it was disabled. The token against forged requests is derived from the session's, so a page can show it and
 nothing more is stored.
 """
@@ -55,6 +55,8 @@ _SELECT_BY_ACCOUNT = (
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A new session with its token."""
+
     #: For the cookie; shown nowhere else.
     token: str
     session_id: str
@@ -66,7 +68,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuthenticatedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a request of a browser comes from."""
+    """The account behind a browser request."""
 
     principal: Principal
     #: Names the sign-in, and opens nothing.
@@ -78,6 +80,8 @@ class AuthenticatedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as listed."""
+
     session_id: str
     started_at: int
     #: To the minute.
@@ -86,12 +90,14 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
+    """Starts, authenticates and ends sessions."""
+
     def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
         self._database = database
         self._now = now
 
     async def start(self, name: str, *, detail: Mapping[str, str] | None = None) -> NewSession | None:
-        """For an account that has just proved who it is; None when there is none, or it was disabled meanwhile."""
+        """Start a session for an authenticated account; None when there is none, or it was disabled meanwhile."""
         if check_name(name):
             return None
         token, now = token_urlsafe(_TOKEN_BYTES), self._now()
@@ -120,7 +126,7 @@ class Sessions:
         )
 
     async def list_by_account(self, name: str) -> tuple[SessionRow, ...]:
-        """Where somebody is signed in, newest first."""
+        """Return the sessions of an account, newest first."""
         if check_name(name):
             return ()
         now = self._now()
@@ -129,14 +135,14 @@ class Sessions:
         return tuple(row for row in found if not _is_expired(row.used_at, row.ends_at, now))
 
     async def end(self, session_id: str, *, by: str) -> bool:
-        """False: there was none."""
+        """End a session. Return False when there was none."""
         if not _is_session_id(session_id):
             return False
         ended = partial(_delete_sessions, condition="session_id = ?", value=session_id, now=self._now(), by=by)
         return await self._database.run(ended) > 0
 
     async def end_all(self, name: str, *, by: str) -> int:
-        """How many there were."""
+        """End all sessions of an account, and return their number."""
         if check_name(name):
             return 0
         return await self._database.run(
@@ -149,7 +155,7 @@ def derive_csrf_token(token: str) -> str:
 
 
 def is_valid_csrf_token(expected: str, given: str) -> bool:
-    """Compares in equal time, whatever was sent."""
+    """Compare CSRF tokens in constant time."""
     return hmac.compare_digest(expected.encode(), given.encode(errors="backslashreplace"))
 
 

@@ -1,4 +1,4 @@
-"""What happened lately, in all runs: the last few thousand events that an operator is shown."""
+"""Recent activity in all runs: the last few thousand events."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -22,6 +22,8 @@ _COUNT = "SELECT count(*) FROM activity"
 
 
 class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One recent event."""
+
     #: Its place among the events of all runs.
     position: int
     run_id: str
@@ -30,7 +32,7 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     seq: int
     at: int
-    #: A word of the REST API: TOOL_CALL, APPROVAL_REQUIRED, ...
+    #: An event type of the REST API: TOOL_CALL, APPROVAL_REQUIRED, ...
     type: str
     tool: str = ""
     action_id: str = ""

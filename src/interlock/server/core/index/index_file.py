@@ -1,10 +1,10 @@
 """The file of the index: its tables, and how far it has come.
 
-Nothing in it is the truth, so nothing is done to keep it: it is written without waiting for the disk, and a file that
-is damaged, of another version or of another log is deleted and made anew.
+It is derived data, so it need not be durable: it is written without waiting for the disk, and a file that
+is damaged, of another version or of another log is deleted and rebuilt.
 
 Runs and questions have the position of the event that began them as their number: it is unique, grows, and is the same
-when the file is made anew, so a cursor outlives the file. Every column that a list is narrowed by has an index that
+when the file is rebuilt, so a cursor outlives the file. Every column that a list is narrowed by has an index that
 ends in the number, so a page is read in its order, without sorting.
 """
 
@@ -73,11 +73,11 @@ _CORRUPTION_CODES = frozenset(
 
 
 class IndexUnavailableError(InterlockError):
-    """The index cannot be made or read. Nothing is lost: all that is in it is in the log, too."""
+    """The index cannot be created or read. Nothing is lost: everything in it is also in the log."""
 
 
 class IndexPosition(msgspec.Struct, frozen=True):
-    """The last event that the rows tell of. Position 0: none."""
+    """The last indexed event. Position 0: none."""
 
     position: int
     run_id: str = ""
@@ -127,7 +127,7 @@ def delete_index_file(path: Path) -> None:
 
 
 def is_corruption(error: sqlite3.Error) -> bool:
-    """Does the file itself make no sense, so that making it anew helps?"""
+    """Return True if the file itself is damaged, so that rebuilding helps."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPTION_CODES
 
 

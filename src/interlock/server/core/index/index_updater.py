@@ -1,13 +1,13 @@
-"""How the index keeps up with the log, and who is told when there is something new.
+"""Keeps the index up to date with the log, and notifies listeners.
 
-A pass reads what the log has had since the last one, page by page. The rows and the place of a page are written in one
-transaction, and then those who listen are told of it. So an event counts once, whatever happens in between, and is told
-once. When nobody wrote, catching up costs a look at the log's version.
+A pass reads what was added to the log since the last one, page by page. The rows and the position of a page are written
+in one transaction, then listeners are notified. So an event counts once, whatever happens in between, and is reported
+once. When nothing was written, catching up costs a check of the log's version.
 
-One pass runs at a time, in a task of its own: a caller that goes away does not stop it, and callers that come while it
-runs wait for it. As it may have read the log before they wrote, they then wait for one more, and never for a third.
+One pass runs at a time, in its own task: a cancelled caller does not stop it, and callers that come while it runs wait
+for it. As it may have read the log before they wrote, they then wait for one more, and never for a third.
 
-A file that turns out to be damaged is only marked by whoever sees it; the next pass deletes it and begins anew.
+A damaged file is only marked; the next pass deletes it and rebuilds it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from .index_file import IndexFile, IndexUnavailableError, delete_index_file, is_
 from .row_buffer import RowBuffer
 
 _T = TypeVar("_T")
-#: Is told of every page after it was written. It must not wait.
+#: Called with every page after it was written. Must not block.
 IndexListener: TypeAlias = Callable[[Sequence[LiveEvent]], None]
 
 PAGE_EVENTS = 500
@@ -33,6 +33,8 @@ _UPDATE_POSITION = "UPDATE place SET position = ?, run_id = ?, seq = ?, hash = ?
 
 
 class IndexUpdater:
+    """Updates the index from the log."""
+
     def __init__(self, path: Path, log: EventLog) -> None:
         self.position = 0
         self._path = path
@@ -42,7 +44,7 @@ class IndexUpdater:
         self._is_closed = False
         #: The version of the log up to which it was read; None: it has to be read whatever the version is.
         self._seen_version: int | None = None
-        #: Of the last event that listeners were told of.
+        #: Position of the last event that listeners were notified of.
         self._notified_position = 0
         self._pass_task: asyncio.Task[None] | None = None
         self._listeners: list[IndexListener] = []
@@ -68,7 +70,7 @@ class IndexUpdater:
         await asyncio.shield(self._get_running_pass() or self._start_pass())
 
     async def read_from_file(self, read: Callable[[IndexFile], Awaitable[_T]]) -> _T:
-        """Read when the file is up to date; once more when it had to be made anew."""
+        """Read when the file is up to date; again when it had to be rebuilt."""
         last_error: sqlite3.Error | None = None
         for _ in range(2):
             await self.catch_up()
@@ -88,7 +90,7 @@ class IndexUpdater:
     async def close(self) -> None:
         self._is_closed = True
         if self._pass_task is not None:
-            with suppress(Exception):  # whoever waits for the pass gets it
+            with suppress(Exception):  # raised in the callers that wait for the pass
                 await asyncio.shield(self._pass_task)
         self._close_file()
 
@@ -105,7 +107,7 @@ class IndexUpdater:
         if self._pass_task is task:
             self._pass_task = None
         if not task.cancelled():
-            task.exception()  # everybody who waited may be gone
+            task.exception()  # all waiters may be gone
 
     def _mark_corrupt(self) -> None:
         self._is_corrupt, self._seen_version = True, None
@@ -137,7 +139,7 @@ class IndexUpdater:
         return self._file
 
     async def _is_of_this_log(self, file: IndexFile) -> bool:
-        """Does the log have the event that the file ends with, in its place?"""
+        """Return True if the log has the event that the file ends with, at its position."""
         try:
             position = file.read_position()
             found = await self._log.feed(position.position - 1, 1) if position.position else []
@@ -178,7 +180,7 @@ def _write_page(file: IndexFile, page: Sequence[LiveEvent]) -> None:
         connection = file.write_connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            position = file.read_position().position  # another process may have come further
+            position = file.read_position().position  # another process may be ahead
             _apply_page(connection, [event for event in page if event.position > position])
             connection.execute("COMMIT")
         except BaseException:

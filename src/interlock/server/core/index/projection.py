@@ -1,8 +1,8 @@
-"""What each fact changes in the rows of its run: one small function per kind of fact, and nothing is folded.
+"""The projection of events to index rows: one small function per event type, without folding.
 
-The states come from the tables of `domain/lifecycle`, so they are those of the run's ledger. An event that cannot be
-read or does not fit marks the row of its run and changes nothing else: what comes after it is applied as far as it
-fits, and the other runs go on.
+The states come from the tables of `domain/state/lifecycle`, so they are those of the run's ledger. An event that
+cannot be read or does not fit marks the row of its run and changes nothing else: what comes after it is applied as far
+as it fits, and other runs are not affected.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,9 +30,9 @@ class _EventContext(NamedTuple):
 
 
 def apply_event(live: LiveEvent, rows: RowBuffer) -> IndexedRun:
-    """Change the rows as the event says. The row of its run is returned, damaged or not."""
+    """Apply an event to the rows, and return the row of its run, damaged or not."""
     entry, event = live.entry, live.event
-    run_id = str(entry.run_id)  # whoever edited the file by hand may have left anything there
+    run_id = str(entry.run_id)  # a file edited by hand may have anything there
     run = rows.get_run(run_id) or rows.add_run(IndexedRun(number=live.position, run_id=run_id))
     expected = run.last_seq + 1
     if entry.seq != expected:
@@ -60,7 +60,7 @@ def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
         raise IllegalTransitionError(f"it was written with event schema {fact.schema}, which is newer than this server")
     run.begun = True
     run.agent, run.parent = fact.agent, fact.parent_run_id
-    # A run inside a call acts for whoever the run around it acts for.
+    # A child run acts for the same user as its parent.
     parent = context.rows.get_run(fact.parent_run_id) if fact.parent_run_id else None
     run.requester = fact.requester or (parent.requester if parent else "")
     run.created_by = fact.created_by or (parent.created_by if parent else "")

@@ -1,5 +1,6 @@
-"""The rows of the index while events change them: read when the first event of a page touches them, and written once at
-the end of the page, however many events did."""
+"""The index rows touched by a page of events: read at the first event that touches them, and written once at the end of
+the page.
+"""
 
 import sqlite3
 from collections.abc import Iterable
@@ -8,13 +9,15 @@ import msgspec
 
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 
-#: The status by which lists find a question that was never answered, in a run that is over: nobody need answer it.
+#: The status by which lists find a question that was never answered, in a run that is over: it needs no answer.
 UNANSWERED_STATUS = "LEFT"
 MAX_TEXT_CHARS = 300
 _MAX_INTEGER = (1 << 63) - 1
 
 
 class IndexedRun(msgspec.Struct, kw_only=True):
+    """The indexed state of a run."""
+
     #: The position of its first event.
     number: int
     run_id: str
@@ -34,13 +37,15 @@ class IndexedRun(msgspec.Struct, kw_only=True):
     damaged_at: int = -1
 
     def mark_damaged(self, seq: int, reason: str) -> None:
-        """The first damage is told; what comes after it may be its consequence."""
+        """Mark the run as damaged. The first damage is kept; later ones may be its consequence."""
         if self.damaged_at < 0:
             self.damaged_at = seq
             self.message = truncate(f"The log of this run is damaged at event {seq}: {reason}.")
 
 
 class IndexedAction(msgspec.Struct, kw_only=True):
+    """The indexed state of a question."""
+
     number: int
     action_id: str
     run_id: str
@@ -116,7 +121,7 @@ class RowBuffer:
         self._actions[action.run_id, action.action_id] = action
 
     def mark_unanswered(self, run_id: str) -> None:
-        """The run is over: what was asked in it and not answered stays so."""
+        """Mark the open questions of an ended run as unanswered."""
         for (action_id,) in self._connection.execute(_SELECT_PENDING, (run_id,)).fetchall():
             self.get_action(run_id, action_id)
         for action in self._actions.values():
@@ -133,12 +138,12 @@ def truncate(text: str) -> str:
 
 
 def clamp_integer(value: int) -> int:
-    """Somebody may have written any number into a log by hand; a column holds 64 bits."""
+    """Limit an integer to 64 bits: a log edited by hand may have any number."""
     return min(max(value, -1), _MAX_INTEGER)
 
 
 def normalize_search_text(text: str) -> str:
-    """Text as it is searched in and for: upper and lower case are one."""
+    """Return text in the form used for search: case-insensitive."""
     return text.casefold()
 
 

@@ -1,5 +1,4 @@
-"""Runs and questions as they are listed: one row for each, which says all that a list shows. Times are nanoseconds
-since 1970; 0 is not known, or never."""
+"""Rows of runs and questions in lists. Times are nanoseconds since 1970; 0 is unknown, or never."""
 
 from typing import Generic, TypeVar
 
@@ -9,16 +8,18 @@ from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 
 _Row = TypeVar("_Row")
 
-#: The words for runs that may still go on, and for those that do right now.
+#: The statuses of runs that have not ended, and of active ones.
 UNFINISHED_STATUSES = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
 RUNNING_STATUSES = frozenset({"RUNNING"})
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a list."""
+
     run_id: str
     agent: str
     state: RunState
-    #: Who it acts for, and who made it.
+    #: The user that it acts for, and who created it.
     requester: str = ""
     created_by: str = ""
     parent_run_id: str = ""
@@ -28,7 +29,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     last_seq: int
-    #: Questions that nobody has answered yet.
+    #: Open questions.
     open_questions: int = 0
 
     @property
@@ -41,7 +42,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that people or the clock answer, in whichever run."""
+    """A question in a list, from any run."""
 
     action_id: str
     run_id: str
@@ -68,13 +69,15 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, Generic[_Row], frozen=True):
+    """One page of rows."""
+
     rows: tuple[_Row, ...]
     #: Where the next page begins; empty: there is none.
     next_cursor: str = ""
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs, newest first. None: whichever."""
+    """Filter of runs, newest first. None: any."""
 
     #: Words of the REST API: RUNNING, PAUSED_APPROVAL, ...
     statuses: frozenset[str] | None = None
@@ -84,7 +87,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     requester: str | None = None
     parent_run_id: str | None = None
-    #: Runs inside calls of others are left out unless asked for.
+    #: Child runs are excluded unless requested.
     include_child_runs: bool = False
     #: Words in the task or the id.
     text: str | None = None
@@ -93,7 +96,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which questions, oldest first: who waits longest is first in line."""
+    """Filter of questions, oldest first: the longest waiting is first."""
 
     statuses: frozenset[str] | None = None
     kinds: frozenset[str] | None = None

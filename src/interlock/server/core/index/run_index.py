@@ -1,5 +1,6 @@
-"""The index: what lists show about all runs. All of it is derived from the log (`index_pass`), and every read catches
-up with the log first: whoever wrote there finds it here."""
+"""The index of all runs, for lists. It is derived from the log (`index_updater`), and every read catches up with the
+log first: a caller sees its own writes.
+"""
 
 import asyncio
 import os
@@ -38,7 +39,7 @@ __all__ = ["ActivityRow", "BadCursorError", "IndexListener", "IndexUnavailableEr
 _T = TypeVar("_T")
 
 _SELECT_RUN = f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?"  # noqa: S608
-#: A fork tells the questions of the run that it comes from anew: the first one is the question itself.
+#: A fork repeats the questions of its source: the first one is the original.
 _SELECT_ACTION = f"SELECT {ACTION_COLUMNS} FROM actions WHERE action_id = ? ORDER BY number LIMIT 1"  # noqa: S608
 _SELECT_ACTION_IN_RUN = f"SELECT {ACTION_COLUMNS} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
 _FROM_EXPIRING = "FROM actions INDEXED BY actions_by_expiry WHERE status = 'PENDING' AND expires_at > 0"
@@ -47,7 +48,7 @@ _SELECT_EXPIRED = f"SELECT DISTINCT run_id {_FROM_EXPIRING} AND expires_at <= ?"
 
 
 class RunIndex:
-    """Belongs to one event loop. The file is opened by the first who asks for something."""
+    """The index of runs and questions. Belongs to one event loop; the file is opened on first use."""
 
     def __init__(self, path: str | os.PathLike[str], log: EventLog) -> None:
         self.log = log
@@ -56,22 +57,23 @@ class RunIndex:
 
     @property
     def position(self) -> int:
-        """Of the last event that the rows tell of, among the events of all runs."""
+        """The position of the last indexed event."""
         return self._updater.position
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """Where its files are, which no tool may touch."""
+        """The paths of its files, which no tool may access."""
         path = str(self._path.resolve())
         return tuple(f"{path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
     def subscribe(self, listener: IndexListener) -> Callable[[], None]:
-        """Have it told of every event that is indexed from now on, once each and in order, page by page. Calling what
-        is returned ends it."""
+        """Notify the listener of every event indexed from now on, once each and in order, page by page. Call the
+        returned function to unsubscribe.
+        """
         return self._updater.subscribe(listener)
 
     async def catch_up(self) -> None:
-        """Returns when everything is indexed that was in the log when it was called."""
+        """Wait until everything is indexed that was in the log at the time of the call."""
         await self._updater.catch_up()
 
     async def get_run(self, run_id: str) -> RunRow | None:
@@ -79,7 +81,7 @@ class RunIndex:
         return to_run_row(row) if row else None
 
     async def get_action(self, action_id: str, run_id: str | None = None) -> ActionRow | None:
-        """The question of that id: where it was asked first, or in that run."""
+        """Return the question with that id: where it was first asked, or in that run."""
         row = await (
             self._fetch_one(_SELECT_ACTION, action_id)
             if run_id is None
@@ -88,16 +90,17 @@ class RunIndex:
         return to_action_row(row) if row else None
 
     async def list_runs(self, query: RunQuery) -> Page[RunRow]:
-        """Newest first, by when they were begun. `BadCursorError` for a cursor of something else."""
+        """Return runs, newest first. Raise `BadCursorError` for a cursor of another list."""
         return await self._read_page(build_runs_statement(query), to_run_row)
 
     async def list_actions(self, query: ActionQuery) -> Page[ActionRow]:
-        """Oldest first. Over all runs, PENDING is what somebody must still answer: questions of runs that are over are
-        not among them. In one run it is what its log says."""
+        """Return questions, oldest first. Over all runs, PENDING excludes questions of runs that are over. In one run
+        it is what its log says.
+        """
         return await self._read_page(build_actions_statement(query), to_action_row)
 
     async def count_runs(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
-        """How many runs have each status, without those inside of others."""
+        """Return how many runs have each status, without child runs."""
         return dict.fromkeys(RUN_STATUSES, 0) | await self._count_by_column(
             "status", "runs WHERE inside = 0", agents, person
         )
@@ -105,14 +108,14 @@ class RunIndex:
     async def count_open_questions(
         self, agents: Collection[str] | None = None, person: str | None = None
     ) -> dict[str, int]:
-        """How many questions of each kind wait for an answer."""
+        """Return how many questions of each kind are open."""
         found = await self._count_by_column("kind", "actions WHERE status = 'PENDING'", agents, person)
         return dict.fromkeys(QUESTION_KINDS, 0) | found
 
     async def list_activity(
         self, limit: int = 50, agents: Collection[str] | None = None, person: str | None = None
     ) -> list[ActivityRow]:
-        """What happened last in all runs, newest first."""
+        """Return the most recent events of all runs, newest first."""
         where = build_visibility_condition(agents, person)
         sql = (
             "SELECT activity.number, activity.run_id, agent, status, seq, at, type, tool, action_id, text"  # noqa: S608
@@ -125,17 +128,17 @@ class RunIndex:
         return [ActivityRow(**dict(zip(names, row, strict=True))) for row in found]
 
     async def get_next_expiry(self) -> int:
-        """When the next open question expires; 0: none does."""
+        """Return when the next open question expires; 0: none does."""
         row = await self._fetch_one(_SELECT_NEXT_EXPIRY)
         return row[0] if row else 0
 
     async def list_expired_runs(self, now: int) -> list[str]:
-        """The runs in which an open question has expired by then."""
+        """Return the runs with an open question that has expired by then."""
         found = await self._fetch_all(_SELECT_EXPIRED, (now,))
         return [run_id for (run_id,) in found]
 
     async def close(self) -> None:
-        """Nothing can be read afterwards. Closing twice is fine."""
+        """Close the index. Closing twice is fine."""
         await self._updater.close()
 
     async def _read_page(self, statement: SqlStatement, make: Callable[[Sequence[Any]], _T]) -> Page[_T]:

@@ -48,7 +48,7 @@ class BadCursorError(ConfigurationError):
 
 
 class SqlStatement(NamedTuple):
-    """Its first column is the number of the row, the rest is what `run_row` and `action_row` take."""
+    """A statement. Its first column is the number of the row, the rest is for `to_run_row` and `to_action_row`."""
 
     sql: str
     parameters: tuple[SqlValue, ...]
@@ -109,13 +109,13 @@ def build_actions_statement(query: ActionQuery) -> SqlStatement:
 
 
 def build_visibility_condition(agents: Collection[str] | None, person: str | None) -> _SqlCondition:
-    """Of these agents, or of this person; without both: all."""
+    """Return the condition for these agents, or this person; without both: all."""
     (condition,) = _build_visibility(agents, person) or [_SqlCondition("1")]
     return condition
 
 
 def build_disjoint_visibility(agents: Collection[str] | None, person: str | None) -> list[_SqlCondition]:
-    """The same in parts that have no row in common, each with an index of its own."""
+    """Return the same condition in disjoint parts, each with its own index."""
     if agents is None and person is None:
         return [_SqlCondition("1")]
     owned = tuple(sorted(agents or ()))
@@ -130,14 +130,14 @@ def build_disjoint_visibility(agents: Collection[str] | None, person: str | None
 
 
 def is_visible(agents: Collection[str] | None, person: str | None, row: RunRow) -> bool:
-    """The same rule for one run."""
+    """Apply the same rule to one run."""
     if agents is None and person is None:
         return True
     return row.agent in (agents or ()) or (person is not None and person in (row.requester, row.created_by))
 
 
 def to_sql_values(values: Iterable[SqlValue]) -> list[SqlValue | bytes]:
-    """As SQLite takes them. Text that is no UTF-8 cannot be in a row: as bytes it is equal to none."""
+    """Return values for SQLite. Text that is no UTF-8 cannot be in a row: as bytes it equals none."""
     return [value if isinstance(value, int) else _text_or_bytes(value) for value in values]
 
 

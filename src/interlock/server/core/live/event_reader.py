@@ -1,10 +1,10 @@
-"""One who follows events: first what the log has after a place, then what comes, without loss, gap or duplicate.
+"""A subscriber of events: first what the log has after a position, then what comes, without loss, gap or duplicate.
 
-A reader is *behind* while it reads from the log. The moment before it reads, it begins to collect what comes: whatever
-is told from then on is in its queue, and whatever was told before is durable, so it is in what it reads. What is in
-both is known by its place and left out. A reader that is too slow for its queue loses the queue and is behind again: it
-goes on from the log, at its own pace, and nobody waits for it or keeps anything for it. The same happens when waiting
-for the next item is given up, after a timeout for instance: the next one begins where the last one ended.
+A reader is *behind* while it reads from the log. Right before it reads, it begins to queue live events: later ones are
+in its queue, earlier ones are durable and so in the log. Duplicates are recognised by their position and dropped. A
+reader that is too slow for its queue loses the queue and is behind again: it continues from the log, at its own pace,
+and holds up no other. The same happens when a wait for the next item is cancelled, by a timeout for instance: the next
+one begins where the last one ended.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ EventFilter: TypeAlias = Callable[[list[LiveEvent]], Awaitable[list[LiveEvent]]]
 
 
 class EventReader:
-    """Iterate over it once: each item is a list of events in their order, never empty. It ends when the hub closes."""
+    """An iterator over lists of events in order, never empty. It ends when the hub closes. Iterate once."""
 
     def __init__(
         self, after: int, position_of: Callable[[LiveEvent], int], read_after: PageLoader, filter_events: EventFilter
@@ -47,7 +47,7 @@ class EventReader:
         return len(self._queue)
 
     def push(self, page: Sequence[LiveEvent]) -> None:
-        """There is something new. Never waits."""
+        """Queue new events. Never blocks."""
         if self._is_behind:
             return
         self._queue += page

@@ -1,8 +1,7 @@
-"""Live events for everybody who follows: one look at the log for all of them.
+"""Live events for all subscribers, with one poll of the log for all of them.
 
-While somebody follows or listens, one task looks every few milliseconds whether anybody wrote to the log, in whichever
-process, and lets the index catch up; the index tells of every page, and each reader is given its part of it. Nobody
-waits for a reader (`live_reader`).
+While there are subscribers, one task polls the log every few milliseconds, lets the index catch up, and gives each
+reader its part of every page. Nothing waits for a reader (`event_reader`).
 """
 
 import asyncio
@@ -28,10 +27,12 @@ _MAX_SEQ = (1 << 63) - 1
 
 
 class TooManyReadersError(InterlockError):
-    """As many as may follow events at once do so already. Try again later, or read them page by page."""
+    """The limit of concurrent readers is reached. Try again later, or read page by page."""
 
 
 class EventHub:
+    """Distributes live events to readers and listeners."""
+
     def __init__(self, index: RunIndex, *, max_readers: int = MAX_READERS, poll_seconds: float = POLL_SECONDS) -> None:
         #: Why the last look failed; empty: it did not.
         self.last_error = ""
@@ -44,11 +45,11 @@ class EventHub:
         self._readers_by_owner: Counter[str] = Counter()
         self._listener_count = 0
         self._poll_task: asyncio.Task[None] | None = None
-        #: With those that were told to end and have not yet.
+        #: Including those that were asked to end and have not yet.
         self._poll_tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._unsubscribe = index.subscribe(self._dispatch)
-        #: Of runs seen lately, whose they are. It does not change.
+        #: Owners of recently seen runs. They do not change.
         self._run_rows: OrderedDict[str, RunRow] = OrderedDict()
 
     @property
@@ -56,7 +57,9 @@ class EventHub:
         return sum(map(len, self._readers.values()))
 
     def subscribe(self, listener: IndexListener) -> Callable[[], None]:
-        """As `Index.on_change`, and the log is looked at for as long. Calling what is returned ends it."""
+        """Subscribe like `RunIndex.subscribe`, and poll the log meanwhile. Call the returned function to
+        unsubscribe.
+        """
         unsubscribe = self._index.subscribe(listener)
         self._listener_count += 1
         self._update_polling()
@@ -83,8 +86,9 @@ class EventHub:
         owner: str = "",
     ) -> AsyncGenerator[EventReader]:
         """Follow one run after that `seq` (default: from its first event), or all runs after that position (default:
-        from now on); of all runs only those of these agents or of this person, as in lists. `TooManyReadersError` when
-        there are as many as there may be, in all or of this owner."""
+        from now on), filtered by agents or person as in lists. Raise `TooManyReadersError` when the limit is reached,
+        in total or of this owner.
+        """
         await self._index.catch_up()
         self._check_capacity(owner)
         new = (
@@ -108,7 +112,7 @@ class EventHub:
             self._update_polling()
 
     async def close(self) -> None:
-        """Readers come to their end, and nobody is told of anything by it any more."""
+        """End all readers and subscriptions."""
         self._is_closed = True
         self._unsubscribe()
         for readers in self._readers.values():
@@ -143,7 +147,7 @@ class EventHub:
             try:
                 await self._index.catch_up()
                 self.last_error = ""
-            except Exception as error:  # it may pass, and whoever follows would never know that nobody looks
+            except Exception as error:  # it may pass, and subscribers would not notice that polling stopped
                 self.last_error = f"{type(error).__name__}: {error}"
             await asyncio.sleep(_RETRY_SECONDS if self.last_error else self._poll_seconds)
 

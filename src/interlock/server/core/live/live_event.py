@@ -1,4 +1,4 @@
-"""An event as it is handed to those who follow: read once, and put into each form once, for all of them."""
+"""An event for subscribers: decoded once, and rendered once in each form, for all of them."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class LiveEvent:
-    """One event of the log, with its place among the events of all runs (0: not known, it was read with its run)."""
+    """One event of the log, with its position among the events of all runs (0: unknown)."""
 
     __slots__ = ("_event", "_is_decoded", "_rendered", "entry", "position", "problem")
 
@@ -26,7 +26,7 @@ class LiveEvent:
 
     @property
     def event(self) -> Event | None:
-        """None when what the log has cannot be read: `problem` says why."""
+        """The event; None when it cannot be decoded: `problem` says why."""
         if not self._is_decoded:
             try:
                 self._event = decode_event(self.entry)
@@ -36,7 +36,7 @@ class LiveEvent:
         return self._event
 
     def render_once(self, form: str, make: Callable[["LiveEvent"], _T]) -> _T:
-        """What `make` returns for this event, made for the first who asks for that form."""
+        """Return what `make` returns for this event, cached per form."""
         if form not in self._rendered:
             self._rendered[form] = make(self)
         return self._rendered[form]  # pyright: ignore[reportReturnType]  # one form has one `make`

@@ -20,12 +20,12 @@ from ..settings import AgentTable
 from .served_agent import ServedAgent
 
 ENTRY_POINT_GROUP = "interlock.agents"
-#: How an agent is called that nobody gave a name.
+#: The default name of an agent.
 _DEFAULT_AGENT_NAME = "agent"
 
 
 def load_agents(tables: Mapping[str, AgentTable], references: Iterable[str]) -> list[ServedAgent]:
-    """What the configuration and the command name. Where they name nothing: what installed packages offer."""
+    """Return the agents named by configuration and command. Where none are named: those of installed packages."""
     _append_current_folder_to_path()
     found = [_apply_table(_load_agent(table.object), name, table) for name, table in tables.items()]
     found += [
@@ -47,7 +47,7 @@ def _load_agent(reference: str) -> ServedAgent:
         loaded: Any = import_module(module)
         for part in name.split("."):
             loaded = getattr(loaded, part)
-    except Exception as error:  # the module is somebody's code, and runs here
+    except Exception as error:  # the module is user code, and runs here
         raise _build_loading_error(reference, error, _describe_shadowing(module)) from error
     return _to_served_agent(loaded, reference)
 

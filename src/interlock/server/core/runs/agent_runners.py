@@ -1,5 +1,6 @@
-"""The runners of all agents that a server has, on one log. They share what brings notes, so a run that is moved on here
-by one of them is known to all."""
+"""The runners of all agents of a server, on one log. They share a command poller, so a run driven by one of them is
+known to all.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -17,6 +18,8 @@ from .served_agent import ServedAgent, map_by_name
 
 
 class AgentRunners:
+    """The runners of all served agents."""
+
     def __init__(
         self,
         served_agents: Sequence[ServedAgent],
@@ -38,20 +41,20 @@ class AgentRunners:
         self._fallback_inbox = Inbox(log, artifacts, active_runs=self._command_poller)
 
     def list_live_handles(self) -> list[RunHandle]:
-        """The runs that are moved on right now."""
+        """Return the handles of the live runs."""
         return [handle for runner in self.by_agent.values() for handle in runner.live_handles.values()]
 
     def list_active_handles(self) -> list[RunHandle]:
-        """The same, with the runs inside their calls."""
+        """Return the handles of the live runs and their child runs."""
         return [handle for runner in self.by_agent.values() for handle in runner.list_live_handles()]
 
     def get_inbox(self, agent: str) -> Inbox:
-        """Who takes answers to the questions of its runs: somebody who knows its tools, where they are known here."""
+        """Return the inbox for the runs of an agent: one that knows its tools, where the agent is served here."""
         runner = self.by_agent.get(agent)
         return self._fallback_inbox if runner is None else runner.inbox
 
     def protect_paths(self, paths: Sequence[str]) -> None:
-        """Files and folders of the server itself, which no tool may touch."""
+        """Protect files and folders of the server from tools."""
         for runner in self.by_agent.values():
             for box in runner.app.toolboxes:
                 box.protect_paths(paths)

@@ -1,7 +1,7 @@
-"""All runs of an agent are ended at once: for the moment in which somebody sees that it does what it must not.
+"""Stops all runs of an agent at once: the emergency stop.
 
-Those that run come first, all of them at the same time; then those that wait, a few at a time. Runs that are begun
-meanwhile are found by looking again. One that does not end in time goes on ending, and is named.
+Active runs are cancelled first, all at the same time; then waiting ones, a few at a time. Runs that start meanwhile are
+found by checking again. One that does not end in time keeps ending, and is named.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ _MAX_ROUNDS = 5
 
 
 class AgentStopResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of stopping an agent."""
+
     agent: str
     #: How many runs were ended by it.
     cancelled: int
@@ -30,10 +32,10 @@ class AgentStopResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentStop:
-    """Of one agent, once."""
+    """One stop of one agent."""
 
     def __init__(self, index: RunIndex, agent: str, cancel_run: Callable[[RunRow], Awaitable[RunRow]]) -> None:
-        """`end`: ends one run and says how it is afterwards."""
+        """`cancel_run`: cancels one run and returns its row."""
         self._index = index
         self._agent = agent
         self._cancel_run = cancel_run

@@ -1,5 +1,6 @@
-"""People answer what runs ask. The first answer stands; the same answer again is the same; another one is a conflict
-that names both. Nobody has to wake the run: its worker hears of every answer in the log, wherever it was given."""
+"""Answers of people to the questions of runs. The first answer counts; the same answer again is accepted; another one
+is a conflict that names both. The worker sees every answer in the log and resumes the run, wherever it was given.
+"""
 
 from typing import Any
 
@@ -24,7 +25,7 @@ from .kept_rules import RuleKeeper, RuleTarget
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A yes to exactly what has this hash."""
+    """An approval of exactly the payload with this hash."""
 
     payload_hash: str
     reason: str = ""
@@ -37,14 +38,18 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionResult(msgspec.Struct, frozen=True):
+    """The answered question, and how the answer was delivered."""
+
     action: ActionRow
     #: `left`: another process has the run, and takes the answer from there.
     delivery: Delivery
-    #: With the scope `rule`: where the rule is kept when the call starts.
+    #: With the scope `rule`: where the rule is saved when the call starts.
     rule_target: RuleTarget | None = None
 
 
 class ApprovalService:
+    """Approves and rejects calls, and provides requested input."""
+
     def __init__(self, runners: AgentRunners, guard: AccessGuard, rule_keeper: RuleKeeper) -> None:
         self._runners = runners
         self._guard = guard
@@ -81,7 +86,7 @@ class ApprovalService:
         )
 
     async def record_consent(self, run_id: str, action_id: str, answer: Answer) -> None:
-        """What a user said at a provider, or that they refused. Whoever calls this has proved that it was they."""
+        """Record a consent or its refusal. The caller has authenticated the user."""
         agent = (await load_run(self._runners.log, run_id)).ledger.agent
         await self._runners.get_inbox(agent).answer(run_id, action_id, answer)
 
@@ -145,7 +150,7 @@ def _guess_refused_field(answer: Answer) -> str:
 
 
 def _is_same_answer(one: Answer, other: Answer) -> bool:
-    """But for the reason, and what was taken out of it."""
+    """Return True if the answers are equal, except for reason and redactions."""
     parts = ("approved", "by", "scope", "rule", "value", "arguments")
     return all(encode_sorted(getattr(one, part)) == encode_sorted(getattr(other, part)) for part in parts)
 

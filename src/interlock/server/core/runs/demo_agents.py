@@ -1,7 +1,7 @@
-"""Agents for a first look at a server: offline, with a model that says what it was told to, and tools that pretend.
+"""Demo agents for a server: offline, with a scripted model and simulated tools.
 
-`refunds` looks an order up, which needs nobody, and pays money back, which a person has to approve. `mailings` needs a
-value that only a person has.
+`refunds` looks up an order, which needs no approval, and refunds money, which requires one. `mailings` needs a value
+that only a person has.
 """
 
 from ....agent.agent import Agent

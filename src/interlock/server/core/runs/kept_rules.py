@@ -1,8 +1,8 @@
-"""Rules that people keep with an approval: what may be kept, by whom, who else it is for, and the journal's row.
+"""Rules saved with an approval: what may be saved, by whom, for which agents, and the audit log's row.
 
-A rule is added to a policy file, which several agents may use. So whoever keeps one needs the permission for every
-agent that uses the file, and four eyes hold as for the riskiest call that the rule could allow. Everything is checked
-before the approval is recorded; the journal's row is written before the rule is (`pipeline/asking.py` keeps it).
+A rule is added to a policy file, which several agents may use. So saving one needs the permission for every agent that
+uses the file, and four eyes apply as for the riskiest call that the rule could allow. Everything is checked before the
+approval is recorded; the audit log's row is written before the rule (`pipeline/approval/rules.py` saves it).
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _MAX_RULE_PARTS = 9
 
 
 class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a rule would be kept."""
+    """Where a rule would be saved."""
 
     #: Empty for a policy that keeps its rules somewhere else than in a file.
     file: str = ""
@@ -48,12 +48,14 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleKeeper:
+    """Checks and records rules that are saved with an approval."""
+
     def __init__(self, runners: AgentRunners, guard: AccessGuard) -> None:
         self._runners = runners
         self._guard = guard
 
     def describe_target(self, principal: Principal, run: RunRow, question: Question) -> RuleTarget | None:
-        """Return where a rule of this question would be kept; None where none was suggested."""
+        """Return where a rule of this question would be saved; None where none was suggested."""
         if question.kind != "approval" or question.scope != "rule" or not question.suggested_rule:
             return None
         policy = self._get_policy(run)
@@ -71,15 +73,15 @@ class RuleKeeper:
     async def check_rule(
         self, principal: Principal, run: RunRow, question: Question, logged_run: RunOwnership, rule: str
     ) -> RuleTarget:
-        """Check everything that keeping this rule needs, and change nothing.
+        """Check everything that saving this rule needs, and change nothing.
 
         Args:
             run: The run that asks, from the index.
-            about: The same run, as the log has it.
+            logged_run: The same run, as the log has it.
 
         Raises:
-            RefusedError: The rule is not the suggested one or narrower, or they may not keep it.
-            ConflictError: The policy cannot keep it.
+            ForbiddenError: The rule is not the suggested one or narrower, or they may not save it.
+            ConflictError: The policy cannot save it.
         """
         refuse, name = self._guard.record_refusal, question.action_id
         await self._guard.check(principal, Operation.KEEP_RULE, run, name)
@@ -101,7 +103,7 @@ class RuleKeeper:
         return RuleTarget(file=getattr(policy, "kept_in", ""), shared_with=others)
 
     async def record_change(self, audit_log: AuditLog, change: RuleChange) -> None:
-        """Write the journal's row about a rule: before it is kept, or that it was not kept after all."""
+        """Write the audit log's row about a rule: before it is saved, or that it was not saved after all."""
         runner = self._runners.by_agent.get(change.agent)
         policy = None if runner is None else runner.app.parts.policy
         detail = {
@@ -187,5 +189,5 @@ def _try_compile(rule: str) -> Compiled | None:
 
 
 def _can_match(rule: Compiled, tool: ToolDefinition) -> bool:
-    """Could it allow a call of this tool, in whatever mode?"""
+    """Return True if it could allow a call of this tool, in any mode."""
     return any(rule.matches_tool(tool, context) for context in _CALL_CONTEXTS)

@@ -1,7 +1,7 @@
-"""Everything that people and programs look at, each of them only what they may see.
+"""Read access to runs, restricted to what the principal may see.
 
-Lists and single rows come from the index, which costs the same for any run. What is inside a run (its state at an
-event, its calls, its questions in full) is folded from the log, in a thread where that may take a while.
+Lists and single rows come from the index, which costs the same for any run. Details of a run (its state at an event,
+its calls, its questions in full) are folded from the log, in a thread where that may take a while.
 """
 
 import asyncio
@@ -36,13 +36,15 @@ _READ_PAGE_SIZE = 50
 
 
 class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A served agent as listed."""
+
     name: str
     description: str
     tools: tuple[str, ...]
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Events as they are stored."""
+    """A page of stored events."""
 
     entries: tuple[LogEntry, ...]
     #: The last event that was looked at: the next page is after it.
@@ -52,7 +54,7 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunEventPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Events as operators see them; most facts show none."""
+    """A page of events as operators see them; most facts show none."""
 
     events: tuple[RunEvent, ...]
     next_after_seq: int
@@ -60,16 +62,20 @@ class RunEventPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with everything needed to answer it."""
+
     row: ActionRow
     run: RunRow
     action: Action
-    #: Why whoever looks may not decide it; empty: they may.
+    #: Why the principal may not decide it; empty: they may.
     why_not: str = ""
     #: Where a rule would be kept with the answer; None where none can be.
     rule_target: RuleTarget | None = None
 
 
 class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact of a run."""
+
     artifact_id: str
     kind: str
     size_bytes: int
@@ -79,12 +85,16 @@ class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of runs and questions, and recent activity."""
+
     runs: dict[str, int]
     open_questions: dict[str, int]
     recent: tuple[ActivityRow, ...]
 
 
 class RunQueries:
+    """Queries on runs, events, questions and artifacts."""
+
     def __init__(self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, rule_keeper: RuleKeeper) -> None:
         self._rule_keeper = rule_keeper
         self._runners = runners
@@ -141,7 +151,7 @@ class RunQueries:
         return RunEventPage(events=tuple(found), next_after_seq=at, last_seq=row.last_seq)
 
     async def get_state(self, principal: Principal, run_id: str, at_seq: int | None = None) -> RunStateView:
-        """As of that event; None: as of the last one."""
+        """Return the state as of that event; None: as of the last one."""
         row = await self._guard.get_run(principal, run_id)
         if at_seq is None or at_seq == row.last_seq:
             return build_state_view((await load_run(self._log, run_id)).ledger, row.updated_at)
@@ -190,13 +200,13 @@ class RunQueries:
         )
 
     async def list_artifacts(self, principal: Principal, run_id: str) -> tuple[ArtifactRow, ...]:
-        """What this run keeps, in the order in which it was named."""
+        """Return the artifacts of this run, in the order in which they were named."""
         await self._guard.get_run(principal, run_id)
         entries = await self._log.read(run_id)
         return await asyncio.to_thread(lambda: tuple(self._iterate_artifacts(entries)))
 
     async def get_artifact_size(self, principal: Principal, run_id: str, artifact_id: str) -> int:
-        """In bytes; only of what this very run names, whatever else the store has."""
+        """Return the size in bytes of an artifact that this run names."""
         await self._guard.get_run(principal, run_id)
         if artifact_id not in (await load_run(self._log, run_id)).ledger.artifact_ids:
             rows = await self.list_artifacts(principal, run_id)  # arguments that were too long for their event
@@ -205,11 +215,11 @@ class RunQueries:
         return await asyncio.to_thread(self._get_size, artifact_id)
 
     async def read_artifact(self, artifact_id: str, start: int, size_bytes: int) -> bytes:
-        """For whoever was told its size. `ArtifactError` when what is there is not what was kept."""
+        """Read an artifact whose size was checked. Raise `ArtifactError` when its content is damaged."""
         return await asyncio.to_thread(self._runners.artifacts.read, artifact_id, start, size_bytes)
 
     async def get_overview(self, principal: Principal, limit: int = 50) -> Overview:
-        """What happened last, and how many of what there are."""
+        """Return counts and recent activity."""
         await self._guard.check(principal, Operation.LIST_RUNS)
         visibility = get_visibility(principal)
         return Overview(

@@ -1,7 +1,7 @@
-"""Runs are made and ended here, for people, keys, schedules and webhooks alike.
+"""Creates and cancels runs, for people, keys, schedules and webhooks.
 
-Making one is idempotent: with a key of the caller's, the run's id follows from the key, so the second request finds the
-run of the first, also after a crash. The same key for something else is a conflict that names both.
+Creation is idempotent: with an idempotency key, the run's id follows from the key, so the second request finds the run
+of the first, also after a crash. The same key for something else is a conflict that names both.
 """
 
 import asyncio
@@ -35,15 +35,19 @@ _is_idempotency_key = re.compile(r"[!-~]{1,200}").fullmatch
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to create a run."""
+
     agent: str
     task: str
     #: The person it acts for, where a program makes it. People act for themselves.
     on_behalf_of: str = ""
-    #: What the caller knows this wish by: sent again, it is the same run.
+    #: Idempotency key: the same request again is the same run.
     idempotency_key: str = ""
 
 
 class RunService:
+    """Creates and cancels runs."""
+
     def __init__(
         self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, worker: RunWorker, max_live_runs: int
     ) -> None:
@@ -57,7 +61,7 @@ class RunService:
         self._starting_count = 0
 
     async def create(self, principal: Principal, request: NewRun, run_id: str = "") -> tuple[RunRow, bool]:
-        """The run, and whether it was made now. `run_id`: of a trigger, which knows what it has started before."""
+        """Create a run. Return it, and whether it is new. `run_id`: of a trigger, which derives it."""
         await self._guard.check(principal, Operation.CREATE_RUN, RunOwnershipData(agent=request.agent), request.agent)
         runner = self._runners.by_agent.get(request.agent)
         if runner is None:
@@ -79,7 +83,7 @@ class RunService:
         return row, existing is None
 
     async def cancel(self, principal: Principal, run_id: str, reason: str) -> RunRow:
-        """End it, and the runs inside its calls. Once more is the same."""
+        """Cancel a run and its child runs. Cancelling it again is fine."""
         row = await self._guard.get_run(principal, run_id, Operation.CANCEL_RUN)
         if row.state is RunState.CANCELLED:
             return row
@@ -88,7 +92,7 @@ class RunService:
         return await self._cancel_run(principal, reason, row)
 
     async def stop_agent(self, principal: Principal, agent: str, reason: str) -> AgentStopResult:
-        """End all runs of an agent that are not over. What it may begin afterwards is what its keys let it."""
+        """Cancel all runs of an agent that are not over. New runs are still possible with its keys."""
         await self._guard.check(principal, Operation.STOP_AGENT, RunOwnershipData(agent=agent), agent)
         if not reason.strip():
             raise InvalidRequestError("reason", "has to say why. Nothing was stopped")
@@ -162,7 +166,7 @@ class RunService:
 
 def _resolve_requester(principal: Principal, request: NewRun) -> str:
     if not request.on_behalf_of:
-        return principal.name if principal.kind == "person" else ""  # nobody can consent for a program
+        return principal.name if principal.kind == "person" else ""  # consent is not possible for a program
     named = _is_person_name(request.on_behalf_of)
     if named is None:
         raise InvalidRequestError("on_behalf_of", "has to be the name of a person: a-z, 0-9, '.', '_' and '-'")

@@ -1,4 +1,4 @@
-"""The agents that a server has, as they are declared: what they are, and how their runs are treated here."""
+"""Agents as served by a server: their declaration, and how their runs are treated."""
 
 from collections.abc import Mapping
 
@@ -11,6 +11,8 @@ from ....domain.tool import PermissionMode
 
 
 class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent with its server settings."""
+
     agent: Agent
     #: What people read about it.
     description: str = ""
@@ -27,7 +29,9 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         return self.agent.name
 
     def to_server_agent(self) -> Agent:
-        """With the fail-safe rules of runs on a server: a person's no ends the run, unless somebody says otherwise."""
+        """Return the agent with the fail-safe rules of a server: a rejection ends the run, unless configured
+        otherwise.
+        """
         own = self.agent.fail_safe
         rejection_policy = self.on_rejection or own.rejection_policy
         if rejection_policy is None and own.approval_denial_policy == FailSafeConfig().approval_denial_policy:

@@ -1,10 +1,10 @@
-"""Moves the server's runs on: those that a process left behind, those that somebody answered, those whose time is over.
+"""The worker that drives the server's runs: those left behind by a process, those that were answered, those whose
+questions expired.
 
-A run that waits costs rows and nothing else: whoever answers wakes it, in this process or in any other, because every
-event passes the index. One task at most moves a run; a wake-up that comes meanwhile makes it look again, and a look
-that finds nothing to do writes nothing. A run inside a call of another one is moved on by that one, so it is that one
-which is woken. Only runs that were made through a server are touched: `created_by` says so. The log's claims decide
-between several servers; what one of them left behind when it died is found by the others.
+A waiting run costs only rows: an answer wakes it, from any process, because every event passes the index. At most one
+task drives a run; a wake-up meanwhile makes it check again, and a check that finds nothing writes nothing. A child run
+is driven by its parent, so the parent is woken. Only runs created through a server are touched: `created_by` says so.
+Leases decide between several servers; what one of them left behind when it died is found by the others.
 """
 
 import asyncio
@@ -41,12 +41,14 @@ _ANSWERED_STATES = frozenset({ActionState.APPROVED, ActionState.REJECTED, Action
 
 
 class ResumeCheck:
+    """Checks whether runs can be resumed."""
+
     def __init__(self, runners: AgentRunners, now: Callable[[], int]) -> None:
         self._runners = runners
         self._now = now
 
     async def can_resume(self, row: RunRow) -> bool:
-        """Is there something to do, as the log has it now, by an agent that is here?"""
+        """Return True if there is work, according to the log, for an agent that is served here."""
         runner = self._runners.by_agent.get(row.agent)
         if runner is None or row.is_over:
             return False
@@ -58,7 +60,7 @@ class ResumeCheck:
         return self._has_unapplied_answer(ledger) or await runner.readiness.can_resume(ledger)
 
     async def is_resume_candidate(self, row: RunRow) -> bool:
-        """The same at a glance, for very many runs: False where it surely cannot."""
+        """Return False where it surely cannot be resumed: a cheap check for many runs."""
         if not row.open_questions:
             return True
         log = self._runners.log
@@ -70,7 +72,7 @@ class ResumeCheck:
         return False
 
     def _has_unapplied_answer(self, ledger: Ledger) -> bool:
-        """Has one question of several been answered, or run out of time, and nothing come of it yet?"""
+        """Return True if a question was answered or expired and nothing followed from it yet."""
         for action in ledger.actions.values():
             call, question = ledger.calls.get(action.question.call_id), action.question
             is_expired = action.is_open and 0 < question.expires_at <= self._now()
@@ -82,12 +84,12 @@ class ResumeCheck:
 
 logger = logging.getLogger("interlock.server")
 
-#: That nobody answered in time is written by whoever moves the run on, so nobody has to be told.
+#: An expiry is recorded by the owner of the run, so no notification is needed.
 _ANSWER_EVENTS = (ApprovalGranted, ApprovalRejected, InputProvided, InputRefused, ConsentGranted, ConsentRefused)
 _PAGE_SIZE = 500
 #: How many runs are taken up at once: each is read from the log.
 _MAX_CONCURRENT_OPENS = 50
-#: Somebody who answers has a run for a moment; another process may have it for long, and then moves it on itself.
+#: Answering holds a lease briefly; another process may hold it for long, and then drives the run itself.
 _RETRY_SECONDS = (0.02, 0.02, 0.04, 0.08, 0.16, 0.3, 0.5, 0.5, 0.5)
 #: Timers are looked at this often at least, whatever the clock does; and when a question is late that nobody here can
 #: do anything about.
@@ -98,6 +100,8 @@ _RECOVERY_SECONDS = 15.0
 
 
 class RunWorker:
+    """Drives the runs of a server."""
+
     def __init__(self, runners: AgentRunners, index: RunIndex, hub: EventHub, now: Callable[[], int] = time_ns) -> None:
         self._runners = runners
         self._index = index
@@ -117,7 +121,7 @@ class RunWorker:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] = lambda: None
         self.is_stopping = False
-        #: Were the runs looked at that were left behind?
+        #: Whether abandoned runs were checked.
         self.recovery_done = asyncio.Event()
 
     async def start(self) -> None:
@@ -125,7 +129,7 @@ class RunWorker:
         self._tasks = [asyncio.create_task(work()) for work in (self._recover_periodically, self._watch_expiries)]
 
     async def stop(self, seconds: float) -> None:
-        """Let the calls under way end, as long as that takes no longer. Runs are kept as they are."""
+        """Let running calls finish within `seconds`. Runs stay resumable."""
         self.is_stopping = True
         self._unsubscribe()
         for task in self._tasks:
@@ -142,14 +146,14 @@ class RunWorker:
         await asyncio.gather(*self._tasks, *run_tasks, return_exceptions=True)
 
     def track(self, handle: RunHandle) -> None:
-        """A run that was just started: whatever becomes of it is noticed."""
+        """Track a run that was just started."""
         if handle.run_id in self._run_tasks:
             self._woken_again.add(handle.run_id)
         else:
             self._run_tasks[handle.run_id] = asyncio.create_task(self._drive_run(handle.run_id, handle))
 
     def wake(self, run_id: str) -> None:
-        """There may be something to do in it now."""
+        """Check whether the run can be resumed."""
         if self.is_stopping:
             return
         self._failed.discard(run_id)
@@ -162,7 +166,7 @@ class RunWorker:
         self._changed.set()
         for live in page:
             event = live.event
-            # The end of a run inside a call lets the run around it go on.
+            # The end of a child run lets its parent continue.
             if event is not None and isinstance(event.fact, (*_ANSWER_EVENTS, *TERMINAL_EVENTS)):
                 self.wake(event.run_id)
 
@@ -175,11 +179,11 @@ class RunWorker:
                 except (InterlockError, OSError) as error:
                     self._failed.add(run_id)
                     logger.warning("%s was not moved on: %s: %s", run_id, type(error).__name__, error)
-                except Exception:  # a bug in an agent or a tool: the run is as the log has it, the others go on
+                except Exception:  # a bug in an agent or a tool: the run stays as logged, the others continue
                     self._failed.add(run_id)
                     logger.exception("%s was not moved on", run_id)
                 handle = None
-                # Nothing is awaited between this look and the end: a wake-up is heard here, or makes a new task.
+                # Nothing is awaited between this check and the end: a wake-up is seen here, or makes a new task.
                 if run_id not in self._woken_again or self.is_stopping:
                     return
         finally:

@@ -1,4 +1,5 @@
-"""When a schedule is due: by cron expression in a time zone, or every so many seconds. Pure, but for the zone's file.
+"""Due times of schedules: by cron expression in a time zone, or every so many seconds. Pure, but for the zone's
+file.
 
 Due times are always counted forwards from a moment; where they are counted from does not change them, so what is due
 after a crash is what was due before it.
@@ -21,7 +22,7 @@ is_trigger_name = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}").fullmatch
 
 
 def find_trigger_problem(name: str, agent: str, task: str) -> str:
-    """What is wrong with these; empty: nothing."""
+    """Return what is wrong with these fields; empty when nothing is."""
     if not is_trigger_name(name):
         return "a name has up to 64 lower-case letters, digits, - and _"
     if not agent or not task.strip() or len(task) > MAX_TRIGGER_TASK_CHARS:
@@ -39,6 +40,8 @@ _MAX_CRON_GAP = timedelta(days=45 * 366)
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule that starts runs."""
+
     name: str
     agent: str
     task: str
@@ -54,7 +57,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def definition(self) -> str:
-        """When it is due, as text: what changes with this starts to count anew."""
+        """When it is due, as text: a change of this resets the schedule."""
         return f"{self.cron or self.every_seconds} {self.timezone} {'on' if self.enabled else 'off'}"
 
 
@@ -67,12 +70,12 @@ def check_schedules(schedules: Sequence[Schedule]) -> None:
 
 
 def find_next_due(schedule: Schedule, after: int) -> int | None:
-    """The first due time after that moment; None: there is none."""
+    """Return the first due time after that moment; None: there is none."""
     return next(_iterate_due_times(schedule, after), None)
 
 
 def find_latest_due(schedule: Schedule, after: int, until: int) -> int | None:
-    """The last due time after one moment and not after another."""
+    """Return the last due time after one moment and not after another."""
     for near, far in pairwise(_LOOK_BACK_SECONDS):
         start, end = max(after, until - far * NANOSECONDS_PER_SECOND), until - near * NANOSECONDS_PER_SECOND
         found = None

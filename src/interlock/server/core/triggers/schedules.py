@@ -1,9 +1,9 @@
-"""Runs that begin by the clock.
+"""Scheduled runs.
 
 For every schedule the due time that was started last is durable. The start comes first and the mark after it, and the
 run's id is made of the schedule and the due time; so a crash between the two starts the same run again, which is no
 second run. What was due while the server was down is started once, for the latest due time. A schedule that is new,
-changed or enabled again counts from now on: nobody wants the runs of last month. So does one whose mark lies ahead of
+changed or enabled again counts from now on: runs of last month are not made up. So does one whose mark is ahead of
 the clock by more than an hour: the clock was wrong, and the schedule must not rest until it would have been right.
 """
 
@@ -33,7 +33,7 @@ _MAX_CLOCK_SKEW_SECONDS = 3600
 
 
 class DueRun(msgspec.Struct, frozen=True):
-    """A run to start now. The same one always has the same id: starting it twice must be starting it once."""
+    """A run to start now. Its id is deterministic: starting it twice starts it once."""
 
     schedule: Schedule
     #: Nanoseconds since 1970.
@@ -45,6 +45,8 @@ RunStarter: TypeAlias = Callable[[DueRun], Awaitable[None]]
 
 
 class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a schedule."""
+
     name: str
     agent: str
     enabled: bool
@@ -55,6 +57,8 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedules:
+    """Starts scheduled runs."""
+
     def __init__(
         self, db: Database, schedules: Sequence[Schedule], start: RunStarter, now: Callable[[], int] = time_ns
     ) -> None:
@@ -69,7 +73,7 @@ class Schedules:
         self._retry_at: dict[str, int] = {}
 
     async def open(self) -> None:
-        """Read what was started before, and begin to count for what is new or changed. Once, before anything else."""
+        """Load what was started before, and reset new or changed schedules. Call once, first."""
         now = self._now()
 
         def write(connection: sqlite3.Connection) -> dict[str, int]:
@@ -88,13 +92,13 @@ class Schedules:
         self._marks = await self._db.run(write)
 
     def get_next_due(self) -> int | None:
-        """When to call `fire_due` next; None: never."""
+        """Return when to call `start_due_runs` next; None: never."""
         now = self._now()
         times = [self._find_next_start(schedule, now) for schedule in self._schedules if schedule.enabled]
         return min((due_at for due_at in times if due_at is not None), default=None)
 
     async def start_due_runs(self, now: int) -> list[DueRun]:
-        """Start what is due, each for its latest due time. What could not be started is tried again later."""
+        """Start what is due, each for its latest due time. Failed starts are tried again later."""
         started: list[DueRun] = []
         for schedule in self._schedules:
             if not schedule.enabled or self._retry_at.get(schedule.name, 0) > now:

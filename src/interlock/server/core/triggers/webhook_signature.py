@@ -1,11 +1,11 @@
-"""How a webhook proves who sent it, in both directions: what the server sends to others, and what others send to it.
+"""Signatures of webhooks, in both directions: sent by the server, and received by it.
 
     X-Interlock-Timestamp: 1700000000
     X-Interlock-Delivery: 3f0c...
     X-Interlock-Signature: v1=<hex of HMAC-SHA256(secret, "1700000000.3f0c....<body>")>
 
-The delivery is signed, too. It is what a receiver knows a repetition by, so whoever recorded one request must not be
-able to send it again under another delivery.
+The delivery id is signed, too. A receiver recognises a repetition by it, so a recorded request must not be
+replayable under another id.
 """
 
 import hmac

@@ -1,9 +1,8 @@
-"""Runs that begin because another system says that something happened.
+"""Runs started by webhooks of other systems.
 
-Who may begin one is decided by a signature over the body. What the body says is data: it stands in the task as quoted,
-untrusted text, like the output of a tool, and nowhere else. The run's id is made of what was signed (the delivery, or
-the whole body where the sender signs nothing else), so a request that is sent again, by its sender or by somebody who
-recorded it, names the run that it began.
+A signature over the body authenticates the sender. The body is data: it is in the task as quoted, untrusted text, like
+the output of a tool, and nowhere else. The run's id is derived from what was signed (the delivery, or the whole body
+where the sender signs nothing else), so a repeated request names the run that it started.
 """
 
 import hmac
@@ -22,7 +21,7 @@ from .webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEAD
 
 PAYLOAD_PLACEHOLDER = "{{payload}}"
 MAX_BODY_BYTES = 256 * 1024
-#: Quoting makes text longer: what nobody sees is written out.
+#: Quoting makes text longer: invisible characters are escaped.
 MAX_QUOTED_CHARS = 1_000_000
 _MAX_DIGITS = 12
 _NANOSECONDS_PER_SECOND = 1_000_000_000
@@ -38,6 +37,8 @@ HTTP_STATUS_BY_CODE: dict[WebhookErrorCode, int] = {
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configured webhook."""
+
     name: str
     agent: str
     #: `{{payload}}` is where the body goes, quoted.
@@ -52,7 +53,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class WebhookTrigger(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to start. It may exist already: then this is the same request again."""
+    """A run to start. It may exist already: then this is a repeated request."""
 
     webhook: str
     agent: str
@@ -61,7 +62,7 @@ class WebhookTrigger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookRejection(msgspec.Struct, frozen=True):
-    """Nothing was started."""
+    """Why nothing was started."""
 
     code: WebhookErrorCode
     message: str
@@ -77,6 +78,8 @@ _BAD_SIGNATURE = WebhookRejection(
 
 
 class Webhooks:
+    """Authenticates webhook requests."""
+
     def __init__(self, webhooks: Sequence[Webhook], environ: Mapping[str, str]) -> None:
         self._webhooks: dict[str, Webhook] = {}
         self._secrets: dict[str, str] = {}
@@ -88,7 +91,7 @@ class Webhooks:
             self._webhooks[webhook.name] = webhook
 
     def find(self, name: str) -> Webhook | None:
-        """Before the body is read: how long it may be."""
+        """Return the webhook before the body is read, for its size limit."""
         return self._webhooks.get(name)
 
     def accept(self, name: str, headers: Mapping[str, str], body: bytes, now: int) -> WebhookTrigger | WebhookRejection:
