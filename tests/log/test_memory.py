@@ -1,15 +1,13 @@
+"""The log in memory passes the conformance suite."""
+
 import pytest
 
 from interlock.storage.memory import MemoryLog
-
-from .claim_conformance import ClaimConformance
-from .conformance import LogConformance, OpenLog
+from interlock.testing.conformance import EventLogConformance
 
 
-class TestMemoryLog(LogConformance, ClaimConformance):
+@pytest.mark.requirement("R138")
+class TestMemoryLog(EventLogConformance):
     @pytest.fixture
-    def open_log(self) -> OpenLog:
-        def open_(name: str = "log") -> MemoryLog:
-            return MemoryLog()
-
-        return open_
+    def log(self) -> MemoryLog:
+        return MemoryLog()

@@ -2,7 +2,7 @@
 
 import sqlite3
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,20 @@ import pytest
 from interlock.domain.errors import LogError
 from interlock.storage.sqlite.database import SCHEMA_VERSION
 from interlock.storage.sqlite.log import SqliteLog
+from interlock.testing.conformance import DurableEventLogConformance
 
-from .claim_conformance import DurableClaimConformance
-from .conformance import DurableLogConformance, OpenLog
 from .runs import append, chained
 from .watched import watched
 
 
-class TestSqliteLog(DurableLogConformance, DurableClaimConformance):
+@pytest.mark.requirement("R138")
+class TestSqliteLog(DurableEventLogConformance):
     @pytest.fixture
-    async def open_log(self, tmp_path: Path) -> AsyncIterator[OpenLog]:
+    async def open_log(self, tmp_path: Path) -> AsyncIterator[Callable[[], SqliteLog]]:
         opened: list[SqliteLog] = []
 
-        def open_(name: str = "log") -> SqliteLog:
-            opened.append(SqliteLog(tmp_path / name))
+        def open_() -> SqliteLog:
+            opened.append(SqliteLog(tmp_path / "log"))
             return opened[-1]
 
         yield open_

@@ -1,6 +1,6 @@
 """The event log: append-only, per run, dense `seq`. What is not in it did not happen.
 
-Guarantees, tested for every implementation by `tests/log/conformance.py`:
+Guarantees, tested for every implementation by `EventLogConformance` of `interlock.testing.conformance`:
 
 1. `append` is done only when the entries are durable; all of one append are written, or none.
 2. Entries of a run have `seq` 0, 1, 2, ...; an append that does not continue the run raises `LogFencedError` and

@@ -1,0 +1,27 @@
+"""Conformance suites: the tests that every implementation of an interface must pass.
+
+Subclass a suite and define its fixture:
+
+    class TestMyLog(EventLogConformance):
+        @pytest.fixture
+        def log(self) -> EventLog:
+            return MyLog()
+"""
+
+from ...domain.errors import ConfigurationError
+
+try:
+    import pytest
+    import pytest_asyncio  # noqa: F401  # pyright: ignore[reportUnusedImport] - the asynchronous tests need it
+except ImportError as missing:
+    raise ConfigurationError(
+        "The conformance suites need pytest and pytest-asyncio: pip install 'interlock[testing]'"
+    ) from missing
+
+_SUITES = ("event_log", "leases")
+# Before they are imported: pytest shows values in failed assertions only of modules that it knows beforehand.
+pytest.register_assert_rewrite(*(f"{__name__}.{suite}" for suite in _SUITES))
+
+from .event_log import DurableEventLogConformance, EventLogConformance  # noqa: E402
+
+__all__ = ["DurableEventLogConformance", "EventLogConformance"]
