@@ -8,14 +8,15 @@ from stat import S_IMODE
 import pytest
 
 from interlock.domain.errors import ArtifactError
-from interlock.storage.artifacts import MAX_ARTIFACT_BYTES, ArtifactStore
+from interlock.storage.artifacts import MAX_ARTIFACT_BYTES
 from interlock.storage.file_artifacts import FileArtifacts
-from tests.artifacts.conformance import CONTENT, UNKNOWN, ArtifactsConformance
+from interlock.testing.conformance.artifacts import CONTENT, UNKNOWN_ID, ArtifactStoreConformance
 
 
-class TestFileArtifacts(ArtifactsConformance):
+@pytest.mark.requirement("R246")
+class TestFileArtifacts(ArtifactStoreConformance):
     @pytest.fixture
-    def artifacts(self, tmp_path: Path) -> ArtifactStore:
+    def artifacts(self, tmp_path: Path) -> FileArtifacts:
         return FileArtifacts(tmp_path / "store")
 
 
@@ -232,7 +233,7 @@ def test_no_file_stays_open(store: FileArtifacts) -> None:
         store.read(artifact_id)
         store.read(artifact_id, 1, 2)
         with pytest.raises(ArtifactError):
-            store.read(UNKNOWN)
+            store.read(UNKNOWN_ID)
 
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -250,4 +251,4 @@ def test_a_store_whose_folder_is_gone_says_so(store: FileArtifacts, tmp_path: Pa
     with pytest.raises(ArtifactError):
         store.keep(CONTENT)
     with pytest.raises(ArtifactError):
-        store.read(UNKNOWN)
+        store.read(UNKNOWN_ID)

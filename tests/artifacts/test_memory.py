@@ -4,12 +4,13 @@ import pytest
 
 from interlock.storage.artifacts import ArtifactStore
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from tests.artifacts.conformance import CONTENT, ArtifactsConformance
+from interlock.testing.conformance.artifacts import CONTENT, ArtifactStoreConformance
 
 
-class TestMemoryArtifacts(ArtifactsConformance):
+@pytest.mark.requirement("R246")
+class TestMemoryArtifacts(ArtifactStoreConformance):
     @pytest.fixture
-    def artifacts(self) -> ArtifactStore:
+    def artifacts(self) -> MemoryArtifacts:
         return MemoryArtifacts()
 
     def test_an_artifact_has_no_path(self, artifacts: ArtifactStore) -> None:
