@@ -12,16 +12,17 @@ import pytest
 from interlock.domain.call import Answer, Question
 from interlock.interaction.interface import InteractionProvider
 from interlock.interaction.providers import CallbackInteractionProvider
-from tests.approvals.conformance import ProviderConformance, make_question
+from interlock.testing.conformance.interaction import make_question
+from tests.approvals.provider_suite import ProviderSuite
 from tests.patience import HANG_SECONDS
 
 
-class TestSyncCallback(ProviderConformance):
+class TestSyncCallback(ProviderSuite):
     def make(self, **settings: Any) -> InteractionProvider:
         return CallbackInteractionProvider(lambda question: question.kind == "approval", **settings)
 
 
-class TestAsyncCallback(ProviderConformance):
+class TestAsyncCallback(ProviderSuite):
     def make(self, **settings: Any) -> InteractionProvider:
         async def value(question: Question) -> str:
             return "ls -l"

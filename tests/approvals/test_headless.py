@@ -9,10 +9,11 @@ from interlock.domain.call import Answer
 from interlock.domain.decision import RECOVERY_LAYER
 from interlock.interaction.interface import Fallback, InteractionProvider
 from interlock.interaction.providers import HeadlessInteractionProvider
-from tests.approvals.conformance import ProviderConformance, make_question
+from interlock.testing.conformance.interaction import make_question
+from tests.approvals.provider_suite import ProviderSuite
 
 
-class TestHeadless(ProviderConformance):
+class TestHeadless(ProviderSuite):
     def make(self, **settings: Any) -> InteractionProvider:
         return HeadlessInteractionProvider(**settings)
 

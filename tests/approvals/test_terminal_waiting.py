@@ -18,8 +18,8 @@ from interlock.domain.call import Answer
 from interlock.interaction.interface import InteractionProvider
 from interlock.interaction.terminal import TerminalInteractionProvider
 from interlock.interaction.terminal_screen import WithdrawalSignal
-from tests.approvals.conformance import ProviderConformance
 from tests.approvals.person import PROMPT, Person, at_terminal, make_question
+from tests.approvals.provider_suite import ProviderSuite
 from tests.approvals.test_terminal import YES, no, plain
 from tests.approvals.test_terminal_edit import editor_that
 from tests.patience import HANG_SECONDS
@@ -33,12 +33,12 @@ def person() -> Generator[Person]:
         yield person
 
 
-class TestWithoutTerminal(ProviderConformance):
+class TestWithoutTerminal(ProviderSuite):
     def make(self, **settings: Any) -> InteractionProvider:
         return TerminalInteractionProvider(keys=io.StringIO("y\n"), output=io.StringIO(), **settings)
 
 
-class TestWithTerminal(ProviderConformance):
+class TestWithTerminal(ProviderSuite):
     @pytest.fixture(autouse=True)
     def someone(self, person: Person) -> Generator[None]:
         """Types y at every prompt."""
