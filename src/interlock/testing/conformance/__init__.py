@@ -18,16 +18,18 @@ except ImportError as missing:
         "The conformance suites need pytest and pytest-asyncio: pip install 'interlock[testing]'"
     ) from missing
 
-_SUITES = ("artifacts", "event_log", "interaction", "leases")
+_SUITES = ("artifacts", "event_log", "interaction", "leases", "sandbox")
 # Before they are imported: pytest shows values in failed assertions only of modules that it knows beforehand.
 pytest.register_assert_rewrite(*(f"{__name__}.{suite}" for suite in _SUITES))
 
 from .artifacts import ArtifactStoreConformance  # noqa: E402
 from .event_log import DurableEventLogConformance, EventLogConformance  # noqa: E402
 from .interaction import InteractionProviderConformance  # noqa: E402
+from .sandbox import CommandSandboxConformance  # noqa: E402
 
 __all__ = [
     "ArtifactStoreConformance",
+    "CommandSandboxConformance",
     "DurableEventLogConformance",
     "EventLogConformance",
     "InteractionProviderConformance",
