@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 
 from interlock import (
     Agent,
-    Answer,
     FileArtifacts,
     Inbox,
     Runner,
@@ -45,11 +44,10 @@ async def start(log: SqliteLog, artifacts: FileArtifacts) -> None:
 
 async def answer(log: SqliteLog, artifacts: FileArtifacts) -> None:
     """It needs neither the agent nor its tools."""
-    inbox = Inbox(log, artifacts)
-    for question in await inbox.pending("run-45"):
-        print("answer:", question.prompt, question.arguments)
-        await inbox.answer("run-45", question.action_id, Answer(approved=True, by="bea"))
-    await inbox.close()
+    async with Inbox(log, artifacts) as inbox:
+        for question in await inbox.pending():
+            print("answer:", question.prompt, question.arguments)
+            await inbox.approve(question, by="bea")
 
 
 async def go_on(log: SqliteLog, artifacts: FileArtifacts) -> None:

@@ -14,7 +14,6 @@ import pytest
 from interlock import (
     Agent,
     AgentResult,
-    Answer,
     ConfigurationError,
     Inbox,
     LogEntry,
@@ -238,9 +237,8 @@ async def test_an_approved_call_goes_on_as_the_page_says_when_something_changed(
     log, artifacts, life = MemoryLog(), MemoryArtifacts(), Life("pay")
     async with Runner(unchanged(life), log=log, artifacts=artifacts) as runner:
         waiting = await runner.run("Pay.")
-    desk = Inbox(log, artifacts)
-    await desk.answer(waiting.run_id, waiting.questions[0].action_id, Answer(approved=True, by="ana"))
-    await desk.close()
+    async with Inbox(log, artifacts) as inbox:
+        await inbox.approve(waiting.questions[0], by="ana")
 
     if changed is None:
         async with Runner(_with(life, name="somebody"), log=log, artifacts=artifacts) as runner:

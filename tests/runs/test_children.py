@@ -131,7 +131,7 @@ async def test_another_process_goes_on_with_both_and_repeats_nothing(tmp_path: P
             waiting = await runner.run("Do it.")
         (question,) = waiting.questions
         desk = Inbox(log, artifacts)
-        assert await desk.answer(question.run_id, question.action_id, Answer(approved=True)) == "recorded"
+        assert await desk.deliver(question.run_id, question.action_id, Answer(approved=True)) == "recorded"
         await desk.close()
 
         async with Runner(pair(world), log=log, artifacts=artifacts) as runner:
@@ -252,7 +252,7 @@ async def test_a_question_inside_can_be_answered_while_the_agent_inside_is_busy(
         inside = child_run_id(handle.run_id, "out")
         asked = await asked_in(inside, runner.inbox)
 
-        assert await runner.inbox.answer(inside, asked.action_id, Answer(approved=True)) == "left"
+        assert await runner.inbox.deliver(inside, asked.action_id, Answer(approved=True)) == "left"
         long.release.set()
         result = await handle.result()
 
@@ -406,7 +406,7 @@ async def waiting_pair(log: MemoryLog, world: World) -> tuple[str, str]:
     async with Runner(pair(world), log=log) as runner:
         result = await runner.run("Do it.")
         (question,) = result.questions
-        await runner.inbox.answer(question.run_id, question.action_id, Answer(approved=True))
+        await runner.inbox.deliver(question.run_id, question.action_id, Answer(approved=True))
     return result.run_id, question.run_id
 
 

@@ -102,7 +102,7 @@ class World:
             self.access.held[ADA, question.tool_name] = TOKEN
         value = "carl" if approved and question.kind == "input" else None
         by = ADA if question.kind == "consent" else "user:bob"
-        await runner.inbox.answer(question.run_id, question.action_id, Answer(approved=approved, value=value, by=by))
+        await runner.inbox.deliver(question.run_id, question.action_id, Answer(approved=approved, value=value, by=by))
 
     async def begun(
         self, runner: Runner, *, requester: str = ADA, created_by: str = "key:bot"
@@ -209,7 +209,7 @@ async def test_a_yes_without_a_token_asks_the_user_again_and_starts_nothing() ->
         run_id, questions = await world.begun(runner)
         for _ in range(3):
             yes = Answer(approved=True, by="user:operator")
-            await runner.inbox.answer(run_id, questions["consent"].action_id, yes)
+            await runner.inbox.deliver(run_id, questions["consent"].action_id, yes)
             result = await (await runner.open(run_id)).result()
             [again] = result.questions
             assert (again.kind, result.state) == ("consent", RunState.PAUSED_CONSENT)

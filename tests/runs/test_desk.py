@@ -82,11 +82,11 @@ async def test_an_answer_that_was_left_stands_although_the_process_that_it_was_l
     log = Between()
     action_id = await waiting(log)
     await log.acquire(RUN)
-    assert await desk_of(log).answer(RUN, action_id, NO) == "left"
+    assert await desk_of(log).deliver(RUN, action_id, NO) == "left"
     await log.let_go()
 
     with pytest.raises(DecisionConflictError, match="rejected, by bob"):
-        await desk_of(log).answer(RUN, action_id, YES)
+        await desk_of(log).deliver(RUN, action_id, YES)
 
     assert await answers_in(log) == [NO]
     assert await log.queued_commands(RUN) == []
@@ -103,7 +103,7 @@ async def test_an_answer_to_a_run_that_is_cancelled_meanwhile_is_not_said_to_be_
 
     log.before_post = cancelled
     with pytest.raises(RunEndedError, match="cancelled"):
-        await desk_of(log).answer(RUN, action_id, YES)
+        await desk_of(log).deliver(RUN, action_id, YES)
 
     assert await answers_in(log) == []
 
@@ -115,11 +115,11 @@ async def test_an_answer_that_was_too_late_names_the_one_that_stands() -> None:
 
     async def answered() -> None:
         await log.let_go()
-        await desk_of(log).answer(RUN, action_id, YES)
+        await desk_of(log).deliver(RUN, action_id, YES)
 
     log.before_post = answered
     with pytest.raises(DecisionConflictError, match="approved, by ann"):
-        await desk_of(log).answer(RUN, action_id, NO)
+        await desk_of(log).deliver(RUN, action_id, NO)
 
     assert await answers_in(log) == [YES]
     (warned,) = await facts_of(WarningRaised, log, RUN)
@@ -135,12 +135,12 @@ async def test_an_answer_that_was_left_after_another_one_was_taken_names_the_one
 
     async def taken_there() -> None:
         await log.let_go()
-        await desk_of(log).answer(RUN, action_id, YES)
+        await desk_of(log).deliver(RUN, action_id, YES)
         await MemoryLog.acquire(log, RUN)
 
     log.before_post = taken_there
     with pytest.raises(DecisionConflictError, match="approved, by ann"):
-        await desk_of(log).answer(RUN, action_id, NO)
+        await desk_of(log).deliver(RUN, action_id, NO)
 
     assert await answers_in(log) == [YES]
     assert await log.queued_commands(RUN) == []
@@ -151,7 +151,7 @@ async def test_a_desk_that_loses_the_run_while_it_writes_leaves_the_answer_for_w
     action_id = await waiting(log)
     log.after_claim = log.steal
 
-    assert await desk_of(log).answer(RUN, action_id, YES) == "left"
+    assert await desk_of(log).deliver(RUN, action_id, YES) == "left"
     assert await answers_in(log) == []
     await log.let_go()
     async with Runner(asking(), log=log) as runner:
@@ -164,7 +164,7 @@ async def test_a_note_stays_when_whoever_takes_it_loses_the_run() -> None:
     log = Between()
     action_id = await waiting(log)
     await log.acquire(RUN)
-    await desk_of(log).answer(RUN, action_id, YES)
+    await desk_of(log).deliver(RUN, action_id, YES)
     await log.let_go()
     log.after_claim = log.steal
 
@@ -211,7 +211,7 @@ async def test_an_answer_that_was_recorded_but_whose_note_still_lies_there_is_no
     log = Between()
     action_id = await waiting(log)
     await log.acquire(RUN)
-    await desk_of(log).answer(RUN, action_id, YES)
+    await desk_of(log).deliver(RUN, action_id, YES)
     (note,) = await log.queued_commands(RUN)
     await log.let_go()
     await desk_of(log).apply_queued(RUN)
@@ -228,7 +228,7 @@ async def test_a_note_that_no_version_can_read_is_taken_away_with_a_warning() ->
     deep = b'{"type":"answer","action_id":"x","answer":{"approved":true,"value":' + b"[" * 3000 + b"]" * 3000 + b"}}"
     await log.enqueue(RUN, QueuedCommand("deep", deep))
 
-    assert await desk_of(log).answer(RUN, action_id, YES) == "recorded"
+    assert await desk_of(log).deliver(RUN, action_id, YES) == "recorded"
 
     (warned,) = await facts_of(WarningRaised, log, RUN)
     assert (warned.message, await log.queued_commands(RUN)) == ("A note was left that cannot be read: 'deep'.", [])
@@ -255,7 +255,7 @@ class Moving:
 async def test_an_answer_that_was_left_before_stands_also_where_the_run_is_moved_on() -> None:
     moving = Moving()
     handle, action_id = await moving.start()
-    assert await desk_of(moving.log).answer(RUN, action_id, NO) == "left"
+    assert await desk_of(moving.log).deliver(RUN, action_id, NO) == "left"
 
     with pytest.raises(DecisionConflictError, match="rejected, by bob"):
         await handle.decide(action_id, approved=True, by="ann")
@@ -348,7 +348,7 @@ async def _do(step: Step, log: Between, action_id: str, answer: Answer) -> objec
     desk = desk_of(log)
     match step:
         case "yes" | "no":
-            return await desk.answer(RUN, action_id, answer)
+            return await desk.deliver(RUN, action_id, answer)
         case "cancel":
             await desk.cancel(RUN)
         case "hold":

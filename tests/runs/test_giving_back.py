@@ -34,7 +34,7 @@ async def test_resuming_a_run_that_is_about_to_stop_is_heard() -> None:
     runner, handle = await start(agent_of(*ASKS, tools=[change]), log)
     await log.given_back.wait()
     (question,) = await handle.questions()
-    assert await runner.inbox.answer(handle.run_id, question.action_id, Answer(approved=True)) == "recorded"
+    assert await runner.inbox.deliver(handle.run_id, question.action_id, Answer(approved=True)) == "recorded"
 
     await handle.resume()
     log.go_on.set()
@@ -148,7 +148,7 @@ async def test_a_desk_closes_what_it_made_and_no_log() -> None:
     (question,) = (await handle.result()).questions
 
     async with Inbox(log, runner.app.artifacts) as desk:
-        await desk.answer(handle.run_id, question.action_id, Answer(approved=True))
+        await desk.deliver(handle.run_id, question.action_id, Answer(approved=True))
 
     await handle.resume()
     assert (await handle.result()).text == "Done."

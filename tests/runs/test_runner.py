@@ -206,7 +206,7 @@ async def test_finished_goes_on_with_whatever_people_answer_from_wherever(tmp_pa
                 question = await asked_in(handle.run_id, other.inbox)
                 if question.action_id not in answered:  # an answer that was left is still on its way
                     answered.add(question.action_id)
-                    await other.inbox.answer(handle.run_id, question.action_id, Answer(approved=True))
+                    await other.inbox.deliver(handle.run_id, question.action_id, Answer(approved=True))
 
             result = await finished
 

@@ -105,7 +105,7 @@ async def in_a_note(world: World) -> Runner:
     runner, _, action_id = await world.waiting()
     claim = await world.log.acquire("r")
     answer = Answer(approved=False, by=f"me {BOTH}", reason=f"since {BOTH}")
-    assert await runner.inbox.answer("r", action_id, answer) == "left"
+    assert await runner.inbox.deliver("r", action_id, answer) == "left"
     assert await runner.inbox.cancel("r", f"because {BOTH}") == "left"
     assert len(await world.log.queued_commands("r")) == 2
     await world.log.release(claim)
@@ -116,7 +116,7 @@ async def in_arguments_that_would_be_a_note(world: World) -> Runner:
     runner, _, action_id = await world.waiting()
     claim = await world.log.acquire("r")
     with pytest.raises(AnswerRefusedError, match="a secret is not written down"):
-        await runner.inbox.answer("r", action_id, Answer(approved=True, by="me", arguments={"to": DECLARED}))
+        await runner.inbox.deliver("r", action_id, Answer(approved=True, by="me", arguments={"to": DECLARED}))
     assert await world.log.queued_commands("r") == []
     await world.log.release(claim)
     return runner

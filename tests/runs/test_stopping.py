@@ -321,7 +321,7 @@ async def test_an_answer_that_comes_when_the_run_is_just_given_back_is_not_lost(
         held: list[str] = [handle.run_id]  # as if somebody had it until the note was left
         desk = Inbox(elsewhere, runner.app.artifacts, active_runs=held)
         action_id = waiting.questions[0].action_id
-        assert await desk.answer(handle.run_id, action_id, Answer(approved=True)) == "left"
+        assert await desk.deliver(handle.run_id, action_id, Answer(approved=True)) == "left"
 
         await handle.resume()
 

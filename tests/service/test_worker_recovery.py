@@ -70,7 +70,7 @@ async def test_what_was_answered_while_no_server_was_there_is_gone_on_with(
             run_id = await create(service, "one")
             (row,) = await asked(service, run_id)
         async with Inbox(log, service.artifacts) as desk:
-            await desk.answer(run_id, row.action_id, Answer(approved=approved, by="user:bob"))
+            await desk.deliver(run_id, row.action_id, Answer(approved=approved, by="user:bob"))
 
         async with serving(tmp_path, world.one(), log=log) as service:
             await status(service, run_id, "COMPLETED" if approved else "FAILED")
@@ -84,7 +84,7 @@ async def test_one_of_two_answers_is_gone_on_with_and_the_other_still_waited_for
             run_id = await create(service, "two")
             first, second = await asked(service, run_id, 2)
         async with Inbox(log, service.artifacts) as desk:
-            await desk.answer(run_id, first.action_id, YES)
+            await desk.deliver(run_id, first.action_id, YES)
 
         async with serving(tmp_path, world.two(), log=log) as service:
             await until(service, lambda: _has_changed(world, "x"))

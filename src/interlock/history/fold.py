@@ -12,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from ..domain.errors import LogCorruptError
-from ..domain.event import LogEntry, decode_event, genesis_hash, next_hash
+from ..domain.event import TERMINAL_EVENTS, LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.state.ledger import Ledger
-from ..storage.event_log import EventLog, Snapshot
+from ..storage.event_log import EventLog, RunSummary, Snapshot
 
 #: Raise it with every change of what a ledger holds or of how a fact changes it: older snapshots are then ignored.
 SNAPSHOT_VERSION = 8
@@ -51,6 +51,11 @@ def fold_more(loaded: LoadedRun, entries: Iterable[LogEntry]) -> LoadedRun:
         ledger.apply(decode_event(entry))
         head_hash = entry.hash
     return LoadedRun(ledger, head_hash)
+
+
+def has_ended(summary: RunSummary) -> bool:
+    """Return whether the last event of the run is its end, without reading the events between."""
+    return bool(summary.last.seq) and isinstance(decode_event(summary.last).fact, TERMINAL_EVENTS)
 
 
 async def load_run(log: EventLog, run_id: str) -> LoadedRun:

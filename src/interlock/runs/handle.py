@@ -141,7 +141,7 @@ class RunHandle:
         """End the run: now, cancelling what runs, or after the running calls."""
         session, task = self._lease.session, self._task
         if session is None or task is None or task.done():
-            await self._runner.inbox.cancel(self.run_id, message, by)
+            await self._runner.inbox.cancel(self.run_id, message, by=by)
             return
         session.cancel_command = CancelCommand(message, by)
         if after_turn:
@@ -151,7 +151,7 @@ class RunHandle:
         await asyncio.wait([task])
         if not session.run.ledger.is_over:  # it had just stopped, or could not continue, so the request was missed
             with suppress(RunEndedError):
-                await self._runner.inbox.cancel(self.run_id, message, by)
+                await self._runner.inbox.cancel(self.run_id, message, by=by)
 
     def cancel_calls(self) -> int:
         """Cancel the running calls and return their number; the run continues with their outcomes."""
@@ -227,7 +227,7 @@ class RunHandle:
             session = self._lease.session
             if session is not None and await runner.app.decide(session.run, action_id, answer, payload_hash):
                 return
-        await runner.inbox.answer(run_id, action_id, answer, payload_hash)
+        await runner.inbox.deliver(run_id, action_id, answer, payload_hash)
 
     def _start_task(self, session: AgentSession) -> None:
         self._cached_result, self._pause_requested = None, False

@@ -1,25 +1,33 @@
-"""The inbox of people: look at runs and answer their questions, whichever process owns them.
+"""Read and answer the questions of runs from any process that can open the log.
 
-A run without an owner is leased for the moment that an answer takes. One with an owner gets a queued command, which the
-owner records: so the log of a run has one writer at a time, and no answer is lost. The owner checks for commands after
-it released the lease, and the sender checks after queueing whether the lease was released meanwhile: one of them finds
-the command.
+The lease of an idle run is acquired for the moment that an answer takes. A run that another process has gets a queued
+command, which that process records: so the log of a run has one writer at a time, and no answer is lost. A process that
+releases a run looks for queued commands afterwards, and one that queues a command looks afterwards whether the run was
+released meanwhile: one of the two finds it.
 """
 
-from collections.abc import Container
+from collections.abc import AsyncIterator, Container
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from ..app import App
 from ..domain.call import Answer, Question
 from ..domain.commands import AnswerCommand, CancelCommand, Command, command_key, encode_command, redact_command
-from ..domain.errors import ConfigurationError, DecisionConflictError, LogFencedError, RunClaimedError, RunEndedError
+from ..domain.decision import ApprovalScope
+from ..domain.errors import (
+    ConfigurationError,
+    DecisionConflictError,
+    LogCorruptError,
+    LogFencedError,
+    RunClaimedError,
+    RunEndedError,
+)
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RunState
-from ..domain.tool import CallContext
-from ..history.fold import load_run
+from ..domain.tool import CallContext, JsonObject
+from ..history.fold import has_ended, load_run
 from ..pipeline.context import RunContext
 from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog, Lease, QueuedCommand
@@ -28,54 +36,117 @@ from .command_poller import CommandPoller
 from .commands import apply_command, is_recorded
 
 PARENT_ENDED = "The run around it is over."
-#: Written into the log, or queued for the process that owns the run.
+#: `recorded`: written to the log. `left`: queued for the process that has the run.
 Delivery: TypeAlias = Literal["recorded", "left"]
 
 
 class Inbox:
-    """Pending questions of runs, and the ways to answer and cancel, from any process."""
+    """Answer the open questions of runs, from any process that can open their log.
+
+        async with Inbox(SqliteLog("runs.db")) as inbox:
+            for question in await inbox.pending():
+                await inbox.approve(question, by="ana")
+
+    It needs neither the agents nor their tools, and it never executes anything: a run continues in the process that
+    has it, or when a `Runner` opens or recovers it.
+
+    `approve`, `reject`, `answer` and `cancel` return `"recorded"` when the log has it, or `"left"` when it is queued
+    for the process that has the run. The first answer to a question counts: a later one raises
+    `DecisionConflictError`, which names the first. `AnswerRefusedError` means that the answer does not fit the
+    question, which stays open.
+    """
 
     def __init__(
-        self, log: EventLog, artifacts: ArtifactStore, *, app: App | None = None, active_runs: Container[str] = ()
+        self,
+        log: EventLog,
+        artifacts: ArtifactStore | None = None,
+        *,
+        app: App | None = None,
+        active_runs: Container[str] = (),
     ) -> None:
         """
         Args:
-            app: The app that knows the tools and the secrets of the runs. Without it the secrets that
-                were declared for the runs are unknown here: only what looks like a secret by its form is redacted
-                in what people write.
-            active_runs: The runs that are driven in this process, whose leases must not be taken.
+            log: The log of the runs. Its owner closes it.
+            artifacts: Where large texts of the runs are kept. Default: in memory, which is enough to answer.
+            app: Knows the tools and the secrets of the runs. Without it, only what looks like a secret by its form is
+                redacted from what people write.
+            active_runs: The runs that this process executes, whose leases must not be taken from them.
         """
         self._log = log
-        self._app = App(log=log, artifacts=artifacts) if app is None else app
+        own_app = App(log=log) if artifacts is None else App(log=log, artifacts=artifacts)
+        self._app = own_app if app is None else app
         self._owns_app = app is None
         self._active_runs = active_runs
 
     async def load_ledger(self, run_id: str) -> Ledger:
+        """Return the state of a run. `ConfigurationError` when the log has no such run."""
         ledger = (await load_run(self._log, run_id)).ledger
         if not ledger.started:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
         return ledger
 
-    async def pending(self, run_id: str) -> list[Question]:
-        """Return the open questions of a run."""
-        return (await self.load_ledger(run_id)).open_questions()
+    async def pending(self, run_id: str | None = None) -> list[Question]:
+        """Return the open questions of a run, oldest first. Without `run_id`: those of all runs of the log.
 
-    async def answer(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Delivery:
-        """Answer a question. The first answer counts, from whichever process: `DecisionConflictError` names it. With
-        `payload_hash` the answer is to exactly that payload.
+        Runs whose events are damaged are left out of the list of all runs.
         """
-        self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash)
-        run = await self._acquire(run_id)
-        if run is not None:
-            try:
-                if await self._apply_all(run) and await self._app.decide(run, action_id, answer, payload_hash):
-                    return "recorded"
-            finally:
-                await self._release(run)
-        return await self._enqueue(run_id, AnswerCommand(action_id, answer, payload_hash))
+        if run_id is not None:
+            return (await self.load_ledger(run_id)).open_questions()
+        questions = [question async for ledger in self._unfinished_runs() for question in ledger.open_questions()]
+        return sorted(questions, key=lambda question: question.asked_at)
 
-    async def cancel(self, run_id: str, message: str = "", by: str = "") -> Delivery:
-        """Cancel the run and its child runs."""
+    async def approve(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        question: Question | str,
+        *,
+        by: str = "",
+        reason: str = "",
+        arguments: JsonObject | None = None,
+        scope: ApprovalScope = "once",
+        until: int = 0,
+        rule: str = "",
+        payload_hash: str = "",
+        run_id: str = "",
+    ) -> Delivery:
+        """Allow the call that the question is about.
+
+        Args:
+            question: The question, or its action id. A `Question` is approved exactly as it was shown: a call that
+                changed since is not covered.
+            by: Who approves.
+            reason: Why. Recorded.
+            arguments: What to run instead: validated, judged and hashed again, and the model is informed.
+            scope: What the approval covers: `once`, `run`, `window` (requires `until`) or `rule` (requires `rule`).
+            until: The end of the window, in nanoseconds since 1970.
+            rule: The rule to keep, as a line of a policy file.
+            payload_hash: Approve only this payload. Default: that of the `Question`, if one was given.
+            run_id: The run, where only an action id was given. Default: the unfinished run that asks it.
+        """
+        answer = Answer(approved=True, by=by, reason=reason, arguments=arguments, scope=scope, until=until, rule=rule)
+        return await self._deliver_to(question, answer, payload_hash, run_id)
+
+    async def reject(
+        self, question: Question | str, *, by: str = "", reason: str = "", payload_hash: str = "", run_id: str = ""
+    ) -> Delivery:
+        """Refuse the call that the question is about. The model reads `reason`. For the rest see `approve`."""
+        return await self._deliver_to(question, Answer(approved=False, by=by, reason=reason), payload_hash, run_id)
+
+    async def answer(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        question: Question | str,
+        value: Any,
+        *,
+        by: str = "",
+        reason: str = "",
+        payload_hash: str = "",
+        run_id: str = "",
+    ) -> Delivery:
+        """Answer a question that asks for a value (`question.kind == "input"`). For the rest see `approve`."""
+        answer = Answer(approved=True, value=value, by=by, reason=reason)
+        return await self._deliver_to(question, answer, payload_hash, run_id)
+
+    async def cancel(self, run_id: str, message: str = "", *, by: str = "") -> Delivery:
+        """Cancel a run, and the runs inside its calls. `RunEndedError` when it is over already."""
         ledger = await self.load_ledger(run_id)
         if ledger.is_over:
             raise _ended_error(ledger)
@@ -88,23 +159,34 @@ class Inbox:
                 await self._release(run)
         return await self._enqueue(run_id, CancelCommand(message, by))
 
+    async def deliver(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Delivery:
+        """Record an `Answer` to a question, or queue it: what `approve`, `reject` and `answer` do with theirs."""
+        self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash)
+        run = await self._acquire(run_id)
+        if run is not None:
+            try:
+                if await self._apply_all(run) and await self._app.decide(run, action_id, answer, payload_hash):
+                    return "recorded"
+            finally:
+                await self._release(run)
+        return await self._enqueue(run_id, AnswerCommand(action_id, answer, payload_hash))
+
     async def cancel_children(self, ledger: Ledger) -> None:
-        """Cancel the child runs of a run that is over."""
+        """Cancel the runs inside the calls of a run that is over."""
         for child_run_id in await find_started_children(self._log, ledger):
             with suppress(RunEndedError, DecisionConflictError):
                 await self.cancel(child_run_id, PARENT_ENDED)
 
     async def apply_queued(self, run_id: str) -> bool:
-        """Apply commands that were queued while the owner released the run. Return False when there is nothing to do
-        here.
-        """
+        """Record the queued commands of a run that was released meanwhile. Return False when there was nothing to do:
+        none is queued, or another process has the run."""
         applied = False
         while await self._log.queued_commands(run_id):
             run = await self._acquire(run_id)
             if run is None:
                 break
             try:
-                # The previous owner may have applied them right before the lease was acquired here.
+                # The process that had the run may have applied them right before this one acquired it.
                 has_commands = bool(await self._log.queued_commands(run_id))
                 if not await self._apply_all(run):
                     break
@@ -114,7 +196,7 @@ class Inbox:
         return applied
 
     async def close(self) -> None:
-        """Release the resources that the inbox created. The log is closed by its owner."""
+        """Release its own resources. The log stays open: its owner closes it."""
         if self._owns_app:
             await self._app.close()
 
@@ -126,8 +208,33 @@ class Inbox:
     ) -> None:
         await self.close()
 
+    async def _unfinished_runs(self) -> AsyncIterator[Ledger]:
+        """Yield the state of every run that is not over, except those whose events are damaged."""
+        for summary in await self._log.list_runs():
+            try:
+                ledger = None if has_ended(summary) else (await load_run(self._log, summary.first.run_id)).ledger
+            except LogCorruptError:
+                continue
+            if ledger is not None and not ledger.is_over:
+                yield ledger
+
+    async def _deliver_to(self, question: Question | str, answer: Answer, payload_hash: str, run_id: str) -> Delivery:
+        """Deliver the answer to the run that asks."""
+        if isinstance(question, Question):
+            payload_hash = payload_hash or question.payload_hash
+            return await self.deliver(run_id or question.run_id, question.action_id, answer, payload_hash)
+        return await self.deliver(run_id or await self._find_run(question), question, answer, payload_hash)
+
+    async def _find_run(self, action_id: str) -> str:
+        async for ledger in self._unfinished_runs():
+            if action_id in ledger.actions:
+                return ledger.run_id
+        raise DecisionConflictError(
+            f"No unfinished run of the log asks {action_id!r}. `pending()` lists the open questions."
+        )
+
     async def _acquire(self, run_id: str) -> RunContext | None:
-        """Return the run for writing; None when another process owns it."""
+        """Return the run to write to; None when another process has it."""
         if run_id in self._active_runs:
             return None
         try:
@@ -145,7 +252,7 @@ class Inbox:
         await self.apply_queued(run.ledger.run_id)
 
     async def _apply_all(self, run: RunContext) -> bool:
-        """Apply the queued commands. Return False when the lease was lost: the rest is for the new owner."""
+        """Record the queued commands. Return False when the lease was lost: the rest is for its new holder."""
         for command in await self._log.queued_commands(run.ledger.run_id):
             if not await apply_command(command, self._app, run, partial(self._cancel_run, run)):
                 return False
@@ -161,9 +268,7 @@ class Inbox:
         return True
 
     async def _enqueue(self, run_id: str, command: Command) -> Delivery:
-        """Queue a command for the owner. Where the lease was released meanwhile, apply it here and report the
-        result.
-        """
+        """Queue the command for the process that has the run. Where that released it meanwhile, apply it here."""
         command = redact_command(command, self._app.parts.redactor.redact)
         if not await self._log.enqueue(run_id, QueuedCommand(command_key(command), encode_command(command))):
             what = (
@@ -183,7 +288,7 @@ class Inbox:
         return "recorded"
 
     async def _check_not_superseded(self, run_id: str, command: Command) -> None:
-        """Raise if another answer was recorded, and its command acknowledged, right before this one was queued."""
+        """Raise when another answer was recorded, and its command removed, right before this one was queued."""
         if isinstance(command, AnswerCommand):
             ledger = await self.load_ledger(run_id)
             action = ledger.actions.get(command.action_id)
@@ -192,7 +297,7 @@ class Inbox:
                 self._check_applied(command, ledger)
 
     def _check_applied(self, command: Command, ledger: Ledger) -> None:
-        """Raise where a command is gone and the log does not have its effect."""
+        """Raise when the command was removed and the log does not have what it said."""
         if isinstance(command, CancelCommand):
             if ledger.state is not RunState.CANCELLED:
                 raise _ended_error(ledger)

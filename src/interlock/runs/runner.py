@@ -31,11 +31,11 @@ from ..domain.errors import (
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.event import TERMINAL_EVENTS, RunFailed, decode_event
+from ..domain.event import RunFailed
 from ..domain.ids import is_valid_name, new_run_id
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, ToolContext
-from ..history.fold import load_run
+from ..history.fold import has_ended, load_run
 from ..interaction.providers import HeadlessInteractionProvider
 from ..pipeline.events import missing_terminal_event
 from ..storage.event_log import EventLog, Lease, RunSummary
@@ -141,7 +141,7 @@ class Runner:
         return handles
 
     async def _recover_run(self, summary: RunSummary) -> RunHandle | None:
-        if summary.last.seq and isinstance(decode_event(summary.last).fact, TERMINAL_EVENTS):
+        if has_ended(summary):
             return None
         ledger = (await load_run(self.log, summary.first.run_id)).ledger
         if ledger.parent_run_id:

@@ -82,7 +82,7 @@ async def deliver_answer(
 
     pending = _PendingCommand(run_id, command_key(AnswerCommand(action_id, answer)), is_done)
     try:
-        status: DeliveryStatus = await inbox.answer(run_id, action_id, answer, payload_hash)
+        status: DeliveryStatus = await inbox.deliver(run_id, action_id, answer, payload_hash)
     except DecisionConflictError as conflict:
         raise await _find_conflict(log, inbox, pending, action_id, seconds) or conflict from None
     if status == "left":

@@ -88,7 +88,7 @@ class ApprovalService:
     async def record_consent(self, run_id: str, action_id: str, answer: Answer) -> None:
         """Record a consent or its refusal. The caller has authenticated the user."""
         agent = (await load_run(self._runners.log, run_id)).ledger.agent
-        await self._runners.get_inbox(agent).answer(run_id, action_id, answer)
+        await self._runners.get_inbox(agent).deliver(run_id, action_id, answer)
 
     async def _decide(
         self, principal: Principal, action_id: str, kind: str, answer: Answer, payload_hash: str
@@ -110,7 +110,7 @@ class ApprovalService:
         if answer.scope == "rule":
             target = await self._rule_keeper.check_rule(principal, run, entry.question, ledger, answer.rule)
         try:
-            delivery = await self._runners.get_inbox(run.agent).answer(row.run_id, action_id, answer, payload_hash)
+            delivery = await self._runners.get_inbox(run.agent).deliver(row.run_id, action_id, answer, payload_hash)
         except AnswerRefusedError as error:
             raise InvalidRequestError(_guess_refused_field(answer), str(error)) from None
         except (DecisionConflictError, RunEndedError):

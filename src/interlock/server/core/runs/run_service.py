@@ -111,7 +111,7 @@ class RunService:
             if live is not None:
                 await live.cancel(reason, by=principal.name)
             else:
-                await self._runners.get_inbox(row.agent).cancel(run_id, reason, principal.name)
+                await self._runners.get_inbox(row.agent).cancel(run_id, reason, by=principal.name)
         except (RunEndedError, DecisionConflictError):
             current = await self._guard.get_run(principal, run_id)
             if current.state is not RunState.CANCELLED and current.is_over:
