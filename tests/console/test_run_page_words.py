@@ -84,7 +84,7 @@ def test_a_row_knows_its_call_its_question_and_the_run_inside() -> None:
 def test_an_excerpt_says_how_much_it_leaves_out(text: str) -> None:
     shown = shorten(text)
     more = len(text) - MAX_DETAIL_CHARS
-    assert shown == text if more <= 0 else shown == f"{text[:MAX_DETAIL_CHARS]} [... {more:,} characters more]"
+    assert shown == text if more <= 0 else shown == f"{text[:MAX_DETAIL_CHARS]} [... {more:,} more characters]"
 
 
 @given(st.text(st.sampled_from("+- @\\a\n"), max_size=80))

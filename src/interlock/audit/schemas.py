@@ -13,10 +13,10 @@ import msgspec
 from .. import __version__
 from ..domain.event import Event, LogEntry, escape_line_breaks
 from ..domain.json import escape_surrogates
+from ..rendering.times import clamp_time, format_epoch_seconds, format_rfc3339
 from .export import format_event_line, to_json, to_ndjson
 from .records import AuditRecord, Severity, to_audit_record
 from .signed_checkpoint import SignedCheckpoint
-from .timestamps import clamp_time, format_epoch_seconds, format_rfc3339
 
 PRODUCT = "Interlock"
 _ECS_VERSION = "8.17.0"

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from ..domain.errors import ConfigurationError, LogError
-from .display.output import echo, pluralize
+from ..rendering.text import pluralize
+from .display.output import echo
 from .session.interrupts import signal_handlers
 
 try:

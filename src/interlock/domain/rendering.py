@@ -123,7 +123,12 @@ def render_for_user(observation: Observation) -> str:
     failure = observation.failure
     text = observation.user_text.strip() or observation.summary.strip() or (failure.message.strip() if failure else "")
     line = " ".join(neutralize(text or f"{observation.tool}: {observation.code}").split())
-    return line if len(line) <= MAX_USER_CHARS else line[: MAX_USER_CHARS - 1] + "…"
+    return truncate(line, MAX_USER_CHARS)
+
+
+def truncate(text: str, max_chars: int) -> str:
+    """Return the text, or its beginning with an ellipsis: never more characters than that."""
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text") -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from ..domain.errors import ModelError
 from ..domain.json import escape_surrogates
+from ..rendering.text import end_sentence, shorten_line
 
 _MAX_SHOWN_CHARS = 500
 _HIDDEN = "[key]"
@@ -144,9 +145,7 @@ def _error_message(error: Any, key: str) -> str:
     text = found if isinstance(found, str) and found else "no reason was given"
     if key:
         text = text.replace(key, _HIDDEN)
-    text = " ".join(escape_surrogates(text).split())
-    shown = text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "..."
-    return shown if shown.endswith((".", "!", "?")) else shown + "."
+    return end_sentence(shorten_line(escape_surrogates(text), _MAX_SHOWN_CHARS))
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:

@@ -9,7 +9,6 @@ Nothing is left out in silence. With a limit, what is over it is a loud line, an
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -20,6 +19,7 @@ from ..domain.tool import JsonObject
 from . import argument_outline as display_arguments
 from .argument_outline import wrap_pieces
 from .escaping import escape_invisible, find_text_warnings, unescape_invisible, visible_pieces
+from .times import format_utc
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200
@@ -168,7 +168,7 @@ def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayL
     if environment.cwd:
         yield render_fact("working directory", environment.cwd, width)
     yield render_facts("environment", (f"{name}={value}" for name, value in environment.environment.items()), width)
-    yield render_fact("expires", _format_time(question.expires_at), width)
+    yield render_fact("expires", format_utc(question.expires_at) if question.expires_at else "never", width)
     yield render_facts("WARNINGS", find_warnings(question), width, "warning")
     yield render_fact("hash", question.payload_hash, width, "hash")
 
@@ -205,15 +205,6 @@ def _describe_file(file: FileOperand) -> str:
 
 def _describe_unbound(file: FileOperand) -> str:
     return f"{file.path}: {file.unbound}"
-
-
-def _format_time(at: int) -> str:
-    if not at:
-        return "never"
-    try:
-        return f"{datetime.fromtimestamp(at // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return f"{at} nanoseconds after 1970"
 
 
 def find_warnings(question: Question) -> list[str]:

@@ -3,13 +3,19 @@
 Nothing is escaped here. A message is redacted first and escaped then: see `redaction`.
 """
 
+import json
 from typing import Any, cast
+
+from ..domain.rendering import truncate
+
+#: More than that is not read in a line of a list.
+MAX_LINE_CHARS = 200
 
 
 def end_sentence(text: str) -> str:
     """Return the text with a full stop, so that another sentence can follow."""
     text = text.strip()
-    return text if not text or text[-1] in ".!?" else text + "."
+    return text if not text or text[-1] in ".!?…" else text + "."
 
 
 def describe_error(error: BaseException) -> str:
@@ -48,3 +54,19 @@ def shorten(text: str, max_chars: int) -> str:
     if len(text) <= max_chars:
         return text
     return f"{text[:max_chars]} [... {len(text) - max_chars:,} more characters]"
+
+
+def shorten_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
+    """Return the beginning of a text as one line."""
+    line = " ".join(text[: 4 * max_chars].split())
+    return truncate(line, max_chars) if len(text) <= 4 * max_chars else f"{line[: max_chars - 1]}…"
+
+
+def pluralize(number: int, noun: str) -> str:
+    """Return `1 call` or `2 calls`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def to_compact_json(value: Any) -> str:
+    """Return a value as JSON on one line, for people. What is no JSON is written as text."""
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -28,11 +28,12 @@ from ...audit.signed_checkpoint import SignedCheckpoint, parse_checkpoint_lines
 from ...audit.standalone_verifier import verify_signature
 from ...audit.verify import ChainVerification, Checkpoint, verify
 from ...domain.errors import ConfigurationError
+from ...rendering.text import pluralize
 from ..config.audit_keys import load_keys, load_signing, read_own_keys
 from ..config.logs import LogOption, RunArgument, read_run
 from ..config.recordings import MAX_EXPORT_BYTES, RecordedRun, count_unnamed_runs, read_runs
 from ..config.user_paths import write_new_file
-from ..display.output import echo, echo_json, pluralize
+from ..display.output import echo, echo_json
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
 

@@ -10,12 +10,13 @@ import typer
 from ...domain.errors import ConfigurationError
 from ...policy.files.atomic_write import lock_folder, replace_file
 from ...policy.files.source import read_policy_file
+from ...rendering.text import to_compact_json
 from ..config.model_keys import find_key, get_key_variable
 from ..config.project_files import PROJECT_FOLDER, find_project_root
 from ..config.settings import DESCRIPTIONS, SETTING_TYPES, LoadedSettings, Settings, load_settings
 from ..config.settings_file import describe_unknown, parse_setting, read_values, replace_setting
 from ..config.user_paths import find_user_paths, make_private_folder
-from ..display.output import echo, echo_json, echo_table, to_compact_json
+from ..display.output import echo, echo_json, echo_table
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
 from .trust import resolve_project

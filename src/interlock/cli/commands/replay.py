@@ -11,10 +11,11 @@ import typer
 
 from ...domain.errors import ConfigurationError, LogCorruptError
 from ...domain.event import Event
+from ...rendering.text import pluralize
 from ...replay.trace import Replay
 from ..config.logs import LogOption, RunArgument, read_run
 from ..display.event_format import format_event, format_event_row, format_state, state_to_json
-from ..display.output import echo, echo_json, echo_table, pluralize
+from ..display.output import echo, echo_json, echo_table
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.tool import PermissionMode
+from ...rendering.text import shorten_line
+from ...rendering.times import format_duration
 from ..config.logs import LogOption, RunArgument, complete_run, has_log, open_log, resolve_run, shorten_id
-from ..display.formatting import DisplayState, format_duration, shorten_line, style_state
+from ..display.formatting import DisplayState, style_state
 from ..display.log_events import follow_events, read_events, read_first_event
 from ..display.output import echo, echo_json, echo_table
 from ..display.run_details import RunDetails, details_to_json, echo_run_details, load_run_details

@@ -6,13 +6,14 @@ files changed, stops a run: what it brings can only tighten, and without it a ru
 
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from ...domain.errors import ConfigurationError
+from ...rendering.text import pluralize
+from ...rendering.times import format_utc
 from ..config.project_trust import (
     TrustedProject,
     UntrustedProject,
@@ -23,7 +24,7 @@ from ..config.project_trust import (
     trust_project,
 )
 from ..config.user_paths import UserPaths, find_user_paths
-from ..display.output import echo, echo_json, echo_table, pluralize
+from ..display.output import echo, echo_json, echo_table
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption
 
@@ -119,7 +120,7 @@ def _current_state(root: str) -> str:
 
 
 def _format_day(at: int) -> str:
-    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%d")
+    return format_utc(at)[:10]
 
 
 @app.command(epilog=_EXITS)

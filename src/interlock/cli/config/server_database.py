@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 import typer
 
+from ...rendering.times import format_rfc3339, format_utc
 from ...server.core.audit import audit_log
 from ...server.core.database import Database
 from ...server.core.identity import account_rows, api_keys, sessions
@@ -64,8 +64,8 @@ def sort_names(names: Collection[str | Role] | None) -> list[str] | None:
 
 def format_iso(at: int) -> str | None:
     """For programs. None is never."""
-    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
+    return format_rfc3339(at, 0) if at else None
 
 
 def format_minute(at: int) -> str:
-    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%d %H:%M") if at else ""
+    return format_utc(at)[:16] if at else ""

@@ -24,12 +24,13 @@ from rich.text import Text
 from ...audit.verify import ChainVerification, verify
 from ...domain import event as facts
 from ...domain.event import LogEntry, decode_event
+from ...rendering.text import pluralize
 from ...sandbox.commands.probe import choose_sandbox
 from ...sandbox.interface import Confinement
 from ...storage.sqlite.log import SqliteLog
 from ..display.formatting import summarize_arguments
 from ..display.live_text import neutralize_text, wrap_line
-from ..display.output import echo, echo_table, pluralize
+from ..display.output import echo, echo_table
 from ..exit_codes import ExitCode, format_exit_codes
 from .process import CRASH, SURVIVE
 from .scenario import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_escapes

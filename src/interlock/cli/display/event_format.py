@@ -10,7 +10,8 @@ from ...domain.event import Event
 from ...domain.json import JsonObject
 from ...domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ...domain.state.ledger import Ledger
-from .output import pluralize, to_compact_json, truncate_text
+from ...rendering.text import pluralize, to_compact_json
+from .output import truncate_text
 
 _MAX_CALLS = 20
 _MAX_MESSAGES = 8

@@ -17,7 +17,8 @@ from rich.text import Text
 from ...domain import event as facts
 from ...domain.event import Event
 from ...models.interface import ModelEvent, StreamFinished, StreamRestarted, TextDelta
-from .formatting import shorten_line, summarize_arguments
+from ...rendering.text import shorten_line
+from .formatting import summarize_arguments
 from .live_calls import SPINNER, LiveCall, format_finished_call
 from .live_region import LiveRegion
 from .live_text import MARK_CELLS, StreamedText, mark_row, neutralize_text, wrap_line

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ...domain.observation import Observation
 from ...domain.rendering import render_for_user
-from .formatting import format_elapsed
+from ...rendering.times import format_elapsed
 from .live_text import neutralize_text, wrap_line
 from .output import make_visible
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from ...domain.errors import InterlockError
 from ...policy.files.problems import PolicyFileError, PolicyProblem
 from ...rendering.escaping import escape_invisible
+from ...rendering.text import shorten
 
 _VERDICT_STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
 _MAX_CHARS = 500
@@ -64,15 +65,8 @@ def style_verdict(verdict: str) -> Text:
 
 
 def truncate_text(text: str) -> str:
-    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} [... {len(text) - _MAX_CHARS:,} more characters]"
-
-
-def pluralize(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def to_compact_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    """Return as much of a text as a list shows."""
+    return shorten(text, _MAX_CHARS)
 
 
 def _make_console(error: bool) -> Console:

@@ -11,7 +11,8 @@ from ...policy.analysis.backtest import Backtest, DecisionChange
 from ...policy.analysis.explain import ExplainedPart, Explanation, about
 from ...policy.analysis.suggestions import RuleSuggestion
 from ...policy.engine.rule import Rule
-from .output import echo, style_verdict, to_compact_json, truncate_text
+from ...rendering.text import to_compact_json
+from .output import echo, style_verdict, truncate_text
 
 _MAX_FLIPS = 200
 #: What every reader of YAML takes for a text, without quotes.

@@ -17,10 +17,11 @@ from ...domain.state.ledger import ActionEntry, Ledger
 from ...history.fold import load_run
 from ...interaction.terminal_keys import find_high_risk
 from ...rendering.question import MAX_WIDTH, DisplayLine, LineStyle, render_fact, render_facts, render_question
+from ...rendering.text import shorten_line
+from ...rendering.times import format_duration, format_expiry
 from ...sandbox.workspace.file_operands import bind_files
 from ...storage.event_log import EventLog
 from ..config.logs import MIN_ID_CHARS, add_log_option, complete_id, is_nested_in, matches_id, shorten_id
-from .formatting import format_duration, format_expiry, shorten_line
 from .output import make_visible
 from .run_list import list_unfinished
 

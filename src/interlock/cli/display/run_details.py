@@ -14,10 +14,12 @@ from ...domain.outcome import ArtifactRef
 from ...domain.state.ledger import Ledger
 from ...domain.state.verification import Verification
 from ...history.fold import fold_entries, load_run
+from ...rendering.text import pluralize, shorten_line
+from ...rendering.times import format_duration, format_expiry, format_local_time
 from ...storage.event_log import EventLog
 from ..config.logs import add_log_option, is_nested_in, shorten_id
-from .formatting import DisplayState, format_duration, format_expiry, format_local_time, shorten_line, style_state
-from .output import echo, pluralize
+from .formatting import DisplayState, style_state
+from .output import echo
 from .run_list import get_display_state
 from .transcript import EventFormatter, RunPrinter, TranscriptLine
 

@@ -13,9 +13,11 @@ from rich.text import Text
 
 from ...domain import event as facts
 from ...domain.event import Event
+from ...rendering.text import shorten_line
+from ...rendering.times import format_elapsed
 from ..config.logs import shorten_id
 from .event_format import format_event_row
-from .formatting import format_elapsed, shorten_line, summarize_arguments
+from .formatting import summarize_arguments
 from .output import make_visible
 
 _OUTCOME_STYLES = {"ok": "green", "failed": "red"}

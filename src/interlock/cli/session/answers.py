@@ -23,9 +23,10 @@ from ...domain.tool import JsonObject
 from ...interaction.terminal_dialog import CONFIRMING_CHARS
 from ...interaction.terminal_keys import find_high_risk
 from ...policy.files.saved_rules import find_rule_problem
+from ...rendering.text import pluralize, to_compact_json
 from ...storage.event_log import EventLog
 from ..config.logs import add_log_option, list_ancestors, open_log, shorten_id
-from ..display.output import echo, echo_error, echo_json, make_visible, pluralize, to_compact_json, truncate_text
+from ..display.output import echo, echo_error, echo_json, make_visible, truncate_text
 from ..display.questions import QUESTION_PREFIX, FoundQuestion, echo_question, find_question, list_open_questions
 from ..display.run_list import list_agents
 from ..exit_codes import ExitCode

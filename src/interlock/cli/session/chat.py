@@ -18,10 +18,10 @@ from ...domain.messages import AssistantMessage, UserMessage
 from ...domain.state.verification import Verification
 from ...domain.tool import PermissionMode
 from ...history.fold import load_run
+from ...rendering.text import shorten_line
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
 from ..config.logs import add_log_option, shorten_id
-from ..display.formatting import shorten_line
 from ..display.live import format_speech
 from ..display.output import make_visible
 from ..display.run_list import RunFilter, list_runs

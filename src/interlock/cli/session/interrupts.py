@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
+from ...rendering.text import pluralize
 from ..display.live import LiveView
-from ..display.output import pluralize
 from .terminal import TerminalPerson
 
 SECOND_INTERRUPT_SECONDS = 5.0

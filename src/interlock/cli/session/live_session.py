@@ -21,13 +21,14 @@ from ...domain.event import decode_event
 from ...domain.json import JsonObject
 from ...interaction.terminal import TerminalInteractionProvider
 from ...policy.files.saved_rules import find_rule_problem
+from ...rendering.text import pluralize
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
 from ...runs.runner import Runner
 from ..config.logs import add_log_option, shorten_id
 from ..display.live import LiveView
 from ..display.live_region import LiveRegion, make_live_console
-from ..display.output import echo, echo_json, echo_notice, pluralize
+from ..display.output import echo, echo_json, echo_notice
 from ..display.run_list import list_stopped
 from ..exit_codes import ExitCode
 from .agent import AGENT_NAME, PreparedRun, open_runner

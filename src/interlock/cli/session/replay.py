@@ -16,6 +16,7 @@ from ...agent.agent import Agent
 from ...domain.errors import ConfigurationError
 from ...domain.event import LogEntry, RunStarted
 from ...models.scripted import ScriptedModel
+from ...rendering.text import pluralize, shorten_line
 from ...replay.dry_run import DryRun, DryRunRow, dry_run
 from ...replay.model import ModelReplay, replay_recording
 from ...replay.recording_reader import read_recording
@@ -27,7 +28,7 @@ from ..config.logs import find_run_files, read_run
 from ..config.policy_files import load_policy, require_valid
 from ..config.settings import load_settings
 from ..config.user_paths import find_user_paths
-from ..display.output import echo, echo_json, echo_table, pluralize, style_verdict
+from ..display.output import echo, echo_json, echo_table, style_verdict
 from ..exit_codes import ExitCode
 from .agent import AGENT_NAME, FAIL_SAFE, INSTRUCTIONS, make_budgets
 from .tools import load_skill_tools, make_local_tools
@@ -168,13 +169,8 @@ def _echo_replay(replay: ModelReplay) -> None:
         echo(f"  not compared: {call_id}, {reason}")
     for found in replay.differences:
         echo(f"event {found.seq}: {found.kind}{f' of {found.call_id}' if found.call_id else ''}")
-        echo(f"  was {_shorten(found.was)}")
-        echo(f"  now {_shorten(found.now)}")
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}..."
+        echo(f"  was {shorten_line(found.was, _MAX_CHARS)}")
+        echo(f"  now {shorten_line(found.now, _MAX_CHARS)}")
 
 
 def _echo_dry_run(result: DryRun) -> None:

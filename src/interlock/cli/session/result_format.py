@@ -9,11 +9,11 @@ from ...domain.call import Question
 from ...domain.json import JsonObject
 from ...domain.state.lifecycle import RunState
 from ...domain.state.verification import VerificationStatus
+from ...rendering.text import pluralize, shorten_line
 from ...runs.result import AgentResult
 from ..config.logs import add_log_option, shorten_id
-from ..display.formatting import shorten_line
 from ..display.live_text import wrap_line
-from ..display.output import make_visible, pluralize
+from ..display.output import make_visible
 from ..exit_codes import ExitCode
 from .agent import PreparedRun
 

@@ -37,7 +37,7 @@ import msgspec
 from ..json import JsonObject, escape_surrogates
 from ..observation import Observation
 from ..outcome import UNKNOWN_SIDE_EFFECTS, SideEffects
-from ..rendering import neutralize
+from ..rendering import neutralize, truncate
 from .check_scope import CheckScope, read_scope
 
 VerificationStatus: TypeAlias = Literal["passed", "failed", "stale", "none"]
@@ -283,8 +283,7 @@ def _to_text(value: Any) -> str:
 
 
 def _one_line(text: str, max_chars: int) -> str:
-    line = " ".join(neutralize(text[: 2 * max_chars]).split())
-    return line if len(line) <= max_chars else line[: max_chars - 1] + "…"
+    return truncate(" ".join(neutralize(text[: 2 * max_chars]).split()), max_chars)
 
 
 def _describe(status: VerificationStatus, deciding: Sequence[Evidence]) -> str:

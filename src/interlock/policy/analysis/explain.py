@@ -1,6 +1,5 @@
 """Explanations of a decision, for people: every matching rule, part by part, and where each rule is enforced."""
 
-import json
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from time import time_ns
@@ -10,6 +9,7 @@ import msgspec
 
 from ...domain.decision import Decision
 from ...domain.tool import Mask
+from ...rendering.text import to_compact_json
 from ..engine.rule import CommandPattern, Rule
 from ..engine.rule_policy import RulePolicy
 from ..engine.tool_plan import PartEvaluation
@@ -182,4 +182,4 @@ def _format_value(value: Any) -> str:
         return str(value)
     if isinstance(value, list | tuple | set | frozenset):
         return " | ".join(map(str, cast(Iterable[object], value)))
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return to_compact_json(value)

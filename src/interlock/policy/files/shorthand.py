@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ...domain.errors import ConfigurationError
+from ...domain.rendering import truncate
 from ...domain.tool import ToolOrigin
 from ..engine.rule import CommandPattern
 
@@ -152,4 +153,4 @@ def _require_pattern(text: str, parts: ShorthandParts) -> ShorthandParts:
 
 
 def _quote(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:80] + "...")  # noqa: PLR2004
+    return repr(truncate(text, 80))

@@ -7,6 +7,7 @@ from errno import EACCES, EINVAL, EISDIR, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, E
 from typing import Literal, TypeAlias
 
 from ...domain.errors import SandboxDeniedError
+from ...domain.rendering import truncate
 
 RefusalKind: TypeAlias = Literal[
     "malformed",
@@ -86,7 +87,7 @@ def make_refusal(path: str, kind: RefusalKind, detail: str = "", *, message: str
 
 def quote_path(path: str) -> str:
     """Quote a path on one line, with nothing invisible in it, and not too long."""
-    return repr(path if len(path) <= _MAX_SHOWN_CHARS else path[: _MAX_SHOWN_CHARS - 1] + "…")
+    return repr(truncate(path, _MAX_SHOWN_CHARS))
 
 
 @contextmanager

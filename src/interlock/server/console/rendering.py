@@ -5,6 +5,7 @@ is shown harmlessly. A name that a template misspells is an error.
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +14,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from ...rendering import times
 from ..core.identity.permissions import Operation, get_visibility, is_allowed
 from ..core.identity.principal import Principal, Role
 from ..core.identity.sessions import AuthenticatedSession
 from ..core.service import Service
-from . import markup, times
+from . import markup
 from .assets import Assets
 
 _TEMPLATE_FOLDER = Path(__file__).parent / "templates"
@@ -76,7 +78,7 @@ class PageRenderer:
             "marked": markup.mark_escapes,
             "exact": markup.escape_exact,
             "segment": markup.quote_segment,
-            "iso": times.format_iso,
+            "iso": partial(times.format_rfc3339, digits=0),
             "clock": times.format_utc,
         }
 

@@ -1,14 +1,12 @@
 """Times as REST has them: RFC 3339 in UTC, to the microsecond. Inside they are nanoseconds since 1970; 0 is never."""
 
 from datetime import datetime
-from functools import lru_cache
 
-from ...audit.timestamps import clamp_time, format_rfc3339
+from ...rendering.times import format_rfc3339
 
 _NS_PER_US = 1_000
 #: Later ones are more nanoseconds than the log and the database count.
 _LAST_SECOND = 2**63 // 10**9 - 1
-_US_PER_SECOND = 1_000_000
 
 
 def format_optional_time(at: int) -> str | None:
@@ -17,14 +15,7 @@ def format_optional_time(at: int) -> str | None:
 
 def format_time(at: int) -> str:
     """Of something that has happened."""
-    seconds, microseconds = divmod(clamp_time(at) // _NS_PER_US, _US_PER_SECOND)
-    return f"{_format_seconds(seconds)}.{microseconds:06d}Z"
-
-
-@lru_cache(maxsize=1_000)
-def _format_seconds(seconds: int) -> str:
-    """A list is full of times that are close to each other, and the calendar is the slow part."""
-    return format_rfc3339(seconds * _US_PER_SECOND * _NS_PER_US, 0)[:19]
+    return format_rfc3339(at, 6)
 
 
 def to_nanoseconds(at: datetime) -> int:

@@ -12,6 +12,7 @@ from ....domain.call import Answer, Question
 from ....domain.decision import Decision, Verdict
 from ....domain.event import Event, LogEntry, decode_event
 from ....domain.json import JsonObject
+from ....rendering import text as text_rendering
 from ..markup import OutlineLine, build_outline
 
 #: What a row looks like. The words say the same, so that nobody needs to see it.
@@ -56,10 +57,9 @@ def build_timeline_row(event: Event) -> TimelineRow:
     )
 
 
-def shorten(text: str, max_chars: int = MAX_DETAIL_CHARS) -> str:
-    """The beginning of a text, and how much there is more."""
-    more = len(text) - max_chars
-    return text if more <= 0 else f"{text[:max_chars]} [... {more:,} characters more]"
+def shorten(text: str) -> str:
+    """Return as much of a text as a row shows."""
+    return text_rendering.shorten(text, MAX_DETAIL_CHARS)
 
 
 _SECTION_TITLES: Mapping[str, str] = {"user.message": "Task", "model.request": "Turn of the model"}

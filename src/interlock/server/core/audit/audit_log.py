@@ -18,6 +18,7 @@ import msgspec
 
 from ....domain.event import escape_line_breaks, next_hash
 from ....domain.json import escape_surrogates
+from ....domain.rendering import truncate
 from ..database import Database
 
 TABLES = (
@@ -152,8 +153,7 @@ def append_event(connection: sqlite3.Connection, at: int, event: AuditEvent) -> 
 
 
 def _sanitize_text(text: str) -> str:
-    text = escape_surrogates(_mask_keys(r"\1_(hidden)", text[: 4 * MAX_TEXT_CHARS]))
-    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…"
+    return truncate(escape_surrogates(_mask_keys(r"\1_(hidden)", text[: 4 * MAX_TEXT_CHARS])), MAX_TEXT_CHARS)
 
 
 def _read_head(connection: sqlite3.Connection) -> tuple[int, bytes]:

@@ -31,8 +31,8 @@ from ....audit.checkpoint import (
 from ....audit.keys import PublicKey, keys_by_id
 from ....audit.proof import SignedVerification, verify_signed
 from ....audit.signed_checkpoint import SignedCheckpoint
-from ....audit.timestamps import format_rfc3339
 from ....domain.event import LogEntry, genesis_hash, next_hash
+from ....rendering.times import format_rfc3339
 from ....storage.event_log import EventLog
 from ..database import Database
 from .signing import Signer, is_signature

@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from ....audit.keys import PublicKey, derive_key_id, read_keys
-from ....audit.timestamps import format_rfc3339
 from ....domain.errors import ConfigurationError
+from ....rendering.times import format_rfc3339
 
 _MAX_BYTES = 1 << 20
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO

@@ -8,8 +8,8 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from datetime import UTC, datetime
 
+from ....rendering.times import format_rfc3339
 from ..addresses import AddressRefusal, Resolver, resolve_allowed_addresses
 from .destination import FACILITIES, SyslogDestination
 from .interface import BatchItem, EventBatch, SendDelay, SendOutcome, SendSuccess
@@ -59,7 +59,7 @@ class SyslogSender:
 
     def format_message(self, item: BatchItem) -> bytes:
         """Return one message within the limit of the transport. A truncated one is marked at its end."""
-        moment = datetime.fromtimestamp(item.at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        moment = format_rfc3339(round(item.at, -3), 6)
         params = f'run="{_escape_param(item.run_id)}" seq="{item.seq}" type="{_escape_param(item.type)}"'
         kind = _to_printable_ascii(item.type, 32)
         origin = f"{moment} {self._hostname} interlock"

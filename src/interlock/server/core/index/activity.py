@@ -6,9 +6,10 @@ from collections.abc import Iterable
 import msgspec
 
 from ....domain.json import JsonObject
+from ....domain.rendering import truncate
 from ....history.run_view import to_run_events
 from ..live.live_event import LiveEvent
-from .row_buffer import clamp_integer, truncate
+from .row_buffer import MAX_TEXT_CHARS, clamp_integer
 
 MAX_ACTIVITY_ROWS = 10_000
 #: So many more than that may be there before the oldest are deleted.
@@ -60,7 +61,7 @@ def _to_rows(live: LiveEvent) -> Iterable[tuple[object, ...]]:
             or _get_text(data, "reason")
             or _get_text(data, "model")
         )
-        columns = (shown.type, _get_text(data, "tool"), _get_text(data, "action_id"), truncate(text))
+        columns = (shown.type, _get_text(data, "tool"), _get_text(data, "action_id"), truncate(text, MAX_TEXT_CHARS))
         yield live.position, live.entry.run_id, clamp_integer(shown.seq), clamp_integer(shown.at), *columns
 
 

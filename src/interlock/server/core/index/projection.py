@@ -13,9 +13,10 @@ import msgspec
 from ....domain import event as facts
 from ....domain.errors import IllegalTransitionError
 from ....domain.event import Event
+from ....domain.rendering import truncate
 from ....domain.state.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, next_state
 from ..live.live_event import LiveEvent
-from .row_buffer import UNANSWERED_STATUS, IndexedAction, IndexedRun, RowBuffer, clamp_integer, truncate
+from .row_buffer import MAX_TEXT_CHARS, UNANSWERED_STATUS, IndexedAction, IndexedRun, RowBuffer, clamp_integer
 
 _encode = msgspec.json.Encoder().encode
 
@@ -67,7 +68,7 @@ def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
 
 
 def _apply_user_said(context: _EventContext, fact: facts.UserMessageReceived) -> None:
-    context.run.task = context.run.task or truncate(fact.text)
+    context.run.task = context.run.task or truncate(fact.text, MAX_TEXT_CHARS)
 
 
 def _apply_run_paused(context: _EventContext, fact: facts.RunPaused) -> None:
@@ -84,7 +85,7 @@ def _apply_run_ended(
     run = context.run
     run.state = next_state(RUN_TRANSITIONS, run.state, facts.event_type(fact))
     if run.damaged_at < 0:
-        run.message = truncate(fact.message)
+        run.message = truncate(fact.message, MAX_TEXT_CHARS)
     run.open_questions = 0
     context.rows.mark_unanswered(run.run_id)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ....domain.rendering import truncate
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 
 #: The status by which lists find a question that was never answered, in a run that is over: it needs no answer.
@@ -40,7 +41,7 @@ class IndexedRun(msgspec.Struct, kw_only=True):
         """Mark the run as damaged. The first damage is kept; later ones may be its consequence."""
         if self.damaged_at < 0:
             self.damaged_at = seq
-            self.message = truncate(f"The log of this run is damaged at event {seq}: {reason}.")
+            self.message = truncate(f"The log of this run is damaged at event {seq}: {reason}.", MAX_TEXT_CHARS)
 
 
 class IndexedAction(msgspec.Struct, kw_only=True):
@@ -131,10 +132,6 @@ class RowBuffer:
     def save(self) -> None:
         self._connection.executemany(_UPSERT_RUN, map(_to_run_values, self._runs.values()))
         self._connection.executemany(_UPSERT_ACTION, map(msgspec.structs.astuple, self._actions.values()))
-
-
-def truncate(text: str) -> str:
-    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def clamp_integer(value: int) -> int:
