@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from ..domain.event import LogEntry
+from ..rendering.events import EVENT_ROWS
 
 Outcome: TypeAlias = Literal["success", "failure", "unknown"]
 
@@ -24,7 +25,6 @@ class Severity(IntEnum):
 
 
 class EventDescriptor(msgspec.Struct, frozen=True):
-    title: str
     #: `event.category` and `event.type` of ECS.
     category: Literal["process", "api"] = "api"
     type: Literal["start", "end", "change", "info", "allowed", "denied", "access"] = "info"
@@ -37,47 +37,46 @@ class EventDescriptor(msgspec.Struct, frozen=True):
 
 _LOW, _MEDIUM, _HIGH = Severity.LOW, Severity.MEDIUM, Severity.HIGH
 
-UNKNOWN_EVENT = EventDescriptor("Something happened")
+#: Of an event that a later version wrote.
+_UNKNOWN_TITLE = "Something happened"
 
 EVENT_DESCRIPTORS: Mapping[str, EventDescriptor] = {
-    "run.started": EventDescriptor("A run started", "process", "start", 1, outcome="success"),
-    "run.paused": EventDescriptor("A run waits for a person", "process", "change", 3),
-    "run.resumed": EventDescriptor("A run went on", "process", "change", 3, outcome="success"),
-    "run.completed": EventDescriptor("A run completed", "process", "end", 3, outcome="success"),
-    "run.degraded": EventDescriptor(
-        "A run completed with less than it should", "process", "end", 3, _MEDIUM, "success"
-    ),
-    "run.failed": EventDescriptor("A run failed", "process", "end", 3, _HIGH, "failure"),
-    "run.cancelled": EventDescriptor("A run was cancelled", "process", "end", 3, _MEDIUM, "failure"),
-    "model.menu": EventDescriptor("A model was shown its tools"),
-    "user.message": EventDescriptor("A person said something", activity=1, outcome="success"),
-    "model.request": EventDescriptor("A model was asked", "api", "start"),
-    "model.response": EventDescriptor("A model answered", "api", "end", outcome="success"),
-    "model.failed": EventDescriptor("A model gave no answer", "api", "end", 99, _MEDIUM, "failure"),
-    "model.refused": EventDescriptor("A final answer was refused", severity=_LOW, outcome="failure"),
-    "verification.conflict": EventDescriptor("A claim contradicts the facts", severity=_MEDIUM, outcome="failure"),
-    "tool.batch.started": EventDescriptor("A model proposed calls", "api", "start"),
-    "tool.intent": EventDescriptor("A call was proposed"),
-    "tool.validation": EventDescriptor("A call was validated"),
-    "tool.permission": EventDescriptor("A call was judged"),
-    "approval.requested": EventDescriptor("A person was asked for approval", activity=1, severity=_LOW),
-    "approval.granted": EventDescriptor("A call was approved", "api", "allowed", 3, _LOW, "success"),
-    "approval.rejected": EventDescriptor("A call was rejected", "api", "denied", 3, _MEDIUM, "failure"),
-    "approval.expired": EventDescriptor("Nobody approved in time", "api", "denied", 3, _MEDIUM, "failure"),
-    "approval.voided": EventDescriptor("A question or an answer is void", "api", "change", 3, _MEDIUM),
-    "input.requested": EventDescriptor("A person was asked for a value", activity=1, severity=_LOW),
-    "input.provided": EventDescriptor("A value was given", "api", "allowed", 3, _LOW, "success"),
-    "input.refused": EventDescriptor("A value was refused", "api", "denied", 3, _MEDIUM, "failure"),
-    "input.expired": EventDescriptor("Nobody gave a value in time", "api", "denied", 3, _MEDIUM, "failure"),
-    "consent.requested": EventDescriptor("A user was asked for consent", activity=1, severity=_LOW),
-    "consent.granted": EventDescriptor("A user consented", "api", "allowed", 3, _LOW, "success"),
-    "consent.refused": EventDescriptor("A user did not consent", "api", "denied", 3, _MEDIUM, "failure"),
-    "consent.expired": EventDescriptor("A user did not consent in time", "api", "denied", 3, _MEDIUM, "failure"),
-    "tool.invocation.started": EventDescriptor("A call started", "api", "start", severity=_LOW),
-    "tool.invocation.completed": EventDescriptor("A call ended", "api", "end", severity=_LOW),
-    "tool.invocation.suspended": EventDescriptor("A call waits for the run inside it", "api", "change"),
-    "tool.observation": EventDescriptor("A call was observed", "api", "access", 2),
-    "warning": EventDescriptor("A warning", severity=_MEDIUM),
+    "run.started": EventDescriptor("process", "start", 1, outcome="success"),
+    "run.paused": EventDescriptor("process", "change", 3),
+    "run.resumed": EventDescriptor("process", "change", 3, outcome="success"),
+    "run.completed": EventDescriptor("process", "end", 3, outcome="success"),
+    "run.degraded": EventDescriptor("process", "end", 3, _MEDIUM, "success"),
+    "run.failed": EventDescriptor("process", "end", 3, _HIGH, "failure"),
+    "run.cancelled": EventDescriptor("process", "end", 3, _MEDIUM, "failure"),
+    "model.menu": EventDescriptor(),
+    "user.message": EventDescriptor(activity=1, outcome="success"),
+    "model.request": EventDescriptor("api", "start"),
+    "model.response": EventDescriptor("api", "end", outcome="success"),
+    "model.failed": EventDescriptor("api", "end", 99, _MEDIUM, "failure"),
+    "model.refused": EventDescriptor(severity=_LOW, outcome="failure"),
+    "verification.conflict": EventDescriptor(severity=_MEDIUM, outcome="failure"),
+    "tool.batch.started": EventDescriptor("api", "start"),
+    "tool.intent": EventDescriptor(),
+    "tool.validation": EventDescriptor(),
+    "tool.permission": EventDescriptor(),
+    "approval.requested": EventDescriptor(activity=1, severity=_LOW),
+    "approval.granted": EventDescriptor("api", "allowed", 3, _LOW, "success"),
+    "approval.rejected": EventDescriptor("api", "denied", 3, _MEDIUM, "failure"),
+    "approval.expired": EventDescriptor("api", "denied", 3, _MEDIUM, "failure"),
+    "approval.voided": EventDescriptor("api", "change", 3, _MEDIUM),
+    "input.requested": EventDescriptor(activity=1, severity=_LOW),
+    "input.provided": EventDescriptor("api", "allowed", 3, _LOW, "success"),
+    "input.refused": EventDescriptor("api", "denied", 3, _MEDIUM, "failure"),
+    "input.expired": EventDescriptor("api", "denied", 3, _MEDIUM, "failure"),
+    "consent.requested": EventDescriptor(activity=1, severity=_LOW),
+    "consent.granted": EventDescriptor("api", "allowed", 3, _LOW, "success"),
+    "consent.refused": EventDescriptor("api", "denied", 3, _MEDIUM, "failure"),
+    "consent.expired": EventDescriptor("api", "denied", 3, _MEDIUM, "failure"),
+    "tool.invocation.started": EventDescriptor("api", "start", severity=_LOW),
+    "tool.invocation.completed": EventDescriptor("api", "end", severity=_LOW),
+    "tool.invocation.suspended": EventDescriptor("api", "change"),
+    "tool.observation": EventDescriptor("api", "access", 2),
+    "warning": EventDescriptor(severity=_MEDIUM),
 }
 
 
@@ -115,6 +114,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     at: int
     type: str
+    title: str
     kind: EventDescriptor
     outcome: Outcome
     severity: Severity
@@ -139,7 +139,8 @@ def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: s
     whole, event = _decode_event(entry.body)
     fact = _to_object(whole.get("fact"))
     name = _to_text(fact.get("type"))
-    kind = EVENT_DESCRIPTORS.get(name, UNKNOWN_EVENT)
+    kind = EVENT_DESCRIPTORS.get(name, EventDescriptor())
+    title = EVENT_ROWS[name].record_title if name in EVENT_ROWS else _UNKNOWN_TITLE
     outcome, severity = _read_outcome(fact, kind)
     at, detail, duration = whole.get("at"), _first_text(fact, _DETAIL), _first_number(fact, _DURATION)
     return AuditRecord(
@@ -148,10 +149,11 @@ def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: s
         hash=entry.hash.hex(),
         at=at if type(at) is int else 0,
         type=name or "unreadable",
+        title=title,
         kind=kind,
         outcome=outcome,
         severity=severity,
-        message=(f"{kind.title}: {detail}" if detail else kind.title)[:_MAX_MESSAGE_CHARS],
+        message=(f"{title}: {detail}" if detail else title)[:_MAX_MESSAGE_CHARS],
         event=event,
         actor=_first_text(fact, _ACTOR),
         agent=_first_text(fact, _AGENT) or agent,

@@ -163,7 +163,7 @@ _invisible = re.compile("[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-
 
 
 def cef(record: AuditRecord) -> bytes:
-    header = ("CEF:0", PRODUCT, PRODUCT, __version__, record.type, record.kind.title, str(_SEVERITIES[record.severity]))
+    header = ("CEF:0", PRODUCT, PRODUCT, __version__, record.type, record.title, str(_SEVERITIES[record.severity]))
     extension = {
         "rt": str(clamp_time(record.at) // _NANOSECONDS_PER_MILLISECOND),
         "externalId": record.uid,

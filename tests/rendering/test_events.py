@@ -1,0 +1,116 @@
+"""Every event type has one row of presentation, and every row can be shown."""
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from interlock.domain import event as facts
+from interlock.domain.call import Answer, Question
+from interlock.domain.decision import Decision, Verdict
+from interlock.domain.event import Fact
+from interlock.domain.observation import Observation
+from interlock.rendering.events import EVENT_ROWS, get_call_id, present_event
+
+QUESTION = Question(
+    action_id="act_1",
+    run_id="r",
+    call_id="c",
+    tool_name="t",
+    kind="approval",
+    prompt="Run t?",
+    arguments={},
+    payload_hash="h",
+)
+#: The fields of facts that have no default.
+REQUIRED: dict[str, Any] = {
+    "schema": 1,
+    "kind": "approval",
+    "waiting": (),
+    "message": "m",
+    "digest": "d",
+    "versions": {},
+    "artifact_id": "a",
+    "text": "t",
+    "menu_digest": "d",
+    "message_count": 1,
+    "claim": "c",
+    "status": "s",
+    "call_count": 1,
+    "call_id": "c",
+    "tool": "t",
+    "ok": True,
+    "decision": Decision(verdict=Verdict.ASK, reason="r", rule_ids=("one",), layer="user rule"),
+    "question": QUESTION,
+    "action_id": "act_1",
+    "answer": Answer(approved=True, by="user:ann", reason="fine"),
+    "reason": "r",
+    "invocation_id": "i",
+    "executor": "e",
+    "tool_version": "1",
+    "timeout_seconds": 1.0,
+    "exit": "ok",
+    "duration_ms": 1.0,
+    "child_run_id": "run_2",
+    "observation_id": "o",
+    "observation": Observation(call_id="c", tool="t", ok=True, summary="s"),
+}
+
+
+def make_fact(kind: type[Any], **fields: Any) -> Any:
+    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
+    return kind(**{name: REQUIRED[name] for name in required} | fields)
+
+
+def test_the_table_has_exactly_the_event_types() -> None:
+    assert EVENT_ROWS.keys() == {str(kind.__struct_config__.tag) for kind in get_args(Fact)}
+
+
+@pytest.mark.parametrize("kind", get_args(Fact), ids=lambda kind: kind.__name__)
+def test_every_event_can_be_shown(kind: type[Fact]) -> None:
+    shown = present_event(make_fact(kind))
+
+    assert shown.title
+    assert shown.icon
+    assert shown.detail or kind in (facts.RunStarted, facts.RunResumed, facts.RunCompleted, facts.RunCancelled)
+
+
+def test_titles_tell_events_apart() -> None:
+    assert len({row.title for row in EVENT_ROWS.values()}) == len(EVENT_ROWS)
+    assert len({row.record_title for row in EVENT_ROWS.values()}) == len(EVENT_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("fact", "detail", "tone"),
+    [
+        (make_fact(facts.PolicyEvaluated), "Asks a person (user rule: one): r", "warning"),
+        (
+            make_fact(facts.PolicyEvaluated, decision=Decision(verdict=Verdict.DENY, reason="Never.")),
+            "Denied (default): Never.",
+            "danger",
+        ),
+        (make_fact(facts.CallValidated, ok=False, errors=("a: wrong", "b: missing")), "a: wrong; b: missing", "danger"),
+        (make_fact(facts.ApprovalGranted), "by user:ann: fine", "success"),
+        (
+            make_fact(facts.ApprovalGranted, answer=Answer(approved=True, by="ann", arguments={})),
+            "by ann with edited arguments",
+            "success",
+        ),
+        (make_fact(facts.ApprovalRequested), "Run t?", "warning"),
+        (make_fact(facts.CallProposed, raw_input={"a": 1}, reason="why"), 't {"a": 1}; why', "neutral"),
+        (make_fact(facts.InvocationCompleted, exit="error", code="tool_failed"), "error, tool_failed, 1 ms", "danger"),
+        (make_fact(facts.ModelResponded, call_count=2, text="Hi."), "2 calls, 0 ms: Hi.", "neutral"),
+        (make_fact(facts.RunCancelled, by="ann"), "by ann", "danger"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_event_says_what_matters(fact: Any, detail: str, tone: str) -> None:
+    shown = present_event(fact)
+
+    assert (shown.detail, shown.tone) == (detail, tone)
+
+
+def test_an_event_knows_its_call() -> None:
+    assert get_call_id(make_fact(facts.CallObserved)) == "c"
+    assert get_call_id(make_fact(facts.CallProposed)) == "c"
+    assert get_call_id(make_fact(facts.RunResumed)) == ""
