@@ -89,7 +89,7 @@ from .policy.analysis.backtest import Backtest, backtest
 from .policy.analysis.explain import Explanation, explain, find_masks
 from .policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
 from .policy.analysis.suggestions import RuleSuggestion, find_suggestions
-from .policy.engine.example_event import hypothetical
+from .policy.engine.example_event import build_example_event
 from .policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
 from .policy.engine.rule_policy import RulePolicy
 from .policy.files.policy_files import PolicyFiles, check_file, load_policy
@@ -258,6 +258,7 @@ __all__ = [
     "WaitingCall",
     "apply_tool_output_limits",
     "backtest",
+    "build_example_event",
     "check_file",
     "dry_run",
     "explain",
@@ -267,7 +268,6 @@ __all__ = [
     "find_suggestions",
     "fork",
     "from_script",
-    "hypothetical",
     "load_policy",
     "prefix_tools",
     "read_export",

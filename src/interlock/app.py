@@ -40,7 +40,7 @@ from .policy.interface import PolicyEngine
 from .redaction.redactor import SecretRedactor
 from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
-from .sandbox.handlers.executor import LocalSandbox
+from .sandbox.handlers.executor import HandlerExecutor
 from .scheduler import LocalScheduler
 from .storage.artifacts import ArtifactStore
 from .storage.event_log import EventLog, Lease
@@ -116,7 +116,7 @@ class App:
             policy=policy,
             interaction=_or_default(options.get("interaction"), HeadlessInteractionProvider),
             scheduler=LocalScheduler(options.get("max_concurrency", 128)),
-            sandbox=LocalSandbox(),
+            sandbox=HandlerExecutor(),
             artifacts=self.artifacts,
             redactor=SecretRedactor(options.get("secrets", {})),
             telemetry=self.telemetry,
@@ -134,7 +134,7 @@ class App:
         """A run as the log has it: a new one, or one that is continued."""
         loaded = await load_run(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
-        run.recorder.claim = lease
+        run.recorder.lease = lease
         run.recorder.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
         self._executions[situation.run_id] = run.executions
         return run

@@ -29,7 +29,7 @@ from interlock import (
 )
 from interlock.domain.event import Fact, LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from interlock.domain.tool import JsonObject
-from interlock.sandbox.handlers.executor import LocalSandbox
+from interlock.sandbox.handlers.executor import HandlerExecutor
 from tests.patience import HANG_SECONDS
 
 RUN = "run_approvals"
@@ -88,7 +88,7 @@ class KeepingPolicy(SetPolicy):
         self.becomes(Verdict.ALLOW)
 
 
-class ProfiledSandbox(LocalSandbox):
+class ProfiledSandbox(HandlerExecutor):
     """A sandbox whose profile and environment a test sets."""
 
     profile: ClassVar[str] = "none/async"

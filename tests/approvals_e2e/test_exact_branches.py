@@ -24,7 +24,7 @@ from interlock import (
 )
 from interlock.domain.event import ApprovalRequested, Fact, InvocationStarted, decode_event
 from interlock.domain.tool import JsonObject
-from interlock.sandbox.handlers.executor import LocalSandbox
+from interlock.sandbox.handlers.executor import HandlerExecutor
 from tests.batch.stage import codes
 from tests.support import call, facts
 
@@ -223,7 +223,7 @@ async def test_a_paused_run_goes_on_when_what_it_asked_about_needs_no_answer_any
 async def test_a_paused_run_goes_on_when_the_tool_that_it_asked_about_changes_and_goes(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class LeavingSandbox(LocalSandbox):
+    class LeavingSandbox(HandlerExecutor):
         def surroundings(
             self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
         ) -> ExecutionEnvironment:

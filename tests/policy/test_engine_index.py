@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 from interlock.domain.tool import CallContext, PermissionMode, Risk
 from interlock.policy.engine.call_parts import CallPart
-from interlock.policy.engine.compiled_rule import Compiled, compile_rule
-from interlock.policy.engine.example_event import hypothetical
+from interlock.policy.engine.compiled_rule import CompiledRule, compile_rule
+from interlock.policy.engine.example_event import build_example_event
 from interlock.policy.engine.paths import PathAccess
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -25,15 +25,15 @@ def _texts(path: PathAccess, *, wide: bool) -> list[list[str]]:
     return [[*each, *map(fold_text, each)] for each in texts] if wide else texts
 
 
-def _is_meant(rule: Compiled, path: PathAccess) -> bool:
+def _is_meant(rule: CompiledRule, path: PathAccess) -> bool:
     return rule.access is None or (rule.access == "write") == path.writes
 
 
-def _fits_place(rule: Compiled, texts: Sequence[str]) -> bool:
+def _fits_place(rule: CompiledRule, texts: Sequence[str]) -> bool:
     return any(re.fullmatch(pattern, text, re.DOTALL) for pattern in rule.paths for text in texts)
 
 
-def _paths_fit(rule: Compiled, subject: CallPart) -> bool:
+def _paths_fit(rule: CompiledRule, subject: CallPart) -> bool:
     if not rule.paths:
         return True
     fits = [
@@ -45,7 +45,7 @@ def _paths_fit(rule: Compiled, subject: CallPart) -> bool:
     return bool(fits) and all(places and all(places) for places in fits)
 
 
-def _fits(rule: Compiled, event: PolicyEvent, subject: CallPart) -> bool:
+def _fits(rule: CompiledRule, event: PolicyEvent, subject: CallPart) -> bool:
     if not rule.matches_tool(event.tool, event.situation) or not rule.matches_agent(event.situation.agent):
         return False
     if rule.expires_at and rule.expires_at <= NOW:
@@ -60,7 +60,7 @@ def _fits(rule: Compiled, event: PolicyEvent, subject: CallPart) -> bool:
     return _paths_fit(rule, subject) and rule.matches_arguments(event.arguments)
 
 
-def _holds(rule: Compiled, event: PolicyEvent) -> bool:
+def _holds(rule: CompiledRule, event: PolicyEvent) -> bool:
     """A condition that fails makes its rule speak, too."""
     try:
         return rule.when is None or rule.when(event) is not False
@@ -106,7 +106,7 @@ def test_a_rule_is_found_among_a_thousand_others_however_the_call_is_written(
 ) -> None:
     others = [Rule(id=f"other {at}", verdict="deny", command=f"tool{at}", host=f"h{at}.example") for at in range(1_000)]
     situation = CallContext(run_id="run_1", mode=PermissionMode.TRUSTED, workspace=WORKSPACE)
-    event = hypothetical("bash", {"command": script}, situation)
+    event = build_example_event("bash", {"command": script}, situation)
 
     decision = RulePolicy([*others, Rule(id="this", verdict="deny", **fields)]).evaluate(event)
 

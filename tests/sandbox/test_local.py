@@ -10,7 +10,7 @@ import pytest_asyncio
 from pydantic import BaseModel
 
 from interlock.domain.tool import ToolContext
-from interlock.sandbox.handlers.executor import LocalSandbox
+from interlock.sandbox.handlers.executor import HandlerExecutor
 from interlock.sandbox.interface import Sandbox, SandboxFullError
 
 from .declare import NoArguments, context_for, declare
@@ -40,7 +40,7 @@ def say(x: int, y: int, ctx: ToolContext) -> str:
 
 @pytest_asyncio.fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
-    sandbox = LocalSandbox()
+    sandbox = HandlerExecutor()
     yield sandbox
     await sandbox.close()
 
@@ -91,11 +91,11 @@ async def test_a_handler_with_process_isolation_runs_in_another_process(sandbox:
 
 
 def test_the_local_sandbox_holds_nothing_back_and_says_so() -> None:
-    assert LocalSandbox().unconfined_scope.sandbox == "none"
+    assert HandlerExecutor().unconfined_scope.sandbox == "none"
 
 
 async def test_a_sandbox_without_a_free_thread_refuses_at_once() -> None:
-    sandbox, release = LocalSandbox(max_threads=1), threading.Event()
+    sandbox, release = HandlerExecutor(max_threads=1), threading.Event()
     tool = declare(release.wait)
     busy = asyncio.ensure_future(sandbox.start(tool, NoArguments(), context_for(tool)))
 

@@ -41,7 +41,7 @@ class Recorder:
         self.head = head
         self.run_id = ledger.run_id
         #: The right to append, where the run was claimed.
-        self.claim: Lease | None = None
+        self.lease: Lease | None = None
         self._log = log
         self._now = now
         #: Takes declared secrets out of whatever is about to be written, wherever it came from.
@@ -136,7 +136,7 @@ class Recorder:
     def _write(self) -> None:
         entries, self._sealed = self._sealed, []
         try:
-            written = self._log.append(self.run_id, entries, self.claim)
+            written = self._log.append(self.run_id, entries, self.lease)
         except Exception as error:
             self._stop(error)
             return

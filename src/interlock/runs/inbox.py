@@ -313,4 +313,4 @@ def _ended_error(ledger: Ledger) -> RunEndedError:
 
 
 def _lease_of(run: RunContext) -> Lease:
-    return cast(Lease, run.recorder.claim)
+    return cast(Lease, run.recorder.lease)

@@ -18,10 +18,10 @@ from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, PermissionMode, Risk
 from ...policy.analysis.backtest import backtest
-from ...policy.analysis.explain import about, explain
+from ...policy.analysis.explain import describe_rule, explain
 from ...policy.analysis.recorded_calls import read_recorded_calls
 from ...policy.analysis.suggestions import find_suggestions
-from ...policy.engine.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
+from ...policy.engine.example_event import TOOL_DEFAULTS, ToolDeclaration, build_example_event
 from ...policy.files.document import json_schema, parse_document
 from ...policy.files.examples import check_examples
 from ...policy.files.layer_compiler import LAYER_LABELS, Layer, compile_layer
@@ -222,7 +222,7 @@ def explain_call(  # noqa: PLR0913 - one for each option
     declared: ToolDeclaration = {"origin": origin, "source": server}
     if risk is not None:
         declared["risk"] = risk
-    event = hypothetical(tool, _parse_arguments(tool, args), context, **declared)
+    event = build_example_event(tool, _parse_arguments(tool, args), context, **declared)
     explanation = msgspec.structs.replace(explain(files.policy, event), decision=files.evaluate(event))
     if as_json:
         echo_json(explanation)
@@ -318,7 +318,7 @@ def list_rules(
     layers: Mapping[str, str] = {words: layer for layer, words in LAYER_LABELS.items()}
     if as_json:
         found = [
-            {"layer": layers[rule.layer], "id": rule.id, "decision": rule.verdict, "about": about(rule)}
+            {"layer": layers[rule.layer], "id": rule.id, "decision": rule.verdict, "about": describe_rule(rule)}
             for rule in rules
         ]
         echo_json(found)

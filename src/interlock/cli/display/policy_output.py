@@ -8,7 +8,7 @@ import yaml
 
 from ...domain.decision import Decision
 from ...policy.analysis.backtest import Backtest, DecisionChange
-from ...policy.analysis.explain import ExplainedPart, Explanation, about
+from ...policy.analysis.explain import ExplainedPart, Explanation, describe_rule
 from ...policy.analysis.suggestions import RuleSuggestion
 from ...policy.engine.rule import Rule
 from ...rendering.text import to_compact_json
@@ -125,4 +125,4 @@ def echo_suggestions(found: Sequence[RuleSuggestion]) -> None:
 
 def echo_rules(rules: Iterable[Rule]) -> None:
     for rule in rules:
-        echo(f"{rule.layer}: {rule.id}: ", style_verdict(rule.verdict), f" {about(rule)}")
+        echo(f"{rule.layer}: {rule.id}: ", style_verdict(rule.verdict), f" {describe_rule(rule)}")

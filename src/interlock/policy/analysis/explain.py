@@ -145,7 +145,7 @@ def _as_tuple(given: str | Collection[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def about(rule: Rule) -> str:
+def describe_rule(rule: Rule) -> str:
     conditions: dict[str, Any] = {
         "tools": rule.tools,
         "risk": rule.risk,

@@ -45,7 +45,7 @@ _CONDITIONS = ("server", "path", "command", "host", "agent", "mode")
 _TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_\-*?!\[\]]+")
 
 
-class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that is ready to match."""
 
     id: str
@@ -156,11 +156,11 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
         return bool(declared & named) if self.is_wide else bool(declared) and declared <= named
 
 
-def compile_rule(rule: Rule) -> Compiled:
+def compile_rule(rule: Rule) -> CompiledRule:
     verdict = _parse_verdict(rule)
     _validate_rule(rule, verdict)
     wide = verdict is not Verdict.ALLOW
-    return Compiled(
+    return CompiledRule(
         id=rule.id,
         verdict=verdict,
         tools=_parse_tools(rule),
@@ -198,7 +198,7 @@ def compile_rule(rule: Rule) -> Compiled:
     )
 
 
-def compute_policy_digest(default: str, rules: Sequence[Compiled], resources: Sequence[ResourceDeclaration]) -> str:
+def compute_policy_digest(default: str, rules: Sequence[CompiledRule], resources: Sequence[ResourceDeclaration]) -> str:
     """Return the digest of everything that the rules declare, in any order. A condition in code counts by its name."""
     declared = [default, sorted(rule.digest for rule in rules), [[each.tools, each.arguments] for each in resources]]
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()

@@ -14,7 +14,7 @@ from ..patterns import PatternSet, fold_text
 from ..shell.command import SimpleCommand
 from ..shell.command_match import ANY_WORD, normalize_program_name
 from .call_parts import CallPart
-from .compiled_rule import Compiled, normalize_value
+from .compiled_rule import CompiledRule, normalize_value
 from .paths import PathAccess
 from .rule import ArgumentIs, CommandPattern
 
@@ -22,7 +22,7 @@ from .rule import ArgumentIs, CommandPattern
 class RuleIndex:
     """Finds the rules that may match a part of a call."""
 
-    def __init__(self, rules: Sequence[Compiled]) -> None:
+    def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = rules
         self._hosts: dict[str, list[int]] = defaultdict(list)
         self._values: dict[tuple[str, ...], dict[bytes, list[int]]] = {}
@@ -33,7 +33,7 @@ class RuleIndex:
         for at, rule in enumerate(rules):
             self._add_rule(at, rule)
 
-    def find_candidates(self, subject: CallPart, arguments: Mapping[str, Any]) -> Iterator[Compiled]:
+    def find_candidates(self, subject: CallPart, arguments: Mapping[str, Any]) -> Iterator[CompiledRule]:
         """Yield the rules that may match. Of those about paths, only those whose paths match."""
         by_path = self._find_by_path(subject.paths) if subject.paths else set[int]()
         by_program = self._programs.find(subject.command) if subject.command is not None else ()
@@ -46,7 +46,7 @@ class RuleIndex:
             if not rule.paths or at in by_path:
                 yield rule
 
-    def _add_rule(self, at: int, rule: Compiled) -> None:
+    def _add_rule(self, at: int, rule: CompiledRule) -> None:
         exact = [(names, test.value) for names, test, _ in rule.arguments if isinstance(test, ArgumentIs)]
         if _has_literal_programs(rule):
             return
@@ -73,7 +73,7 @@ class RuleIndex:
 class _ProgramIndex:
     """Rules by the program that they name, and by the rarest other word that a command must have to be meant."""
 
-    def __init__(self, rules: Iterable[tuple[int, Compiled]]) -> None:
+    def __init__(self, rules: Iterable[tuple[int, CompiledRule]]) -> None:
         patterns = [
             (at, normalize_program_name(pattern.words[0]), _literal_words(pattern))
             for at, rule in rules
@@ -96,7 +96,7 @@ class _ProgramIndex:
                 yield from rules
 
 
-def _has_literal_programs(rule: Compiled) -> bool:
+def _has_literal_programs(rule: CompiledRule) -> bool:
     return bool(rule.commands) and not any(set(pattern.words[0]) & set("*?[") for pattern in rule.commands)
 
 
@@ -112,7 +112,7 @@ def _spellings(path: PathAccess) -> list[str]:
 class _PathIndex:
     """The path patterns of many rules, in one automaton."""
 
-    def __init__(self, rules: Iterable[tuple[int, Compiled]]) -> None:
+    def __init__(self, rules: Iterable[tuple[int, CompiledRule]]) -> None:
         self._rules = dict(rules)
         patterns = [(at, pattern) for at, rule in self._rules.items() for pattern in rule.paths]
         self._rule_of_pattern = [at for at, _ in patterns]

@@ -12,7 +12,7 @@ from ...domain.tool import JsonObject, PermissionMode, Risk, ToolDefinition
 from ..interface import PolicyEvent
 from ..shell.command_match import find_inner_words, normalize_program_name
 from .call_parts import CallPart, Resources, extract_call_parts
-from .compiled_rule import Compiled
+from .compiled_rule import CompiledRule
 from .modes import decide_by_default, deny_by_mode
 from .rule import DefaultVerdict
 from .rule_index import RuleIndex
@@ -89,7 +89,7 @@ class ToolPlan:
         self,
         tool: ToolDefinition,
         mode: PermissionMode,
-        rules: Sequence[Compiled],
+        rules: Sequence[CompiledRule],
         resources: Resources,
         fallback: PolicyDefault,
     ) -> None:
@@ -160,7 +160,7 @@ class ToolPlan:
         asked_alike = bool(self._unconditional) and not self._resources
         return decision if decision.verdict not in QUESTION_VERDICTS or asked_alike else None
 
-    def _find_mentioned_rules(self, part: CallPart) -> list[Compiled]:
+    def _find_mentioned_rules(self, part: CallPart) -> list[CompiledRule]:
         """Rules about a command whose words all stand among those of another: it may well start it."""
         if not self._rules_by_program or part.command is None or part.risk <= _READ_RISKS:
             return []
@@ -174,7 +174,7 @@ class ToolPlan:
         return list(rules.values())
 
     def _decide_uncertain(
-        self, rules: Sequence[Compiled], arguments: JsonObject, conditions: "_ConditionCache"
+        self, rules: Sequence[CompiledRule], arguments: JsonObject, conditions: "_ConditionCache"
     ) -> list[Decision]:
         """Said about what is not known for sure: any of these rules might be about it."""
         matches = [
@@ -200,8 +200,8 @@ class ToolPlan:
         return [doubt]
 
 
-def _group_by_program(rules: Sequence[Compiled]) -> dict[str, list[Compiled]]:
-    found: dict[str, list[Compiled]] = {}
+def _group_by_program(rules: Sequence[CompiledRule]) -> dict[str, list[CompiledRule]]:
+    found: dict[str, list[CompiledRule]] = {}
     for rule in rules:
         for pattern in rule.commands:
             found.setdefault(normalize_program_name(pattern.words[0]), []).append(rule)
@@ -216,13 +216,13 @@ class _ConditionCache:
         self._now = now
         self._decisions: dict[str, tuple[Decision, ...]] = {}
 
-    def decide(self, rule: Compiled, decision: Decision) -> tuple[Decision, ...]:
+    def decide(self, rule: CompiledRule, decision: Decision) -> tuple[Decision, ...]:
         """What the rule says: nothing when it has ended or its condition does not hold."""
         if rule.id not in self._decisions:
             self._decisions[rule.id] = self._evaluate(rule, decision)
         return self._decisions[rule.id]
 
-    def _evaluate(self, rule: Compiled, decision: Decision) -> tuple[Decision, ...]:
+    def _evaluate(self, rule: CompiledRule, decision: Decision) -> tuple[Decision, ...]:
         assert self._event is not None  # noqa: S101 - without an event there are no conditional rules
         if rule.expires_at and self._now() >= rule.expires_at:
             return ()
@@ -241,7 +241,7 @@ class _ConditionCache:
         )
 
 
-def _matches(rule: Compiled, part: CallPart, arguments: JsonObject) -> bool:
+def _matches(rule: CompiledRule, part: CallPart, arguments: JsonObject) -> bool:
     """Return True if the conditions on arguments hold. Paths were matched by the index."""
     if rule.commands and (part.command is None or not rule.matches_command(part.command)):
         return False
@@ -252,6 +252,6 @@ def _matches(rule: Compiled, part: CallPart, arguments: JsonObject) -> bool:
     return rule.matches_arguments(arguments)
 
 
-def _can_allow(rule: Compiled, part: CallPart) -> bool:
+def _can_allow(rule: CompiledRule, part: CallPart) -> bool:
     """To allow a path or a host is not to allow whatever a command may do there."""
     return not part.opaque and (bool(rule.commands) or part.command is None or part.risk <= _READ_RISKS)

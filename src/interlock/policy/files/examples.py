@@ -7,7 +7,7 @@ from typing import Any, cast
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, PermissionMode, ResourceKind, ToolOrigin
-from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
+from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, build_example_event
 from ..engine.rule import ResourceDeclaration, Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
@@ -62,7 +62,7 @@ def build_example_event(
     declared: ToolDeclaration = {"origin": origin, "source": server, "resources": resource_kinds}
     if given.risk is not None:
         declared["risk"] = given.risk
-    return hypothetical(given.tool, arguments, situation, **declared)
+    return build_example_event(given.tool, arguments, situation, **declared)
 
 
 def _find_failures(

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from ...domain.decision import Verdict
-from ..engine.compiled_rule import Compiled, compile_rule, normalize_value
+from ..engine.compiled_rule import CompiledRule, compile_rule, normalize_value
 from ..engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern, Rule
 from ..shell.command_match import ANY_WORD
 
@@ -71,7 +71,7 @@ def _is_command_within(one: CommandPattern, other: CommandPattern) -> bool:
     return all(wanted in (ANY_WORD, word) for wanted, word in zip(other.words, one.words, strict=False))
 
 
-def _covers_commands(one: Compiled, other: Compiled) -> bool:
+def _covers_commands(one: CompiledRule, other: CompiledRule) -> bool:
     """A rule about paths or hosts that names no command allows no command that may do more than read."""
     return bool(one.commands) and other.has_resource_conditions and not other.commands
 

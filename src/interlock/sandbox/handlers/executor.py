@@ -18,7 +18,7 @@ from .process import run_in_process
 from .threads import ThreadPool
 
 
-class LocalSandbox:
+class HandlerExecutor:
     """Implementation of `Sandbox`: coroutines in the loop, functions in threads, killable tools in processes."""
 
     unconfined_scope = SandboxScope(sandbox="none")

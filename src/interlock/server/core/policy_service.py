@@ -20,9 +20,9 @@ from ...domain.event import Event, LogEntry, decode_event
 from ...domain.json import JsonObject
 from ...domain.tool import CallContext, PermissionMode, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
-from ...policy.analysis.explain import Explanation, about, explain
+from ...policy.analysis.explain import Explanation, describe_rule, explain
 from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
-from ...policy.engine.example_event import hypothetical
+from ...policy.engine.example_event import build_example_event
 from ...policy.engine.rule_policy import RulePolicy
 from ...policy.files.policy_files import PolicyFiles, read_layer
 from ...policy.files.problems import PolicyFileError
@@ -198,7 +198,7 @@ class PolicyService:
                     id=rule.id,
                     layer=rule.layer,
                     verdict=rule.verdict,
-                    about=about(rule),
+                    about=describe_rule(rule),
                     reason=rule.reason,
                     advice=rule.advice,
                     expires_at=rule.expires_at,
@@ -316,7 +316,7 @@ def _parse_policy_text(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
 
 def _build_event(context: CallContext, tool: ToolDefinition | None, call: ExampleCall) -> PolicyEvent:
     if tool is None:
-        return hypothetical(call.tool, call.arguments, context)
+        return build_example_event(call.tool, call.arguments, context)
     return PolicyEvent("call_explain", tool, _validate_arguments(tool, call.arguments), context)
 
 

@@ -16,7 +16,7 @@ from ....domain.call import Question
 from ....domain.errors import ConfigurationError
 from ....domain.tool import CallContext, PermissionMode, ToolDefinition
 from ....pipeline.parts import RuleChange
-from ....policy.engine.compiled_rule import Compiled, compile_rule
+from ....policy.engine.compiled_rule import CompiledRule, compile_rule
 from ....policy.files.saved_rules import find_rule_problem, load_rule, parse_rule
 from ..audit.audit_log import MAX_TEXT_CHARS, AuditLog
 from ..errors import ConflictError
@@ -180,7 +180,7 @@ def _find_obstacle(policy: Any) -> str:
     return "This policy has no file that rules can be kept in."
 
 
-def _try_compile(rule: str) -> Compiled | None:
+def _try_compile(rule: str) -> CompiledRule | None:
     """Return the rule to be matched; None where it is in the words of another policy engine."""
     try:
         return compile_rule(load_rule(parse_rule(rule)))
@@ -188,6 +188,6 @@ def _try_compile(rule: str) -> Compiled | None:
         return None
 
 
-def _can_match(rule: Compiled, tool: ToolDefinition) -> bool:
+def _can_match(rule: CompiledRule, tool: ToolDefinition) -> bool:
     """Return True if it could allow a call of this tool, in any mode."""
     return any(rule.matches_tool(tool, context) for context in _CALL_CONTEXTS)
