@@ -175,7 +175,7 @@ _NAMES = {
         "RuleSuggestion",
         "find_suggestions",
     ),
-    "policy.engine.example_event": ("build_example_event",),
+    "policy.engine.example_event": ("example_event",),
     "policy.engine.rule": (
         "ArgumentGlob",
         "ArgumentIs",

@@ -89,7 +89,7 @@ from .policy.analysis.backtest import Backtest, backtest
 from .policy.analysis.explain import Explanation, explain, find_masks
 from .policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
 from .policy.analysis.suggestions import RuleSuggestion, find_suggestions
-from .policy.engine.example_event import build_example_event
+from .policy.engine.example_event import example_event
 from .policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
 from .policy.engine.rule_policy import RulePolicy
 from .policy.files.policy_files import PolicyFiles, check_file, load_policy
@@ -258,9 +258,9 @@ __all__ = [
     "WaitingCall",
     "apply_tool_output_limits",
     "backtest",
-    "build_example_event",
     "check_file",
     "dry_run",
+    "example_event",
     "explain",
     "export_test",
     "filter_tools",

@@ -12,7 +12,7 @@ from interlock import (
     PolicyFiles,
     Question,
     ToolRuntime,
-    build_example_event,
+    example_event,
     load_policy,
     tool,
 )
@@ -97,7 +97,7 @@ def test_the_rule_to_keep_does_not_reach_into_other_folders(tmp_path: Path, comm
     situation = CallContext(run_id="run_1", workspace=str(tmp_path))
 
     def judged(text: str) -> Decision:
-        return policy.evaluate(build_example_event("bash", {"command": text}, situation))
+        return policy.evaluate(example_event("bash", {"command": text}, situation))
 
     if suggested := judged(command).suggested_rule:
         policy.keep(suggested)
@@ -109,7 +109,7 @@ def test_an_allowed_command_is_not_allowed_in_a_folder_that_the_rule_does_not_na
     (tmp_path / "user.yaml").write_text("version: 1\nallow: [bash(npm test)]\n")
     policy = load_policy(tmp_path / "user.yaml")
     command = "cd node_modules/other && npm test"
-    event = build_example_event("bash", {"command": command}, CallContext(run_id="run_1", workspace=str(tmp_path)))
+    event = example_event("bash", {"command": command}, CallContext(run_id="run_1", workspace=str(tmp_path)))
     assert policy.evaluate(event).verdict == "ask"
 
 

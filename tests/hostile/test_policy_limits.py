@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock import PolicyFileError, PolicyFiles, build_example_event, check_file, load_policy
+from interlock import PolicyFileError, PolicyFiles, check_file, example_event, load_policy
 from interlock.domain.tool import CallContext, JsonObject
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.shell.bash import parse_script
@@ -20,7 +20,7 @@ _PIECES = ["<<", "$(", "|", "&", "!", " ", "\n", "h", "'", '"', "\u2028", "\u00e
 def seconds(policy: RulePolicy, workspace: Path, tool: str, arguments: JsonObject) -> float:
     situation = CallContext(run_id="run_1", workspace=str(workspace))
     started = process_time()
-    policy.evaluate(build_example_event(tool, arguments, situation))
+    policy.evaluate(example_event(tool, arguments, situation))
     return process_time() - started
 
 
@@ -82,7 +82,7 @@ def test_a_project_file_does_not_turn_a_question_of_the_user_into_another_one(tm
     )
     policy = PolicyFiles(user=tmp_path / "user.yaml", project=tmp_path / "project.yaml")
 
-    decision = policy.evaluate(build_example_event("bash", {"command": "git push --force"}))
+    decision = policy.evaluate(example_event("bash", {"command": "git push --force"}))
 
     assert decision.verdict == "deny" or "Customers see this." in decision.reason
     assert decision.verdict == "deny" or "commits on the other side may be lost" in decision.risk

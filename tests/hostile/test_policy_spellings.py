@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock import build_example_event, load_policy
+from interlock import example_event, load_policy
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, PermissionMode
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -48,7 +48,7 @@ def judged(
     policy: RulePolicy, workspace: Path, command: str, mode: PermissionMode = PermissionMode.DEFAULT
 ) -> Decision:
     situation = CallContext(run_id="run_1", workspace=str(workspace), mode=mode)
-    return policy.evaluate(build_example_event("bash", {"command": command}, situation))
+    return policy.evaluate(example_event("bash", {"command": command}, situation))
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_a_denied_host_in_another_spelling_is_found_or_asked(workspace: Path, co
 @pytest.mark.parametrize("sent", [100, 100.0])
 def test_a_denied_number_is_the_same_number_in_every_spelling(workspace: Path, written: str, sent: float) -> None:
     policy = load(workspace, f"version: 1\ndeny: [{{tools: pay, arguments: {{amount: {written}}}}}]\n")
-    assert policy.evaluate(build_example_event("pay", {"amount": sent})).verdict == "deny"
+    assert policy.evaluate(example_event("pay", {"amount": sent})).verdict == "deny"

@@ -21,7 +21,7 @@ from interlock import (
     RulePolicy,
     ToolRegistry,
     ToolRuntime,
-    build_example_event,
+    example_event,
     prefix_tools,
     rename_tools,
     tool,
@@ -297,9 +297,7 @@ async def test_a_policy_decides_about_an_example_as_it_does_about_the_real_tool(
 
     event = PolicyEvent("c1", real, real.args_model.model_validate(_SAMPLES[name]), situation)
 
-    assert (
-        policy.evaluate(build_example_event(name, _SAMPLES[name], situation)).verdict == policy.evaluate(event).verdict
-    )
+    assert policy.evaluate(example_event(name, _SAMPLES[name], situation)).verdict == policy.evaluate(event).verdict
 
 
 def test_all_tools_of_the_box_have_a_sample(root: Path) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from interlock.domain.tool import CallContext, PermissionMode
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.importers.policy_draft import ImportResult, as_list
@@ -45,4 +45,4 @@ def verdict(imported: ImportResult, tool: str, mode: PermissionMode = Permission
     """What happens to a call; `origin` and `source` say where its tool comes from."""
     where = {key: options.pop(key) for key in ("origin", "source", "risk", "resources") if key in options}
     situation = CallContext(run_id="run_1", workspace="/work/project", mode=mode)
-    return policy(imported).evaluate(build_example_event(tool, options, situation=situation, **where)).verdict
+    return policy(imported).evaluate(example_event(tool, options, situation=situation, **where)).verdict

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import CallContext, JsonObject, PermissionMode, ResourceKind
-from interlock.policy.engine.example_event import ToolDeclaration, build_example_event
+from interlock.policy.engine.example_event import ToolDeclaration, example_event
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, Rule
 from interlock.policy.interface import PolicyEvent
 
@@ -99,7 +99,7 @@ situations = st.builds(
 @st.composite
 def events(draw: st.DrawFn) -> PolicyEvent:
     name = draw(st.sampled_from(sorted(TOOLS)))
-    return build_example_event(name, draw(_ARGUMENTS[name]), draw(situations), **TOOLS[name])
+    return example_event(name, draw(_ARGUMENTS[name]), draw(situations), **TOOLS[name])
 
 
 def over_none(event: PolicyEvent) -> bool:
@@ -196,4 +196,4 @@ any_arguments = st.dictionaries(_names | _texts, _values, max_size=4)
 @st.composite
 def any_events(draw: st.DrawFn) -> PolicyEvent:
     name = draw(st.sampled_from(sorted(TOOLS)))
-    return build_example_event(name, draw(any_arguments), draw(situations), **TOOLS[name])
+    return example_event(name, draw(any_arguments), draw(situations), **TOOLS[name])

@@ -4,7 +4,7 @@ import pytest
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import CallContext
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.shell.bash import MAX_SCRIPT_BYTES, parse_script
@@ -13,7 +13,7 @@ from interlock.policy.shell.command_resources import find_hosts
 
 def judged(command: str, *rules: Rule) -> Verdict:
     situation = CallContext(run_id="run_1", workspace="/nowhere/project")
-    return RulePolicy(rules).evaluate(build_example_event("bash", {"command": command}, situation)).verdict
+    return RulePolicy(rules).evaluate(example_event("bash", {"command": command}, situation)).verdict
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import CallContext, PermissionMode
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.cel import FUNCTIONS, compile_condition
@@ -24,7 +24,7 @@ SITUATION = CallContext(
 
 def event(**arguments: object) -> PolicyEvent:
     declared = {"risk": ("write", "network"), "origin": "mcp", "source": "fs"}
-    return build_example_event("send", arguments, SITUATION, **declared)  # pyright: ignore[reportArgumentType]
+    return example_event("send", arguments, SITUATION, **declared)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

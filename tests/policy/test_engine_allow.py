@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import CallContext, JsonObject, ResourceKind
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.cel import compile_condition
@@ -31,8 +31,8 @@ def event(workspace: Path, tool: str, arguments: JsonObject) -> PolicyEvent:
     situation = CallContext(run_id="run_1", workspace=str(workspace))
     resources: dict[str, ResourceKind] = {"url": "host", "urls": "host"}
     if tool == "fetch":
-        return build_example_event(tool, arguments, situation, risk=("network",), resources=resources)
-    return build_example_event(tool, arguments, situation)
+        return example_event(tool, arguments, situation, risk=("network",), resources=resources)
+    return example_event(tool, arguments, situation)
 
 
 def is_allowed(workspace: Path, rule: Rule, tool: str, arguments: JsonObject) -> bool:
@@ -229,9 +229,7 @@ def test_a_suggested_rule_allows_this_call_and_says_so_in_json(asked: PolicyEven
 @pytest.mark.parametrize("arguments", [{}, {"to": "ada"}])
 def test_a_suggested_rule_allows_no_call_with_another_argument(arguments: JsonObject, workspace: Path) -> None:
     def mail(**given: object) -> PolicyEvent:
-        return build_example_event(
-            "mail", given, CallContext(run_id="run_1", workspace=str(workspace)), risk=("network",)
-        )
+        return example_event("mail", given, CallContext(run_id="run_1", workspace=str(workspace)), risk=("network",))
 
     suggested = RulePolicy().evaluate(mail(**arguments)).suggested_rule
 
@@ -242,7 +240,7 @@ def test_a_suggested_rule_allows_no_call_with_another_argument(arguments: JsonOb
 @pytest.mark.parametrize("script", ["sh migrate.sh", "python tools/x.py", "npm test && bash run.sh"])
 def test_no_rule_is_suggested_for_what_runs_any_code(script: str, workspace: Path) -> None:
     situation = CallContext(run_id="run_1", workspace=str(workspace))
-    decision = RulePolicy().evaluate(build_example_event("bash", {"command": script}, situation))
+    decision = RulePolicy().evaluate(example_event("bash", {"command": script}, situation))
 
     assert (decision.verdict, decision.suggested_rule) == ("ask", "")
 

@@ -8,14 +8,14 @@ import pytest
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import CallContext, PermissionMode
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentGlob, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
 
 
 def decide(rule: Rule, now: Callable[[], int] = lambda: 100, **situation: Any) -> Decision:
-    event = build_example_event("bash", {"command": "make"}, CallContext(run_id="run_1", **situation))
+    event = example_event("bash", {"command": "make"}, CallContext(run_id="run_1", **situation))
     return RulePolicy([rule], now=now).evaluate(event)
 
 
@@ -28,7 +28,7 @@ def test_a_rule_ends_when_it_says(expires_at: int, verdict: str, condition: dict
 def test_a_rule_ends_while_the_policy_is_in_use() -> None:
     times = iter([99, 100])
     policy = RulePolicy([Rule(id="r", verdict="allow", expires_at=100)], now=lambda: next(times))
-    event = build_example_event("bash", {"command": "make"})
+    event = example_event("bash", {"command": "make"})
 
     assert [policy.evaluate(event).verdict for _ in range(2)] == ["allow", "ask"]
 
@@ -78,9 +78,7 @@ def test_a_rule_may_be_for_some_modes() -> None:
 )
 def test_servers_are_named_by_pattern(pattern: str | list[str], sources: set[str]) -> None:
     policy = RulePolicy([Rule(id="r", verdict="deny", server=pattern)])
-    tools = {
-        source: build_example_event("t", {}, origin="mcp", source=source) for source in ("web", "wiki", "files", "")
-    }
+    tools = {source: example_event("t", {}, origin="mcp", source=source) for source in ("web", "wiki", "files", "")}
 
     assert {source for source, event in tools.items() if policy.evaluate(event).verdict == "deny"} == sources
 
@@ -116,7 +114,7 @@ def test_a_condition_is_asked_once_for_all_parts_and_only_where_the_rest_fits() 
     )
     coder, other = CallContext(run_id="run_1", agent="coder"), CallContext(run_id="run_1", agent="other")
     for script, situation in (("make a; make b; ls", coder), ("ls", coder), ("make", other)):
-        policy.evaluate(build_example_event("bash", {"command": script}, situation))
+        policy.evaluate(example_event("bash", {"command": script}, situation))
 
     assert asked == ["make a; make b; ls"]
 

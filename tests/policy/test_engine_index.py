@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from interlock.domain.tool import CallContext, PermissionMode, Risk
 from interlock.policy.engine.call_parts import CallPart
 from interlock.policy.engine.compiled_rule import CompiledRule, compile_rule
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.paths import PathAccess
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -106,7 +106,7 @@ def test_a_rule_is_found_among_a_thousand_others_however_the_call_is_written(
 ) -> None:
     others = [Rule(id=f"other {at}", verdict="deny", command=f"tool{at}", host=f"h{at}.example") for at in range(1_000)]
     situation = CallContext(run_id="run_1", mode=PermissionMode.TRUSTED, workspace=WORKSPACE)
-    event = build_example_event("bash", {"command": script}, situation)
+    event = example_event("bash", {"command": script}, situation)
 
     decision = RulePolicy([*others, Rule(id="this", verdict="deny", **fields)]).evaluate(event)
 

@@ -5,7 +5,7 @@ import pytest
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode
 from interlock.policy.engine.rule import ResourceDeclaration
-from interlock.policy.files.examples import build_example_event
+from interlock.policy.files.examples import read_example
 from interlock.policy.files.policy_files import read_layer
 from interlock.policy.files.problems import PolicyFileError
 
@@ -99,15 +99,15 @@ def test_all_failing_examples_are_told() -> None:
 
 
 def test_an_example_stands_for_a_call() -> None:
-    event = build_example_event("mcp__fs__read(path:a/b)", [ResourceDeclaration("mcp__*", {"file.path": "path"})])
+    event = read_example("mcp__fs__read(path:a/b)", [ResourceDeclaration("mcp__*", {"file.path": "path"})])
 
     assert (event.tool_name, event.tool.origin, event.tool.source) == ("mcp__fs__read", "mcp", "fs")
     assert event.arguments == {"file": {"path": "a/b"}}
     assert event.tool.resources == {"file.path": "path"}
     assert event.situation.mode is PermissionMode.DEFAULT
-    assert build_example_event("Edit(a)").tool_name == "edit_file"
+    assert read_example("Edit(a)").tool_name == "edit_file"
     with pytest.raises(ConfigurationError):
-        build_example_event("no call")
+        read_example("no call")
 
 
 def test_arguments_may_have_any_name() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from interlock.domain.tool import CallContext
 from interlock.policy.analysis.explain import Enforcement, Explanation, Mask, explain, find_masks
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -17,7 +17,7 @@ POLICY = RulePolicy([SECRETS, PUSH, NPM, HOST])
 
 def explained(script: str, policy: RulePolicy = POLICY) -> Explanation:
     situation = CallContext(run_id="run_1", workspace="/nowhere/project")
-    return explain(policy, build_example_event("bash", {"command": script}, situation))
+    return explain(policy, example_event("bash", {"command": script}, situation))
 
 
 def test_every_part_is_listed_with_every_rule_that_spoke_about_it() -> None:
@@ -34,7 +34,7 @@ def test_every_part_is_listed_with_every_rule_that_spoke_about_it() -> None:
     assert explanation.parts[2].paths == ("secrets/log",)
     assert (explanation.tool, explanation.decision.verdict) == ("bash", "deny")
     assert explanation.decision == POLICY.evaluate(
-        build_example_event(
+        example_event(
             "bash",
             {"command": "npm test && sudo git push > secrets/log"},
             CallContext(run_id="run_1", workspace="/nowhere/project"),
@@ -134,11 +134,11 @@ def test_what_is_denied_only_sometimes_is_no_mask(rule: Rule) -> None:
 
 @pytest.mark.parametrize("name", ["cls", "self", "_fields_set", "values", "model_config", "__class__", "tool_name", ""])
 def test_arguments_may_have_any_name(name: str) -> None:
-    assert build_example_event("t", {name: 1}).arguments == {name: 1}
+    assert example_event("t", {name: 1}).arguments == {name: 1}
 
 
 def test_what_a_built_in_tool_names_is_known_by_its_name() -> None:
-    read, edit, run = (build_example_event(name, {}).tool for name in ("read_file", "edit_file", "bash"))
+    read, edit, run = (example_event(name, {}).tool for name in ("read_file", "edit_file", "bash"))
 
     assert [dict(tool.resources) for tool in (read, edit, run)] == [
         {"path": "path"},
@@ -150,4 +150,4 @@ def test_what_a_built_in_tool_names_is_known_by_its_name() -> None:
         ({"write"}, False),
         ({"execute"}, False),
     ]
-    assert build_example_event("other", {}).tool.resources == {}
+    assert example_event("other", {}).tool.resources == {}

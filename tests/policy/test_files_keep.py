@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.files.examples import build_example_event
+from interlock.policy.files.examples import read_example
 from interlock.policy.files.policy_files import PolicyFiles
 from interlock.policy.files.problems import PolicyFileError
 from tests.patience import HANG_SECONDS
@@ -47,7 +47,7 @@ EMPTY_BLOCK = "".join(line for line in KEPT.splitlines(keepends=True) if "npm-te
 
 
 def verdict(policy: PolicyFiles, call: str) -> Verdict:
-    return policy.evaluate(build_example_event(call)).verdict
+    return policy.evaluate(read_example(call)).verdict
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock import CallContext, Rule, RulePolicy, build_example_event
+from interlock import CallContext, Rule, RulePolicy, example_event
 from interlock.domain.tool import PermissionMode
 from interlock.policy.engine.call_parts import is_read_only_script, list_script_commands
 
@@ -16,7 +16,7 @@ def situation(tmp_path: Path) -> CallContext:
 
 
 def verdict(policy: RulePolicy, situation: CallContext, command: str, cwd: str) -> str:
-    return policy.evaluate(build_example_event("bash", {"command": command, "cwd": cwd}, situation)).verdict
+    return policy.evaluate(example_event("bash", {"command": command, "cwd": cwd}, situation)).verdict
 
 
 def test_a_deny_of_a_path_holds_for_a_word_that_leads_there_from_the_folder(situation: CallContext) -> None:

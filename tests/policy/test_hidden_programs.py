@@ -4,7 +4,7 @@ import pytest
 
 from interlock import Rule, RulePolicy
 from interlock.policy.engine.call_parts import list_script_commands
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 
 NO_RM = Rule(id="no-rm", verdict="deny", command=["rm"])
 
@@ -249,7 +249,7 @@ man -P cat ls
 
 def verdict(script: str, *rules: Rule, default: str = "allow") -> str:
     policy = RulePolicy([NO_RM, *rules], "ask" if default == "ask" else "allow")
-    return str(policy.evaluate(build_example_event("bash", {"command": script})).verdict)
+    return str(policy.evaluate(example_event("bash", {"command": script})).verdict)
 
 
 @pytest.mark.parametrize("script", DENIED)

@@ -3,7 +3,7 @@
 import msgspec
 
 from interlock.domain.tool import CallContext
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -11,7 +11,7 @@ from interlock.policy.engine.rule_policy import RulePolicy
 def test_after_thousands_of_tools_every_one_is_still_judged_as_at_first() -> None:
     policy = RulePolicy([Rule(id="odd", verdict="deny", tools="*1")])
     situation = CallContext(run_id="run_1")
-    event = build_example_event("tool", {}, situation)
+    event = example_event("tool", {}, situation)
     spec = event.tool.spec
     tools = [
         msgspec.structs.replace(event.tool, spec=msgspec.structs.replace(spec, name=f"tool_{number}"))

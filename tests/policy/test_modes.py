@@ -7,7 +7,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, JsonObject, PermissionMode
-from interlock.policy.engine.example_event import ToolDeclaration, build_example_event
+from interlock.policy.engine.example_event import ToolDeclaration, example_event
 from interlock.policy.engine.rule import DefaultVerdict, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
@@ -74,7 +74,7 @@ def workspace(tmp_path: Path) -> Path:
 
 def event(kind: Kind, mode: PermissionMode, workspace: Path) -> PolicyEvent:
     situation = CallContext(run_id="run_1", mode=mode, workspace=str(workspace))
-    return build_example_event(kind.tool, kind.arguments, situation, **kind.declared)
+    return example_event(kind.tool, kind.arguments, situation, **kind.declared)
 
 
 def decide(

@@ -7,7 +7,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, PermissionMode, ResourceKind
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule_policy import RulePolicy
 
 PATHS: dict[str, ResourceKind] = {"path": "path"}
@@ -15,7 +15,7 @@ PATHS: dict[str, ResourceKind] = {"path": "path"}
 
 def decide(workspace: Path, path: Any, risk: tuple[str, ...] = ("write",), **options: Any) -> Decision:
     situation = CallContext(run_id="run_1", workspace=str(workspace), mode=PermissionMode.ACCEPT_EDITS)
-    event = build_example_event("put", {"path": path, **options}, situation, risk=risk, resources=PATHS)
+    event = example_event("put", {"path": path, **options}, situation, risk=risk, resources=PATHS)
     return RulePolicy().evaluate(event)
 
 

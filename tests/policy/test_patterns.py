@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import CallContext
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentRegex, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.patterns import PatternSet, compile_regex, fold_text, glob_to_regex, path_glob_to_regexes
@@ -88,7 +88,7 @@ _paths = st.lists(
 @given(_globs, _paths.map("".join))
 def test_what_an_allow_of_a_pattern_covers_a_deny_of_it_refuses(glob: str, path: str) -> None:
     situation = CallContext(run_id="run_1", workspace="/nowhere/project")
-    event = build_example_event("edit_file", {"path": path}, situation)
+    event = example_event("edit_file", {"path": path}, situation)
     allow, deny = (RulePolicy([Rule(id="r", verdict=said, path=glob)]) for said in ("allow", "deny"))
 
     if allow.evaluate(event).verdict == "allow":
@@ -119,7 +119,7 @@ def test_a_text_glob_is_the_whole_text_and_a_slash_is_a_character(
 def test_a_regular_expression_is_found_anywhere_unless_it_is_anchored() -> None:
     def verdict(pattern: str, value: object) -> str:
         policy = RulePolicy([Rule(id="r", verdict="deny", arguments={"x": ArgumentRegex(pattern)})])
-        return policy.evaluate(build_example_event("t", {"x": value})).verdict
+        return policy.evaluate(example_event("t", {"x": value})).verdict
 
     assert verdict("b+", "abbc") == "deny"
     assert verdict("^b+$", "abbc") == "allow"
@@ -141,7 +141,7 @@ def test_what_is_no_re2_pattern_is_refused_in_words(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*)*x", "(a*)*(a*)*(a*)*b", "([a-z]+)*[0-9]"])
 def test_no_text_makes_a_pattern_slow(pattern: str) -> None:
     policy = RulePolicy([Rule(id="r", verdict="deny", arguments={"x": ArgumentRegex(pattern)})])
-    event = build_example_event("t", {"x": "a" * 100_000 + "!"})
+    event = example_event("t", {"x": "a" * 100_000 + "!"})
     before = process_time()
     policy.evaluate(event)
 
@@ -151,7 +151,7 @@ def test_no_text_makes_a_pattern_slow(pattern: str) -> None:
 def test_globs_with_many_stars_are_not_slow_either() -> None:
     rules = [Rule(id="text", verdict="deny", arguments={"path": ArgumentGlob("*a" * 100 + "b")})]
     rules += [Rule(id=f"path {at}", verdict="deny", path=f"**/a{at}/**/*a*a*a*a*b/**") for at in range(100)]
-    event = build_example_event("read_file", {"path": "/".join(["a" * 200] * 20)})
+    event = example_event("read_file", {"path": "/".join(["a" * 200] * 20)})
     before = process_time()
     decision = RulePolicy(rules).evaluate(event)
 
@@ -162,7 +162,7 @@ def test_globs_with_many_stars_are_not_slow_either() -> None:
 @pytest.mark.parametrize("script", ["cat " + "=a/" * 20_000, "cat " + "a/" * 30_000, "cat " + "a " * 30_000])
 def test_no_script_makes_a_rule_about_a_path_slow(script: str) -> None:
     policy = RulePolicy([Rule(id="r", verdict="deny", path="secrets/**")])
-    event = build_example_event("bash", {"command": script}, CallContext(run_id="run_1", workspace="/nowhere/project"))
+    event = example_event("bash", {"command": script}, CallContext(run_id="run_1", workspace="/nowhere/project"))
     before = process_time()
     policy.evaluate(event)
 

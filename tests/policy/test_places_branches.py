@@ -7,7 +7,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, PermissionMode, ResourceKind
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -29,7 +29,7 @@ def decide(
 ) -> Decision:
     declared = {key: options.pop(key) for key in ("risk", "resources") if key in options}
     situation = CallContext(run_id="run_1", workspace=workspace or "/nowhere/project", mode=mode)
-    return RulePolicy(rules).evaluate(build_example_event(tool, options, situation, **declared))
+    return RulePolicy(rules).evaluate(example_event(tool, options, situation, **declared))
 
 
 @pytest.mark.parametrize("glob", ["link/deep/key.pem", "link/deep/*.pem", "link/deep", "link/*/key.pem", "link", "li*"])
@@ -103,7 +103,7 @@ def test_without_a_workspace_paths_start_where_the_process_is(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     here = CallContext(run_id="run_1", mode=PermissionMode.ACCEPT_EDITS)
     verdicts = [
-        RulePolicy().evaluate(build_example_event("edit_file", {"path": path}, here)).verdict
+        RulePolicy().evaluate(example_event("edit_file", {"path": path}, here)).verdict
         for path in ("a.py", str(tmp_path / "a.py"), str(tmp_path.parent / "a.py"))
     ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, PermissionMode, ResourceKind
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentIs, ResourceDeclaration, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -21,7 +21,7 @@ def decide(
 ) -> Decision:
     declared = {key: options.pop(key) for key in ("risk", "resources") if key in options}
     situation = CallContext(run_id="run_1", workspace=WORKSPACE, mode=mode, agent=agent)
-    return policy.evaluate(build_example_event(tool, options, situation, **declared))
+    return policy.evaluate(example_event(tool, options, situation, **declared))
 
 
 def test_a_refusal_of_an_argument_holds_beside_a_rule_that_looks_at_no_argument() -> None:
@@ -196,7 +196,7 @@ def test_one_rule_that_wants_a_value_and_one_that_asks_are_one_question_for_the_
 def test_a_question_for_a_value_about_a_command_names_its_risks_and_the_files_that_it_runs(tmp_path: Path) -> None:
     policy = RulePolicy([Rule(id="code", verdict="request_input", tools="bash", target_arg="code")])
     situation = CallContext(run_id="run_1", workspace=str(tmp_path))
-    decision = policy.evaluate(build_example_event("bash", {"command": "sh deploy.sh"}, situation))
+    decision = policy.evaluate(example_event("bash", {"command": "sh deploy.sh"}, situation))
 
     assert decision.verdict == "request_input"
     assert "deploy.sh" in decision.paths

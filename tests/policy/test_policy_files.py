@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict, pick_strictest
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.files.examples import build_example_event
+from interlock.policy.files.examples import read_example
 from interlock.policy.files.policy_files import PolicyFiles, check_file, load_policy, read_layer
 from interlock.policy.files.problems import PolicyFileError
 from interlock.policy.interface import PolicyEngine
@@ -22,7 +22,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def decide(policy: PolicyEngine, call: str) -> Decision:
-    decision = policy.evaluate(build_example_event(call))
+    decision = policy.evaluate(read_example(call))
     assert isinstance(decision, Decision)
     return decision
 

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, JsonObject, PermissionMode
-from interlock.policy.engine.example_event import ToolDeclaration, build_example_event
+from interlock.policy.engine.example_event import ToolDeclaration, example_event
 from interlock.policy.engine.rule import ResourceDeclaration, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -38,7 +38,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def decide(workspace: Path, tool: str, arguments: JsonObject, policy: RulePolicy = DENIES) -> Decision:
     situation = CallContext(run_id="run_1", mode=PermissionMode.TRUSTED, workspace=str(workspace))
     made: ToolDeclaration = {**UPLOAD} if tool == "upload" else {}
-    return policy.evaluate(build_example_event(tool, arguments, situation, **made))
+    return policy.evaluate(example_event(tool, arguments, situation, **made))
 
 
 def bash(workspace: Path, script: str, policy: RulePolicy = DENIES) -> Decision:
@@ -282,8 +282,8 @@ def test_a_declaration_takes_nothing_from_what_the_tool_declares_itself(workspac
 
 def test_a_tool_that_declares_more_under_the_same_version_is_judged_anew(workspace: Path) -> None:
     situation = CallContext(run_id="run_1", workspace=str(workspace))
-    before = build_example_event("load", {"file": "secrets/key"}, situation)
-    after = build_example_event("load", {"file": "secrets/key"}, situation, resources={"file": "path"})
+    before = example_event("load", {"file": "secrets/key"}, situation)
+    after = example_event("load", {"file": "secrets/key"}, situation, resources={"file": "path"})
     policy = RulePolicy([SECRETS])
 
     assert [policy.evaluate(event).verdict for event in (before, after)] == ["allow", "deny"]

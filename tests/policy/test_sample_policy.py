@@ -6,7 +6,7 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import CallContext, JsonObject, PermissionMode
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -38,7 +38,7 @@ def decide(
     tool: str, arguments: JsonObject, mode: PermissionMode = PermissionMode.DEFAULT, policy: RulePolicy = POLICY
 ) -> Decision:
     situation = CallContext(run_id="run_1", mode=mode, workspace="/nowhere/project")
-    return policy.evaluate(build_example_event(tool, arguments, situation))
+    return policy.evaluate(example_event(tool, arguments, situation))
 
 
 @pytest.mark.requirement("R213", "R208")
@@ -145,7 +145,7 @@ def test_a_question_by_a_rule_has_the_risks_too_and_only_of_the_parts_that_ask()
 @pytest.mark.requirement("R209")
 def test_a_question_names_the_paths_that_an_approval_is_bound_to(tmp_path: Path) -> None:
     situation = CallContext(run_id="run_1", workspace=str(tmp_path))
-    event = build_example_event("bash", {"command": "python run.py < in.txt > out.txt"}, situation)
+    event = example_event("bash", {"command": "python run.py < in.txt > out.txt"}, situation)
 
     decision = RulePolicy().evaluate(event)
 

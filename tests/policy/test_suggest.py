@@ -14,7 +14,7 @@ from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import CallContext
 from interlock.policy.analysis.recorded_calls import RecordedAnswer, RecordedCall, read_recorded_calls
 from interlock.policy.analysis.suggestions import find_suggestions
-from interlock.policy.engine.example_event import build_example_event
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.files.policy_files import load_policy
 
 from .recorded_runs import commands, no, record
@@ -23,13 +23,13 @@ ASKED = Decision(verdict=Verdict.ASK, reason="No rule matches.")
 
 
 def asked(command: str, said: RecordedAnswer = "granted", tool: str = "bash", **about: Any) -> RecordedCall:
-    event = build_example_event(tool, {"command": command}, **about)
+    event = example_event(tool, {"command": command}, **about)
     return RecordedCall(run_id="r", call_id="c", tool=tool, decision=ASKED, said=said, event=event)
 
 
 def written(path: str, said: RecordedAnswer = "granted") -> RecordedCall:
     situation = CallContext(run_id="r", workspace="/work/space")
-    event = build_example_event("write_file", {"path": path, "content": path}, situation)
+    event = example_event("write_file", {"path": path, "content": path}, situation)
     return RecordedCall(run_id="r", call_id="c", tool="write_file", decision=ASKED, said=said, event=event)
 
 
@@ -57,9 +57,9 @@ async def test_the_same_command_becomes_a_rule_for_exactly_that_command(tmp_path
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump({"version": 1, "rules": [rule]}))
     policy = load_policy(file)
-    assert policy.evaluate(build_example_event("bash", {"command": "npm test"})).verdict is Verdict.ALLOW
+    assert policy.evaluate(example_event("bash", {"command": "npm test"})).verdict is Verdict.ALLOW
     for other in ("npm test --watch", "npm", "npm test && make", "sudo npm test"):
-        assert policy.evaluate(build_example_event("bash", {"command": other})).verdict is Verdict.ASK
+        assert policy.evaluate(example_event("bash", {"command": other})).verdict is Verdict.ASK
 
 
 async def test_twice_is_not_often_unless_somebody_says_so() -> None:
@@ -152,7 +152,7 @@ async def test_the_same_arguments_become_a_rule_for_them_and_no_others(tmp_path:
     policy = load_policy(file)
     mail = {"to": "ann", "subject": "hello"}
     verdicts = [
-        policy.evaluate(build_example_event("send_mail", arguments, risk=["network"])).verdict
+        policy.evaluate(example_event("send_mail", arguments, risk=["network"])).verdict
         for arguments in (mail, {**mail, "bcc": "eve"}, {"to": "ann"}, {**mail, "to": "eve"})
     ]
     assert verdicts == ["allow", "ask", "ask", "ask"]

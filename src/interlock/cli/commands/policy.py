@@ -21,7 +21,7 @@ from ...policy.analysis.backtest import backtest
 from ...policy.analysis.explain import describe_rule, explain
 from ...policy.analysis.recorded_calls import read_recorded_calls
 from ...policy.analysis.suggestions import find_suggestions
-from ...policy.engine.example_event import TOOL_DEFAULTS, ToolDeclaration, build_example_event
+from ...policy.engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
 from ...policy.files.document import json_schema, parse_document
 from ...policy.files.examples import check_examples
 from ...policy.files.layer_compiler import LAYER_LABELS, Layer, compile_layer
@@ -222,7 +222,7 @@ def explain_call(  # noqa: PLR0913 - one for each option
     declared: ToolDeclaration = {"origin": origin, "source": server}
     if risk is not None:
         declared["risk"] = risk
-    event = build_example_event(tool, _parse_arguments(tool, args), context, **declared)
+    event = example_event(tool, _parse_arguments(tool, args), context, **declared)
     explanation = msgspec.structs.replace(explain(files.policy, event), decision=files.evaluate(event))
     if as_json:
         echo_json(explanation)

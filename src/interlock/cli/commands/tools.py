@@ -11,7 +11,7 @@ import typer
 from ...domain.decision import Decision
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, ResourceKind, ToolDefinition
-from ...policy.engine.example_event import ToolDeclaration, build_example_event
+from ...policy.engine.example_event import ToolDeclaration, example_event
 from ...policy.files.policy_files import PolicyFiles
 from ...tools.read_artifact import read_artifact
 from ..config.policy_files import load_policy, require_valid
@@ -118,7 +118,7 @@ def _evaluate_example(tool: ToolDefinition, folder: _FolderTools) -> Decision:
         "source": tool.source,
         "resources": tool.resources,
     }
-    event = build_example_event(tool.name, arguments, context, **declared)
+    event = example_event(tool.name, arguments, context, **declared)
     return folder.policy.evaluate(event)
 
 

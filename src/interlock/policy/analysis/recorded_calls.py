@@ -19,7 +19,7 @@ from ...domain.call import Answer, Question
 from ...domain.decision import Decision, Verdict
 from ...domain.event import Event
 from ...domain.tool import CallContext, JsonObject, Risk, ToolDefinition
-from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, build_example_event
+from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
 from ..interface import PolicyEvent
 
 #: The person's answer. `edited`: approved with other arguments. `none`: no person was asked or available.
@@ -145,7 +145,7 @@ def _to_recorded_call(
     lost = arguments if isinstance(arguments, str) else ""
     event = None
     if not isinstance(arguments, str):
-        asked = build_example_event(call.tool, {}, call.situation, **_declaration_of(call.tool, observed_tools, tools))
+        asked = example_event(call.tool, {}, call.situation, **_declaration_of(call.tool, observed_tools, tools))
         checked = asked.tool.args_model.model_validate(arguments)
         event = msgspec.structs.replace(asked, call_id=call.call_id, checked=checked)
     return RecordedCall(

@@ -20,7 +20,7 @@ from ..shell.command_resources import find_hosts, find_paths
 from ..shell.command_risks import describe_risks
 from ..shell.read_only import is_read_only
 from ..shell.runners import can_run_unnamed_code, find_decisive_files
-from .example_event import build_example_event
+from .example_event import example_event
 from .paths import PathAccess, PathResolver
 
 #: What arguments name, by dotted name. One argument may name several kinds of things.
@@ -220,6 +220,6 @@ def list_script_commands(script: str) -> tuple[tuple[str, ...], ...] | None:
 def is_read_only_script(script: str, cwd: str, workspace: str) -> bool:
     """Return True if every part of the script provably only reads, and only in the workspace."""
     situation = CallContext(run_id="", workspace=workspace)
-    event = build_example_event("bash", {"command": script, "cwd": cwd}, situation)
+    event = example_event("bash", {"command": script, "cwd": cwd}, situation)
     parts = extract_call_parts(event, tuple(event.tool.resources.items()), {"command": script, "cwd": cwd})
     return all(part.risk <= _ONLY_READS and not part.opaque for part in parts)

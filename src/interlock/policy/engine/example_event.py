@@ -48,7 +48,7 @@ class ToolDeclaration(TypedDict, total=False):
     resources: Mapping[str, ResourceKind]
 
 
-def build_example_event(
+def example_event(
     tool_name: str, arguments: JsonObject, situation: CallContext | None = None, **declared: Unpack[ToolDeclaration]
 ) -> PolicyEvent:
     defaults = TOOL_DEFAULTS.get(tool_name, ToolDefaults({}, frozenset()))

@@ -7,7 +7,7 @@ from typing import Any, cast
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, PermissionMode, ResourceKind, ToolOrigin
-from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, build_example_event
+from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
 from ..engine.rule import ResourceDeclaration, Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
@@ -34,7 +34,7 @@ def check_examples(
     ]
 
 
-def build_example_event(
+def read_example(
     example: str | Example, resources: Sequence[ResourceDeclaration] = (), workspace: str = _WORKSPACE
 ) -> PolicyEvent:
     """Return the call of an example. Raise `ConfigurationError` when it describes none."""
@@ -62,7 +62,7 @@ def build_example_event(
     declared: ToolDeclaration = {"origin": origin, "source": server, "resources": resource_kinds}
     if given.risk is not None:
         declared["risk"] = given.risk
-    return build_example_event(given.tool, arguments, situation, **declared)
+    return example_event(given.tool, arguments, situation, **declared)
 
 
 def _find_failures(
@@ -80,7 +80,7 @@ def _find_failures(
     for key, expected, examples in lists:
         for index, example in enumerate(examples):
             try:
-                matched = _is_matched(policy, build_example_event(example, resources, workspace))
+                matched = _is_matched(policy, read_example(example, resources, workspace))
             except ConfigurationError as error:
                 yield key, index, f"this example stands for no call: {error}"
                 continue

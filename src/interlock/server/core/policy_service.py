@@ -22,7 +22,7 @@ from ...domain.tool import CallContext, PermissionMode, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
 from ...policy.analysis.explain import Explanation, describe_rule, explain
 from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
-from ...policy.engine.example_event import build_example_event
+from ...policy.engine.example_event import example_event
 from ...policy.engine.rule_policy import RulePolicy
 from ...policy.files.policy_files import PolicyFiles, read_layer
 from ...policy.files.problems import PolicyFileError
@@ -316,7 +316,7 @@ def _parse_policy_text(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
 
 def _build_event(context: CallContext, tool: ToolDefinition | None, call: ExampleCall) -> PolicyEvent:
     if tool is None:
-        return build_example_event(call.tool, call.arguments, context)
+        return example_event(call.tool, call.arguments, context)
     return PolicyEvent("call_explain", tool, _validate_arguments(tool, call.arguments), context)
 
 
