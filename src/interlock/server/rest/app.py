@@ -1,4 +1,4 @@
-"""The REST API as one ASGI application. Everything that it does, it asks the service for."""
+"""The REST API as one ASGI application on top of the service."""
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -26,12 +26,12 @@ ROUTERS = (
 
 
 def list_api_routes() -> list[APIRoute]:
-    """Every address that the API has."""
+    """Return all routes of the API."""
     return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
 def create_api(service: Service) -> FastAPI:
-    """The application for a service that its owner starts and stops."""
+    """Create the application for a service that its owner starts and stops."""
     app = FastAPI(
         title="Interlock",
         version=__version__,

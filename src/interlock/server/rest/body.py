@@ -1,5 +1,6 @@
-"""Bodies of requests: application/json, at most 1 MiB, within 30 seconds, strict JSON, and then exactly the fields that
-there are. The parser is the one that everything else in here is read with: no duplicate keys, no NaN, bounded depth."""
+"""Request bodies: application/json, at most 1 MiB, within 30 seconds, strict JSON, with exactly the declared fields.
+The parser is the one used everywhere: no duplicate keys, no NaN, bounded depth.
+"""
 
 import asyncio
 from typing import Any, TypeVar, cast
@@ -28,7 +29,7 @@ class RequestBody(BaseModel):
 
 
 async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """What is said about its length is not believed: bytes are counted as they come."""
+    """Read the body. The stated length is not trusted: bytes are counted as they come."""
     chunks, size = list[bytes](), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -64,7 +65,7 @@ def body_too_large_error(max_bytes: int) -> ApiError:
 
 
 class JsonBody:
-    """The dependency of one route: its body, as that model."""
+    """The dependency that parses the body of one route as its model."""
 
     def __init__(self, model: type["RequestBody"]) -> None:
         self.model = model
@@ -76,7 +77,9 @@ class JsonBody:
 
 
 def json_body(model: type[_Model]) -> Any:
-    """For the annotation of a parameter. It comes after the caller: who may not, is not read."""
+    """Return the dependency for a parameter's annotation. It comes after the caller: unauthorized requests are not
+    read.
+    """
     return Depends(JsonBody(model))
 
 
@@ -109,14 +112,14 @@ def parse_body(model: type[_Model], raw: bytes) -> _Model:
 
 
 def declare_body(model: type["RequestBody"], *, required: bool = True) -> dict[str, Any]:
-    """For the declaration of a route: the body that it takes."""
+    """Return the OpenAPI declaration of a route's body."""
     _body_models[model.__name__] = model
     content = {_JSON: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
     return {"openapi_extra": {"requestBody": {"required": required, "content": content}}}
 
 
 def build_components() -> dict[str, Any]:
-    """The schemas of all bodies that routes take."""
+    """Return the schemas of all request bodies."""
     schemas: dict[str, Any] = {}
     for name, model in _body_models.items():
         schema = model.model_json_schema(ref_template=_REF)

@@ -1,4 +1,4 @@
-"""`Range: bytes=...` as RFC 9110 has it, for one range. What is no range is passed over; one outside is refused."""
+"""`Range: bytes=...` of RFC 9110, for one range. An invalid header is ignored; an unsatisfiable range is refused."""
 
 import re
 from typing import NamedTuple
@@ -9,6 +9,8 @@ _match_range = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII).fullmatch
 
 
 class ByteRange(NamedTuple):
+    """A byte range of an artifact."""
+
     start: int
     end: int
     is_partial: bool
@@ -19,7 +21,7 @@ class ByteRange(NamedTuple):
 
 
 def parse_range(header: str, size: int) -> ByteRange:
-    """`ApiError` 416 where nothing of it is there."""
+    """Parse a range. Raise `ApiError` 416 where it is unsatisfiable."""
     if size < 0:
         raise ApiError(409, "artifact_lost", "The store does not have it any more.")
     match = _match_range(header.strip().replace(" ", ""))

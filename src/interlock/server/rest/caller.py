@@ -1,9 +1,8 @@
-"""Who a request comes from: a key in `Authorization: Bearer ik_...`, or a sign-in in a cookie. Never what its address
-or its body says.
+"""Authentication: a key in `Authorization: Bearer ik_...`, or a session cookie. Never the address or the body.
 
-Every route declares its operation with `caller(Operation.X)`. What is not about one run is decided here, before the
-body is read; what is about a run is decided by the service, which knows whose run it is. A browser that is signed in
-must also send the token against forged requests with everything that changes something.
+Every route declares its operation with `require_permission(Operation.X)`. Operations that are not about one run are
+checked here, before the body is read; those about a run are checked by the service, which knows its owner. A signed-in
+browser must also send the CSRF token with every change.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,10 +32,12 @@ _UNAUTHENTICATED = ApiError(
 
 
 class Caller(msgspec.Struct, frozen=True):
+    """The authenticated principal of a request."""
+
     principal: Principal
     #: Of a browser; None: it is a program with a key.
     session: AuthenticatedSession | None
-    #: Asks again who this is: None once the key was revoked or the sign-in ended.
+    #: Authenticates again: None once the key was revoked or the session ended.
     reauthenticate: Callable[[], Awaitable[Principal | None]]
 
 
@@ -49,7 +50,9 @@ def get_rate_limiter(request: Request) -> RateLimiter:
 
 
 async def _provide_service(request: Request) -> Service:
-    """A dependency that is not async is called in a thread, which would cost a third of a small request."""
+    """Return the service. A dependency that is not async is called in a thread, which would cost a third of a small
+    request.
+    """
     return get_service(request)
 
 
@@ -58,7 +61,7 @@ def get_concurrency_limiter(request: Request) -> ConcurrencyLimiter:
 
 
 def limit_address(request: Request) -> None:
-    """The dependency of what is open to everybody, before anything of them is read: they are known by their address."""
+    """Limit the rate of public routes by address, before anything is read."""
     name = f"address:{request.client.host if request.client else ''}"
     get_rate_limiter(request).acquire(name)
     get_concurrency_limiter(request).acquire(request.scope, name)
@@ -69,7 +72,7 @@ ServiceDep = Annotated[Service, Depends(_provide_service)]
 
 
 class PermissionCheck:
-    """The dependency of one route. `operation` is what it is for."""
+    """The dependency that authenticates and authorizes one route."""
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
@@ -86,12 +89,14 @@ class PermissionCheck:
 
 
 def require_permission(operation: Operation) -> Any:
-    """For the annotation of a parameter: `who: Annotated[Caller, caller(Operation.X)]`."""
+    """Return the dependency for a parameter's annotation: `caller: Annotated[Caller,
+    require_permission(Operation.X)]`.
+    """
     return Depends(PermissionCheck(operation))
 
 
 def is_run_scoped(operation: Operation) -> bool:
-    """Is there more to know than who it is?"""
+    """Return True if the permission depends on the run."""
     reaches = frozenset(PERMISSIONS[operation].values())
     bond = RELATIONSHIPS.get(operation)
     return bool(reaches & {PermissionScope.OWN, PermissionScope.CREATED}) or bond in (
@@ -101,7 +106,7 @@ def is_run_scoped(operation: Operation) -> bool:
 
 
 async def authenticate(request: Request, service: Service) -> Caller:
-    """`ApiError` 401 for whoever cannot prove who they are."""
+    """Authenticate a request. Raise `ApiError` 401 without valid credentials."""
     headers = request.headers.getlist("authorization")
     if headers:
         key = headers[0][len(_BEARER) :].strip() if headers[0].lower().startswith(_BEARER) else ""
@@ -129,12 +134,12 @@ def require_csrf(signed_in: AuthenticatedSession, token: str) -> None:
 
 
 def is_https(request: Request) -> bool:
-    """Does the browser speak TLS, to us or to a proxy in front of us?"""
+    """Return True if the browser uses TLS, to us or to a proxy in front of us."""
     return request.url.scheme == "https" or get_service(request).public_url.startswith("https://")
 
 
 def session_cookie_name(request: Request) -> str:
-    """Over TLS the browser itself holds the cookie to this host and to https."""
+    """Return the cookie name. Over TLS it has a prefix that binds it to this host and to https."""
     return "__Host-interlock" if is_https(request) else "interlock_session"
 
 
@@ -146,7 +151,7 @@ async def _authenticate_key(request: Request, service: Service, key: str) -> Cal
 
 
 def _unauthenticated_error(request: Request) -> ApiError:
-    """Who guesses is slowed down by address: there is no name yet."""
+    """Return the 401 error. Guessing is slowed down by address: there is no name yet."""
     address = request.client.host if request.client else ""
     get_rate_limiter(request).acquire(f"address:{address}")
     return _UNAUTHENTICATED

@@ -1,4 +1,4 @@
-"""Connections, before there is a request on them.
+"""Connection limits, before there is a request.
 
 uvicorn waits for the head of a request as long as it takes. Here a connection on which no request is under way has so
 many seconds to send the whole head of one, however its bytes trickle in; so has one whose request was answered before
@@ -16,7 +16,7 @@ MAX_CONNECTIONS = 800
 
 
 class BoundedHttpProtocol(H11Protocol):
-    """For uvicorn: `Config(..., http=Connection)`."""
+    """The protocol for uvicorn: `Config(..., http=BoundedHttpProtocol)`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

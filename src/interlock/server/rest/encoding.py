@@ -1,6 +1,6 @@
-"""What routes answer with: our own structs, encoded by msgspec, and described in OpenAPI from the same structs.
+"""Responses: structs encoded by msgspec, and described in OpenAPI from the same structs.
 
-An answer is encoded once and sent as it is. Its schema comes from the same type, so the two cannot differ.
+A response is encoded once. Its schema comes from the same type, so the two cannot differ.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ JSON_MEDIA_TYPE = "application/json"
 _encode = msgspec.json.Encoder().encode
 _REF = "#/components/schemas/{name}"
 
-#: What may go wrong with nearly everything, in words.
+#: Errors that nearly every route may return.
 _ERROR_DESCRIPTIONS: Mapping[int, str] = {
     400: "The request makes no sense as HTTP.",
     401: "No credentials, or none that count.",
@@ -40,7 +40,7 @@ _response_types: dict[str, Any] = {}
 
 
 def register_schema(response_type: Any) -> dict[str, Any]:
-    """The type in a description."""
+    """Register a type, and return a reference to its schema."""
     (schema,), _ = msgspec.json.schema_components([response_type], ref_template=_REF)
     _response_types[repr(response_type)] = response_type
     return schema
@@ -61,7 +61,7 @@ def no_content_response() -> Response:
 def declare_responses(
     response_type: Any, *, status: int = 200, extra: Mapping[int | str, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """For the declaration of a route: what it answers with, and how it fails."""
+    """Return the OpenAPI declaration of a route's responses and errors."""
     failures: dict[int | str, dict[str, Any]] = {
         code: describe_response(ErrorResponse, description) for code, description in _ERROR_DESCRIPTIONS.items()
     }
@@ -75,11 +75,11 @@ def declare_responses(
 
 
 def describe_response(response_type: Any, description: str) -> dict[str, Any]:
-    """One answer in a description."""
+    """Return one response of an OpenAPI declaration."""
     return {"description": description, "content": {JSON_MEDIA_TYPE: {"schema": register_schema(response_type)}}}
 
 
 def build_components() -> dict[str, Any]:
-    """The schemas of all types that were described."""
+    """Return the schemas of all registered types."""
     _, schemas = msgspec.json.schema_components(list(_response_types.values()), ref_template=_REF)
     return schemas

@@ -1,7 +1,7 @@
-"""Every answer that is not what was asked for has one shape: `{"error": {"code", "message", "details"}}`.
+"""Error responses: `{"error": {"code", "message", "details"}}`.
 
-Which status an error of the server has is a table. What nobody expected says nothing of the inside: an id that is in
-the server's log, too.
+A table maps errors of the server to a status. Unexpected errors reveal nothing but an id that is also in the server's
+log.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +32,8 @@ _MAX_PROBLEM_CHARS = 300
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The code, message and details of an error."""
+
     #: For programs; it does not change.
     code: str
     #: For people: what happened, whether anything was done, what to do next.
@@ -40,11 +42,13 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """An error response."""
+
     error: ErrorBody
 
 
 class ApiError(Exception):
-    """An answer of the door itself."""
+    """An error response of the REST layer itself."""
 
     def __init__(
         self,
@@ -60,6 +64,8 @@ class ApiError(Exception):
 
 
 class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """An invalid field of a request."""
+
     field: str
     problem: str
 
@@ -93,7 +99,7 @@ def invalid_request(*problems: FieldProblem) -> ApiError:
 
 
 def to_field_problems(errors: Sequence[Any]) -> list[FieldProblem]:
-    """What pydantic found, by the name of the field as it was sent."""
+    """Convert errors of pydantic, by the field names as sent."""
     return [
         FieldProblem(
             field=".".join(str(part) for part in error["loc"] if part not in _FIELD_LOCATIONS)[:100] or "body",
@@ -115,7 +121,7 @@ def from_service_error(error: ServiceError) -> ApiError:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Have everything that may be raised on the way answered in that shape."""
+    """Install handlers that convert all exceptions to error responses."""
     for kind, convert in _CONVERTERS.items():
         app.add_exception_handler(kind, partial(_handle, convert))
 
@@ -148,7 +154,7 @@ def _from_reader_limit(error: TooManyReadersError) -> ApiError:
 
 
 def _from_log_damage(error: Exception) -> ApiError:
-    """The request was right, and the run cannot be shown or moved for what its log or its store holds."""
+    """Return the error for a valid request that fails because the run's log or store is damaged."""
     return ApiError(409, "log_damaged", f"{error}. Nothing was done; /runs/{{run_id}}/audit/verify says more.")
 
 

@@ -1,4 +1,4 @@
-"""How fast somebody may ask: a bucket of tokens each, filled at a steady pace."""
+"""Rate and concurrency limits: a token bucket per principal."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -25,7 +25,7 @@ class _Bucket:
 
 
 class RateLimiter:
-    """In memory. The one that asked longest ago is forgotten when there are too many, which only does it good."""
+    """Token buckets in memory. The least recently used one is dropped when there are too many."""
 
     def __init__(self, per_second: float, burst: int, now: Callable[[], float] = monotonic) -> None:
         self._per_second = per_second
@@ -37,7 +37,7 @@ class RateLimiter:
         return len(self._buckets)
 
     def acquire(self, name: str) -> None:
-        """`ApiError` 429 when there is none left."""
+        """Take a token. Raise `ApiError` 429 when there is none left."""
         now = self._now()
         bucket = self._get_bucket(name, now)
         bucket.left = min(self._burst, bucket.left + max(0.0, now - bucket.at) * self._per_second)
@@ -70,6 +70,8 @@ _SCOPE_KEY = "interlock.present"
 
 
 class ConcurrencyLimiter:
+    """Limits concurrent requests, in total and per principal."""
+
     def __init__(self, limit: int = MAX_CONCURRENT_REQUESTS) -> None:
         self._limit = limit
         self._caller_limit = max(1, limit // _CALLER_SHARES)
@@ -77,13 +79,13 @@ class ConcurrencyLimiter:
         self._active_by_caller: Counter[str] = Counter()
 
     def begin(self, scope: Scope) -> bool:
-        """False: there are too many. Whoever arrived leaves, too, either way."""
+        """Count a request. Return False when there are too many. `finish` must follow either way."""
         self._active += 1
         scope[_SCOPE_KEY] = []
         return self._active <= self._limit
 
     def acquire(self, scope: Scope, name: str) -> None:
-        """It turned out whose request it is. `ApiError` 429 when they have as many as one may."""
+        """Attribute the request to a principal. Raise `ApiError` 429 when they are at their limit."""
         if self._active_by_caller[name] >= self._caller_limit:
             raise ApiError(
                 429,
@@ -96,7 +98,7 @@ class ConcurrencyLimiter:
         scope[_SCOPE_KEY].append(name)
 
     def release(self, scope: Scope, name: str) -> None:
-        """It no longer counts for that name."""
+        """Stop counting the request for that principal."""
         scope[_SCOPE_KEY].remove(name)
         self._decrement(name)
 
@@ -112,7 +114,7 @@ class ConcurrencyLimiter:
 
 
 class LimitedReceive:
-    """The `receive` of one request, with these bounds."""
+    """The `receive` of one request, with size and time limits."""
 
     __slots__ = ("_deadline", "_is_complete", "_is_counted", "_limiter", "_name", "_receive", "_scope", "_size")
 

@@ -1,4 +1,4 @@
-"""The OpenAPI description: what FastAPI knows of the routes, the schemas of our own types, and who may call what."""
+"""The OpenAPI description: the routes of FastAPI, our own schemas, and the permissions."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -24,13 +24,13 @@ _ANY_CREDENTIAL: list[dict[str, list[str]]] = [{"key": []}, {"session": []}]
 
 
 def get_operation(route: APIRoute) -> Operation | None:
-    """What a route is for; None: it is open to everybody, or proves itself in its own way."""
+    """Return the operation of a route; None: it is public, or authenticates in its own way."""
     found = (each.call for each in route.dependant.dependencies)
     return next((call.operation for call in found if isinstance(call, PermissionCheck)), None)
 
 
 def install_openapi(app: FastAPI, routes: Sequence[APIRoute]) -> None:
-    """Have `app.openapi` give it, made once."""
+    """Make `app.openapi` return the description, built once."""
     cached: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:

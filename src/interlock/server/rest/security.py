@@ -1,10 +1,10 @@
 """What every request passes before any route sees it, and every answer on its way out. Pure ASGI, in one place:
 
-1. a request id, security headers, and an answer without insides for what nobody expected;
+1. a request id, security headers, and an error without internals for unexpected exceptions;
 2. `Host` has to be one of this server's names: a page that made its own name point here (DNS rebinding) gets no answer;
 3. what changes something and comes from a browser has to come from a page of this server (`Origin`, `Sec-Fetch-Site`);
-4. a body that says it is too long, or has two lengths, is not read; so many requests at once and no more (`crowd`);
-5. whoever does not take an answer is cut off: nobody keeps it for them.
+4. a body that is too long, or has two lengths, is not read; concurrent requests are limited (`limits`);
+5. clients that do not read their response are disconnected.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from .limits import ConcurrencyLimiter, LimitedReceive
 
 logger = logging.getLogger("interlock.server")
 
-#: How long somebody may take to accept one piece of an answer.
+#: How long a client may take to accept one chunk of a response.
 SEND_SECONDS = 30.0
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _SAME_SITE_VALUES = frozenset({"same-origin", "none"})
@@ -48,6 +48,8 @@ _NO_HSTS_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class SecurityMiddleware:
+    """The outermost middleware of the server."""
+
     def __init__(self, app: ASGIApp, service: Service, limiter: ConcurrencyLimiter) -> None:
         self._app = app
         self._hosts = get_allowed_hosts(service)
@@ -110,7 +112,7 @@ class SecurityMiddleware:
 
 
 class AllowedHosts:
-    """The names that this server has. With a port, that port; without one, any."""
+    """The host names of this server. With a port, that port; without one, any."""
 
     def __init__(self, names: Iterable[str], own_origin: str) -> None:
         self._names = frozenset(name.lower() for name in names)
@@ -126,7 +128,9 @@ class AllowedHosts:
             )
 
     def check_origin(self, headers: Headers) -> None:
-        """Programs send neither; browsers send both, and pages cannot change them."""
+        """Check the origin of a change. Programs send neither header; browsers send both, and pages cannot change
+        them.
+        """
         origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
         host = headers.get("host", "").lower()
         is_same_origin = all(self._is_same_origin(origin.lower(), host) for origin in origins)

@@ -1,8 +1,8 @@
 """Server-sent events: what a run, or the whole server, does right now.
 
-A stream begins after an event that the reader knows (`Last-Event-ID`, or a query parameter), so whoever reconnects
+A stream begins after an event that the reader knows (`Last-Event-ID`, or a query parameter), so a reconnect
 misses nothing and sees nothing twice. It is one task: it waits for events, for the reader to go away, and for the next
-look at whether the reader may still read. A reader that takes too long for one piece is cut off (`safety`); it comes
+check of its permission. A reader that takes too long for one chunk is disconnected (`security`); it comes
 back with the last id that it has. Whatever happens, its place among the readers is given back.
 """
 
@@ -35,15 +35,15 @@ class StreamSource(msgspec.Struct, frozen=True, kw_only=True):
     reader: AbstractAsyncContextManager[EventReader]
     #: The bytes for one event; empty: it is not shown here.
     encode: Callable[[LiveEvent], bytes]
-    #: Why it is over, as data of its last event, looked at after each page; None: it goes on.
+    #: Why it is over, as data of its last event, checked after each page; None: it continues.
     find_end: Callable[[Sequence[LiveEvent]], Awaitable[dict[str, Any] | None]]
-    #: May the reader still read? Asked at every heartbeat.
+    #: Whether the reader may still read. Checked at every heartbeat.
     check_access: Callable[[], Awaitable[bool]]
     heartbeat_seconds: float = HEARTBEAT_SECONDS
 
 
 def encode_message(event: str, data: Any, event_id: int | None = None) -> bytes:
-    """One event. Its data is JSON, so it is one line whatever texts are in it."""
+    """Encode one event. Its data is JSON, so it is one line whatever texts are in it."""
     try:
         text = _encode(data)
     except UnicodeEncodeError:
@@ -53,7 +53,7 @@ def encode_message(event: str, data: Any, event_id: int | None = None) -> bytes:
 
 
 class EventStream(Response):
-    """Answers until the stream is over, the reader goes away or is too slow, or may not read any more."""
+    """A response that streams until it is over, the reader leaves or is too slow, or loses permission."""
 
     def __init__(self, source: StreamSource, reader: EventReader) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, MEDIA_TYPE)
@@ -109,7 +109,7 @@ class EventStream(Response):
 
 
 async def open_event_stream(source: StreamSource) -> EventStream:
-    """Its place among the readers is taken now, so that there being none is an answer and not a broken stream."""
+    """Open a stream. Its reader is reserved now, so that a full hub is an error response and not a broken stream."""
     return EventStream(source, await source.reader.__aenter__())
 
 

@@ -1,4 +1,4 @@
-"""Times as REST has them: RFC 3339 in UTC, to the microsecond. Inside they are nanoseconds since 1970; 0 is never."""
+"""Times in REST: RFC 3339 in UTC, to the microsecond. Internally they are nanoseconds since 1970; 0 is never."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ def format_time(at: int) -> str:
 
 
 def to_nanoseconds(at: datetime) -> int:
-    """`ValueError` for one without a time zone: it would be another one elsewhere."""
+    """Convert a time. Raise `ValueError` without a time zone."""
     if at.tzinfo is None:
         raise ValueError("has to say its time zone, as in 2030-01-31T12:00:00Z")
     whole = int(at.timestamp())

@@ -1,4 +1,4 @@
-"""Keys and accounts: who may come in, and with what. For admins; auditors may look."""
+"""Keys and accounts: who has access, and with which roles. For admins; auditors may read."""
 
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ _AccountManager = Annotated[Caller, require_permission(Operation.MANAGE_ACCOUNTS
 async def list_keys(
     caller: Annotated[Caller, require_permission(Operation.READ_KEYS)], service: ServiceDep
 ) -> Response:
-    """The living ones first. Their secrets are not known."""
+    """List the API keys, active ones first. Secrets are never included."""
     return json_response(ApiKeyList(keys=list(map(ApiKeyResponse.from_domain, await service.api_keys.list()))))
 
 
@@ -40,7 +40,7 @@ async def list_keys(
 async def create_key(
     caller: _KeyManager, service: ServiceDep, body: Annotated[CreateKeyRequest, json_body(CreateKeyRequest)]
 ) -> Response:
-    """A new key. Its secret is in this answer and nowhere else."""
+    """Create an API key. Its secret is in this response only."""
     created = await service.api_keys.create(
         body.name,
         roles=map(Role, body.roles),
@@ -55,7 +55,7 @@ async def create_key(
 
 @router.delete("/keys/{key_id}", operation_id="revokeKey", **declare_responses(ApiKeyResponse))
 async def revoke_key(key_id: str, caller: _KeyManager, service: ServiceDep) -> Response:
-    """From now on it opens nothing. Once more is the same."""
+    """Revoke an API key. Revoking it again is fine."""
     revoked = await service.api_keys.revoke(key_id, by=caller.principal.name)
     if isinstance(revoked, IdentityProblem):
         raise _to_api_error(revoked)
@@ -100,7 +100,7 @@ async def change_account(
     service: ServiceDep,
     body: Annotated[UpdateAccountRequest, json_body(UpdateAccountRequest)],
 ) -> Response:
-    """Roles and agents, password, disabled or not. What is not named stays as it is."""
+    """Change roles and agents, the password, or whether the account is disabled. Missing fields are unchanged."""
     return json_response(AccountResponse.from_domain(await _update_account(service, name, body, caller.principal.name)))
 
 

@@ -1,4 +1,4 @@
-"""The inbox: what waits for people, and what they answer. The first answer stands."""
+"""The inbox: open questions for people, and their answers. The first answer counts."""
 
 from datetime import datetime
 from typing import Annotated
@@ -29,6 +29,8 @@ _Answerer = Annotated[Caller, require_permission(Operation.ANSWER)]
 
 
 class QuestionFilters(PageFilters):
+    """Filters of questions."""
+
     status: list[ActionStatus] | None = Field(None, max_length=6, description="Default: PENDING.")
     agent: str | None = Field(None, max_length=256)
     run_id: str | None = Field(None, max_length=256)
@@ -38,13 +40,13 @@ class QuestionFilters(PageFilters):
 async def list_approvals(
     caller: _QuestionLister, service: ServiceDep, filters: Annotated[QuestionFilters, Query()]
 ) -> Response:
-    """What waits for a yes or a no, oldest first."""
+    """List approvals, oldest first."""
     return await _list_actions(caller, service, filters, "approval")
 
 
 @router.get("/approvals/{action_id}", operation_id="getApproval", **declare_responses(ApprovalResponse))
 async def get_approval(action_id: str, caller: _QuestionReader, service: ServiceDep) -> Response:
-    """A question with everything that the answer is bound to, and whether you may give it."""
+    """Return an approval with everything that it is bound to, and whether you may decide it."""
     return json_response(
         ApprovalResponse.from_domain(await service.run_queries.get_question(caller.principal, action_id))
     )
@@ -59,7 +61,7 @@ async def get_approval(action_id: str, caller: _QuestionReader, service: Service
 async def approve(
     action_id: str, caller: _Decider, service: ServiceDep, body: Annotated[ApproveRequest, json_body(ApproveRequest)]
 ) -> Response:
-    """Let exactly what has this hash run. The run goes on by itself."""
+    """Approve exactly the payload with this hash. The run resumes by itself."""
     approval = Approval(
         payload_hash=body.payload_hash,
         reason=body.reason,
@@ -82,7 +84,7 @@ async def approve(
 async def reject(
     action_id: str, caller: _Decider, service: ServiceDep, body: Annotated[RejectRequest, json_body(RejectRequest)]
 ) -> Response:
-    """Say no. What that does to the run is the agent's to say; by default it fails."""
+    """Reject the call. The agent's fail-safe policy decides what that does to the run; by default it fails."""
     decided = await service.approval_service.reject(caller.principal, action_id, body.reason, body.payload_hash)
     return json_response(DecisionResponse.from_domain(decided))
 
@@ -91,7 +93,7 @@ async def reject(
 async def list_inputs(
     caller: _QuestionLister, service: ServiceDep, filters: Annotated[QuestionFilters, Query()]
 ) -> Response:
-    """What waits for a value, oldest first."""
+    """List requests for input, oldest first."""
     return await _list_actions(caller, service, filters, "input")
 
 
@@ -114,7 +116,7 @@ async def provide(
     service: ServiceDep,
     body: Annotated[ProvideInputRequest, json_body(ProvideInputRequest)],
 ) -> Response:
-    """Give the value that was asked for. The run goes on by itself."""
+    """Provide the requested value. The run resumes by itself."""
     return json_response(
         DecisionResponse.from_domain(
             await service.approval_service.provide_input(caller.principal, action_id, body.value, body.payload_hash)
@@ -160,7 +162,7 @@ def _parse_until(text: str | None) -> int:
 
 
 def parse_time(field: str, text: str) -> int:
-    """In nanoseconds since 1970."""
+    """Return the time in nanoseconds since 1970."""
     try:
         return to_nanoseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Audit: exports that can be verified elsewhere, proofs, forwarding, checkpoints and the journal."""
+"""Audit: verifiable exports, proofs, forwarding, checkpoints and the audit log."""
 
 from typing import Annotated, Any
 
@@ -36,6 +36,8 @@ _EXPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
 
 
 class ExportFilters(BaseModel):
+    """Format and schema of an export."""
+
     model_config = ConfigDict(extra="forbid")
 
     format: ExportFormat | None = Field(None, description="Default: what readers of the schema take, `json` for most.")
@@ -43,6 +45,8 @@ class ExportFilters(BaseModel):
 
 
 class CursorFilters(BaseModel):
+    """Cursor and limit of a list."""
+
     model_config = ConfigDict(extra="forbid")
 
     after: int = Field(0, ge=0, le=2**53 - 1)
@@ -56,7 +60,7 @@ async def export_run(
     service: ServiceDep,
     filters: Annotated[ExportFilters, Query()],
 ) -> Response:
-    """The whole trail of a run, as a file."""
+    """Export the whole log of a run, as a file."""
     export = await service.audit_service.export_run(caller.principal, run_id, filters.schema_, filters.format)
     headers = {
         "Content-Disposition": f'attachment; filename="{export.file_name}"',
@@ -70,7 +74,7 @@ async def export_run(
 async def verify_run(
     run_id: str, caller: Annotated[Caller, require_permission(Operation.VERIFY_RUN)], service: ServiceDep
 ) -> Response:
-    """Are its events what was written, and what was ever signed about them?"""
+    """Verify the events of a run against the hash chain and the signed checkpoints."""
     return json_response(
         ProofResponse.from_domain(run_id, await service.audit_service.verify_run(caller.principal, run_id))
     )
@@ -88,7 +92,7 @@ async def forward_run(
     service: ServiceDep,
     body: Annotated[ForwardRunRequest, json_body(ForwardRunRequest)],
 ) -> Response:
-    """Send all of its events to a configured destination now. New events go to every destination by themselves."""
+    """Send all events of the run to a configured destination now. New events are sent automatically."""
     return json_response(
         ForwardRunResponse.from_domain(
             await service.audit_service.forward_run(caller.principal, run_id, body.destination)
@@ -100,7 +104,7 @@ async def forward_run(
 async def list_forwarders(
     caller: Annotated[Caller, require_permission(Operation.READ_FORWARDERS)], service: ServiceDep
 ) -> Response:
-    """The destinations, how far each is behind, and what went wrong last."""
+    """List the destinations, how far each is behind, and its last error."""
     found = await service.audit_service.list_forwarders(caller.principal)
     return json_response(ForwarderList(forwarders=list(map(ForwarderResponse.from_domain, found))))
 
@@ -111,7 +115,7 @@ async def list_checkpoints(
     service: ServiceDep,
     filters: Annotated[CursorFilters, Query()],
 ) -> Response:
-    """What was signed, in order."""
+    """List the signed checkpoints, in order."""
     found = await service.audit_service.list_checkpoints(caller.principal, filters.after, filters.limit)
     return json_response(CheckpointList(checkpoints=list(map(CheckpointResponse.from_domain, found))))
 
@@ -120,7 +124,7 @@ async def list_checkpoints(
 async def list_signing_keys(
     caller: Annotated[Caller, require_permission(Operation.READ_PUBLISHED)], service: ServiceDep
 ) -> Response:
-    """The public keys that checkpoints are signed with."""
+    """List the public keys that checkpoints are signed with."""
     return json_response(SigningKeyList(keys=list(await service.audit_service.list_keys())))
 
 
@@ -130,7 +134,7 @@ async def list_journal(
     service: ServiceDep,
     filters: Annotated[CursorFilters, Query()],
 ) -> Response:
-    """What people did to the server itself, oldest first."""
+    """List the audit log of the server itself, oldest first."""
     entries = list(
         map(
             AuditLogEntryResponse.from_domain,
@@ -144,5 +148,5 @@ async def list_journal(
 async def verify_all(
     caller: Annotated[Caller, require_permission(Operation.VERIFY_SERVER)], service: ServiceDep
 ) -> Response:
-    """Every run, the journal, and everything that was signed."""
+    """Verify every run, the audit log, and all checkpoints."""
     return json_response(ServerCheckResponse.from_domain(await service.audit_service.verify_all(caller.principal)))

@@ -1,8 +1,8 @@
-"""Consents: what a person is asked for, what they gave, and the way to the provider and back.
+"""Consents: requested and granted ones, and the redirect to the provider and back.
 
 The provider sends the browser back with a navigation that began on another site, for which browsers keep a strict
-cookie to themselves. So the first arrival is answered with a page that does nothing but load the same address again,
-from here: then the cookie comes along, and it is known who came back.
+cookie to themselves. So the first request is answered with a page that only loads the same address again,
+from this site: then the cookie is sent, and the user is known.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ _MAX_PARAMETER_CHARS = 4_096
 
 @router.get("/consents", operation_id="listConsents", **declare_responses(ConsentList))
 async def list_consents(caller: _ConsentOwner, service: ServiceDep) -> Response:
-    """What you are asked for, and what you gave. No tokens."""
+    """List the consents that you are asked for, and those you gave. No tokens."""
     if service.consent_service is None:
         return json_response(ConsentList(waiting=[], given=[]))
     waiting, given = (
@@ -67,13 +67,13 @@ async def list_consents(caller: _ConsentOwner, service: ServiceDep) -> Response:
 
 @router.get("/consents/callback", operation_id="finishConsent", include_in_schema=False)
 async def finish_consent(request: Request) -> Response:
-    """Where providers send people back to."""
+    """Handle the callback of an OAuth provider."""
     if _RELOADED not in request.query_params and not request.cookies.get(session_cookie_name(request)):
         return reload_same_site(
             f"/consents/callback?{urlencode([*_read_callback_parameters(request).items(), (_RELOADED, '1')])}"
         )
     service = get_service(request)
-    if not request.cookies.get(session_cookie_name(request)):  # nobody is signed in: what was begun is over
+    if not request.cookies.get(session_cookie_name(request)):  # not signed in: the flow is over
         return RedirectResponse("/console/consents", 303)
     caller = await PermissionCheck(Operation.OWN_CONSENTS)(request)
     if service.consent_service is None or caller.session is None:
@@ -88,7 +88,9 @@ async def finish_consent(request: Request) -> Response:
 
 @router.post("/consents/{action_id}/start", operation_id="startConsent", **declare_responses(ConsentStartResponse))
 async def start_consent(action_id: str, caller: _ConsentGiver, service: ServiceDep) -> Response:
-    """Where your browser has to go to give it. Where you gave it meanwhile, the question is answered at once."""
+    """Return the URL where your browser gives the consent. If you gave it meanwhile, the question is answered at
+    once.
+    """
     action, _ = await service.guard.get_action(caller.principal, action_id, Operation.CONSENT)
     if service.consent_service is None or caller.session is None:
         raise not_found_error("action", action_id)
@@ -127,7 +129,7 @@ async def refuse_consent(
 async def revoke_consent(
     provider: _PathName, tool: _PathName, caller: _ConsentOwner, service: ServiceDep, agent: _AgentQuery = None
 ) -> Response:
-    """Take back what you gave to the tool: of one agent, or of every agent when `agent` is left out."""
+    """Revoke your consent for the tool: for one agent, or for every agent when `agent` is omitted."""
     if service.consent_service is None:
         raise not_found_error("consent", f"{provider}/{tool}")
     result = await service.consent_service.revoke(caller.principal, provider, tool, agent)
@@ -137,7 +139,7 @@ async def revoke_consent(
 
 
 def reload_same_site(path: str) -> HTMLResponse:
-    """A page that leads to an address of this server, from here."""
+    """Return a page that navigates to an address of this server, from this site."""
     return HTMLResponse(
         f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={escape(path)}">'
         f'<title>One moment</title><p><a href="{escape(path)}">Go on</a></p>'

@@ -1,4 +1,4 @@
-"""Policies: the rules in force, why a call would be decided as it is, and what another policy would have said."""
+"""Policies: the rules in force, explanations of decisions, and backtests."""
 
 from typing import Annotated
 
@@ -35,7 +35,7 @@ async def explain_policy(
     service: ServiceDep,
     body: Annotated[ExplainPolicyRequest, json_body(ExplainPolicyRequest)],
 ) -> Response:
-    """How a call would be decided, and why. Nothing is executed."""
+    """Return how a call would be decided, and why. Nothing is executed."""
     query = ExampleCall(
         tool=body.tool,
         arguments=body.arguments,
@@ -57,5 +57,5 @@ async def backtest_policy(
     service: ServiceDep,
     body: Annotated[BacktestPolicyRequest, json_body(BacktestPolicyRequest)],
 ) -> Response:
-    """What a policy would have said about recorded calls of this agent. Nothing is executed."""
+    """Evaluate recorded calls of this agent with a policy. Nothing is executed."""
     return json_response(await service.policy_service.backtest(caller.principal, agent, body.policy, body.runs))

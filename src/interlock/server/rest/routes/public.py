@@ -1,4 +1,4 @@
-"""What needs no key: whether the server lives, and webhooks, which prove themselves by their signature."""
+"""Routes without credentials: health checks, and webhooks, which are authenticated by their signature."""
 
 import logging
 from typing import Annotated, Literal
@@ -19,10 +19,14 @@ router = APIRouter(tags=["server"])
 
 
 class HealthResponse(ResponseModel, frozen=True, kw_only=True):
+    """Whether the server is healthy."""
+
     status: Literal["ok"]
 
 
 class WebhookResponse(ResponseModel, frozen=True, kw_only=True):
+    """The run that a webhook started."""
+
     run_id: str
 
 
@@ -33,10 +37,10 @@ async def is_alive() -> Response:
 
 @router.get("/health/ready", operation_id="isReady", **declare_responses(HealthResponse))
 async def is_ready(service: ServiceDep) -> Response:
-    """503 while it cannot take work."""
+    """Return 503 while the server cannot accept work."""
     problems = await service.find_readiness_problems()
     if problems:
-        logger.warning("Not ready: %s", " ".join(problems))  # whoever asks here is nobody that the inside is told to
+        logger.warning("Not ready: %s", " ".join(problems))  # unauthenticated callers get no internal details
         raise ApiError(
             503, "not_ready", "The server cannot take work now; its log says why.", headers={"Retry-After": "1"}
         )
@@ -58,7 +62,7 @@ async def is_ready(service: ServiceDep) -> Response:
 async def call_webhook(
     name: Annotated[str, Path(max_length=256)], _: AddressLimit, request: Request, service: ServiceDep
 ) -> Response:
-    """Another system says that something happened. Sent again, it is the same run."""
+    """Start a run from a webhook. The same request again is the same run."""
     webhook = service.webhooks.find(name)
     body = await read_body(request, MAX_BODY_BYTES if webhook is None else webhook.max_body_bytes)
     trigger = service.webhooks.accept(name, dict(request.headers), body, service.now())

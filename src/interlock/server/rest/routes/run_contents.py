@@ -1,4 +1,4 @@
-"""The inside of a run: its events, its state at any of them, its calls, questions and artifacts."""
+"""The contents of a run: its events, its state at any of them, its calls, questions and artifacts."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
@@ -44,11 +44,13 @@ _ARTIFACT_RESPONSE: dict[int | str, dict[str, Any]] = {
     206: {"description": "The part that was asked for.", "content": _BINARY_CONTENT},
     416: {"description": "The range is not in it."},
 }
-#: An artifact is data of whoever made it: no browser may take it for a page of this server.
+#: An artifact is untrusted data: no browser may render it as a page of this server.
 _DOWNLOAD_HEADERS = {"Content-Security-Policy": "sandbox; default-src 'none'", "Accept-Ranges": "bytes"}
 
 
 class EventFilters(BaseModel):
+    """Filters of a run's events."""
+
     model_config = ConfigDict(extra="forbid")
 
     after_seq: int = Field(-1, ge=-1, le=_MAX_SEQ)
@@ -57,6 +59,8 @@ class EventFilters(BaseModel):
 
 
 class StateFilters(BaseModel):
+    """The event at which the state is wanted."""
+
     model_config = ConfigDict(extra="forbid")
 
     at: int | None = Field(None, ge=0, le=_MAX_SEQ, description="As of this event; else as of the last one.")
@@ -66,7 +70,7 @@ class StateFilters(BaseModel):
 async def list_events(
     run_id: str, caller: _RunReader, service: ServiceDep, filters: Annotated[EventFilters, Query()]
 ) -> Response:
-    """In the order in which they happened."""
+    """List the events of a run, in order."""
     if filters.view == "log":
         stored = await service.run_queries.list_events(caller.principal, run_id, filters.after_seq, filters.limit)
         return json_response(
@@ -85,7 +89,7 @@ async def list_events(
 async def get_state(
     run_id: str, caller: _RunReader, service: ServiceDep, filters: Annotated[StateFilters, Query()]
 ) -> Response:
-    """The state of the run as of one of its events."""
+    """Return the state of the run as of one of its events."""
     return json_response(
         RunStateResponse.from_domain(await service.run_queries.get_state(caller.principal, run_id, filters.at))
     )
@@ -93,13 +97,13 @@ async def get_state(
 
 @router.get("/runs/{run_id}/calls", operation_id="listCalls", **declare_responses(CallList))
 async def list_calls(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
-    """In the order in which the model proposed them."""
+    """List the calls of a run, in the order in which the model proposed them."""
     return json_response(CallList(calls=list(await service.run_queries.list_calls(caller.principal, run_id))))
 
 
 @router.get("/runs/{run_id}/calls/{call_id}", operation_id="getCall", **declare_responses(CallResponse))
 async def get_call(run_id: str, call_id: str, caller: _RunReader, service: ServiceDep) -> Response:
-    """One call in three lenses: what the model saw, what the person saw, what happened."""
+    """Return one call in three views: the model's, the person's, and what was executed."""
     return json_response(
         CallResponse.from_domain(await service.run_queries.get_call(caller.principal, run_id, call_id))
     )
@@ -107,7 +111,7 @@ async def get_call(run_id: str, call_id: str, caller: _RunReader, service: Servi
 
 @router.get("/runs/{run_id}/actions", operation_id="listActions", **declare_responses(ActionDetailList))
 async def list_actions(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
-    """The questions of a run, oldest first."""
+    """Return the questions of a run, oldest first."""
     return json_response(list_action_details(await service.run_queries.list_actions(caller.principal, run_id)))
 
 
@@ -120,7 +124,7 @@ async def get_action(run_id: str, action_id: str, caller: _RunReader, service: S
 
 @router.get("/runs/{run_id}/artifacts", operation_id="listArtifacts", **declare_responses(ArtifactList))
 async def list_artifacts(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
-    """What the run keeps in full."""
+    """List the artifacts of a run."""
     found = await service.run_queries.list_artifacts(caller.principal, run_id)
     return json_response(ArtifactList(artifacts=list(map(ArtifactResponse.from_domain, found))))
 
@@ -137,7 +141,7 @@ async def get_artifact(
     service: ServiceDep,
     range: Annotated[str, Header(max_length=100)] = "",
 ) -> Response:
-    """Its bytes, or one range of them. It is always a download."""
+    """Return the bytes of an artifact, or one range of them. Always a download."""
     size = await service.run_queries.get_artifact_size(caller.principal, run_id, artifact_id)
     byte_range = parse_range(range, size)
     name = artifact_id.rpartition(":")[2][:16]

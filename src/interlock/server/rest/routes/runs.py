@@ -1,4 +1,4 @@
-"""Runs: made, listed, looked at, cancelled; and the agents that make them."""
+"""Runs: create, list, show, cancel; and the agents that can be run."""
 
 from typing import Annotated, Any
 
@@ -38,6 +38,8 @@ class PageFilters(BaseModel):
 
 
 class RunFilters(PageFilters):
+    """Filters of runs."""
+
     status: list[RunStatus] | None = Field(None, max_length=5)
     agent: _TextFilter = None
     requester: _TextFilter = None
@@ -46,6 +48,8 @@ class RunFilters(PageFilters):
 
 
 class ActivityFilters(BaseModel):
+    """The limit of recent activity."""
+
     model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(50, ge=1, le=1_000)
@@ -55,7 +59,7 @@ class ActivityFilters(BaseModel):
 async def list_agents(
     caller: Annotated[Caller, require_permission(Operation.LIST_RUNS)], service: ServiceDep
 ) -> Response:
-    """The agents whose runs you may see."""
+    """List the agents whose runs you may see."""
     return json_response(
         AgentList(agents=list(map(AgentResponse.from_domain, await service.run_queries.list_agents(caller.principal))))
     )
@@ -73,7 +77,7 @@ async def create_run(
     body: Annotated[CreateRunRequest, json_body(CreateRunRequest)],
     idempotency_key: _IdempotencyKey = "",
 ) -> Response:
-    """Begin a run. It goes on by itself; follow its events, or look at its status."""
+    """Create a run. It runs in the background; follow its events, or poll its status."""
     return await _create_run(caller, service, body.agent, body, idempotency_key)
 
 
@@ -90,7 +94,7 @@ async def invoke_agent(
     body: Annotated[InvokeAgentRequest, json_body(InvokeAgentRequest)],
     idempotency_key: _IdempotencyKey = "",
 ) -> Response:
-    """Begin a run of this agent."""
+    """Create a run of this agent."""
     return await _create_run(caller, service, agent, body, idempotency_key)
 
 
@@ -100,7 +104,7 @@ async def list_runs(
     service: ServiceDep,
     filters: Annotated[RunFilters, Query()],
 ) -> Response:
-    """Newest first. Runs inside calls of others are left out, unless `parent` asks for them."""
+    """List runs, newest first. Child runs are excluded, unless `parent` asks for them."""
     page = await service.run_queries.list_runs(
         caller.principal,
         RunQuery(
@@ -120,7 +124,7 @@ async def list_runs(
 async def get_run(
     run_id: str, caller: Annotated[Caller, require_permission(Operation.READ_RUN)], service: ServiceDep
 ) -> Response:
-    """A run with its status and its times."""
+    """Return a run with its status and its times."""
     return json_response(RunResponse.from_domain(await service.run_queries.get_run(caller.principal, run_id)))
 
 
@@ -136,7 +140,7 @@ async def cancel_run(
     service: ServiceDep,
     body: Annotated[CancelRunRequest, json_body(CancelRunRequest)],
 ) -> Response:
-    """End it, and the runs inside its calls. Once more is the same."""
+    """Cancel the run and its child runs. Cancelling it again is fine."""
     return json_response(
         RunResponse.from_domain(await service.run_service.cancel(caller.principal, run_id, body.reason))
     )
@@ -154,7 +158,7 @@ async def stop_agent(
     service: ServiceDep,
     body: Annotated[StopAgentRequest, json_body(StopAgentRequest)],
 ) -> Response:
-    """End all of its runs at once. To keep it from beginning others, revoke its keys first."""
+    """Cancel all runs of the agent at once. To prevent new ones, revoke its keys first."""
     return json_response(await service.run_service.stop_agent(caller.principal, agent, body.reason))
 
 
@@ -164,7 +168,7 @@ async def get_activity(
     service: ServiceDep,
     filters: Annotated[ActivityFilters, Query()],
 ) -> Response:
-    """What happened last in all runs that you may see, and how many of them wait for what."""
+    """Return the recent activity of all runs that you may see, and counts of runs and open questions."""
     return json_response(
         OverviewResponse.from_domain(await service.run_queries.get_overview(caller.principal, filters.limit))
     )

@@ -1,4 +1,4 @@
-"""Signing in and out for browsers, who one is, and a password of one's own."""
+"""Sign-in and sign-out for browsers, the current identity, and one's own password."""
 
 from secrets import token_urlsafe
 from typing import Annotated
@@ -23,7 +23,7 @@ from .consents import reload_same_site
 
 router = APIRouter(tags=["session"])
 
-#: Whoever is signed in is led on from there to the page that they wanted.
+#: A signed-in user is redirected from there to the requested page.
 _SIGN_IN_PATH = "/console/login"
 #: In the cookie, beside what the browser is known by.
 _MAX_NEXT_CHARS = 2_000
@@ -38,7 +38,7 @@ _WRONG_PASSWORD = ApiError(401, "wrong_password", "There is no such account, or 
 async def sign_in(
     request: Request, _: AddressLimit, service: ServiceDep, body: Annotated[SignInRequest, json_body(SignInRequest)]
 ) -> Response:
-    """Sign in with a name and a password. The answer sets the cookie, and says what to send back as `X-CSRF-Token`."""
+    """Sign in with a name and a password. The response sets the cookie, and has the value of `X-CSRF-Token`."""
     address = request.client.host if request.client else ""
     wait = service.login_throttle.start_attempt(body.name, address)
     if wait:
@@ -63,7 +63,7 @@ async def sign_in(
 async def sign_out(
     request: Request, caller: Annotated[Caller, require_permission(Operation.OWN_IDENTITY)], service: ServiceDep
 ) -> Response:
-    """End this sign-in. For a key there is none, and nothing happens."""
+    """End this session. For an API key, nothing happens."""
     if caller.session is not None:
         await service.sessions.end(caller.session.session_id, by=caller.principal.name)
     response = no_content_response()
@@ -75,7 +75,7 @@ async def sign_out(
 
 @router.get("/me", operation_id="getMe", **declare_responses(MeResponse))
 async def get_me(caller: Annotated[Caller, require_permission(Operation.OWN_IDENTITY)]) -> Response:
-    """Who you are here, and what you are trusted with."""
+    """Return your identity and roles."""
     session = caller.session
     return json_response(
         MeResponse.from_domain(caller.principal, session and session.csrf, session.ends_at if session else 0)
@@ -94,7 +94,7 @@ async def change_password(
     service: ServiceDep,
     body: Annotated[ChangePasswordRequest, json_body(ChangePasswordRequest)],
 ) -> Response:
-    """Another password for yourself. All of your sign-ins end."""
+    """Change your own password. All of your sessions end."""
     name, address = caller.principal.name.removeprefix("user:"), request.client.host if request.client else ""
     if service.login_throttle.start_attempt(name, address):
         raise ApiError(429, "too_many_attempts", "Too many failed attempts.", headers={"Retry-After": "15"})
@@ -109,7 +109,7 @@ async def change_password(
 
 @router.get("/session/start", operation_id="startSignIn", include_in_schema=False)
 async def start_sign_in(request: Request, _: AddressLimit, service: ServiceDep, next: str = "") -> Response:
-    """To the identity provider, where one is set up. `next` is the page of the console that is wanted afterwards."""
+    """Redirect to the identity provider, if configured. `next` is the console page to return to."""
     if service.sign_in is None:
         raise ApiError(404, "no_provider", "Signing in with a provider is not set up here.")
     browser = token_urlsafe(32)
@@ -132,7 +132,7 @@ async def start_sign_in(request: Request, _: AddressLimit, service: ServiceDep, 
 
 @router.get("/session/callback", operation_id="finishSignIn", include_in_schema=False)
 async def finish_sign_in(request: Request, _: AddressLimit, service: ServiceDep) -> Response:
-    """Back from the identity provider."""
+    """Handle the callback of the identity provider."""
     browser, _dot, next_page = unquote(request.cookies.get(_OIDC_COOKIE, "")).partition(".")
     new = await _start_oidc_session(request, service, browser)
     response = (
@@ -154,7 +154,7 @@ def set_session_cookie(response: Response, request: Request, new: NewSession) ->
 
 
 async def _start_oidc_session(request: Request, service: Service, browser: str) -> NewSession | str:
-    """A sign-in, or the word for why there is none."""
+    """Return a session, or the error word."""
     if service.sign_in is None:
         raise ApiError(404, "no_provider", "Signing in with a provider is not set up here.")
     parameters = {name: request.query_params.get(name, "")[:4_096] for name in ("state", "code", "error", "iss")}
@@ -166,7 +166,7 @@ async def _start_oidc_session(request: Request, service: Service, browser: str) 
 
 
 def _redirect_failed_sign_in(problem: str, next_page: str) -> Response:
-    """It is a person who comes this way, so the words for it are on a page."""
+    """Redirect a person to a page that shows the problem."""
     return RedirectResponse(_build_sign_in_url(next_page, problem=problem), 303)
 
 

@@ -1,4 +1,4 @@
-"""Live events: of one run until it is over, or of all runs that somebody may see."""
+"""Live events: of one run until it is over, or of all visible runs."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -34,6 +34,8 @@ _View = Literal["run", "log"]
 
 
 class RunStreamFilters(BaseModel):
+    """Where a stream of one run begins, and its view."""
+
     model_config = ConfigDict(extra="forbid")
 
     after_seq: int = Field(-1, ge=-1, le=_MAX_POSITION)
@@ -41,6 +43,8 @@ class RunStreamFilters(BaseModel):
 
 
 class AllStreamFilters(BaseModel):
+    """Where a stream of all runs begins, and its view."""
+
     model_config = ConfigDict(extra="forbid")
 
     after: int | None = Field(None, ge=0, le=_MAX_POSITION, description="A position; else what comes from now on.")
@@ -55,7 +59,7 @@ async def stream_run(
     filters: Annotated[RunStreamFilters, Query()],
     last_event_id: _LastEventId = "",
 ) -> Response:
-    """The events of a run after one of them, then as they come, until the run is over."""
+    """Stream the events of a run after one of them, then as they come, until the run is over."""
     row = await service.run_queries.get_run(caller.principal, run_id)
     last_position = _parse_event_id(last_event_id)
     after = filters.after_seq if last_position is None else last_position
@@ -90,7 +94,7 @@ async def stream_all(
     filters: Annotated[AllStreamFilters, Query()],
     last_event_id: _LastEventId = "",
 ) -> Response:
-    """The events of all runs that you may see, as they come."""
+    """Stream the events of all runs that you may see, as they come."""
     visibility = get_visibility(caller.principal)
     last_position = _parse_event_id(last_event_id)
     after = filters.after if last_position is None else last_position

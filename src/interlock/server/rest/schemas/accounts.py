@@ -1,4 +1,4 @@
-"""Who there is, as REST shows it: keys, accounts, sign-ins and consents. No secret, but that of a key just made."""
+"""REST schemas of keys, accounts, sessions and consents. No secrets, except that of a new key."""
 
 from ...core.consent_service import GrantSummary, PendingConsent
 from ...core.identity.account_rows import Account
@@ -9,6 +9,8 @@ from .runs import ActionResponse, ResponseModel
 
 
 class ApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
+    """An API key, without its secret."""
+
     key_id: str
     name: str
     roles: list[str]
@@ -36,12 +38,16 @@ class ApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ApiKeyList(ResponseModel, frozen=True, kw_only=True):
+    """API keys."""
+
     keys: list[ApiKeyResponse]
 
 
 class NewApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
+    """A new API key with its secret."""
+
     key: ApiKeyResponse
-    #: Shown this once; nobody can find it out later.
+    #: Shown only once; it cannot be recovered later.
     secret: str
 
     @classmethod
@@ -50,13 +56,15 @@ class NewApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class AccountResponse(ResponseModel, frozen=True, kw_only=True):
+    """An account."""
+
     name: str
     roles: list[str]
     agents: list[str] | None
     disabled: bool
     created_at: str
     has_password: bool
-    #: Who vouches for them; empty for local accounts.
+    #: The identity provider; empty for local accounts.
     issuer: str
 
     @classmethod
@@ -73,10 +81,14 @@ class AccountResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class AccountList(ResponseModel, frozen=True, kw_only=True):
+    """Accounts."""
+
     accounts: list[AccountResponse]
 
 
 class MeResponse(ResponseModel, frozen=True, kw_only=True):
+    """The current principal."""
+
     name: str
     kind: str
     roles: list[str]
@@ -98,6 +110,8 @@ class MeResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
+    """A requested consent."""
+
     action: ActionResponse
     #: What the consent would be given for: this definition of this agent's tool, and no other.
     agent: str
@@ -122,6 +136,8 @@ class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class GrantedConsentResponse(ResponseModel, frozen=True, kw_only=True):
+    """A granted consent."""
+
     provider: str
     agent: str
     tool: str
@@ -144,11 +160,15 @@ class GrantedConsentResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ConsentList(ResponseModel, frozen=True, kw_only=True):
+    """Requested and granted consents."""
+
     waiting: list[PendingConsentResponse]
     given: list[GrantedConsentResponse]
 
 
 class ConsentStartResponse(ResponseModel, frozen=True, kw_only=True):
+    """Where the browser goes to give a consent."""
+
     #: Where the person's browser goes next; null: it was given before, and the question is answered.
     url: str | None
     run_id: str
@@ -156,6 +176,8 @@ class ConsentStartResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ConsentAnswerResponse(ResponseModel, frozen=True, kw_only=True):
+    """The answer to a consent."""
+
     run_id: str
     action_id: str
     approved: bool
@@ -164,6 +186,8 @@ class ConsentAnswerResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ConsentRevocationResponse(ResponseModel, frozen=True, kw_only=True):
+    """The result of revoking a consent."""
+
     #: False: it is forgotten here, and the provider did not confirm it.
     confirmed: bool
 

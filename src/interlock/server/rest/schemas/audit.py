@@ -1,4 +1,4 @@
-"""What auditors read over REST: proofs, checkpoints, keys, forwarders and the journal."""
+"""REST schemas of the audit: proofs, checkpoints, keys, forwarders and the audit log."""
 
 from typing import Any
 
@@ -15,12 +15,16 @@ from .runs import ResponseModel
 
 
 class FlawResponse(ResponseModel, frozen=True, kw_only=True):
+    """A problem in a run's events."""
+
     seq: int
     problem: str
     message: str
 
 
 class ProofResponse(ResponseModel, frozen=True, kw_only=True):
+    """The result of verifying a run."""
+
     run_id: str
     #: Nothing is wrong. That is not to say that all of it is there: see `complete`.
     ok: bool
@@ -59,6 +63,8 @@ class ProofResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class AuditLogCheckResponse(ResponseModel, frozen=True, kw_only=True):
+    """The result of verifying the audit log."""
+
     count: int
     head: str
     broken_at: int | None
@@ -66,6 +72,8 @@ class AuditLogCheckResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class CheckpointCheckResponse(ResponseModel, frozen=True, kw_only=True):
+    """The result of verifying the checkpoints."""
+
     ok: bool
     checkpoints: int
     runs: int
@@ -74,6 +82,8 @@ class CheckpointCheckResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ServerCheckResponse(ResponseModel, frozen=True, kw_only=True):
+    """The result of verifying everything."""
+
     ok: bool
     #: False: it took too long, and only so many runs were looked at.
     finished: bool
@@ -106,7 +116,7 @@ class ServerCheckResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class CheckpointResponse(ResponseModel, frozen=True, kw_only=True):
-    """The signature is over exactly the bytes of the document."""
+    """A signed checkpoint. The signature is over exactly the bytes of the document."""
 
     checkpoint: dict[str, Any]
     document: str
@@ -122,7 +132,7 @@ class CheckpointResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 def _decode_document(document: bytes) -> dict[str, Any]:
-    """Empty where something else was put in its place, which `/audit/verify` tells of."""
+    """Decode a document. Empty where it was replaced, which `/audit/verify` reports."""
     try:
         return msgspec.json.decode(document, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -130,16 +140,20 @@ def _decode_document(document: bytes) -> dict[str, Any]:
 
 
 class CheckpointList(ResponseModel, frozen=True, kw_only=True):
+    """Signed checkpoints."""
+
     checkpoints: list[CheckpointResponse]
 
 
 class SigningKeyList(ResponseModel, frozen=True, kw_only=True):
-    """Ed25519, in hex, the oldest first; the one without an end is in use."""
+    """Ed25519 public keys in hex, the oldest first; the one without an end is in use."""
 
     keys: list[PublicKey]
 
 
 class ForwarderResponse(ResponseModel, frozen=True, kw_only=True):
+    """The state of a forwarder."""
+
     name: str
     kind: str
     schema: str
@@ -170,10 +184,14 @@ class ForwarderResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ForwarderList(ResponseModel, frozen=True, kw_only=True):
+    """Forwarders."""
+
     forwarders: list[ForwarderResponse]
 
 
 class ForwardRunResponse(ResponseModel, frozen=True, kw_only=True):
+    """The result of forwarding a run."""
+
     run_id: str
     destination: str
     sent: int
@@ -193,6 +211,8 @@ class ForwardRunResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class AuditLogEntryResponse(ResponseModel, frozen=True, kw_only=True):
+    """An entry of the audit log."""
+
     seq: int
     at: str
     by: str
@@ -215,6 +235,8 @@ class AuditLogEntryResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class AuditLogEntryList(ResponseModel, frozen=True, kw_only=True):
+    """Entries of the audit log."""
+
     entries: list[AuditLogEntryResponse]
     #: What to ask for next, as `after`.
     next_after: int

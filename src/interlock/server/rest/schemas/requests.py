@@ -1,4 +1,4 @@
-"""What bodies of requests may say: exactly these fields, each with its bounds."""
+"""REST schemas of request bodies: exactly these fields, each with its bounds."""
 
 from typing import Annotated, Any, Literal
 
@@ -17,57 +17,75 @@ _Time = Annotated[str, Field(max_length=40, examples=["2030-01-31T12:00:00Z"])]
 
 
 class InvokeAgentRequest(RequestBody):
+    """The task of a new run."""
+
     task: Annotated[str, Field(min_length=1, max_length=100_000, examples=["Refund order 1234."])]
-    #: The person it acts for, where a program makes it.
+    #: The person it acts for, where a program creates it.
     on_behalf_of: Annotated[str, Field(max_length=80, examples=["ada"])] = ""
 
 
 class CreateRunRequest(InvokeAgentRequest):
+    """The agent and task of a new run."""
+
     agent: _Name
 
 
 class CancelRunRequest(RequestBody):
+    """Why a run is cancelled."""
+
     reason: _Reason = ""
 
 
 class StopAgentRequest(RequestBody):
+    """Why an agent is stopped."""
+
     reason: Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
 class ApproveRequest(RequestBody):
-    """A yes to exactly what has this hash."""
+    """An approval of exactly the payload with this hash."""
 
     payload_hash: _Hash
     reason: _Reason = ""
-    #: How far it reaches: this call; the same again in this run; the same until a time; a rule that is kept.
+    #: Scope: this call; the same again in this run; the same until a time; a saved rule.
     scope: Literal["once", "run", "window", "rule"] = "once"
     #: With `window`.
     until: _Time | None = None
     #: With `rule`: empty is the suggested one; another one has to be provably narrower.
     rule: Annotated[str, Field(max_length=10_000)] = ""
-    #: What to run instead: validated, judged and hashed again.
+    #: What to run instead: validated, evaluated and hashed again.
     arguments: dict[str, Any] | None = None
 
 
 class RejectRequest(RequestBody):
+    """A rejection."""
+
     reason: Annotated[str, Field(min_length=1, max_length=2_000)]
     payload_hash: _Hash = ""
 
 
 class ProvideInputRequest(RequestBody):
+    """The requested value."""
+
     value: Any
     payload_hash: _Hash = ""
 
 
 class RefuseRequest(RequestBody):
+    """Why the input or consent is refused."""
+
     reason: _Reason = ""
 
 
 class ForwardRunRequest(RequestBody):
+    """The destination of a run's events."""
+
     destination: _Name
 
 
 class ExplainPolicyRequest(RequestBody):
+    """A hypothetical call to explain."""
+
     tool: _Name
     arguments: dict[str, Any] = Field(default_factory=dict)
     mode: Literal["read_only", "default", "accept_edits", "trusted"] | None = None
@@ -75,12 +93,16 @@ class ExplainPolicyRequest(RequestBody):
 
 
 class BacktestPolicyRequest(RequestBody):
+    """The policy of a backtest, and the number of runs."""
+
     #: YAML; empty: the policy that is in force.
     policy: Annotated[str, Field(max_length=128 << 10)] = ""
     runs: Annotated[int, Field(ge=1, le=500)] = 500
 
 
 class CreateKeyRequest(RequestBody):
+    """A new API key."""
+
     name: Annotated[str, Field(min_length=1, max_length=64)]
     roles: _KeyRoles
     #: Null: all of them. A key of an agent names its own.
@@ -89,6 +111,8 @@ class CreateKeyRequest(RequestBody):
 
 
 class CreateAccountRequest(RequestBody):
+    """A new account."""
+
     name: Annotated[str, Field(min_length=1, max_length=64)]
     password: _Password
     roles: _Roles | None = None
@@ -96,7 +120,7 @@ class CreateAccountRequest(RequestBody):
 
 
 class UpdateAccountRequest(RequestBody):
-    """What is not named stays as it is."""
+    """Changes of an account. Missing fields are unchanged."""
 
     roles: _Roles | None = None
     #: With `roles`: null is all of them.
@@ -106,10 +130,14 @@ class UpdateAccountRequest(RequestBody):
 
 
 class SignInRequest(RequestBody):
+    """Name and password."""
+
     name: Annotated[str, Field(min_length=1, max_length=64)]
     password: _Password
 
 
 class ChangePasswordRequest(RequestBody):
+    """The current and the new password."""
+
     current: _Password
     new: _Password

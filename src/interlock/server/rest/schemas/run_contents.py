@@ -1,4 +1,4 @@
-"""The inside of a run as REST shows it: its state at an event, and one call in three lenses."""
+"""REST schemas of a run's contents: its state at an event, and one call in three views."""
 
 from typing import Any
 
@@ -14,6 +14,8 @@ from .runs import ActionDetailResponse, ActionStatus, AnswerResponse, ResponseMo
 
 
 class QuestionStateResponse(ResponseModel, frozen=True, kw_only=True):
+    """The state of a question."""
+
     action_id: str
     call_id: str
     tool: str
@@ -49,6 +51,8 @@ class QuestionStateResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
+    """The state of a run at one event."""
+
     run_id: str
     at_seq: int
     at: str
@@ -97,16 +101,22 @@ class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class CallList(ResponseModel, frozen=True, kw_only=True):
+    """Calls of a run."""
+
     calls: list[CallStateView]
 
 
 class PersonViewResponse(ResponseModel, frozen=True, kw_only=True):
+    """What the person saw of a call."""
+
     questions: list[ActionDetailResponse]
     #: The one line about the outcome.
     line: str
 
 
 class PolicyEvaluationResponse(ResponseModel, frozen=True, kw_only=True):
+    """One policy evaluation of a call."""
+
     seq: int
     at: str
     decision: Decision
@@ -117,6 +127,8 @@ class PolicyEvaluationResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class InvocationResponse(ResponseModel, frozen=True, kw_only=True):
+    """One execution of a call."""
+
     started_seq: int
     started_at: str
     started: InvocationStarted
@@ -142,6 +154,8 @@ class InvocationResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ExecutionViewResponse(ResponseModel, frozen=True, kw_only=True):
+    """What was decided and executed for a call."""
+
     validation_errors: list[str]
     decisions: list[PolicyEvaluationResponse]
     runs: list[InvocationResponse]
@@ -150,6 +164,8 @@ class ExecutionViewResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class CallResponse(ResponseModel, frozen=True, kw_only=True):
+    """One call in three views."""
+
     run_id: str
     call_id: str
     tool: str

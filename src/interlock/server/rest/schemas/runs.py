@@ -1,4 +1,4 @@
-"""Runs, their events and their questions as REST shows them. Field names here are a promise to programs."""
+"""REST schemas of runs, their events and their questions. Field names are stable."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, cast
@@ -28,10 +28,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
-    pass
+    """Base of all response schemas."""
 
 
 class RunResponse(ResponseModel, frozen=True, kw_only=True):
+    """A run."""
+
     run_id: str
     agent: str
     status: str
@@ -39,7 +41,7 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     state: str
     degraded: bool
     cancelled: bool
-    #: The person it acts for, and who made it.
+    #: The person it acts for, and who created it.
     requester: str
     created_by: str
     parent_run_id: str
@@ -73,12 +75,16 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class RunList(ResponseModel, frozen=True, kw_only=True):
+    """Runs."""
+
     runs: list[RunResponse]
     #: Empty: there are no more.
     next_cursor: str
 
 
 class AgentResponse(ResponseModel, frozen=True, kw_only=True):
+    """An agent."""
+
     name: str
     description: str
     tools: list[str]
@@ -89,10 +95,14 @@ class AgentResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class AgentList(ResponseModel, frozen=True, kw_only=True):
+    """Agents."""
+
     agents: list[AgentResponse]
 
 
 class EventResponse(ResponseModel, frozen=True, kw_only=True):
+    """An event as operators see it."""
+
     type: RunEventType
     run_id: str
     seq: int
@@ -122,6 +132,8 @@ class StoredEventResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class EventList(ResponseModel, frozen=True, kw_only=True):
+    """Events as operators see them."""
+
     #: As operators see them.
     events: list[EventResponse]
     #: What to ask for next, as `after_seq`.
@@ -130,12 +142,16 @@ class EventList(ResponseModel, frozen=True, kw_only=True):
 
 
 class StoredEventList(ResponseModel, frozen=True, kw_only=True):
+    """Events as stored."""
+
     events: list[StoredEventResponse]
     next_after_seq: int
     last_seq: int
 
 
 class ActionResponse(ResponseModel, frozen=True, kw_only=True):
+    """A question."""
+
     action_id: str
     run_id: str
     agent: str
@@ -161,11 +177,15 @@ class ActionResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ActionList(ResponseModel, frozen=True, kw_only=True):
+    """Questions."""
+
     actions: list[ActionResponse]
     next_cursor: str
 
 
 class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
+    """The answer to a question."""
+
     approved: bool
     by: str
     reason: str
@@ -224,7 +244,7 @@ class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
     #: What changed since it was asked before, and the question that this one replaces.
     changes: list[BindingChange]
     replaces: str
-    #: Who edited the arguments, where somebody else has to approve the result.
+    #: Who edited the arguments, where another person has to approve the result.
     edited_by: str
     answer: AnswerResponse | None
     asked_seq: int
@@ -245,16 +265,20 @@ class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ActionDetailList(ResponseModel, frozen=True, kw_only=True):
+    """Questions with everything that the answers are bound to."""
+
     actions: list[ActionDetailResponse]
 
 
 class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
+    """A question, its run, and whether the caller may decide it."""
+
     action: ActionDetailResponse
     run: RunResponse
-    #: May whoever asks decide it, and if not, why.
+    #: Whether the caller may decide it, and if not, why.
     may_decide: bool
     why_not: str
-    #: Where a rule would be kept with an approval. Null: no rule was suggested.
+    #: Where a rule would be saved with an approval. Null: no rule was suggested.
     rule_target: RuleTarget | None
 
     @classmethod
@@ -269,10 +293,12 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
+    """The answered question, and how the answer was delivered."""
+
     action: ActionResponse
     #: `left`: another process has the run, and takes the answer from there.
     taken: Literal["recorded", "left"]
-    #: With the scope `rule`: where the rule is kept when the call starts, and which other agents use that file.
+    #: With the scope `rule`: where the rule is saved when the call starts, and which other agents use that file.
     rule_target: RuleTarget | None
 
     @classmethod
@@ -285,6 +311,8 @@ class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ArtifactResponse(ResponseModel, frozen=True, kw_only=True):
+    """An artifact of a run."""
+
     artifact_id: str
     kind: str
     #: Null: the store does not have it any more.
@@ -304,10 +332,14 @@ class ArtifactResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ArtifactList(ResponseModel, frozen=True, kw_only=True):
+    """Artifacts of a run."""
+
     artifacts: list[ArtifactResponse]
 
 
 class ActivityResponse(ResponseModel, frozen=True, kw_only=True):
+    """One recent event."""
+
     position: int
     run_id: str
     agent: str
@@ -337,6 +369,8 @@ class ActivityResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class OverviewResponse(ResponseModel, frozen=True, kw_only=True):
+    """Counts of runs and open questions, and recent activity."""
+
     #: How many runs have each status, and how many questions of each kind wait.
     runs: dict[str, int]
     open_questions: dict[str, int]
@@ -408,5 +442,5 @@ def question_fields(question: Question) -> dict[str, Any]:
 
 
 def to_action_status(status: str) -> ActionStatus:
-    """As it is told from the names of its states."""
+    """Return the status from the state's name."""
     return cast(ActionStatus, status)
