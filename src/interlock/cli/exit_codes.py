@@ -1,10 +1,12 @@
-"""What a command says with its exit code: the same for every command."""
+"""Exit codes, the same for every command."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
+    """The exit codes of commands."""
+
     OK = 0
     FAILED = 1
     USAGE = 2
@@ -24,5 +26,5 @@ MEANINGS: Mapping[ExitCode, str] = {
 
 
 def format_exit_codes(meanings: Mapping[ExitCode, str] = MEANINGS) -> str:
-    """For the end of a help text. A command that says more than the common words gives its own."""
+    """Return the exit codes for a help text. A command may override the common meanings."""
     return f"Exit codes: {'; '.join(f'{code.value} {meaning}' for code, meaning in meanings.items())}."

@@ -22,13 +22,13 @@ from .exit_codes import ExitCode, format_exit_codes
 
 
 class CommandEntry(NamedTuple):
-    """The module that has its `app`, and what help says about it."""
+    """A command: the module of its `app`, and its help."""
 
     module: str
     help: str
 
 
-#: Set: what is not expected is told with all that there is to tell.
+#: Set: unexpected errors are shown with a traceback.
 _TRACE_VARIABLE = "INTERLOCK_TRACE"
 
 #: In the order in which help lists them.
@@ -52,7 +52,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
 
 
 class _LazyCommand(TyperGroup):
-    """A command by its name, until somebody uses it."""
+    """A command that is loaded when used."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         loaded = get_command(import_module(_module_path(str(self.name))).app)
@@ -104,7 +104,7 @@ def interlock(
 
 
 def main() -> None:
-    """Nobody who uses the command sees a traceback, unless they ask for one."""
+    """Run the command. Tracebacks are shown only on request."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # What a terminal or a file has no letters for is written with others.
             stream.reconfigure(errors="backslashreplace")

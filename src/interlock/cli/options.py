@@ -1,4 +1,4 @@
-"""Options that mean the same in every command that has them."""
+"""Options shared by several commands."""
 
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -54,5 +54,5 @@ MaxCostOption: TypeAlias = Annotated[
 
 
 def collect_options(**options: object) -> dict[str, str]:
-    """What was said, as it was written."""
+    """Return the given options as written."""
     return {name: str(value) for name, value in options.items() if value is not None}

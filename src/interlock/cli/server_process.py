@@ -46,7 +46,7 @@ _SHUTDOWN_GRACE_SECONDS = 3
 def prepare_server(
     config: Path | None, agent_names: Sequence[str], demo: bool
 ) -> tuple[ServerSettings, list[ServedAgent]]:
-    """What is served, and how. `ConfigurationError` when there is nothing to serve."""
+    """Return the settings and the served agents. Raise `ConfigurationError` when there is nothing to serve."""
     settings = ServerSettings() if config is None else read_settings(config)
     served = demo_agents() if demo else []
     if settings.agents or agent_names or not demo:
@@ -62,9 +62,10 @@ def prepare_server(
 async def run_server(
     settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles, own_paths: Sequence[str] = ()
 ) -> None:
-    """Serve until a signal. Calls under way are given a moment; every run can be resumed.
+    """Serve until a signal. Running calls get a moment; every run can be resumed. Calls under way are given a moment;
+    every run can be resumed.
 
-    `own_paths` are files that no tool may touch, beside those of the server and those that settings name.
+    `own_paths` are files that no tool may access, beside those of the server and those that settings name.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     # Signals are handled until all is stopped, so they are left last.
@@ -82,9 +83,7 @@ async def run_server(
                 config = _uvicorn_config(create_app(service), settings.server)
                 await require_account(service)
             await service.start()
-            password = await create_first_account(
-                service
-            )  # last of all: a password that nobody was shown lets nobody in
+            password = await create_first_account(service)  # last of all: a password that was never shown is useless
             server = _Server(config, service)
             signals.enter_context(server.stop_on_signals())
             _echo_welcome(service, password)
@@ -94,7 +93,7 @@ async def run_server(
 
 @contextmanager
 def _reporting_failed_start() -> Generator[None]:
-    """Whatever keeps a server from starting is told together with what that means."""
+    """Report a failed start together with what that means."""
     try:
         yield
     except (ConfigurationError, LogError) as error:
@@ -105,15 +104,16 @@ def _reporting_failed_start() -> Generator[None]:
 
 
 def create_app(service: Service) -> FastAPI:
-    """REST and console of a service, which its owner starts and stops."""
+    """Create REST and console for a service that its owner starts and stops."""
     app = create_api(service)
     mount_console(app, service)
     return app
 
 
 async def require_account(service: Service) -> None:
-    """`ConfigurationError` where somebody has to make an account first: elsewhere than on this machine nobody is let in
-    by a password that a screen shows."""
+    """Raise `ConfigurationError` where an account has to be created first: on other hosts, no password shown on a
+    screen is accepted.
+    """
     server = service.settings.server
     if not server.is_loopback and service.sign_in is None and not await service.accounts.list():
         raise ConfigurationError(
@@ -123,7 +123,7 @@ async def require_account(service: Service) -> None:
 
 
 async def create_first_account(service: Service) -> str:
-    """The password of the account that was made; empty where none was."""
+    """Create the first account, and return its password; empty where none was created."""
     if not service.settings.server.is_loopback or await service.accounts.list():
         return ""
     password = secrets.token_urlsafe(18)
@@ -171,7 +171,7 @@ class _Server(uvicorn.Server):
             if active
             else "Stopping."
         )
-        await self._service.hub.close()  # those who follow events would keep it from ending
+        await self._service.hub.close()  # subscribers of events would keep it from ending
         await super().shutdown(sockets)
 
 

@@ -41,21 +41,21 @@ _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 class ReadCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint, and what it says to whoever has these keys."""
+    """A checkpoint, and its verification with these keys."""
 
     signed: SignedCheckpoint
     statement: CheckpointStatement | UntrustedCheckpoint
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs are compared with."""
+    """What runs are verified against."""
 
     keys: Mapping[str, PublicKey] = {}
     #: What came with the events, and what was kept elsewhere.
     embedded: Sequence[ReadCheckpoint] = ()
     external: Sequence[ReadCheckpoint] = ()
     expected: Checkpoint | None = None
-    #: Was a key named, and nothing that was kept elsewhere? Then what is not signed is not proved.
+    #: Whether a key was named without an external copy. Then what is not signed is not proved.
     requires_signature: bool = False
 
 
@@ -65,7 +65,7 @@ def is_log_file(path: str) -> bool:
 
 
 def read_embedded_checkpoints(path: str, keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
-    """Those in an export; a log has none."""
+    """Return the checkpoints in an export; a log has none."""
     if is_log_file(path):
         return []
     with open(path, "rb") as file:
@@ -73,7 +73,7 @@ def read_embedded_checkpoints(path: str, keys: Mapping[str, PublicKey]) -> list[
 
 
 def read_external_checkpoints(path: Path, keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
-    """All of a file that checkpoints were copied to. `ConfigurationError` when there is nothing to check it with."""
+    """Return the checkpoints of an external copy. Raise `ConfigurationError` when there is no key to check it with."""
     try:
         with path.open("rb") as file:
             found = parse_checkpoint_lines(file.read(MAX_EXPORT_BYTES).splitlines())
@@ -87,7 +87,7 @@ def read_external_checkpoints(path: Path, keys: Mapping[str, PublicKey]) -> list
 
 
 def find_checkpoint_flaws(evidence: Evidence) -> list[str]:
-    """What is wrong with them as a row. It may begin anywhere, and has no gap."""
+    """Return what is wrong with them as a sequence. It may begin anywhere, and has no gap."""
     if not evidence.external:
         return []
     first = evidence.external[0].statement
@@ -106,7 +106,7 @@ def prove_run(run: RecordedRun, evidence: Evidence) -> SignedVerification:
 
 
 def find_foreign_checkpoints(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
-    """Checkpoints that came with the events and are about none of them: they were taken from another export."""
+    """Return checkpoints that came with the events and are about none of them: from another export."""
     run_ids = {run.run_id for run in runs}
     return [
         f"checkpoint {each.statement.number} in it is about {', '.join(each.statement.runs)[:200]}, which is not in it"
@@ -116,7 +116,7 @@ def find_foreign_checkpoints(runs: Sequence[RecordedRun], evidence: Evidence) ->
 
 
 def find_missing_runs(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
-    """Runs that were signed, and of which a whole log has nothing."""
+    """Return signed runs that are missing in a whole log."""
     run_ids = {run.run_id for run in runs}
     statements = [each.statement for each in evidence.external if isinstance(each.statement, CheckpointStatement)]
     signed = {name: head.count for statement in statements for name, head in statement.runs.items()}
@@ -128,7 +128,7 @@ def find_missing_runs(runs: Sequence[RecordedRun], evidence: Evidence) -> list[s
 
 
 def is_unproven(proof: SignedVerification, evidence: Evidence) -> bool:
-    """The chain is unbroken, and a signature that there should be does not cover it."""
+    """Return True if the chain is valid, but an expected signature does not cover it."""
     return proof.ok and not proof.complete and bool(evidence.embedded or evidence.requires_signature)
 
 
@@ -177,7 +177,7 @@ def echo_audit(run_id: str, audit: ChainVerification, problem: str = "", *, erro
 
 
 def format_checkpoint(audit: ChainVerification) -> str:
-    """What `--checkpoint` takes; empty where nothing should be built on it."""
+    """Return the value for `--checkpoint`; empty where there is nothing to rely on."""
     return f"{audit.count}:{audit.head_hash.hex()}" if audit.ok else ""
 
 

@@ -26,6 +26,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The confinement of this host."""
+
     host: HostInfo
     #: The best first.
     backends: list[BackendStatus]
@@ -58,7 +60,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
 
 def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
-    """For people."""
+    """Format a diagnosis for people."""
     used = diagnosis.confinement
     return [
         _format_host(diagnosis.host),

@@ -37,7 +37,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 class _FolderTools(NamedTuple):
-    """What holds in this folder, and what a run in it could call."""
+    """The settings of this folder, and the tools of a run in it."""
 
     settings: Settings
     policy: PolicyFiles

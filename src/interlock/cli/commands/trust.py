@@ -146,10 +146,10 @@ _MAX_SHOWN = 30
 def resolve_project(
     start: Path, user_paths: UserPaths, *, ask: bool = True, inspect_only: bool = False
 ) -> TrustedProject:
-    """What may be loaded from the project that `start` is in.
+    """Return what may be loaded from the project that `start` is in.
 
-    A person who is there is asked, if `ask`. Else one line says that the files of the project were ignored; if they
-    counted before, `ConfigurationError` says that nothing goes on without them, except for who wants to `only_look`.
+    With `ask`, a person at the terminal is asked. Else a notice says that the files of the project were ignored; if
+    they were trusted before, `ConfigurationError` is raised, except with `inspect_only`.
     """
     found = check_trust(find_project(start, user_paths), user_paths)
     if isinstance(found, TrustedProject):
@@ -169,7 +169,7 @@ def is_interactive() -> bool:
 
 
 def confirm_trust() -> bool:
-    """No is the answer of whoever says nothing."""
+    """Ask for confirmation. The default is no."""
     try:
         return typer.confirm("Trust these files as they are now?", default=False, err=True)
     except typer.Abort:

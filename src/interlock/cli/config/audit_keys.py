@@ -1,4 +1,4 @@
-"""The keys of `interlock audit`: those that a person names, else those of this user's own server."""
+"""The keys of `interlock audit`: those named on the command line, else those of this user's server."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,7 +16,7 @@ _PUBLIC_KEYS_FILE = "signing.pub"
 
 
 def load_keys(public_keys: Sequence[str]) -> dict[str, PublicKey]:
-    """By id, the oldest first; none where nobody ever signed anything here."""
+    """Return the keys by id, the oldest first; none where nothing was ever signed here."""
     return keys_by_id(map(_parse_key, public_keys) if public_keys else read_own_keys())
 
 
@@ -32,7 +32,7 @@ def read_own_keys() -> tuple[PublicKey, ...]:
 
 
 def load_signing() -> tuple[Any, Path]:
-    """What signs, and where its key is, or will be."""
+    """Return the signer, and the path of its key."""
     try:
         return import_module(".audit_signing", __package__), find_user_paths().make_state_folder() / _PRIVATE_KEY_FILE
     except ImportError as missing:

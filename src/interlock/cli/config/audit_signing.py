@@ -1,4 +1,4 @@
-"""Signing, for `interlock audit`. Loaded when something is signed: it needs a package that a check does without."""
+"""Signing, for `interlock audit`. Loaded on demand: it needs a package that verification does without."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,9 @@ _DATABASE = "server.db"
 
 
 def sign_run(key_path: Path, run_id: str, entries: Sequence[LogEntry]) -> SignedCheckpoint | None:
-    """Listed with all that the key ever signed. None when the events are not what was written or signed before."""
+    """Sign a run, and list it with everything the key signed. None when the events differ from what was written or
+    signed.
+    """
     signer = Signer(key_path)
     with closing(Database(key_path.with_name(_DATABASE), TABLES)) as db:
         return asyncio.run(Checkpoints(db, MemoryLog(), signer).take_for_run(run_id, entries))

@@ -1,7 +1,7 @@
-"""The log that a command looks into, and the run in it that is meant. Looking never makes a log.
+"""Locates the log of a command, and the run in it that is meant. Reading never creates a log.
 
-A run inside a call of another one has that one's id, a dot and letters of its own: `1f2e3d4c.ab12` means it by the
-first letters of both. Without a dot a run is meant that is inside no other, so its short id stays unique.
+A child run has its parent's id, a dot and more letters: `1f2e3d4c.ab12` names it by the first letters of both. Without
+a dot a top-level run is meant, so its short id stays unique.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ MIN_ID_CHARS = 4
 
 
 class RunFiles(msgspec.Struct, frozen=True):
-    """Where a run is kept: its log, and beside it what is too long for an event."""
+    """The files of a run: its log, and its artifacts."""
 
     log: Path
     artifacts: Path
 
 
 def find_run_files(log_path: Path | None, user_paths: UserPaths) -> RunFiles:
-    """For the log that was named with `--log` or `INTERLOCK_LOG`, else for the usual one. Nothing is made."""
+    """Return the files of the log named with `--log` or `INTERLOCK_LOG`, else of the default one. Creates nothing."""
     if log_path is None:
         return RunFiles(user_paths.log, user_paths.artifacts)
     log = log_path.absolute()
@@ -47,13 +47,13 @@ def find_run_files(log_path: Path | None, user_paths: UserPaths) -> RunFiles:
 
 
 def has_log(log_path: Path | None) -> bool:
-    """False only where no run was kept yet in the usual place. A log that was named has to be there."""
+    """Return False only where no run was stored yet in the default location. A named log has to exist."""
     return log_path is not None or find_user_paths().log.exists()
 
 
 @asynccontextmanager
 async def open_log(log_path: Path | None) -> AsyncGenerator[SqliteLog]:
-    """The log, which has to be there: looking makes none."""
+    """Open the log, which has to exist."""
     path = find_user_paths().log if log_path is None else log_path
     if not path.exists():
         raise ConfigurationError(f"There are no runs yet: {path} does not exist. `--log` names another log.")
@@ -63,7 +63,7 @@ async def open_log(log_path: Path | None) -> AsyncGenerator[SqliteLog]:
 
 
 def read_run(log_path: Path | None, run_ref: str) -> RecordedRun:
-    """`ConfigurationError` in words when there is no such run."""
+    """Read a run. Raise `ConfigurationError` when there is no such run."""
 
     async def read() -> RecordedRun:
         async with open_log(log_path) as log:
@@ -73,7 +73,7 @@ def read_run(log_path: Path | None, run_ref: str) -> RecordedRun:
 
 
 async def resolve_run(log: SqliteLog, run_ref: str) -> str:
-    """`LogCorruptError` for one that has no events any more: there is nothing that could be done with it."""
+    """Return the id of a run. Raise `LogCorruptError` for one that has no events any more."""
     run_id = match_run(await log.run_ids(), run_ref)
     if not await log.read(run_id, limit=1):
         raise LogCorruptError(f"the log knows {run_id}, and none of its events is there: they were deleted")
@@ -81,7 +81,7 @@ async def resolve_run(log: SqliteLog, run_ref: str) -> str:
 
 
 def match_run(run_ids: Sequence[str], run_ref: str) -> str:
-    """The one run that is meant: by its id, by the first letters of it, or the `last` one. Oldest first.
+    """Return the one run that is meant: by its id, by the first letters of it, or the `last` one. Oldest first.
 
     `ConfigurationError` in words when there is no such run, or more than one.
     """
@@ -104,18 +104,18 @@ def match_run(run_ids: Sequence[str], run_ref: str) -> str:
 
 
 def is_nested_in(run_id: str, parent_id: str) -> bool:
-    """Is it a run inside a call of the other one, however deep?"""
+    """Return True if it is a child run of the other one, at any depth."""
     return run_id.startswith(f"{parent_id}.")
 
 
 def list_ancestors(run_id: str) -> list[str]:
-    """The runs that it is inside of, the outermost first; nothing for one that stands alone."""
+    """Return its parent runs, the outermost first; empty for a top-level run."""
     parts = _split_run_id(run_id)
     return [".".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def shorten_id(name: str) -> str:
-    """As much of an id as commands need to tell it from others."""
+    """Return as much of an id as commands need."""
     generated = _GENERATED_ID.fullmatch(name)
     if generated is None:
         return name
@@ -123,20 +123,20 @@ def shorten_id(name: str) -> str:
 
 
 def add_log_option(command: str, log_path: Path | None) -> str:
-    """A command to type next, about the same log."""
+    """Return a suggested command with the option for the same log."""
     if log_path is None or str(log_path) == os.environ.get(_LOG_VARIABLE):
         return command
     return f"{command} --log {shlex.quote(str(log_path))}"
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """For a shell: whatever goes wrong, there is nothing to complete."""
+    """Return completions for a shell; none if anything fails."""
 
     return complete_id(incomplete, _RUN_PREFIX, SqliteLog.run_ids)
 
 
 def complete_id(incomplete: str, prefix: str, names: Callable[[SqliteLog], Awaitable[list[str]]]) -> list[str]:
-    """The ids that begin so, the newest first; the short ones, unless the prefix was typed."""
+    """Return the ids that begin so, the newest first; short ones, unless the prefix was typed."""
 
     async def read() -> list[str]:
         async with open_log(Path(log_path) if log_path else None) as log:
@@ -165,7 +165,7 @@ def _matches_run(run_id: str, run_ref: str) -> bool:
 
 
 def matches_id(name: str, ref: str, prefix: str) -> bool:
-    """Is it the id, or its beginning? The prefix may be left out, and is not counted."""
+    """Return True if it is the id, or its beginning. The prefix may be omitted, and is not counted."""
     whole, letters = name.removeprefix(prefix), ref.removeprefix(prefix)
     return bool(letters) and (whole == letters or (len(letters) >= MIN_ID_CHARS and whole.startswith(letters)))
 

@@ -1,7 +1,7 @@
-"""Keys of models: from the environment or from a keyring, and never from or into a file of ours.
+"""API keys of models: from the environment or a keyring, never from or into a file of ours.
 
-A key is for whoever issued it: with an address of one's own (`base_url`), the keys in the provider's variables are not
-sent there. `INTERLOCK_API_KEY` is a key for whatever is set.
+A key is for its issuer: with a custom address (`base_url`), the keys in the provider's variables are not sent there.
+`INTERLOCK_API_KEY` is a key for whatever is set.
 """
 
 import os
@@ -19,6 +19,8 @@ _KEYRING_SERVICE = "interlock"
 
 
 class ModelKey(msgspec.Struct, frozen=True):
+    """An API key, and where it comes from."""
+
     value: str
     #: Which variable, or which entry of the keyring.
     origin: str
@@ -38,7 +40,7 @@ def find_key(provider: str, base_url: str = "", environ: Mapping[str, str] = os.
 
 
 def get_key_variable(provider: str, base_url: str = "") -> str:
-    """What to say when there is no key."""
+    """Return the variable to name when there is no key."""
     return KEY_VARIABLE if base_url else PROVIDER_VARIABLES.get(provider, KEY_VARIABLE)
 
 

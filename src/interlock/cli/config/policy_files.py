@@ -1,4 +1,4 @@
-"""Policy files of commands: those that are named with options, and those that hold for a run here, one per layer."""
+"""Policy files of commands: those named with options, and those that apply to a run here, one per layer."""
 
 import os
 from functools import partial
@@ -35,7 +35,7 @@ LayerOption: TypeAlias = Annotated[
 
 
 def require_valid(files: PolicyFiles) -> PolicyFiles:
-    """The policy; `PolicyFileError` when one of its files is not in order."""
+    """Return the policy. Raise `PolicyFileError` when one of its files is invalid."""
     if files.problems:
         raise PolicyFileError(files.problems)
     return files
@@ -56,7 +56,7 @@ PROJECT_POLICY = f"{PROJECT_FOLDER}/policy.yaml"
 
 
 def load_policy(settings: Settings, user_paths: UserPaths, project: TrustedProject, workspace: str) -> PolicyFiles:
-    """What is not in order denies everything; see `PolicyFiles.problems`."""
+    """Load the policy. Invalid files deny everything; see `PolicyFiles.problems`."""
     return PolicyFiles(
         managed=MANAGED_POLICY if os.path.lexists(MANAGED_POLICY) else None,
         user=_find_user_policy(settings, user_paths),

@@ -1,8 +1,7 @@
-"""What a project directory brings: everything under its `.interlock` folder, and nothing else.
+"""The files of a project: everything under its `.interlock` folder, and nothing else.
 
-Looking is harmless: files are read to be counted and digested, never interpreted. Links are not followed and nothing is
-waited for, so what is digested is what lies there. A project whose files cannot be told for sure, or that everybody may
-change, has none that can be trusted; `refusal` says why.
+Reading is harmless: files are counted and digested, never interpreted. Links are not followed and reads do not block. A
+project whose files cannot be read reliably, or that everyone may change, cannot be trusted; `refusal` says why.
 """
 
 import os
@@ -25,7 +24,7 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
-    """`path` is from the project's root on."""
+    """A file of a project. `path` is relative to its root."""
 
     path: str
     size_bytes: int
@@ -33,6 +32,8 @@ class ProjectFile(msgspec.Struct, frozen=True):
 
 
 class ProjectFiles(msgspec.Struct, frozen=True):
+    """The files of a project."""
+
     #: The real path of the project.
     root: str
     files: tuple[ProjectFile, ...] = ()
@@ -45,7 +46,7 @@ class _ScanError(Exception):
 
 
 def find_project_root(start: Path) -> Path:
-    """The project that a folder is in: the nearest one at or above it that looks like the root of one, else itself."""
+    """Return the project of a folder: the nearest one at or above it that looks like a project root, else itself."""
     real = Path(os.path.realpath(start))
     return next((folder for folder in (real, *real.parents) if is_project_root(folder)), real)
 
@@ -55,7 +56,7 @@ def is_project_root(folder: Path) -> bool:
 
 
 def scan_project(root: Path) -> ProjectFiles:
-    """Never raises for what is in the project."""
+    """Scan a project. Never raises for its contents."""
     real = os.path.realpath(root)
     scan = _ProjectScan()
     try:

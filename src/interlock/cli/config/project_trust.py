@@ -1,12 +1,12 @@
-"""Which projects are trusted: nothing from a project directory is loaded before a person said so.
+"""Trusted projects: nothing from a project directory is loaded before a person trusted it.
 
 Trust is in a directory by its real path, and in the files that it brings as they were: each by its digest. When one of
-them changes, comes or goes, the project is not trusted until somebody looks again. A project that brings nothing, and
-never did, needs no trust. The list is one file in the state folder, for its owner alone, replaced as a whole.
+them changes, is added or removed, the project is not trusted until a person confirms it again. A project without files
+needs no trust. The list is one file in the state folder, readable by its owner only, replaced as a whole.
 
-    match trusted_files(find_project(Path.cwd(), places), places):
-        case Trusted() as project: project.content(".interlock/config.toml")
-        case Untrusted() as project: project.reason
+    match check_trust(find_project(Path.cwd(), user_paths), user_paths):
+        case TrustedProject() as project: project.content(".interlock/config.toml")
+        case UntrustedProject() as project: project.reason
 """
 
 import os
@@ -31,21 +31,25 @@ _MAX_BYTES = 64 << 20
 
 
 class FileChange(msgspec.Struct, frozen=True):
+    """A file of a project that changed."""
+
     path: str
     what: Literal["new", "changed", "gone"]
 
 
 class TrustedProject(msgspec.Struct, frozen=True):
+    """A project whose files may be loaded."""
+
     root: str
     #: Everything that may be loaded. Empty for a project that brings nothing.
     files: tuple[ProjectFile, ...] = ()
 
     def path(self, name: str) -> str:
-        """Where a file is, or empty when the project has none of that name."""
+        """Return the path of a file, or empty when the project has none of that name."""
         return os.path.join(self.root, name) if any(file.path == name for file in self.files) else ""
 
     def content(self, name: str) -> bytes | None:
-        """The very bytes that were trusted; None when there is no such file."""
+        """Return the bytes that were trusted; None when there is no such file."""
         known = next((file for file in self.files if file.path == name), None)
         if known is None:
             return None
@@ -58,24 +62,26 @@ class TrustedProject(msgspec.Struct, frozen=True):
 
 
 class UntrustedProject(msgspec.Struct, frozen=True, kw_only=True):
+    """A project whose files may not be loaded, and why."""
+
     root: str
-    #: `new`: nobody was asked. `changed`: not what was trusted. `refused`: it cannot be trusted as it is.
+    #: `new`: not asked yet. `changed`: not what was trusted. `refused`: it cannot be trusted as it is.
     kind: Literal["new", "changed", "refused"]
     reason: str
     files: tuple[ProjectFile, ...] = ()
     changes: tuple[FileChange, ...] = ()
-    #: They counted before, or nobody can tell. They can only tighten, so to go on without them would loosen.
+    #: They applied before, or that is unknown. They can only tighten, so continuing without them would loosen.
     counted_before: bool = False
 
     @property
     def notice(self) -> str:
-        """One line for whoever goes on without the files."""
+        """One line for commands that continue without the files."""
         hint = "" if self.kind == "refused" else " `interlock trust` shows them."
         return f"The files that {self.root} brings were ignored: {self.reason}.{hint}"
 
     @property
     def refusal(self) -> str:
-        """For whoever may not go on without the files."""
+        """The message for commands that may not continue without the files."""
         hint = "mend that first" if self.kind == "refused" else "`interlock trust` shows them and trusts them again"
         return (
             f"{self.root} was trusted, and its files cannot be used now: {self.reason}. Its rules may be stricter than "
@@ -84,7 +90,7 @@ class UntrustedProject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustRecord(msgspec.Struct, frozen=True):
-    """What was trusted: digests by path, and since when, in nanoseconds since 1970."""
+    """What was trusted: digests by path, and the time in nanoseconds since 1970."""
 
     at: int
     files: Mapping[str, str]
@@ -96,7 +102,7 @@ class _TrustList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_trust(root: Path, user_paths: UserPaths) -> TrustedProject | UntrustedProject:
-    """What may be loaded from a project. Never asks, and never raises for what it finds."""
+    """Return what may be loaded from a project. Never asks, and never raises for its contents."""
     found = scan_project(root)
     try:
         known = read_trust_records(user_paths).get(found.root)
@@ -119,7 +125,7 @@ def check_trust(root: Path, user_paths: UserPaths) -> TrustedProject | Untrusted
 
 
 def find_project(start: Path, user_paths: UserPaths) -> Path:
-    """The project that a folder is in. One that was trusted stays one when all that it brought is gone."""
+    """Return the project of a folder. A trusted one stays a project when all its files are gone."""
     real = Path(os.path.realpath(start))
     try:
         known = read_trust_records(user_paths)
@@ -135,7 +141,7 @@ def _without_trust_list(found: ProjectFiles, reason: str) -> TrustedProject | Un
 
 
 def trust_project(project: UntrustedProject, user_paths: UserPaths) -> TrustedProject:
-    """Trust the files as they were when `project` was made, and not as they may be by now."""
+    """Trust the files as they were when `project` was scanned."""
     if project.kind == "refused":
         raise ConfigurationError(f"{project.root} cannot be trusted: {project.reason}.")
     digests = {file.path: file.sha256 for file in project.files}
@@ -144,7 +150,7 @@ def trust_project(project: UntrustedProject, user_paths: UserPaths) -> TrustedPr
 
 
 def revoke_trust(root: Path, user_paths: UserPaths) -> bool:
-    """False when it was not trusted. The directory need not exist any more."""
+    """Revoke the trust in a directory, which need not exist. Return False when it was not trusted."""
     real = os.path.realpath(root)
     if real not in read_trust_records(user_paths):
         return False
@@ -153,7 +159,7 @@ def revoke_trust(root: Path, user_paths: UserPaths) -> bool:
 
 
 def read_trust_records(user_paths: UserPaths) -> Mapping[str, TrustRecord]:
-    """By real path. `ConfigurationError` when the list cannot be believed."""
+    """Return the records by real path. Raise `ConfigurationError` when the list is not trustworthy."""
     return {} if user_paths.state is None else _read_trust_list(user_paths.trust_file).projects
 
 

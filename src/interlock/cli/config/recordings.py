@@ -1,4 +1,4 @@
-"""The events of recorded runs, from logs and from exports. A run that is not what was written is left out."""
+"""The events of recorded runs, from logs and exports. A run that fails verification is left out."""
 
 import asyncio
 import os
@@ -24,6 +24,8 @@ _UNNAMED_RUNS_SQL = "SELECT count(DISTINCT run) FROM events WHERE run NOT IN (SE
 
 
 class RecordedRun(NamedTuple):
+    """A recorded run with its entries."""
+
     run_id: str
     entries: list[LogEntry]
     #: What the log has of the run beside its events; None for an export.
@@ -31,6 +33,8 @@ class RecordedRun(NamedTuple):
 
 
 class Recordings(msgspec.Struct, frozen=True):
+    """The events of recorded runs."""
+
     events: list[Event]
     runs: int
     #: Runs that were left out, each with the reason.
@@ -38,7 +42,7 @@ class Recordings(msgspec.Struct, frozen=True):
 
 
 def read_recordings(paths: Iterable[str]) -> Recordings:
-    """`ConfigurationError` or `LogError` for what is neither a log nor an export."""
+    """Read logs and exports. Raise `ConfigurationError` or `LogError` for other files."""
     runs: dict[str, RecordedRun] = {}
     for path in paths:
         # A run that is in two files is read once.
@@ -53,12 +57,12 @@ def read_recordings(paths: Iterable[str]) -> Recordings:
 
 
 def read_entries(path: str) -> Iterable[LogEntry]:
-    """All events of a log or of an export, as they are: `verify` says whether they are what was written."""
+    """Return all events of a log or an export, unverified."""
     return [entry for run in read_runs(path) for entry in run.entries]
 
 
 def read_runs(path: str) -> list[RecordedRun]:
-    """The same by run. An event that does not say whose it is counts to the run before it, where it is a flaw."""
+    """Return the entries by run. An event without a run id counts as a flaw of the run before it."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -77,13 +81,13 @@ def read_runs(path: str) -> list[RecordedRun]:
 
 
 def require_log_file(path: str) -> None:
-    """Opening a log makes it a durable one, and a file of somebody else must stay as it is."""
+    """Raise unless the file is a log: opening would convert it, and files of other programs must stay unchanged."""
     if _query_number(path, "PRAGMA user_version") == 0:
         raise ConfigurationError(f"{path} is an SQLite file, but not a log.")
 
 
 def count_unnamed_runs(path: str) -> int:
-    """How many runs have events in a log, and no name: whoever deletes the name hides a run from every command."""
+    """Return how many runs have events in a log but no name: deleting the name would hide a run from every command."""
     with open(path, "rb") as file:
         is_log = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
     return _query_number(path, _UNNAMED_RUNS_SQL) if is_log else 0
@@ -98,7 +102,9 @@ def _query_number(path: str, sql: str) -> int:
 
 
 def normalize_entry(entry: LogEntry) -> LogEntry:
-    """Whoever changes a log with other tools may leave texts where bytes were: a flaw to find, not to stumble on."""
+    """Return the entry with bytes: a log edited with other tools may have text. That is a flaw to report, not a
+    crash.
+    """
     seq, body, head_hash = cast(tuple[Any, Any, Any], (entry.seq, entry.body, entry.hash))
     if type(seq) is int and type(body) is bytes and type(head_hash) is bytes:
         return entry
@@ -112,7 +118,7 @@ def _to_bytes(value: Any) -> bytes:
 async def read_stored_run(log: SqliteLog, run_id: str) -> RecordedRun:
     trace = _build_trace(
         await log.load_snapshot(run_id)
-    )  # first: somebody may be writing, and it must not be the newer one
+    )  # first: another process may be writing, and it must not be the newer one
     return RecordedRun(run_id, [normalize_entry(entry) for entry in await log.read(run_id)], trace)
 
 

@@ -1,4 +1,4 @@
-"""What the commands about accounts and keys share: the server's database, and words for what it refuses."""
+"""Shared by the commands for accounts and keys: the server's database, and messages for what it refuses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -23,7 +23,7 @@ ALL_AGENTS = "*"
 
 
 def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T]]) -> _T:
-    """A server that runs sees the change with its next request."""
+    """Run work on the server's database. A running server sees the change with its next request."""
 
     async def opened() -> _T:
         database = Database(prepare_server_files(log).state / "server.db", _TABLES)
@@ -36,7 +36,7 @@ def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T]
 
 
 def exit_on_refusal(answer: _T | IdentityProblem) -> _T:
-    """What was made or changed. A refusal is told, and ends the command."""
+    """Return what was created or changed. A refusal is printed, and ends the command."""
     if not isinstance(answer, IdentityProblem):
         return answer
     echo(f"interlock: {answer.field}: {answer.problem}. Nothing was changed.", error=True)
@@ -44,12 +44,12 @@ def exit_on_refusal(answer: _T | IdentityProblem) -> _T:
 
 
 def get_actor() -> str:
-    """How the journal names whoever uses the command."""
+    """Return the name of the user in the audit log."""
     return f"command:{login_name()}"
 
 
 def parse_agents(text: str) -> frozenset[str] | None:
-    """Names between commas; None: all agents."""
+    """Parse names separated by commas; None: all agents."""
     return None if text.strip() == ALL_AGENTS else frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -58,7 +58,7 @@ def format_names(names: Collection[str | Role] | None) -> str:
 
 
 def sort_names(names: Collection[str | Role] | None) -> list[str] | None:
-    """For programs. None is all of them."""
+    """Return names for JSON output. None is all of them."""
     return None if names is None else sorted(map(str, names))
 
 

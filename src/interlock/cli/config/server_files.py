@@ -1,4 +1,4 @@
-"""Where a server keeps what it has beside the log: one folder, its owner's alone, used by one server at a time."""
+"""The server's files beside the log: one private folder, used by one server at a time."""
 
 import fcntl
 import os
@@ -22,6 +22,8 @@ ServerLogOption: TypeAlias = Annotated[
 
 
 class ServerFiles(msgspec.Struct, frozen=True):
+    """The files of a server."""
+
     log: Path
     artifacts: Path
     #: Accounts, keys, the index, keys to sign and to seal with.
@@ -29,8 +31,9 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
 
 def prepare_server_files(log_path: Path | None) -> ServerFiles:
-    """The folders are made where they are missing. For the user's own log that is where it is, with the signing key
-    that `interlock audit` knows."""
+    """Create missing folders, and return the files. For the user's default log they are beside it, with the signing key
+    of `interlock audit`.
+    """
     user_paths = find_user_paths()
     files = find_run_files(log_path, user_paths)
     if log_path is None:
@@ -40,7 +43,7 @@ def prepare_server_files(log_path: Path | None) -> ServerFiles:
 
 @contextmanager
 def lock_server(state: Path) -> Generator[None]:
-    """`ConfigurationError` when another server uses the folder, or nobody can."""
+    """Lock the folder. Raise `ConfigurationError` when another server uses it, or it cannot be locked."""
     path = state / "server.lock"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,9 +1,9 @@
-"""Settings: what they are, and which of several sources counts.
+"""Settings, and the precedence of their sources.
 
 From weak to strong: defaults, the user's `config.toml`, the project's `.interlock/config.toml` once it is trusted,
 variables (`INTERLOCK_MODEL` for `model`), options of a command. A project may choose the model, and beyond that only
-tighten: lower a budget, choose a stricter mode, switch something off. It never says where keys are sent, who decides,
-or what commands may reach. Keys are no settings: see `keys`.
+tighten: lower a budget, choose a stricter mode, switch something off. It never sets where keys are sent, who decides,
+or what commands may access. Keys are no settings: see `model_keys`.
 """
 
 import os
@@ -27,7 +27,7 @@ _Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`ABOUT` says what each is."""
+    """Settings of the command line."""
 
     provider: Literal["openai", "anthropic"] = "openai"
     model: Annotated[str, msgspec.Meta(max_length=200)] = ""
@@ -107,6 +107,8 @@ PROJECT_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 class LoadedSettings(NamedTuple):
+    """The settings, where each comes from, and notes."""
+
     settings: Settings
     #: By name: `default`, a file and its line, a variable, or an option.
     origins: Mapping[str, str]
@@ -120,10 +122,10 @@ def load_settings(
     environ: Mapping[str, str] = os.environ,
     options: Mapping[str, Any] | None = None,
 ) -> LoadedSettings:
-    """`PolicyFileError` or `ConfigurationError`, with the place, for whatever is not a setting.
+    """Load the settings. Raise `PolicyFileError` or `ConfigurationError`, with the place, for invalid ones.
 
     Args:
-        options: What was said on the command line, by name; None is not said.
+        options: The options of the command line, by name; None: not given.
     """
     values = _read_user_values(user_paths)
     project_values, notes = _read_project_values(project, values)

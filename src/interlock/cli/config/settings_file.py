@@ -31,6 +31,8 @@ _TYPE_LABELS = {
 
 
 class SettingValue(NamedTuple):
+    """The value of a setting, and where it comes from."""
+
     value: Any
     #: Where it was said.
     origin: str
@@ -39,7 +41,9 @@ class SettingValue(NamedTuple):
 def read_values(
     path: str, types: Mapping[str, Any], content: bytes | None = None, *, allowed: Container[str] | None = None
 ) -> dict[str, SettingValue]:
-    """`PolicyFileError` with everything that is wrong. `allowed` are the keys that this file may set."""
+    """Read a settings file. Raise `PolicyFileError` with all problems. `allowed` are the keys that this file may
+    set.
+    """
     source = parse_source(read_policy_file(path) if content is None else content, path)
     values: dict[str, SettingValue] = {}
     problems: list[PolicyProblem] = []
@@ -54,7 +58,7 @@ def read_values(
 
 
 def parse_setting(name: str, type_: Any, text: str, origin: str) -> Any:
-    """A value from a variable or the command line. Several paths are separated as in `PATH`."""
+    """Return a value from a variable or the command line. Several paths are separated as in `PATH`."""
     try:
         given: Any = text.split(os.pathsep) if "tuple[" in str(type_) else text
         return _convert_value(name, type_, given, strict=False)
@@ -63,7 +67,9 @@ def parse_setting(name: str, type_: Any, text: str, origin: str) -> Any:
 
 
 def replace_setting(content: bytes, name: str, value: Any, path: str) -> bytes:
-    """The file with another value, or with None without one. `ConfigurationError` when that takes more than a line."""
+    """Return the file with another value, or without the key for None. Raise `ConfigurationError` when that takes more
+    than a line.
+    """
     before = parse_source(content, path)
     lines = content.decode().splitlines(keepends=True)
     place = re.compile(rf"""[ \t]*(?:{name}|"{name}"|'{name}')[ \t]*=""")
@@ -123,7 +129,7 @@ def _convert_value(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
 
 
 def _describe_error(name: str, type_: Any, error: str) -> str:
-    """`Expected `int | null`, got `str`` in words of ours."""
+    """Rephrase `Expected `int | null`, got `str``."""
     if error.startswith("Invalid enum value"):
         return f"{name} must be one of {', '.join(_list_choices(type_))}"
     found = _EXPECTED_TYPE.match(error)

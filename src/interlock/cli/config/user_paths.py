@@ -1,4 +1,5 @@
-"""Where things of a user live. Folders follow the XDG rules and are their owner's alone.
+"""Files of the user. Folders follow the XDG rules and are private. Folders follow the XDG rules and are their owner's
+alone.
 
 | what | where |
 |---|---|
@@ -19,13 +20,13 @@ import msgspec
 
 from ...domain.errors import ConfigurationError
 
-#: The policy of whoever runs this host.
+#: The managed policy of this host.
 MANAGED_POLICY = Path("/etc/interlock/policy.yaml")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UserPaths(msgspec.Struct, frozen=True):
-    """None: nobody said where, and there is no home. Nothing here needs to exist."""
+    """The folders of a user. None: there is no home. Nothing here needs to exist."""
 
     config: Path | None
     state: Path | None
@@ -56,11 +57,11 @@ class UserPaths(msgspec.Struct, frozen=True):
 
     @property
     def own_paths(self) -> tuple[str, ...]:
-        """What no tool may touch."""
+        """Paths that no tool may access."""
         return tuple(str(folder) for folder in (self.config, self.state) if folder is not None)
 
     def make_state_folder(self) -> Path:
-        """The folder, made when it is missing."""
+        """Return the state folder, created when missing."""
         return make_private_folder(self._require(self.state, "runs", "XDG_STATE_HOME"))
 
     def _require(self, folder: Path | None, what: str, variable: str, hint: str = "") -> Path:
@@ -72,7 +73,7 @@ class UserPaths(msgspec.Struct, frozen=True):
 
 
 def login_name() -> str:
-    """Of whoever runs this process: recorded, and not proved by anything."""
+    """Return the login name of the user of this process: recorded, but not authenticated."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -88,7 +89,7 @@ def find_user_paths(environ: Mapping[str, str] = os.environ) -> UserPaths:
 
 
 def make_private_folder(folder: Path) -> Path:
-    """The folder, for its owner alone. `ConfigurationError` when somebody else could write into it."""
+    """Return the folder, private to its owner. Raise `ConfigurationError` when others could write into it."""
     try:
         _make_folders(folder)
         found = folder.stat()

@@ -1,7 +1,7 @@
 """`interlock demo`: a failing project is repaired, a process dies on the way, and nothing is done twice. Offline.
 
-The run is moved on by processes of their own (`demo_process`): the first kills itself right after the approval of the
-edit was recorded, the second goes on. What is shown is what happened: nothing here is canned but the model's words.
+The run is driven by separate processes (`process`): the first kills itself right after the approval of the
+edit was recorded, the second resumes it. Everything shown is real except the scripted model.
 """
 
 import asyncio
@@ -59,6 +59,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 class CallCounts(msgspec.Struct, frozen=True):
+    """How often a call was asked, started and finished."""
+
     tool: str
     summary: str
     #: How often.
@@ -108,7 +110,7 @@ def audit_entries(entries: list[LogEntry]) -> ChainVerification:
 
 
 def tamper_with(entries: list[LogEntry]) -> list[LogEntry]:
-    """Somebody wants the record of the edit to name another file."""
+    """Return the entries with the recorded edit changed to name another file."""
     before, after = b"shop.py", b"shoq.py"
     place = next(n for n, entry in enumerate(entries) if before in entry.body and EDIT.encode() in entry.body)
     changed = msgspec.structs.replace(entries[place], body=entries[place].body.replace(before, after, 1))

@@ -1,4 +1,4 @@
-"""One process of the demo: it moves the run on until it is over. The first one kills itself on the way.
+"""One process of the demo: it drives the run until it is over. The first one kills itself on the way.
 
 It is started by `interlock demo`, with the folder of the demo and whether it is the one that dies.
 """
@@ -66,7 +66,7 @@ async def _run_demo(folder: Path, modes: TerminalModes, *, crashes: bool) -> Exi
 
 
 async def _answer(handle: RunHandle, question: Question, view: LiveView, crashes: bool) -> None:
-    """The run waits, and nobody has it: the answer is durable before anything goes on."""
+    """Answer the question while no process owns the run: the answer is durable before anything continues."""
     terminal = TerminalInteractionProvider(None)
     answer = await terminal.ask(question) if terminal.interactive else _auto_approve(question, view)
     if answer is None:

@@ -1,8 +1,7 @@
-"""The story of the demo: a small project whose tests fail, what the scripted model says about it, and commands that try
-to reach further than they may.
+"""The scenario of the demo: a small project whose tests fail, the scripted model, and commands that try to escape.
 
-Everything else is real: the files, the tests, the sandbox, the policy, the questions, the log, and what the commands
-are after. What the model says after the edit depends on what became of it.
+Everything else is real: the files, the tests, the sandbox, the policy, the questions, the log, and the targets of the
+commands. What the model says after the edit depends on its outcome.
 """
 
 import asyncio
@@ -128,11 +127,15 @@ def _last_call_succeeded(request: ModelRequest) -> bool:
 
 
 class EscapeAttempt(NamedTuple):
+    """A command that tries to escape the sandbox."""
+
     what: str
     command: str
 
 
 class AttemptResult(NamedTuple):
+    """The result of an escape attempt."""
+
     what: str
     has_worked: bool
     #: What stood in the way, in the words of the command.
@@ -140,7 +143,7 @@ class AttemptResult(NamedTuple):
 
 
 async def try_escapes(folder: Path) -> list[AttemptResult]:
-    """Nothing of it may work. A server of this very host is there to be found."""
+    """Run the escape attempts; none may work. A server of this host is there to be found."""
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         attempts = _list_attempts(folder, server.sockets[0].getsockname()[1])

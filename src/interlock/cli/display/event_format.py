@@ -1,4 +1,4 @@
-"""Events and states of a run in a few words each. A fact that has none of its own is shown by its fields."""
+"""Short texts for events and states of a run. Other events are shown by their fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,13 +18,13 @@ _MAX_MESSAGES = 8
 
 
 def format_event_row(event: Event, started_at: int) -> tuple[str, str, str, str]:
-    """Number, seconds since the start, type, and what there is to say."""
+    """Return number, seconds since the start, type, and a short text."""
     format_fact = EVENT_FORMATTERS.get(event.type, _format_fields)
     return f"{event.seq:5}", f"{(event.at - started_at) / 1e9:7.3f}", event.type, truncate_text(format_fact(event.fact))
 
 
 def format_event(event: Event) -> list[str]:
-    """Everything that is recorded, a line per field."""
+    """Return everything that is recorded, a line per field."""
     correlation = [f"  about: {event.correlation_id}"] if event.correlation_id else []
     causation = [] if event.causation_id is None else [f"  because of event: {event.causation_id}"]
     return [
@@ -35,7 +35,7 @@ def format_event(event: Event) -> list[str]:
 
 
 def state_to_json(ledger: Ledger) -> JsonObject:
-    """The state of a run, for programs."""
+    """Return the state of a run, for JSON output."""
     return {
         "run": str(ledger.state),
         "next_event": ledger.next_seq,

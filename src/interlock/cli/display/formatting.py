@@ -1,4 +1,4 @@
-"""How runs are told about in a line: state, times, what a call acts on."""
+"""One-line formatting of runs: state, times, what a call acts on."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,17 +10,19 @@ from ...rendering.text import shorten_line, to_compact_json
 
 
 class DisplayState(StrEnum):
+    """The state of a run as shown in lists."""
+
     RUNNING = "running"
     WAITING = "waiting"
     #: Everything that was said has its answer, and more may be said: a chat.
     RESTING = "resting"
-    #: It can go on, and no living process has it.
+    #: It can be resumed, and no living process owns it.
     STOPPED = "stopped"
     COMPLETED = "completed"
     DEGRADED = "degraded"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    #: It cannot be read, so nobody knows.
+    #: It cannot be read, so its state is unknown.
     DAMAGED = "damaged"
 
 
@@ -44,7 +46,7 @@ def style_state(state: str) -> Text:
 
 
 def summarize_arguments(arguments: Any) -> str:
-    """What a call is about, from its arguments as a model wrote them."""
+    """Return a summary of a call's arguments."""
     if not isinstance(arguments, dict):
         return "" if arguments is None else shorten_line(str(arguments))
     values = cast(dict[str, Any], arguments)

@@ -1,8 +1,8 @@
-"""The live view of a run: what the model says as it says it, a line per call, and rows for what is under way.
+"""The live view of a run: streamed model output, a line per call, and rows for running ones.
 
-It is fed from two sides. The log tells what happened (`event`), the model is heard directly (`heard`), and the log is a
-moment behind. So what is heard waits until the log has come to the request that it answers: then everything is shown in
-the order in which it happened. What one request was answered with is one `_Heard`.
+It has two sources: the log (`on_event`) and the model stream (`on_model_event`), and the log lags a moment behind. So
+streamed output waits until the log has reached the request that it answers: then everything is shown in order. The
+output for one request is one `_StreamedAnswer`.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _LOG_DELAY_SECONDS = 2.0
 
 
 class _StreamedAnswer:
-    """What one request was answered with, as far as it came. Pieces that were not shown yet."""
+    """The streamed response to one request, as far as it came, with the parts not shown yet."""
 
     def __init__(self) -> None:
         self.pieces: list[TextDelta | StreamRestarted] = []
@@ -46,6 +46,8 @@ class _StreamedAnswer:
 
 
 class LiveView:
+    """The live view of a run on a terminal."""
+
     def __init__(self, region: LiveRegion, now: Callable[[], int] = time.time_ns) -> None:
         self._region = region
         self._now = now
@@ -81,11 +83,11 @@ class LiveView:
         return self._region.is_animated
 
     def suspended(self) -> AbstractContextManager[None]:
-        """The terminal is somebody else's: nothing is drawn, and what there is to say waits."""
+        """Suspend the view while something else uses the terminal: output is buffered."""
         return self._region.suspended()
 
     def print_note(self, text: str, style: str = "") -> None:
-        """A note of ours, which may hold text from elsewhere. What the model said so far stands before it."""
+        """Print a note, which may hold untrusted text, after the model output so far."""
         self._finish_text()
         core = text.lstrip(" ")
         indent = text[: len(text) - len(core)]
@@ -100,7 +102,7 @@ class LiveView:
         self._region.print_lines(*lines)
 
     async def wait_until_shown(self, action_id: str) -> None:
-        """Waits until everything was shown that happened before this question, for a moment at most."""
+        """Wait until everything before this question was shown, for a moment at most."""
         shown = self._questions.setdefault(action_id, asyncio.Event())
         with suppress(TimeoutError):
             await asyncio.wait_for(shown.wait(), _LOG_DELAY_SECONDS)
@@ -120,7 +122,7 @@ class LiveView:
             self._print_streamed()
 
     def on_progress(self, call_id: str, message: str) -> None:
-        """What a running call says. May come from any thread: it is drawn with the next frame."""
+        """Show the progress of a running call, from any thread, with the next frame."""
         call, text = self._calls.get(call_id), message[-_MAX_PROGRESS_CHARS:]
         if call is not None:
             call.progress = text
@@ -135,7 +137,7 @@ class LiveView:
             self.refresh()
 
     def restore_event(self, event: Event) -> None:
-        """What happened before anybody looked: the calls that are still open have a name."""
+        """Restore an earlier event without showing it, so that open calls have a name."""
         match event.fact:
             case facts.CallProposed() as fact:
                 self._on_intent(fact, event)
@@ -147,7 +149,7 @@ class LiveView:
                 pass
 
     def refresh(self) -> None:
-        """Draw what is under way, as it is now."""
+        """Draw the running calls as they are now."""
         now = self._now()
         rows = [row for call in self._calls.values() for row in call.rows(now)]
         if len(rows) > _MAX_ROWS:
@@ -161,7 +163,7 @@ class LiveView:
         self._region.draw(rows)
 
     def stop(self) -> None:
-        """The run is not moved on any more. What is not done is not under way either."""
+        """Stop the view: the run is no longer driven."""
         self._region.clear()
         self._finish_text()
         self._streamed.clear()
@@ -260,7 +262,7 @@ class LiveView:
 
 
 def format_speech(speaker: str, text: str, width: int) -> list[Text]:
-    """What somebody said, for a conversation that is shown again."""
+    """Format an earlier message for a conversation that is shown again."""
     rows = [row for line in neutralize_text(text).split("\n") for row in wrap_line(line, width - MARK_CELLS)]
     return [Text(make_visible(shorten_line(speaker, _MAX_NAME_CHARS)), "bold"), *map(mark_row, rows)]
 

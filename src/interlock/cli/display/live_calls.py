@@ -49,7 +49,7 @@ class LiveCall(msgspec.Struct):
     progress: str = ""
 
     def rows(self, now: int) -> list[Text]:
-        """Empty: there is nothing to see yet."""
+        """Return the rows of the call; empty: there is nothing to see yet."""
         if self.is_waiting:
             return [_format_row("waits", "yellow", "", self.tool, self.summary)]
         if not self.started_at:
@@ -63,7 +63,7 @@ class LiveCall(msgspec.Struct):
 
 
 def format_finished_call(call: LiveCall, observation: Observation, width: int) -> list[Text]:
-    """The call with what became of it."""
+    """Format a call with its outcome."""
     label, style = _OUTCOME_LABELS.get("ok" if observation.ok else observation.code, ("failed", "red"))
     lines = [_format_row(label, style, format_elapsed(observation.duration_ms), call.tool, call.summary)]
     if not observation.ok or observation.kind == "verification":
@@ -77,7 +77,7 @@ def format_finished_call(call: LiveCall, observation: Observation, width: int) -
 
 
 def format_diff(diff: str, was_cut: bool = False) -> list[Text]:
-    """The first lines of a diff, without its two lines of names."""
+    """Return the first lines of a diff, without its two lines of names."""
     lines = [line for line in neutralize_text(diff).split("\n") if not line.startswith(("--- ", "+++ "))]
     shown = [Text(f"{_INDENT}{line}", _DIFF_STYLES.get(line[:1], "dim")) for line in lines[:MAX_DIFF_LINES]]
     more = len(lines) - MAX_DIFF_LINES

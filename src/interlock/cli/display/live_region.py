@@ -1,9 +1,9 @@
-"""Where a live view writes: lines that stay, and on a terminal a few rows below them that are drawn anew.
+"""The output region of a live view: permanent lines, and on a terminal a few rows below them that are redrawn.
 
 A frame is one write: over the old rows, then what stays, then the new rows. So nothing flickers, and the cursor is at
-the end of the last row, where a terminal shows what a person types meanwhile. While the region is held somebody else
-writes on the terminal: what stays waits until they are done, and nothing is drawn. Without a terminal there are only
-lines that stay.
+the end of the last row, where a terminal shows what a person types meanwhile. While the region is suspended, others
+write on the terminal: permanent lines are buffered, and nothing is drawn. Without a terminal there are only
+permanent lines.
 """
 
 import os
@@ -24,6 +24,8 @@ def make_live_console() -> Console:
 
 
 class LiveRegion:
+    """The output region of a live view."""
+
     def __init__(self, console: Console) -> None:
         self._console = console
         self._is_animated = console.is_terminal and not console.is_dumb_terminal
@@ -50,18 +52,18 @@ class LiveRegion:
 
     @property
     def is_animated(self) -> bool:
-        """Are there rows that are drawn anew?"""
+        """True when rows are redrawn."""
         return self._is_animated
 
     def print_lines(self, *lines: Text) -> None:
-        """Lines that stay."""
+        """Print permanent lines."""
         if self._suspensions or self._is_buffering:
             self._buffered.extend(lines)
         elif lines:
             self._write_frame(lines, self._drawn_rows)
 
     def draw(self, rows: Sequence[Text]) -> None:
-        """The rows below, cut where the terminal ends."""
+        """Draw the rows below, cut at the width of the terminal."""
         if self._suspensions or not self._is_animated:
             return
         drawn = [self._to_ansi(_truncate_row(row, self.width)) for row in rows]
@@ -74,7 +76,7 @@ class LiveRegion:
 
     @contextmanager
     def one_frame(self) -> Generator[None]:
-        """What is said and drawn within is one write."""
+        """Combine everything printed and drawn within into one write."""
         self._is_buffering = self._is_animated
         try:
             yield
@@ -85,7 +87,7 @@ class LiveRegion:
 
     @contextmanager
     def suspended(self) -> Generator[None]:
-        """The terminal is somebody else's."""
+        """Suspend output while something else uses the terminal."""
         self.clear()
         self._suspensions += 1
         try:
@@ -126,7 +128,7 @@ class LiveRegion:
 
 
 def _redirect_to_null(file: IO[str]) -> None:
-    """Nobody reads any more, or there is no room. A run goes on without a view."""
+    """Discard further output: there is no reader, or no room. The run continues without a view."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)

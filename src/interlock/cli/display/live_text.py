@@ -1,4 +1,5 @@
-"""What a model says, as rows of the terminal's width, while it is said. Nothing in it acts on the terminal.
+"""Streamed model text, as rows of the terminal's width. Nothing in it controls the terminal. Nothing in it acts on the
+terminal.
 
 Each row of it is shown behind a mark that no row of ours begins with. So whatever it says, in a terminal or in a file,
 it cannot be taken for what became of a call, for a question or for the end of a run.
@@ -20,7 +21,7 @@ MARK_CELLS = 2
 
 
 class StreamedText:
-    """Text comes in pieces of any size. Rows that cannot change any more are given out; `rest` is the one that can."""
+    """Text that arrives in chunks. Final rows are returned; `rest` is the one that can still change."""
 
     def __init__(self, width: int) -> None:
         self._width = max(width, 20)
@@ -38,13 +39,13 @@ class StreamedText:
         return [*rows, *full]
 
     def end(self) -> list[str]:
-        """The last row, if there is one."""
+        """Return the last row, if there is one."""
         last, self.partial_row, self._pending = self.partial_row, "", ""
         return [last] if last.strip() else []
 
 
 def mark_row(row: str) -> Text:
-    """A row of what somebody said."""
+    """Return a row of speech with its mark."""
     return Text(_MARK, "dim").append(f" {row}" if row else "", "not dim")
 
 
@@ -53,7 +54,7 @@ def neutralize_text(text: str) -> str:
 
 
 def wrap_line(line: str, width: int) -> list[str]:
-    """The line in rows that are not wider; at least one. Rows are broken at spaces where there are any."""
+    """Return the line in rows that are not wider; at least one. Rows are broken at spaces where there are any."""
     return list(_iter_rows(line, width))
 
 

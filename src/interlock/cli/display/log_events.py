@@ -1,4 +1,4 @@
-"""The events of a run as they are written, by whichever process. It reads only when somebody wrote."""
+"""The events of a run as they are written, by any process. It reads only after a write."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ async def read_first_event(log: EventLog, run_id: str) -> Event:
 
 
 async def read_events(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncGenerator[Event, None]:
-    """All that are there now."""
+    """Yield all current events."""
     while entries := await log.read(run_id, after_seq, _PAGE_EVENTS):
         for entry in entries:
             yield decode_event(entry)
@@ -26,7 +26,7 @@ async def read_events(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncG
 
 
 async def follow_events(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncGenerator[Event, None]:
-    """All that are there, and all that come, until the run ends."""
+    """Yield all current events, and new ones, until the run ends."""
     version = log.version()
     ledger = (await load_run(log, run_id)).ledger
     last_seq = ledger.next_seq - 1
@@ -44,7 +44,7 @@ async def follow_events(log: EventLog, run_id: str, after_seq: int = -1) -> Asyn
 
 
 async def wait_for_change(log: EventLog, version: int, seconds: float = inf) -> float:
-    """Until somebody wrote anything since `seen`, or so many seconds are over. How many are left?"""
+    """Wait until the log changed since `version`, or the timeout. Return the seconds left."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while log.version() == version and loop.time() < end:  # noqa: ASYNC110 - other processes set no event

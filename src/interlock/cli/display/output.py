@@ -1,6 +1,6 @@
-"""Results on a terminal, or in a file that a program reads, and what went wrong: what happened, where, and what to do.
+"""Output of commands: results on a terminal or for programs, and errors.
 
-Nothing that comes from a file or a log moves the cursor: texts are shown as `visible` has them, and JSON is ASCII.
+Nothing from a file or a log controls the terminal: texts are escaped, and JSON is ASCII.
 """
 
 import json
@@ -22,25 +22,25 @@ _GAP = "  "
 
 
 def echo(*pieces: str | Text, error: bool = False) -> None:
-    """One line. Texts come as they are; what is in them is made harmless here."""
+    """Print one line, with texts escaped."""
     _make_console(error).print(_join(pieces), soft_wrap=True)
 
 
 def echo_notice(text: str) -> None:
-    """Words for a person, on stderr: on a terminal in rows that end between words."""
+    """Print a notice on stderr: on a terminal wrapped between words."""
     console = _make_console(error=True)
     console.print(_join([text]), soft_wrap=not console.is_terminal)
 
 
 def make_visible(text: str) -> str:
-    """Spaces at the edges are ours, and stay."""
+    """Return the text with invisible characters escaped. Spaces at the edges are kept."""
     core = text.strip(" ")
     before, after = text[: len(text) - len(text.lstrip(" "))], text[len(text.rstrip(" ")) :]
     return f"{before}{escape_invisible(core)}{after}" if core else text
 
 
 def echo_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    """One line per row. The last column takes what is left of the terminal and is cut there; a pipe gets more of it."""
+    """Print a table, one line per row. The last column is cut at the width of the terminal; a pipe gets more of it."""
     shown = [[_join([cell]) for cell in row] for row in (titles, *rows)]
     widths = [max(row[column].cell_len for row in shown) for column in range(len(titles) - 1)]
     console = _make_console(error=False)

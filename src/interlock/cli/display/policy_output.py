@@ -1,4 +1,4 @@
-"""Results of `interlock policy`, for people and as YAML that every reader takes for the same."""
+"""Output of `interlock policy`, for people and as unambiguous YAML."""
 
 import re
 from collections.abc import Iterable, Sequence

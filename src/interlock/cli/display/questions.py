@@ -1,4 +1,4 @@
-"""The questions of all runs: the one that is meant, as a line of a list, in full on a terminal, and for programs.
+"""Questions of runs: resolve one, list them, show one in full, and JSON output.
 
 A question is named by its id, by the first letters of it, or as `last`.
 """
@@ -32,6 +32,8 @@ QUESTION_PREFIX = "act_"
 
 
 class FoundQuestion(msgspec.Struct, frozen=True):
+    """A question and its run."""
+
     action: ActionEntry
     #: The run that asks.
     ledger: Ledger
@@ -42,7 +44,7 @@ class FoundQuestion(msgspec.Struct, frozen=True):
 
 
 async def list_open_questions(log: EventLog, run_id: str = "") -> list[FoundQuestion]:
-    """Oldest first; with `run_id` those of that run and of the runs inside of it."""
+    """Return open questions, oldest first; with `run_id` those of that run and its child runs."""
     run_ids = [
         each for each in await list_unfinished(log) if not run_id or each == run_id or is_nested_in(each, run_id)
     ]
@@ -57,7 +59,7 @@ async def list_open_questions(log: EventLog, run_id: str = "") -> list[FoundQues
 
 
 def complete_question(incomplete: str) -> list[str]:
-    """For a shell: open ones."""
+    """Return completions of open questions for a shell."""
 
     async def names(log: EventLog) -> list[str]:
         return [found.question.action_id for found in await list_open_questions(log)]
@@ -66,7 +68,7 @@ def complete_question(incomplete: str) -> list[str]:
 
 
 async def find_question(log: EventLog, question_ref: str) -> FoundQuestion:
-    """An open one where there is one; else one that was answered. `ConfigurationError` in words when there is none."""
+    """Return an open question if there is one, else an answered one. Raise `ConfigurationError` when there is none."""
     open_questions = await list_open_questions(log)
     if question_ref == "last" and open_questions:
         return open_questions[-1]
@@ -110,7 +112,7 @@ async def _load_ledgers(log: EventLog, run_ids: Iterable[str]) -> AsyncGenerator
 
 
 def _is_own_question(action: ActionEntry, ledger: Ledger) -> bool:
-    """A fork retells the questions of another run; they stay those of the other one."""
+    """Return False for questions copied into a fork; they belong to its source."""
     return action.question.run_id == ledger.run_id
 
 
@@ -154,7 +156,7 @@ def format_question_row(question: Question, now: int) -> tuple[str | Text, ...]:
 
 
 def echo_question(found: FoundQuestion, now: int, log: Path | None) -> None:
-    """All of it: what a person at the run's own terminal would see, and what was said about it since."""
+    """Print a question in full, with its answer."""
     console = Console(highlight=False, markup=False, emoji=False)
     width = min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH
     for line in (*render_question(found.question, width).lines, *_context_lines(found, now, width - 1, log)):
@@ -162,7 +164,7 @@ def echo_question(found: FoundQuestion, now: int, log: Path | None) -> None:
 
 
 def question_to_json(found: FoundQuestion) -> dict[str, Any]:
-    """For programs."""
+    """Return a question for JSON output."""
     action = found.action
     return {
         **msgspec.to_builtins(action.question, str_keys=True),
@@ -174,13 +176,13 @@ def question_to_json(found: FoundQuestion) -> dict[str, Any]:
 
 
 def get_question_state(found: FoundQuestion) -> str:
-    """A question of a run that is over is open no more, whatever is written about itself."""
+    """Return the state of a question. In a run that is over, it is no longer open."""
     over = found.action.is_open and found.ledger.is_over
     return "over" if over else "open" if found.action.is_open else found.action.state.value
 
 
 def find_changed_files(found: FoundQuestion) -> list[str]:
-    """Files that the approval is bound to and that are different now: the call would be asked about again."""
+    """Return files of the approval binding that differ now: the call would be asked about again."""
     environment = found.question.bound.surroundings
     if get_question_state(found) != "open":
         return []

@@ -1,4 +1,4 @@
-"""What there is to know about one run, gathered from the log, and how it is shown."""
+"""Details of one run, collected from the log, and their output."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ from .transcript import EventFormatter, RunPrinter, TranscriptLine
 
 
 class NestedRun(msgspec.Struct, frozen=True):
-    """A run inside a call of this one."""
+    """A child run."""
 
     run_id: str
     state: DisplayState
@@ -33,6 +33,8 @@ class NestedRun(msgspec.Struct, frozen=True):
 
 
 class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything shown about one run."""
+
     run_id: str
     state: DisplayState
     #: The process that has it; empty: none that is alive.
@@ -89,7 +91,7 @@ async def load_run_details(log: EventLog, run_id: str, holders: Mapping[str, str
 
 
 def details_to_json(details: RunDetails) -> dict[str, Any]:
-    """For programs."""
+    """Return the details for JSON output."""
     plain: dict[str, Any] = msgspec.to_builtins(details, str_keys=True)
     plain["conversation"] = [{"who": line.who, "what": line.what, "outcome": line.outcome} for line in details.told]
     del plain["told"]
@@ -154,7 +156,7 @@ def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
 
 
 def suggest_commands(details: RunDetails) -> list[str]:
-    """What may be typed now, the most likely first."""
+    """Return suggested commands, the most likely first."""
     name = shorten_id(details.run_id)
     show_question = [f"interlock approvals show {shorten_id(question.action_id)}" for question in details.questions[:1]]
     match details.state:

@@ -1,4 +1,4 @@
-"""Which runs there are, newest first. The first and the last event tell most; only what has not ended is folded."""
+"""The list of runs, newest first. The first and the last event say most; only unfinished runs are folded."""
 
 from collections.abc import Collection, Iterable
 
@@ -22,6 +22,8 @@ _NO_LIMIT = 1 << 30
 
 
 class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a list."""
+
     run_id: str
     state: DisplayState
     agent: str = ""
@@ -46,7 +48,7 @@ class _RunEnds(msgspec.Struct, frozen=True):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are wanted: the newest in these states, or in any."""
+    """Filter of runs: the newest in these states, or in any."""
 
     limit: int
     states: frozenset[DisplayState] = frozenset()
@@ -55,7 +57,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_runs(log: EventLog, held_ids: Collection[str], run_filter: RunFilter) -> list[ListedRun]:
-    """`held`: the runs that a living process has."""
+    """Return runs. `held_ids`: the runs that a living process owns."""
     newest = None if run_filter.states else _LOOKAHEAD_FACTOR * run_filter.limit
     ends = await log.list_runs(newest)
     listed = await _list_matching(log, ends, held_ids, run_filter)
@@ -89,7 +91,7 @@ async def list_agents(log: EventLog) -> set[str]:
 
 
 async def list_unfinished(log: EventLog) -> list[str]:
-    """Runs that have not ended, oldest first. One inside a run that has ended needs nothing any more."""
+    """Return unfinished runs, oldest first, without child runs of a finished one."""
     runs = [_read_ends(ends) for ends in reversed(await log.list_runs())]
     ended = {run.run_id for run in runs if isinstance(run, _RunEnds) and run.state is not None}
     return [
@@ -100,8 +102,9 @@ async def list_unfinished(log: EventLog) -> list[str]:
 
 
 async def list_stopped(log: EventLog, agent: str, newest: int | None = None) -> list[ListedRun]:
-    """Runs of an agent that can go on and wait for nobody, oldest first; with `newest` so many runs are looked at. A
-    fork that nobody has opened yet waits for somebody who does."""
+    """Return runs of an agent that can be resumed without a person, oldest first; `newest` limits how many are checked.
+    A fork that was never opened does not count.
+    """
     run_filter = RunFilter(limit=_NO_LIMIT, states=frozenset((DisplayState.STOPPED,)))
     found = await _list_matching(log, await log.list_runs(newest), await log.lease_holders(), run_filter)
     own = [run for run in reversed(found) if run.agent == agent]

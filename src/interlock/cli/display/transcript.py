@@ -1,6 +1,6 @@
-"""A run told in short, event by event: who said what, and what became of each call. For people; `events` has it all.
+"""A short transcript of a run, event by event: messages, and the outcome of each call. `events` has everything.
 
-`Rows` are its lines as they come, when nobody knows yet how wide the columns have to be.
+`RunPrinter` prints lines as they come, before column widths are known.
 """
 
 import json
@@ -24,7 +24,7 @@ _OUTCOME_STYLES = {"ok": "green", "failed": "red"}
 
 
 class TranscriptLine(msgspec.Struct, frozen=True):
-    """One line: who or which tool, about what, and what became of it. All three may be text from anywhere."""
+    """One line: author or tool, subject, and outcome. All three may be untrusted text."""
 
     who: str
     what: str = ""
@@ -38,13 +38,13 @@ class _CallSummary(NamedTuple):
 
 
 class EventFormatter:
-    """Told in order, from the first event on: what a later event is about was said by an earlier one."""
+    """Formats events in order, from the first one: later events refer to earlier ones."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _CallSummary] = {}
 
     def format_event(self, event: Event) -> TranscriptLine | None:
-        """None: there is nothing to tell about it."""
+        """Return the line of an event; None: nothing to show."""
         format_fact = _FORMATTERS.get(type(event.fact))
         return format_fact(self, event.fact) if format_fact else None
 
@@ -133,6 +133,8 @@ _MAX_CHARS = 500
 
 
 class RunPrinter:
+    """Prints the transcript of a run."""
+
     def __init__(self) -> None:
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._room = max(self._console.width, 40) if self._console.is_terminal else _MAX_CHARS
@@ -142,7 +144,7 @@ class RunPrinter:
         self._print(Text(f"{number}{_GAP}{seconds}{_GAP}{kind:{_TYPE_CELLS}}{_GAP}{make_visible(text)}"))
 
     def print_line(self, line: TranscriptLine) -> None:
-        """Who, about what, and the outcome: that is never cut for what it is about."""
+        """Print a line. The outcome is never cut for the subject."""
         row = _fit_cell(line.who, _WHO_CELLS, pad=True).append(_GAP)
         outcome = Text(make_visible(line.outcome), style=line.style)
         about = self._room - row.cell_len
@@ -160,7 +162,7 @@ class RunPrinter:
 
 
 def echo_json_line(value: Any) -> None:
-    """One value on one line, at once: somebody may be reading along."""
+    """Print one JSON value on one line, flushed for readers that follow."""
     text = json.dumps(msgspec.to_builtins(value, str_keys=True))
     print(text.replace("\x7f", "\\u007f"), flush=True)
 

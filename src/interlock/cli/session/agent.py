@@ -1,8 +1,7 @@
-"""The agent that `run`, `chat` and `runs resume` share: local tools, skills, policy and budgets, as settings have them.
+"""The agent of `run`, `chat` and `runs resume`: local tools, skills, policy and budgets, as configured.
 
-prepared = prepare(Wanted(workspace=Path.cwd()))       # everything is checked, nothing is written
-async with opened_runner(prepared, on_progress=...) as runner:
-    handle = await runner.start("task")
+prepared = prepare_run(RunOptions(workspace=Path.cwd())) checks everything and writes nothing; open_runner(prepared)
+opens the log and yields a runner.
 """
 
 import os
@@ -42,6 +41,8 @@ _SETTINGS_HELP = "`interlock config show` shows what is set, and from where."
 
 
 class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The model of a run."""
+
     #: For the eyes of a person.
     label: str
     #: As the provider names it.
@@ -57,7 +58,7 @@ def load_scripted_model(path: Path) -> ModelChoice:
 
 
 def choose_model(settings: Settings, environ: Mapping[str, str] = os.environ) -> ModelChoice:
-    """`ConfigurationError` in words when there is no model to ask, or no key for it."""
+    """Return the model. Raise `ConfigurationError` when there is none, or no key for it."""
     provider, base_url = settings.provider, settings.base_url
     key = find_key(provider, base_url, environ)
     if key is None and not base_url:
@@ -114,7 +115,7 @@ You are an agent that works on a task in one folder, the workspace, with the too
   what you did not verify.
 """
 AGENT_NAME = "interlock"
-#: A person is there, or comes: they say whether what may have happened may happen again, and mend a key.
+#: A person is available: they decide whether a call with an unknown outcome may run again, and fix a key.
 FAIL_SAFE = FailSafeConfig(unknown_outcome_policy="ask", model_failure_policy="keep")
 #: What no log remembers.
 _RESUME_OPTIONS = ("model", "provider", "base_url", "mode", "policy")
@@ -125,7 +126,7 @@ _NO_PRICES_NOTE = (
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said on the command line."""
+    """The options of the command line."""
 
     workspace: Path
     #: By name, as it was written. What is missing, files and variables say.
@@ -133,12 +134,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     script: Path | None = None
     max_steps: int | None = None
     log: Path | None = None
-    #: Nobody is asked, neither whether the project is trusted.
+    #: No questions are asked, not even whether the project is trusted.
     headless: bool = False
 
 
 class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a run needs, checked."""
+    """Everything that a run needs, validated."""
 
     workspace: str
     settings: Settings
@@ -158,7 +159,7 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerExtras(TypedDict, total=False):
-    """What a runner gets beside the agent: see `RunnerOptions`."""
+    """Options of the runner beside the agent: see `RunnerOptions`."""
 
     interaction: Any
     on_progress: Any
@@ -166,7 +167,7 @@ class RunnerExtras(TypedDict, total=False):
 
 
 def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) -> PreparedRun:
-    """`ConfigurationError` or `PolicyFileError` in words for whatever is missing or not in order."""
+    """Prepare a run. Raise `ConfigurationError` or `PolicyFileError` for whatever is missing or invalid."""
     workspace, user_paths = _resolve_folder(options.workspace), find_user_paths(environ)
     project = resolve_project(workspace, user_paths, ask=not options.headless)
     option_values = {
@@ -197,7 +198,7 @@ def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) ->
 
 @asynccontextmanager
 async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> AsyncGenerator[Runner]:
-    """Opens the log, and closes everything again. Runs that have not ended are kept."""
+    """Open the log and yield a runner; close everything afterwards. Unfinished runs stay resumable."""
     async with AsyncExitStack() as stack:
         if prepared.log_path is None:
             prepared.places.make_state_folder()
@@ -248,6 +249,6 @@ def _option_name(name: str) -> str:
 
 
 def make_budgets(settings: Settings, **changes: Any) -> Budgets:
-    """Steps are answers with calls, so what is said about answers holds for them, too."""
+    """Return the budgets. Steps are responses with calls, so limits of responses apply to them, too."""
     limits = {name: getattr(settings, name) for name in Budgets.__struct_fields__ if name in SETTING_TYPES}
     return Budgets(**{"max_steps": settings.max_model_calls, **limits, **changes})

@@ -1,6 +1,6 @@
-"""Answer a question from the command line: make the answer, bring it to the run, say what became of it.
+"""Answers a question from the command line: builds the answer, delivers it, and reports the result.
 
-Arguments and values that a person writes in place of what was asked are read here, too.
+Arguments and values that a person writes instead are parsed here, too.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _REDACTED_KEYS = {"redacted"}
 
 
 def edit_arguments(asked: JsonObject, edit: Path | None, changes: Sequence[str]) -> JsonObject | None:
-    """None: as they were asked."""
+    """Return the edited arguments; None: unchanged."""
     if changes and edit is None and asked.keys() == _REDACTED_KEYS:
         raise ConfigurationError(
             "The arguments hold a secret, which the log does not have: --set cannot change a part of them. Write all "
@@ -55,7 +55,7 @@ def edit_arguments(asked: JsonObject, edit: Path | None, changes: Sequence[str])
 
 
 def read_value(text: str) -> Any:
-    """Text as it is, or JSON after an equals sign, as at a terminal."""
+    """Parse a value: text, or JSON after an equals sign, as at a terminal."""
     if not text.startswith("="):
         if not text:
             raise ConfigurationError("An empty text is no value. Nothing was answered.")
@@ -205,7 +205,7 @@ def _build_approval(found: FoundQuestion, values: Mapping[str, Any]) -> Answer:
 
 
 def _choose_rule(found: FoundQuestion, values: Mapping[str, Any]) -> str:
-    """Return the rule to keep; empty for an answer without one."""
+    """Return the rule to save; empty for an answer without one."""
     question, rule = found.question, values["rule"] or found.question.suggested_rule
     if values["scope"] != "rule":
         if values["rule"]:

@@ -1,4 +1,4 @@
-"""End a run from outside, whichever process has it."""
+"""Cancels a run, whichever process owns it."""
 
 from pathlib import Path
 

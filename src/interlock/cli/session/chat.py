@@ -1,4 +1,4 @@
-"""A conversation: a person says something, the agent works on it, and the run rests until they say more."""
+"""A conversation: the user sends a message, the agent works on it, and the run is idle until the next one."""
 
 import asyncio
 import signal
@@ -37,7 +37,7 @@ _QUIT_HINT = "(Ctrl-C again, Ctrl-D or /quit ends the chat)"
 
 
 async def read_message(prompt: str) -> str | None:
-    """What was typed; None at the end of the input, after Ctrl-C twice, or when this process is told to end."""
+    """Read a message; None at the end of the input, after Ctrl-C twice, or when this process should end."""
     lines: list[str] = []
     while True:
         line = await _read_line("." * (len(prompt) - 1) + " " if lines else prompt)
@@ -64,7 +64,7 @@ async def _read_line(prompt: str) -> str | None:
             line = input(prompt if sys.stdin.isatty() else "")
         except (EOFError, OSError, ValueError):
             line = None
-        with suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
+        with suppress(RuntimeError):  # The loop is closed, and there is no listener any more.
             loop.call_soon_threadsafe(settle, line)
 
     def interrupt() -> None:
@@ -90,11 +90,15 @@ _MAX_SHOWN_CHARS = 2_000
 
 
 class ChatCommand(NamedTuple):
+    """A slash command of the chat."""
+
     help: str
     run: Callable[["ChatSession", str], Awaitable[None]]
 
 
 class ChatSession:
+    """A conversation with an agent on a terminal."""
+
     def __init__(self, prepared: PreparedRun, modes: TerminalModes, run_id: str = "") -> None:
         self._prepared = prepared
         self._modes = modes

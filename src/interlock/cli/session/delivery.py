@@ -1,8 +1,8 @@
-"""Bring an answer, or the wish to end a run, to whoever can write it down, and tell what became of it.
+"""Delivers an answer or a cancellation to the owner of a run, and reports the result.
 
-A run that nobody has takes it at once. For one that a living process has, a note is left; then the log is watched, for
-a few seconds, until that process has taken it. Should it die meanwhile, the note is taken here. What is told in the end
-is what the log says, whoever wrote it.
+A run without an owner takes it at once. For one with a living owner, a command is queued; then the log is watched for a
+few seconds until the owner has applied it. Should it die meanwhile, the command is applied here. The reported result is
+what the log says.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -31,11 +31,13 @@ MAX_NAME_CHARS = 200
 TAKE_SECONDS = 5.0
 SETTLE_SECONDS = 1.0
 
-#: `recorded`: by us, since nobody had the run. `taken`: by the process that has it. `left`: not taken yet.
+#: `recorded`: by us, since the run had no owner. `taken`: by its owner. `left`: not applied yet.
 DeliveryStatus: TypeAlias = Literal["recorded", "taken", "left"]
 
 
 class AnswerDelivery(msgspec.Struct, frozen=True):
+    """How an answer was delivered."""
+
     status: DeliveryStatus
     #: As the log has them afterwards.
     action: ActionEntry
@@ -43,17 +45,17 @@ class AnswerDelivery(msgspec.Struct, frozen=True):
 
 
 class _PendingCommand(msgspec.Struct, frozen=True):
-    """Something that a note is left for."""
+    """A queued command."""
 
     run_id: str
     key: str
-    #: Has it been done? Told the run as it is, and whether the note still lies there.
+    #: Whether it is done. Called with the current run, and whether the command is still queued.
     is_done: Callable[[Ledger, bool], bool]
 
 
 @asynccontextmanager
 async def open_inbox(log: EventLog) -> AsyncGenerator[Inbox]:
-    """An answer is small: nothing of it is kept as an artifact, and no tool is needed."""
+    """Open an inbox without artifacts or tools: an answer is small."""
     app = App(log=log)
     try:
         yield Inbox(log, app.artifacts, app=app)
@@ -62,7 +64,7 @@ async def open_inbox(log: EventLog) -> AsyncGenerator[Inbox]:
 
 
 def get_person_name(name: str) -> str:
-    """What `--by` said, else the login name: recorded with the answer, and not proved by anything."""
+    """Return `--by`, else the login name: recorded with the answer, but not authenticated."""
     if len(name) > MAX_NAME_CHARS:
         raise ConfigurationError(f"--by is longer than {MAX_NAME_CHARS} characters.")
     return name or login_name()
@@ -71,8 +73,9 @@ def get_person_name(name: str) -> str:
 async def deliver_answer(
     log: EventLog, inbox: Inbox, question: Question, answer: Answer, *, seconds: float | None = None
 ) -> AnswerDelivery:
-    """The answer is to exactly this question. `DecisionConflictError` when another answer stands, `AnswerRefusedError`
-    when it cannot be the answer."""
+    """Deliver an answer to exactly this question. Raise `DecisionConflictError` when another answer counts,
+    `AnswerRefusedError` when it does not fit.
+    """
     run_id, action_id, payload_hash = question.run_id, question.action_id, question.payload_hash
     last_seq = (await inbox.load_ledger(run_id)).next_seq - 1
 
@@ -99,9 +102,9 @@ async def deliver_answer(
 async def deliver_cancel(
     log: EventLog, inbox: Inbox, run_id: str, message: str, seconds: float | None = None
 ) -> DeliveryStatus:
-    """`RunEndedError` when it was over before."""
+    """Deliver a cancellation. Raise `RunEndedError` when the run was already over."""
     pending = _PendingCommand(run_id, command_key(CancelCommand()), lambda ledger, _: ledger.is_over)
-    with suppress(DecisionConflictError):  # somebody else wants the same, and that is on its way
+    with suppress(DecisionConflictError):  # the same request is already queued
         if await inbox.cancel(run_id, message) == "recorded":
             return "recorded"
     return await _wait_until_taken(log, inbox, pending, seconds)
@@ -137,7 +140,7 @@ async def _wait_until_settled(log: EventLog, run_id: str, action_id: str) -> Led
 async def _find_conflict(
     log: EventLog, inbox: Inbox, pending: _PendingCommand, action_id: str, seconds: float | None
 ) -> DecisionConflictError | None:
-    """Which answer stands. One of somebody else may lie there, not taken yet: the log says it then."""
+    """Return the answer that counts. Another one may be queued and not applied yet: the log says it then."""
     await _wait_until_taken(log, inbox, pending, seconds)
     action = (await load_run(log, pending.run_id)).ledger.actions[action_id]
     if action.answer is not None:

@@ -1,4 +1,4 @@
-"""A new run from a place in another one, and a run as a test."""
+"""Forks a run, and exports a run as a test."""
 
 from pathlib import Path
 

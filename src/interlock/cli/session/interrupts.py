@@ -1,8 +1,8 @@
-"""Ctrl-C while a run is moved on, and the signals that end a process.
+"""Ctrl-C while a run is driven, and the signals that end a process.
 
-The first Ctrl-C is for what is going on: calls that run are cancelled and the run goes on with that; a question stays
-open, or the model is not listened to any more, and then the run stops here. A second one within a few seconds stops the
-run in this process in any case. The run is kept: it can be resumed. One more does not wait for anything.
+The first Ctrl-C interrupts the current work: running calls are cancelled and the run continues; a question stays open,
+or the model call is interrupted, and then the run stops here. A second one within a few seconds stops the run in this
+process in any case. The run stays resumable. One more exits at once.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SECOND_INTERRUPT_SECONDS = 5.0
 
 
 class InterruptibleRun(Protocol):
-    """What is needed of a `RunHandle`."""
+    """The part of `RunHandle` that is needed here."""
 
     def pause(self) -> None: ...
 
@@ -28,6 +28,8 @@ class InterruptibleRun(Protocol):
 
 
 class InterruptHandler:
+    """Handles Ctrl-C and signals for one run."""
+
     def __init__(
         self,
         view: LiveView,
@@ -36,14 +38,14 @@ class InterruptHandler:
         exit_now: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`leave_now` ends the process."""
+        """`exit_now` ends the process."""
         self._view = view
         self._person = person
         self._exit_now = exit_now
         self._now = now
         self._handle: InterruptibleRun | None = None
         self._last_interrupt = float("-inf")
-        #: Was the run stopped here by a person or a signal?
+        #: Whether the run was stopped here by a person or a signal.
         self.is_stopped = False
 
     def attach(self, handle: InterruptibleRun | None) -> None:
@@ -54,7 +56,7 @@ class InterruptHandler:
             self._person.accept_questions()
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Handle Ctrl-C."""
         if self._handle is None:
             return
         previous, self._last_interrupt = self._last_interrupt, self._now()
@@ -74,7 +76,7 @@ class InterruptHandler:
             self.stop("The model is not listened to any more.")
 
     def stop(self, reason: str = "") -> None:
-        """The run stops in this process, and is kept."""
+        """Stop the run in this process; it stays resumable."""
         if self._handle is None or self.is_stopped:
             return
         self.is_stopped = True

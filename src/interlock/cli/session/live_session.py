@@ -1,9 +1,9 @@
-"""One run as it is moved on in this process: shown while it happens, asked about at the terminal, and interrupted.
+"""One run while it is driven in this process: shown live, with questions at the terminal, and interruptible.
 
-    code = move_on(prepared, lambda runner: runner.start(task))
-    code = move_on(prepared, lambda runner: runner.open(run_id), resumed=run_id)
+    code = run_and_report(prepared, lambda runner: runner.start(task))
+    code = run_and_report(prepared, lambda runner: runner.open(run_id), resumed_run_id=run_id)
 
-`move_on` returns when the run is over, waits for a person or was stopped. The run is in the log in any case.
+`run_and_report` returns when the run is over, waits for a person or was stopped. The run is in the log in any case.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ StartRun = Callable[[Runner], Awaitable[RunHandle]]
 
 
 class LiveSession(NamedTuple):
-    """What a run is moved on with."""
+    """The runner, view and terminal of a live run."""
 
     runner: Runner
     view: LiveView
@@ -55,16 +55,16 @@ class LiveSession(NamedTuple):
 
 
 class SessionOutcome(NamedTuple):
-    """How it ended, and for programs what became of the run."""
+    """The exit code, and the JSON output of the run."""
 
     code: ExitCode
     result_json: JsonObject | None = None
 
 
 class SessionOptions(NamedTuple):
-    """How a run is moved on for a person, or for a program."""
+    """How a run is driven: for a person, or for a program."""
 
-    #: The run that is gone on with: what happened before is not shown again.
+    #: The resumed run: what happened before is not shown again.
     resumed_run_id: str = ""
     headless: bool = False
     as_json: bool = False
@@ -78,7 +78,7 @@ def run_and_report(
     headless: bool = False,
     as_json: bool = False,
 ) -> ExitCode:
-    """Say what there is to say, and return the exit code."""
+    """Drive a run, print its result, and return the exit code."""
     outcome = run_session(prepared, start_run, SessionOptions(resumed_run_id, headless, as_json))
     if as_json and outcome.result_json:
         echo_json(outcome.result_json)
@@ -110,7 +110,7 @@ async def open_session(
 
 
 async def show_run(handle: RunHandle, session: LiveSession, after_seq: int = -1) -> AgentResult:
-    """Show the run until it is over, waits or was stopped. `ModelError` or `LogError` when it cannot be moved on."""
+    """Show the run until it is over, waits or was stopped. Raise `ModelError` or `LogError` when it cannot continue."""
     view = session.view
     session.interrupts.attach(handle)
     display = asyncio.create_task(_show_events(handle, view, after_seq))
@@ -128,7 +128,7 @@ async def show_run(handle: RunHandle, session: LiveSession, after_seq: int = -1)
 
 
 async def restore_view(runner: Runner, run_id: str, view: LiveView) -> int:
-    """What happened so far is not shown again: the last event."""
+    """Restore the view from earlier events without showing them, and return the last `seq`."""
     entries = await runner.log.read(run_id) if run_id else []
     for entry in entries:
         view.restore_event(decode_event(entry))
@@ -163,7 +163,7 @@ async def _run_session(
 
 
 async def note_stopped_runs(session: LiveSession, prepared: PreparedRun) -> None:
-    """Runs that stopped in the same folder are easily forgotten."""
+    """Mention stopped runs of the same folder."""
     found = await list_stopped(session.runner.log, AGENT_NAME, _MAX_RECENT_RUNS)
     run_ids = [run.run_id for run in found if run.workspace == prepared.workspace]
     if run_ids:
@@ -194,7 +194,7 @@ def _signal_actions(interrupts: InterruptHandler) -> dict[signal.Signals, Callab
 
 
 def _exit_now(region: LiveRegion, modes: TerminalModes) -> None:
-    """At once. Commands end with this process, and what was under way has an unknown outcome in the log."""
+    """Exit at once. Commands end with this process, and running calls have an unknown outcome in the log."""
     region.clear()
     modes.restore()
     os._exit(ExitCode.INTERRUPTED)

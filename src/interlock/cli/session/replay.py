@@ -1,4 +1,6 @@
-"""A recorded run against the code, tools and policy of today: `interlock replay --mode model` and `--mode dry-run`."""
+"""Replays a recorded run with the code, tools and policy of today: `interlock replay --mode model` and `--mode
+dry-run`.
+"""
 
 import asyncio
 import os
@@ -37,7 +39,7 @@ _MAX_CHARS = 300
 
 
 class ReplayTarget(msgspec.Struct, frozen=True):
-    """Where the run and the agent are."""
+    """The run and the agent of a replay."""
 
     log: Path | None = None
     #: `package.module:function`; empty: the agent of `interlock run`.

@@ -1,4 +1,4 @@
-"""What is said when a run is over, waits or was stopped: what was verified, what it used, and what to type next."""
+"""The result of a run that is over, waits or was stopped: verification, usage, and suggested commands."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -36,12 +36,12 @@ def get_exit_code(result: AgentResult, stopped: bool) -> ExitCode:
 
 
 def format_result(result: AgentResult, prepared: PreparedRun, width: int, resume: str = "") -> list[Text]:
-    """`resume`: what to type to go on, where that is not the usual command."""
+    """Format a result. `resume`: the command to resume, where that is not the usual one."""
     return [line for lines in _format_sections(result, prepared, width, resume) for line in lines]
 
 
 def build_resume_command(run_id: str, prepared: PreparedRun) -> str:
-    """With the same model, as far as it was said on the command line."""
+    """Return the command to resume, with the model given on the command line."""
     return add_log_option(f"interlock runs resume {shorten_id(run_id)}{prepared.resume_options}", prepared.log_path)
 
 
@@ -51,7 +51,7 @@ def format_verification(result: AgentResult, width: int) -> list[Text]:
 
 
 def result_to_json(result: AgentResult, code: ExitCode) -> JsonObject:
-    """For programs."""
+    """Return a result for JSON output."""
     return {
         "run_id": result.run_id,
         "state": result.state.value,
@@ -68,7 +68,7 @@ def result_to_json(result: AgentResult, code: ExitCode) -> JsonObject:
 
 
 def stopped_to_json(run_id: str, message: str, code: ExitCode) -> JsonObject:
-    """For programs: a run that could not be moved on, and is kept."""
+    """Return JSON output for a run that could not continue and stays resumable."""
     return {"run_id": run_id, "state": "stopped", "text": "", "message": message, "exit_code": code.value}
 
 

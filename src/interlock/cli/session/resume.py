@@ -1,4 +1,4 @@
-"""Go on with a run in this process: in the folder that it works in, with the agent that `run` has."""
+"""Resumes a run in this process: in its workspace, with the agent of `run`."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _BY_SEVERITY = (ExitCode.OK, ExitCode.WAITING, ExitCode.FAILED, ExitCode.INTERRU
 
 
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said on the command line."""
+    """The options of the command line."""
 
     log: Path | None = None
     #: By name, as for `run`.
@@ -40,7 +40,7 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ResumableRun(msgspec.Struct, frozen=True):
-    """A run that can be gone on with."""
+    """A run that can be resumed."""
 
     run_id: str
     workspace: str
@@ -48,7 +48,7 @@ class _ResumableRun(msgspec.Struct, frozen=True):
 
 
 def resume_run(run_ref: str, options: ResumeOptions) -> ExitCode:
-    """Until it is over, waits, or is interrupted."""
+    """Resume a run until it is over, waits, or is interrupted."""
     try:
         outcome = _resume(run_ref, options)
     except (RunClaimedError, RunEndedError) as error:
@@ -60,8 +60,9 @@ def resume_run(run_ref: str, options: ResumeOptions) -> ExitCode:
 
 
 def resume_all(options: ResumeOptions) -> ExitCode:
-    """Every run that stopped and waits for nobody, one after the other, the oldest first. What cannot go on is told,
-    and the next one does."""
+    """Resume every stopped run that waits for no person, one after the other, the oldest first. Failures are
+    printed.
+    """
     found = asyncio.run(_list_stopped(options.log)) if has_log(options.log) else []
     if not found and not options.as_json:
         echo("No run stopped.")

@@ -1,7 +1,6 @@
-"""The terminal of a run, which is left as it was found, however a command ends, and whoever sits at it.
+"""The terminal of a run, which is restored however a command ends, and the person at it.
 
-Keys that are typed meanwhile are not shown. The view makes room while a person is asked, and a question may be left
-open.
+Keys that are typed meanwhile are not echoed. The view makes room for questions, and a question may be left open.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ _LOCAL_MODES = 3
 
 
 class TerminalModes:
-    """The modes of standard input as they were; nothing where it is no terminal, or not ours."""
+    """The original modes of standard input; nothing where it is no terminal, or not ours."""
 
     def __init__(self) -> None:
         self._original: list[Any] | None = None
@@ -33,7 +32,7 @@ class TerminalModes:
             self._set(self._original)
 
     def disable_echo(self) -> None:
-        """Keys that are typed while nothing is asked are not shown: they would land in what is drawn."""
+        """Disable the echo of keys that are typed while nothing is asked."""
         if self._original is not None:
             modes = [*self._original]
             modes[_LOCAL_MODES] &= ~termios.ECHO
@@ -57,7 +56,9 @@ def preserve_terminal() -> Generator[TerminalModes]:
 
 
 class TerminalPerson:
-    """Nobody who does not answer has refused: after its time a question stays open, and the run waits."""
+    """The interaction provider of a terminal. No answer is no refusal: after its time a question stays open, and the
+    run waits.
+    """
 
     approval_fallback: Fallback = "wait"
 
@@ -78,7 +79,7 @@ class TerminalPerson:
 
     @property
     def is_asking(self) -> bool:
-        """Is there a question on the terminal, or about to be?"""
+        """True when a question is on the terminal, or about to be."""
         return bool(self._asking)
 
     async def ask(self, question: Question) -> Answer | None:
@@ -94,7 +95,7 @@ class TerminalPerson:
             try:
                 answer = await asking
             except asyncio.CancelledError:
-                if asking in self._asking:  # Somebody else answered, or whoever asks gives up.
+                if asking in self._asking:  # Answered elsewhere, or the question was withdrawn.
                     raise
                 return None
             finally:

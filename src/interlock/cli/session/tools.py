@@ -1,4 +1,4 @@
-"""What a run in a folder can call: the local tools as settings have them, and the skills of places that are trusted."""
+"""The tools of a run in a folder: local tools as configured, and skills of trusted places."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) 
 
 
 def load_skill_tools(user_paths: UserPaths, project: TrustedProject) -> Iterator[ToolDefinition]:
-    """Those of the user, then those of the project. What was loaded is what was trusted, or it is not used."""
+    """Yield the skills of the user, then those of the project. Only trusted content is used."""
     if user_paths.config is not None and user_paths.skills_folder.is_dir():
         yield from skills(user_paths.skills_folder)
     start = f"{PROJECT_SKILLS}/"

@@ -1,4 +1,4 @@
-"""Watch a run from any process: the same view as where it is moved on, fed from the log alone."""
+"""Watches a run from any process: the same live view, fed from the log alone."""
 
 import asyncio
 from contextlib import suppress
@@ -22,7 +22,7 @@ _SUCCESS_EVENTS = frozenset(("run.completed", "run.degraded"))
 
 
 async def watch_run(log_path: Path | None, run_ref: str) -> None:
-    """Until the run ends; the exit code says how."""
+    """Watch until the run ends; the exit code says how."""
     with preserve_terminal() as modes:
         modes.disable_echo()
         run_watch = await _watch_run(log_path, run_ref)
