@@ -217,8 +217,8 @@ def test_an_answer_from_elsewhere_is_told_and_one_from_here_is_not() -> None:
     )
 
     assert watching.rows == [
-        "  approved elsewhere by ana: bash make",
-        "  refused elsewhere by bob (not today): bash make",
+        "  Approved by ana: bash make",
+        "  Rejected by bob (not today): bash make",
     ]
 
 
@@ -241,11 +241,11 @@ def test_warnings_conflicts_and_failures_are_told() -> None:
     )
 
     assert watching.rows == [
-        "  warning: An answer was not taken.",
+        "  Warning: An answer was not taken.",
         "  The answer contradicts the facts: Tests failed. The model is told.",
-        "  The question does not hold any more: a file changed",
-        "  The answer was not taken: It is no JSON.",
-        "The model gave no answer: No connection.",
+        "  Question void: a file changed",
+        "  Final answer rejected: It is no JSON.",
+        "  The model gave no answer: No connection.",
     ]
 
 
@@ -330,7 +330,7 @@ def test_a_note_that_takes_more_rows_has_none_that_looks_like_another_note() -> 
 
     watching.happens(facts.WarningRaised(message=f"{'a' * 60} ok         1.2 s   bash make"))
 
-    assert watching.rows[0].startswith("  warning: a")
+    assert watching.rows[0].startswith("  Warning: a")
     assert [row[:6] for row in watching.rows[1:]] == ["      "]
 
 

@@ -32,7 +32,7 @@ def test_a_question_comes_after_what_happened_before_it_and_a_yes_is_gone_on_wit
         assert here.ends() == ExitCode.OK
 
     assert before.index("I write it.") < before.index("May this call run?")
-    assert "elsewhere" not in after
+    assert "Approved by" not in after
     assert "write_file note.txt" in after
     assert (project / "note.txt").exists()
 
@@ -47,7 +47,7 @@ def test_an_answer_from_elsewhere_withdraws_the_question_and_is_told(cli: Run, s
         assert here.ends() == ExitCode.OK
 
     assert "It is not asked here any more." in after
-    assert "approved elsewhere by ana: write_file note.txt" in after
+    assert "Approved by ana: write_file note.txt" in after
 
 
 @pytest.mark.requirement("R225", "R228")

@@ -192,7 +192,7 @@ EVENT_ROWS: Mapping[str, EventRow] = {
     ),
     "model.request": EventRow("Model asked", "A model was asked", _MODEL, _model_requested, section="Model turn"),
     "model.response": EventRow("Model answered", "A model answered", _MODEL, _model_responded),
-    "model.failed": EventRow("Model gave no answer", "A model gave no answer", _FAILURE, _message),
+    "model.failed": EventRow("The model gave no answer", "A model gave no answer", _FAILURE, _message),
     "model.refused": EventRow("Final answer rejected", "A final answer was refused", _WARNING, _message),
     "verification.conflict": EventRow(
         "The answer contradicts the facts",

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from rich.text import Text
 
+from ...domain import event as facts
+from ...rendering.events import Tone
 from ...rendering.text import shorten_line, to_compact_json
 
 
@@ -37,6 +39,15 @@ _STYLES: Mapping[str, str] = {
     "cancelled": "red",
     "damaged": "bold red",
 }
+TONE_STYLES: Mapping[Tone, str] = {"neutral": "", "success": "green", "warning": "yellow", "danger": "red"}
+#: Events that are shown by their title and detail alone.
+NOTE_EVENTS = (
+    facts.ModelFailed,
+    facts.FinalAnswerRejected,
+    facts.ClaimContradicted,
+    facts.ApprovalVoided,
+    facts.WarningRaised,
+)
 #: The arguments that say most about a call, the most telling first.
 _SUMMARY_ARGUMENTS = ("command", "path", "file_path", "pattern", "url", "query", "name", "task", "to")
 

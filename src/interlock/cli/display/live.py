@@ -15,10 +15,12 @@ from typing import Any
 from rich.text import Text
 
 from ...domain import event as facts
-from ...domain.event import Event
+from ...domain.event import Event, Fact
+from ...domain.state.ledger import ANSWER_TRIGGERS
 from ...models.interface import ModelEvent, StreamFinished, StreamRestarted, TextDelta
+from ...rendering.events import present_event
 from ...rendering.text import shorten_line
-from .formatting import summarize_arguments
+from .formatting import NOTE_EVENTS, TONE_STYLES, summarize_arguments
 from .live_calls import SPINNER, LiveCall, format_finished_call
 from .live_region import LiveRegion
 from .live_text import MARK_CELLS, StreamedText, mark_row, neutralize_text, wrap_line
@@ -65,17 +67,14 @@ class LiveView:
         self._handlers: Mapping[type, Callable[[Any, Event], None]] = {
             facts.ModelRequested: self._on_model_request,
             facts.ModelResponded: self._on_model_response,
-            facts.ModelFailed: self._on_model_failure,
             facts.CallProposed: self._on_intent,
             **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested, facts.ConsentRequested), self._on_question),
-            **dict.fromkeys(_DECISION_LABELS, self._on_decision),
-            facts.ApprovalVoided: self._on_void,
+            **dict.fromkeys(ANSWER_TRIGGERS, self._on_decision),
             facts.InvocationStarted: self._on_started,
             facts.InvocationSuspended: self._on_suspended,
             facts.CallObserved: self._on_observation,
-            facts.WarningRaised: self._on_warning,
-            facts.FinalAnswerRejected: self._on_answer_refused,
-            facts.ClaimContradicted: self._on_conflict,
+            **dict.fromkeys(NOTE_EVENTS, self._on_note),
+            facts.ModelFailed: self._on_model_failure,
         }
 
     @property
@@ -206,7 +205,7 @@ class LiveView:
         self._streamed.clear()
         self._asked_at = 0
         self._finish_text()
-        self.print_note(f"The model gave no answer: {fact.message}", "red")
+        self._on_note(fact, event)
 
     def _on_intent(self, fact: facts.CallProposed, event: Event) -> None:
         if not fact.duplicate:
@@ -224,14 +223,9 @@ class LiveView:
         if fact.action_id in self.answered_locally:
             return
         reason = f" ({fact.answer.reason})" if fact.answer.reason else ""
-        by = fact.answer.by or "somebody"
-        call = self._calls.get(fact.call_id, LiveCall("", ""))
-        self.print_note(
-            f"  {_DECISION_LABELS[type(fact)]} by {by}{reason}: {call.tool} {shorten_line(call.summary, 40)}", "yellow"
-        )
-
-    def _on_void(self, fact: facts.ApprovalVoided, event: Event) -> None:
-        self.print_note(f"  The question does not hold any more: {fact.reason}", "yellow")
+        by = f" by {fact.answer.by}" if fact.answer.by else ""
+        call, shown = self._calls.get(fact.call_id, LiveCall("", "")), present_event(fact)
+        self.print_note(f"  {shown.title}{by}{reason}: {call.tool} {shorten_line(call.summary, 40)}", "yellow")
 
     def _on_started(self, fact: facts.InvocationStarted, event: Event) -> None:
         self._update_call(fact.call_id, is_waiting=False, started_at=event.at)
@@ -244,15 +238,9 @@ class LiveView:
         call = self._calls.pop(observation.call_id, LiveCall(observation.tool, ""))
         self._region.print_lines(*format_finished_call(call, observation, self._region.width))
 
-    def _on_warning(self, fact: facts.WarningRaised, event: Event) -> None:
-        self.print_note(f"  warning: {fact.message}", "yellow")
-
-    def _on_answer_refused(self, fact: facts.FinalAnswerRejected, event: Event) -> None:
-        self.print_note(f"  The answer was not taken: {fact.message}", "yellow")
-
-    def _on_conflict(self, fact: facts.ClaimContradicted, event: Event) -> None:
-        suffix = " The model is told." if fact.told else ""
-        self.print_note(f"  The answer contradicts the facts: {fact.message}{suffix}", "bold red")
+    def _on_note(self, fact: Fact, event: Event) -> None:
+        shown = present_event(fact)
+        self.print_note(f"  {shown.title}: {shown.detail}", TONE_STYLES[shown.tone])
 
     def _update_call(self, call_id: str, **changes: Any) -> None:
         call = self._calls.get(call_id)
@@ -265,16 +253,3 @@ def format_speech(speaker: str, text: str, width: int) -> list[Text]:
     """Format an earlier message for a conversation that is shown again."""
     rows = [row for line in neutralize_text(text).split("\n") for row in wrap_line(line, width - MARK_CELLS)]
     return [Text(make_visible(shorten_line(speaker, _MAX_NAME_CHARS)), "bold"), *map(mark_row, rows)]
-
-
-_DECISION_LABELS: Mapping[type, str] = {
-    facts.ApprovalGranted: "approved elsewhere",
-    facts.ApprovalRejected: "refused elsewhere",
-    facts.ApprovalExpired: "not answered in time: refused",
-    facts.InputProvided: "answered elsewhere",
-    facts.InputRefused: "refused elsewhere",
-    facts.InputExpired: "not answered in time: refused",
-    facts.ConsentGranted: "consented elsewhere",
-    facts.ConsentRefused: "consent refused",
-    facts.ConsentExpired: "consent not given in time",
-}

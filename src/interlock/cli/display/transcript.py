@@ -1,10 +1,9 @@
-"""A short transcript of a run, event by event: messages, and the outcome of each call. `events` has everything.
+"""Format a run in short, event by event: who said what, and what became of each call. `runs events` has it all.
 
-`RunPrinter` prints lines as they come, before column widths are known.
+`RunPrinter` prints lines as they come, before it is known how wide the columns have to be.
 """
 
 import json
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,14 +12,15 @@ from rich.text import Text
 
 from ...domain import event as facts
 from ...domain.event import Event
+from ...domain.observation import Observation
+from ...domain.state.ledger import ANSWER_TRIGGERS
+from ...rendering.events import present_event
 from ...rendering.text import shorten_line
 from ...rendering.times import format_elapsed
 from ..config.logs import shorten_id
 from .event_format import format_event_row
-from .formatting import summarize_arguments
+from .formatting import NOTE_EVENTS, TONE_STYLES, summarize_arguments
 from .output import make_visible
-
-_OUTCOME_STYLES = {"ok": "green", "failed": "red"}
 
 
 class TranscriptLine(msgspec.Struct, frozen=True):
@@ -38,91 +38,55 @@ class _CallSummary(NamedTuple):
 
 
 class EventFormatter:
-    """Formats events in order, from the first one: later events refer to earlier ones."""
+    """Formats events in order, from the first on: what a later event is about was said by an earlier one."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _CallSummary] = {}
 
     def format_event(self, event: Event) -> TranscriptLine | None:
-        """Return the line of an event; None: nothing to show."""
-        format_fact = _FORMATTERS.get(type(event.fact))
-        return format_fact(self, event.fact) if format_fact else None
+        """Return the line of an event; None where it has none."""
+        line = None
+        match event.fact:
+            case facts.CallProposed() as fact:
+                raw_input = fact.raw_input if not fact.raw_artifact_id else f"{fact.raw_bytes:,} bytes"
+                self._calls.setdefault(fact.call_id, _CallSummary(fact.tool, summarize_arguments(raw_input)))
+            case facts.RunStarted() as fact if fact.forked_from:
+                line = TranscriptLine("fork", f"of {shorten_id(fact.forked_from)} at event {fact.forked_at}")
+            case facts.UserMessageReceived() as fact:
+                line = TranscriptLine(fact.by or "you", shorten_line(fact.text), style="bold")
+            case facts.ModelResponded() as fact if fact.text.strip():
+                line = TranscriptLine("model", shorten_line(fact.text))
+            case facts.CallObserved() as fact:
+                line = self._format_observation(fact.observation)
+            case fact if type(fact) in ANSWER_TRIGGERS:
+                line = self._format_answer(fact)
+            case fact if isinstance(fact, NOTE_EVENTS):
+                line = _format_note(event)
+            case _:
+                pass
+        return line
 
-    def remember_call(self, fact: facts.CallProposed) -> None:
-        if fact.call_id not in self._calls:
-            raw_input = fact.raw_input if not fact.raw_artifact_id else f"{fact.raw_bytes:,} bytes"
-            self._calls[fact.call_id] = _CallSummary(fact.tool, summarize_arguments(raw_input))
-
-    def format_run_started(self, fact: facts.RunStarted) -> TranscriptLine | None:
-        if not fact.forked_from:
-            return None
-        return TranscriptLine("fork", f"of {shorten_id(fact.forked_from)} at event {fact.forked_at}")
-
-    def format_user_message(self, fact: facts.UserMessageReceived) -> TranscriptLine:
-        return TranscriptLine(fact.by or "you", shorten_line(fact.text), style="bold")
-
-    def format_model_response(self, fact: facts.ModelResponded) -> TranscriptLine | None:
-        return TranscriptLine("model", shorten_line(fact.text)) if fact.text.strip() else None
-
-    def format_decision(self, fact: Any) -> TranscriptLine:
-        tool, about = self._find_call(fact.call_id)
-        label = _DECISION_LABELS[type(fact)]
+    def _format_answer(self, fact: Any) -> TranscriptLine:
         reason = f": {shorten_line(fact.answer.reason, 80)}" if fact.answer.reason else ""
-        return TranscriptLine(fact.answer.by or "somebody", f"{tool} {about}".strip(), f"{label}{reason}", "bold")
-
-    def format_void(self, fact: facts.ApprovalVoided) -> TranscriptLine:
+        outcome = f"{present_event(fact).title.lower()}{reason}"
         return TranscriptLine(
-            "void", f"{self._find_call(fact.call_id).tool} {shorten_id(fact.action_id)}", fact.reason, "yellow"
+            fact.answer.by or "unknown", " ".join(self._find_call(fact.call_id)).strip(), outcome, "bold"
         )
 
-    def format_observation(self, fact: facts.CallObserved) -> TranscriptLine:
-        observation = fact.observation
+    def _format_observation(self, observation: Observation) -> TranscriptLine:
         tool, about = self._find_call(observation.call_id)
         code = "ok" if observation.ok else "failed" if observation.code == "ok" else observation.code
         outcome = " ".join(part for part in (code, format_elapsed(observation.duration_ms)) if part)
-        return TranscriptLine(tool, about, outcome, _OUTCOME_STYLES["ok" if observation.ok else "failed"])
-
-    def format_conflict(self, fact: facts.ClaimContradicted) -> TranscriptLine:
-        return TranscriptLine("conflict", shorten_line(fact.message), style="bold red")
-
-    def format_answer_refused(self, fact: facts.FinalAnswerRejected) -> TranscriptLine:
-        return TranscriptLine("not taken", shorten_line(fact.message), style="yellow")
-
-    def format_model_failure(self, fact: facts.ModelFailed) -> TranscriptLine:
-        return TranscriptLine("model", shorten_line(fact.message), "gave no answer", "red")
-
-    def format_warning(self, fact: facts.WarningRaised) -> TranscriptLine:
-        return TranscriptLine("warning", shorten_line(fact.message), style="yellow")
+        return TranscriptLine(tool, about, outcome, "green" if observation.ok else "red")
 
     def _find_call(self, call_id: str) -> _CallSummary:
         return self._calls.get(call_id, _CallSummary(call_id, ""))
 
 
-_DECISION_LABELS: Mapping[type, str] = {
-    facts.ApprovalGranted: "approved",
-    facts.ApprovalRejected: "rejected",
-    facts.ApprovalExpired: "not answered in time",
-    facts.InputProvided: "gave a value",
-    facts.InputRefused: "gave no value",
-    facts.InputExpired: "not answered in time",
-    facts.ConsentGranted: "consented",
-    facts.ConsentRefused: "did not consent",
-    facts.ConsentExpired: "did not consent in time",
-}
-
-_FORMATTERS: Mapping[type, Callable[[EventFormatter, Any], TranscriptLine | None]] = {
-    facts.RunStarted: EventFormatter.format_run_started,
-    facts.UserMessageReceived: EventFormatter.format_user_message,
-    facts.ModelResponded: EventFormatter.format_model_response,
-    facts.ModelFailed: EventFormatter.format_model_failure,
-    facts.FinalAnswerRejected: EventFormatter.format_answer_refused,
-    facts.ClaimContradicted: EventFormatter.format_conflict,
-    facts.CallProposed: EventFormatter.remember_call,
-    **dict.fromkeys(_DECISION_LABELS, EventFormatter.format_decision),
-    facts.ApprovalVoided: EventFormatter.format_void,
-    facts.CallObserved: EventFormatter.format_observation,
-    facts.WarningRaised: EventFormatter.format_warning,
-}
+def _format_note(event: Event) -> TranscriptLine:
+    shown, who = present_event(event.fact), event.type.partition(".")[0]
+    title = "" if who == shown.title.lower() else f"{shown.title}: "
+    return TranscriptLine(who, shorten_line(title + shown.detail), style=TONE_STYLES[shown.tone])
 
 
 _WHO_CELLS, _OUTCOME_CELLS, _TYPE_CELLS = 13, 14, 25
