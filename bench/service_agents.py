@@ -42,7 +42,7 @@ async def look(path: str) -> str:
 def _asks(request: ModelRequest) -> ScriptedTurn:
     """The task is the path."""
     task = next(message.text for message in request.messages if isinstance(message, UserMessage))
-    return ScriptedTurn(calls=(tool_call("write_file", {"path": task, "content": "x" * 200}),))
+    return ScriptedTurn(calls=(tool_call("write_file", path=task, content="x" * 200),))
 
 
 def asker() -> Agent:
@@ -56,5 +56,5 @@ def asker() -> Agent:
 
 
 def busy() -> Agent:
-    step = ScriptedTurn(calls=(tool_call("look", {"path": "src/parser.py"}),))
+    step = ScriptedTurn(calls=(tool_call("look", path="src/parser.py"),))
     return Agent(name="busy", provider=ScriptedModel([step] * _MAX_STEPS, by_position=True), tools=[look])

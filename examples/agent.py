@@ -1,6 +1,6 @@
 """An agent with two tools. It may look; before it orders, a person is asked. The model is scripted."""
 
-from interlock import Agent, CallbackInteractionProvider, Runner, ScriptedModel, ScriptedTurn, tool, tool_call
+from interlock import Agent, CallbackInteractionProvider, Runner, ScriptedModel, tool, tool_call
 
 
 @tool(risk="read")
@@ -17,9 +17,9 @@ def order(item: str, count: int) -> str:
 
 model = ScriptedModel(
     [
-        ScriptedTurn(calls=(tool_call("stock", {"item": "tea"}), tool_call("stock", {"item": "coffee"}))),
-        ScriptedTurn(calls=(tool_call("order", {"item": "tea", "count": 50}),)),
-        ScriptedTurn(text="Tea was low. I ordered 50."),
+        [tool_call("stock", item="tea"), tool_call("stock", item="coffee")],
+        tool_call("order", item="tea", count=50),
+        "Tea was low. I ordered 50.",
     ]
 )
 person = CallbackInteractionProvider(lambda question: print("asked:", question.prompt, question.arguments) or True)

@@ -7,7 +7,7 @@ from interlock import Agent, ModelRequest, Runner, ScriptedModel, ScriptedTurn, 
 
 def parrot(request: ModelRequest) -> ScriptedTurn:
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
-    return ScriptedTurn(text=f"{len(said)}: {said[-1]}")
+    return f"{len(said)}: {said[-1]}"
 
 
 async def main() -> None:

@@ -11,7 +11,6 @@ from interlock import (
     Inbox,
     Runner,
     ScriptedModel,
-    ScriptedTurn,
     SqliteLog,
     tool,
     tool_call,
@@ -25,8 +24,8 @@ def send_mail(to: str, text: str) -> str:
 
 
 TURNS = [
-    ScriptedTurn(calls=(tool_call("send_mail", {"to": "ana@example.org", "text": "Hello"}),)),
-    ScriptedTurn(text="Ana has her mail."),
+    tool_call("send_mail", to="ana@example.org", text="Hello"),
+    "Ana has her mail.",
 ]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from interlock import Agent, Runner, ScriptedModel, ScriptedTurn, tool, tool_call
+from interlock import Agent, Runner, ScriptedModel, tool, tool_call
 from interlock.domain.event import ModelRequested
 
 
@@ -14,18 +14,14 @@ def invoice(number: int) -> str:
 
 billing = Agent(
     name="billing",
-    provider=ScriptedModel(
-        [ScriptedTurn(calls=(tool_call("invoice", {"number": 3}),)), ScriptedTurn(text="Invoice 3 is paid.")]
-    ),
+    provider=ScriptedModel([tool_call("invoice", number=3), "Invoice 3 is paid."]),
     instructions="You know the invoices.",
     tools=[invoice],
     handoff_description="Hand over whatever is about invoices and money.",
 )
 reception = Agent(
     name="reception",
-    provider=ScriptedModel(
-        [ScriptedTurn(calls=(tool_call("handoff_to_billing", {"reason": "It is about an invoice."}),))]
-    ),
+    provider=ScriptedModel([tool_call("handoff_to_billing", reason="It is about an invoice.")]),
     instructions="Find out what it is about.",
     handoffs=(billing,),
 )

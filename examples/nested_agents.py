@@ -7,7 +7,6 @@ from interlock import (
     Question,
     Runner,
     ScriptedModel,
-    ScriptedTurn,
     tool,
     tool_call,
 )
@@ -21,9 +20,7 @@ def refund(order: int) -> str:
 
 clerk = Agent(
     name="clerk",
-    provider=ScriptedModel(
-        [ScriptedTurn(calls=(tool_call("refund", {"order": 7}),)), ScriptedTurn(text="Order 7 was refunded.")]
-    ),
+    provider=ScriptedModel([tool_call("refund", order=7), "Order 7 was refunded."]),
     instructions="Do what the policy of the shop allows.",
     tools=[refund],
 )
@@ -31,8 +28,8 @@ front = Agent(
     name="front",
     provider=ScriptedModel(
         [
-            ScriptedTurn(calls=(tool_call("ask_clerk", {"task": "Refund order 7."}),)),
-            ScriptedTurn(text="Your money is on its way."),
+            tool_call("ask_clerk", task="Refund order 7."),
+            "Your money is on its way.",
         ]
     ),
     instructions="Talk to the customer.",

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from interlock import Agent, Runner, ScriptedModel, ScriptedTurn
+from interlock import Agent, Runner, ScriptedModel
 
 
 class Review(BaseModel):
@@ -12,9 +12,9 @@ class Review(BaseModel):
 
 model = ScriptedModel(
     [
-        ScriptedTurn(text="Four stars, I liked it."),
-        ScriptedTurn(text='{"stars": 9, "summary": "Good soup."}'),
-        ScriptedTurn(text='{"stars": 4, "summary": "Good soup."}'),
+        "Four stars, I liked it.",
+        '{"stars": 9, "summary": "Good soup."}',
+        '{"stars": 4, "summary": "Good soup."}',
     ]
 )
 with Runner(Agent(provider=model, output_type=Review)) as runner:

@@ -23,9 +23,9 @@ def refund(order: str, amount: float) -> str:
 def support() -> Agent:
     """A script by position goes on where the conversation is, in whichever process."""
     turns = [
-        ScriptedTurn(text="I look the order up.", calls=(tool_call("find_order", {"number": "A-1042"}),)),
-        ScriptedTurn(calls=(tool_call("refund", {"order": "A-1042", "amount": 129.0}),)),
-        ScriptedTurn(text="The order A-1042 is settled."),
+        ScriptedTurn(text="I look the order up.", calls=(tool_call("find_order", number="A-1042"),)),
+        tool_call("refund", order="A-1042", amount=129.0),
+        "The order A-1042 is settled.",
     ]
     money = Rule(id="money-needs-a-person", verdict="ask", tools="refund", reason="Money leaves the house.")
     return Agent(

@@ -33,7 +33,7 @@ def turns(count: int) -> list[ScriptedTurn]:
     """Answers that always want something more."""
     usage = Usage(input_tokens=10, output_tokens=5, cost=0.25)
     return [
-        ScriptedTurn(calls=tuple(tool_call("look", {"number": n}, f"c{turn}-{n}") for n in range(2)), usage=usage)
+        ScriptedTurn(calls=tuple(tool_call("look", number=n, call_id=f"c{turn}-{n}") for n in range(2)), usage=usage)
         for turn in range(count)
     ]
 

@@ -106,7 +106,9 @@ def _turn(request: ModelRequest) -> ScriptedTurn:
     lines = [line[2:].split(" ", 1) for line in said[-1].split("\n") if line.startswith("> ") and "{" in line]
     if not lines or any(not isinstance(message, UserMessage) for message in request.messages):
         return ScriptedTurn(text="All done.")
-    return ScriptedTurn(calls=tuple(tool_call(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines)))
+    return ScriptedTurn(
+        calls=tuple(tool_call(name, raw=arguments, call_id=f"c{at}") for at, (name, arguments) in enumerate(lines))
+    )
 
 
 def task(words: str, *calls: tuple[str, dict[str, Any]]) -> str:

@@ -56,7 +56,8 @@ def mailer(folder: Path, *calls: tuple[str, dict[str, Any]], text: str = TEXT, m
 
     wanted = calls or (("add", {"a": 1, "b": 2}), ("send", {"to": "bob"}))
     turns = [
-        ScriptedTurn(text=f"Step {at}.", calls=(tool_call(*call, f"call_{at}"),)) for at, call in enumerate(wanted, 1)
+        ScriptedTurn(text=f"Step {at}.", calls=(tool_call(name, call_id=f"call_{at}", **arguments),))
+        for at, (name, arguments) in enumerate(wanted, 1)
     ]
     provider = ScriptedModel([*turns, ScriptedTurn(text=text)], by_position=True)
     return Agent(name="mailer", provider=provider, tools=[add, send, hang, *more], instructions="Be good.")

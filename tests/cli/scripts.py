@@ -34,7 +34,7 @@ def write_script(path: Path, *turns: ScriptedTurn | str) -> Path:
 
 
 def calls(*named: tuple[str, dict[str, Any]], text: str = "") -> ScriptedTurn:
-    return ScriptedTurn(text=text, calls=tuple(tool_call(tool, arguments) for tool, arguments in named))
+    return ScriptedTurn(text=text, calls=tuple(tool_call(tool, **arguments) for tool, arguments in named))
 
 
 def command(script: str) -> ScriptedTurn:

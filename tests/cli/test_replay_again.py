@@ -11,8 +11,10 @@ from interlock.models.scripted import ScriptedTurn, to_script, tool_call
 from .conftest import Run, recorded_log
 
 TURNS = (
-    ScriptedTurn(calls=(tool_call("read_file", {"path": "sum.py"}, "c1"), tool_call("list_dir", {"path": "."}, "c2"))),
-    ScriptedTurn(calls=(tool_call("write_file", {"path": "new.txt", "content": "\x1b[2J new"}, "c3"),)),
+    ScriptedTurn(
+        calls=(tool_call("read_file", path="sum.py", call_id="c1"), tool_call("list_dir", path=".", call_id="c2"))
+    ),
+    ScriptedTurn(calls=(tool_call("write_file", path="new.txt", content="\x1b[2J new", call_id="c3"),)),
     ScriptedTurn(text="Done."),
 )
 POLICY = "version: 1\nrules:\n  - id: no-files\n    decision: deny\n    tools: write_file\n    reason: No files.\n"

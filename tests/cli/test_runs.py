@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 def boss(folder: Path) -> Agent:
     """An agent that lets the mailer do it: a run inside a call."""
     turns = [
-        ScriptedTurn(calls=(tool_call("ask_mailer", {"task": "send it"}, "call_1"),)),
+        ScriptedTurn(calls=(tool_call("ask_mailer", task="send it", call_id="call_1"),)),
         ScriptedTurn(text="It was sent."),
     ]
     return Agent(name="boss", provider=ScriptedModel(turns, by_position=True), tools=[mailer(folder).as_tool()])

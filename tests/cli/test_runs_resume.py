@@ -26,7 +26,7 @@ TASK = "write hello"
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """A model that writes a file, which is asked about, and is done."""
-    write = tool_call("write_file", {"path": "hello.txt", "content": "hello\n"}, "call_1")
+    write = tool_call("write_file", path="hello.txt", content="hello\n", call_id="call_1")
     turns = [ScriptedTurn(text="I write it.", calls=(write,)), ScriptedTurn(text="It is written.")]
     file = tmp_path / "script.json"
     file.write_bytes(to_script(turns))
@@ -98,7 +98,9 @@ def test_an_answer_can_go_on_with_the_run_at_once(
 def test_a_run_gets_no_freer_than_it_was_unless_somebody_says_so(cli: Run, places: UserPaths, script: Path) -> None:
     write(places.policy_file, "version: 1\nask:\n  - list_dir\n")
     script.write_bytes(
-        to_script([ScriptedTurn(calls=(tool_call("list_dir", {"path": "."}, "call_1"),)), ScriptedTurn(text="Seen.")])
+        to_script(
+            [ScriptedTurn(calls=(tool_call("list_dir", path=".", call_id="call_1"),)), ScriptedTurn(text="Seen.")]
+        )
     )
     began = cli("run", TASK, "--script", script, "--headless", "--mode", "read_only")
 
@@ -165,7 +167,7 @@ def test_all_that_stopped_and_wait_for_nobody_go_on_one_after_the_other(
     asked = json.loads(cli("run", TASK, "--script", script, "--headless", "--json").stdout)["run_id"]
     cli("chat", "--script", to_file(script, ScriptedTurn(text="Hello.")), input="hi\n")
     stopped = json.loads(cli("run", TASK, "--script", to_file(script), "--headless", "--json").stdout)["run_id"]
-    usual = [ScriptedTurn(calls=(tool_call("list_dir", {"path": "."}, "call_9"),)), ScriptedTurn(text="Seen.")]
+    usual = [ScriptedTurn(calls=(tool_call("list_dir", path=".", call_id="call_9"),)), ScriptedTurn(text="Seen.")]
 
     ended = cli("runs", "resume", "--all", "--script", to_file(script, *usual), "--headless", "--json")
 
@@ -211,7 +213,7 @@ def test_a_new_run_is_told_of_those_that_stopped_in_its_folder(cli: Run, project
 
 @pytest.mark.requirement("P06")
 def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(cli: Run, project: Path, script: Path) -> None:
-    hangs = tool_call("bash", {"command": "echo once >> effects; sleep 50"}, "call_1")
+    hangs = tool_call("bash", command="echo once >> effects; sleep 50", call_id="call_1")
     to_file(script, ScriptedTurn(calls=(hangs,)), ScriptedTurn(text="Done."))
     with started("run", TASK, "--script", script, "--mode", "trusted", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None

@@ -109,7 +109,9 @@ def _turn(request: ModelRequest) -> ScriptedTurn:
     calls = _PLANS.get(said[-1]) or tuple(_written(said[-1]))
     if not calls or any(isinstance(message, AssistantMessage) for message in request.messages):
         return ScriptedTurn(text="All done.")
-    return ScriptedTurn(calls=tuple(tool_call(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(calls)))
+    return ScriptedTurn(
+        calls=tuple(tool_call(name, **arguments, call_id=f"c{at}") for at, (name, arguments) in enumerate(calls))
+    )
 
 
 def _written(task: str) -> Iterator[Call]:

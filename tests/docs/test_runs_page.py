@@ -55,7 +55,7 @@ class Life:
 
         def call(request: ModelRequest) -> ScriptedTurn:
             self.did["asked"] += 1
-            return ScriptedTurn(calls=(tool_call(tool_name, arguments),))
+            return ScriptedTurn(calls=(tool_call(tool_name, **arguments),))
 
         def end(request: ModelRequest) -> ScriptedTurn:
             self.did["asked"] += 1

@@ -256,7 +256,7 @@ def agent(name: str, *turns: ScriptedTurn, **declared: Any) -> Agent:
 
 def turn(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> ScriptedTurn:
     return ScriptedTurn(
-        text=text, calls=tuple(tool_call(name, arguments, call_id) for call_id, name, arguments in calls)
+        text=text, calls=tuple(tool_call(name, **arguments, call_id=call_id) for call_id, name, arguments in calls)
     )
 
 

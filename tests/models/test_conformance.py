@@ -30,16 +30,16 @@ _numbers = count()
 
 TURNS = {
     "text": ScriptedTurn(text="It is a small file.", usage=USAGE),
-    "one call": ScriptedTurn(calls=(tool_call("read_file", {"path": "a.txt"}, "call_a"),), usage=USAGE),
+    "one call": ScriptedTurn(calls=(tool_call("read_file", path="a.txt", call_id="call_a"),), usage=USAGE),
     "several calls": ScriptedTurn(
-        calls=tuple(tool_call("read_file", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"), usage=USAGE
+        calls=tuple(tool_call("read_file", path=f"{name}.txt", call_id=f"call_{name}") for name in "abc"), usage=USAGE
     ),
     "text and calls": ScriptedTurn(
-        text="Let me look.", calls=(tool_call("read_file", {"path": "a.txt"}, "call_a"),), usage=USAGE
+        text="Let me look.", calls=(tool_call("read_file", path="a.txt", call_id="call_a"),), usage=USAGE
     ),
     "unicode": ScriptedTurn(
         text="Größe: 3 👩‍👩‍👧 \u2028 \x07 שלום",
-        calls=(tool_call("read_file", {"path": "naïve/👩‍👩‍👧 \u2028.txt"}, "call_a"),),
+        calls=(tool_call("read_file", path="naïve/👩‍👩‍👧 \u2028.txt", call_id="call_a"),),
         usage=USAGE,
     ),
 }

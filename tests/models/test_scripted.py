@@ -1,5 +1,7 @@
 """A script is played in its order, says where it ends, and survives being written down."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from tests.models.wire import ASKED, answer, calls_of, text_of
 
 
 async def test_turns_are_given_in_their_order() -> None:
-    call = tool_call("read_file", {"path": "a"}, "c1")
+    call = tool_call("read_file", path="a", call_id="c1")
     provider = ScriptedModel(
         [ScriptedTurn(text="First.", calls=(call,), usage=Usage(input_tokens=2)), ScriptedTurn(text="Second.")]
     )
@@ -47,7 +49,9 @@ async def test_a_turn_may_depend_on_the_request() -> None:
 async def test_a_call_without_an_id_is_given_one_that_is_free() -> None:
     earlier = AssistantMessage(calls=(ProposedCall(call_id="call_1", tool="a", arguments="{}"),))
     request = ModelRequest(model="", messages=(earlier, ToolMessage("call_1", "done")))
-    provider = ScriptedModel([ScriptedTurn(calls=(tool_call("a"), tool_call("b", "{", "mine"), tool_call("a")))])
+    provider = ScriptedModel(
+        [ScriptedTurn(calls=(tool_call("a"), tool_call("b", raw="{", call_id="mine"), tool_call("a")))]
+    )
 
     events = await answer(provider, request)
 
@@ -79,7 +83,7 @@ async def test_a_recorded_run_is_a_script_that_says_the_same() -> None:
     turns = [
         ScriptedTurn(
             text="Let me look.",
-            calls=(tool_call("read_file", '{"path": "a', "c1"),),
+            calls=(tool_call("read_file", raw='{"path": "a', call_id="c1"),),
             reason="length",
             usage=Usage(cost=0.5),
         ),
@@ -155,3 +159,30 @@ def test_a_script_that_was_written_down_is_the_same_script(script: list[Scripted
 def test_a_script_that_cannot_be_read_is_refused_in_words(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         from_script(text)
+
+
+async def test_turns_may_be_text_calls_or_lists_of_calls() -> None:
+    read, write = tool_call("read", path="a", call_id="r"), tool_call("write", path="b", call_id="w")
+    model = ScriptedModel(["Hello.", read, [read, write], ScriptedTurn(text="Bye."), lambda _: "From a function."])
+    said = [await answer(model) for _ in range(5)]
+    assert [(text_of(events), calls_of(events)) for events in said] == [
+        ("Hello.", []),
+        ("", [read]),
+        ("", [read, write]),
+        ("Bye.", []),
+        ("From a function.", []),
+    ]
+
+
+def test_tool_call_takes_keywords_or_raw_text() -> None:
+    assert tool_call("read", path="a", deep={"x": 1}).arguments == '{"path":"a","deep":{"x":1}}'
+    assert tool_call("read").arguments == "{}"
+    assert tool_call("read", raw='{"x": 1', call_id="c") == ProposedCall(call_id="c", tool="read", arguments='{"x": 1')
+    with pytest.raises(ConfigurationError, match="both `raw` and arguments"):
+        tool_call("read", raw="{}", path="a")
+
+
+@pytest.mark.parametrize("turn", [7, None, {"text": "x"}, ["text"]])
+def test_what_is_no_turn_is_refused(turn: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Turn 2 of the script is of type \w+\. Give text, tool_call"):
+        ScriptedModel(["Hello.", turn])

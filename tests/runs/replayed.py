@@ -86,18 +86,16 @@ TURNS = (
     ScriptedTurn(
         text="Let me look.",
         calls=(
-            tool_call("add", {"a": 1, "b": 2}),
-            tool_call("broken", {"why": "no luck"}),
+            tool_call("add", a=1, b=2),
+            tool_call("broken", why="no luck"),
             tool_call("long"),
-            tool_call("add", {"a": "one"}),
-            tool_call("missing", {"a": 1}),
-            tool_call("add", "{not json"),
+            tool_call("add", a="one"),
+            tool_call("missing", a=1),
+            tool_call("add", raw="{not json"),
         ),
     ),
-    ScriptedTurn(
-        calls=(tool_call("send", {"to": "bob"}), tool_call("send", {"to": "eve"}), tool_call("send", {"to": "root"}))
-    ),
-    ScriptedTurn(calls=(tool_call("edit", {"path": "gone.py"}), tool_call("edit", {"path": "main.py"}))),
+    ScriptedTurn(calls=(tool_call("send", to="bob"), tool_call("send", to="eve"), tool_call("send", to="root"))),
+    ScriptedTurn(calls=(tool_call("edit", path="gone.py"), tool_call("edit", path="main.py"))),
     ScriptedTurn(calls=(tool_call("run_tests"),)),
     ScriptedTurn(text="Done. All tests pass."),
     ScriptedTurn(text="The tests fail."),

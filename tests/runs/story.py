@@ -61,13 +61,13 @@ POLICY = RulePolicy(
 
 
 def said(call_id: str, tool_name: str) -> Any:
-    return tool_call(tool_name, {"what": call_id}, call_id)
+    return tool_call(tool_name, what=call_id, call_id=call_id)
 
 
 OUTER = (
     ScriptedTurn(text="First a look.", calls=(said("look-1", "look"), said("send-1", "send"))),
     ScriptedTurn(calls=(said("deploy-1", "deploy"), said("wipe-1", "wipe"), said("put-1", "put"))),
-    ScriptedTurn(calls=(said("book-1", "book"), tool_call("ask_helper", {"task": "Help."}, "help-1"))),
+    ScriptedTurn(calls=(said("book-1", "book"), tool_call("ask_helper", task="Help.", call_id="help-1"))),
     ScriptedTurn(text=FINAL),
 )
 INNER = (ScriptedTurn(calls=(said("post-2", "post"), said("deploy-2", "deploy"))), ScriptedTurn(text=INSIDE))

@@ -41,7 +41,7 @@ def says(*turns: ScriptedTurn | TurnFactory | str) -> Heard:
 def calls(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> ScriptedTurn:
     """An answer with these calls: id, tool, arguments."""
     return ScriptedTurn(
-        text=text, calls=tuple(tool_call(tool, arguments, call_id) for call_id, tool, arguments in calls)
+        text=text, calls=tuple(tool_call(tool, **arguments, call_id=call_id) for call_id, tool, arguments in calls)
     )
 
 

@@ -109,7 +109,7 @@ async def test_long_arguments_come_back_whole_although_the_log_does_not_hold_the
     result = await run_of(agent, log=log, artifacts=artifacts)
 
     (said,) = [message for message in asked_of(agent)[1].messages if isinstance(message, AssistantMessage)]
-    assert said.calls == (tool_call("measure", {"what": long}, "a"),)
+    assert said.calls == (tool_call("measure", what=long, call_id="a"),)
     assert sum(len(entry.body) for entry in await log.read(result.run_id)) < 10_000
 
 
@@ -136,7 +136,7 @@ async def test_secrets_are_in_no_message_and_no_event() -> None:
 
 async def test_text_that_is_not_unicode_does_no_harm() -> None:
     agent = agent_of(
-        ScriptedTurn(text="odd \ud800", calls=(tool_call("look", '{"what": "\ud800"}', "a"),)),
+        ScriptedTurn(text="odd \ud800", calls=(tool_call("look", raw='{"what": "\ud800"}', call_id="a"),)),
         "fin \udfff",
         tools=TOOLS,
     )
@@ -152,11 +152,11 @@ async def test_text_that_is_not_unicode_does_no_harm() -> None:
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (tool_call("look", "{broken", "a"), "arguments_malformed"),
-        (tool_call("look", "[1, 2]", "a"), "arguments_malformed"),
-        (tool_call("look", {"what": 7}, "a"), "schema_invalid"),
-        (tool_call("nothing_like_it", {}, "a"), "unknown_tool"),
-        (tool_call("look", {"what": "x" * 300_000}, "a"), "arguments_too_large"),
+        (tool_call("look", raw="{broken", call_id="a"), "arguments_malformed"),
+        (tool_call("look", raw="[1, 2]", call_id="a"), "arguments_malformed"),
+        (tool_call("look", what=7, call_id="a"), "schema_invalid"),
+        (tool_call("nothing_like_it", call_id="a"), "unknown_tool"),
+        (tool_call("look", what="x" * 300_000, call_id="a"), "arguments_too_large"),
         (ProposedCall(call_id="a" * 300, tool="look", arguments="{}"), "call_id_invalid"),
         (ProposedCall(call_id="a\n", tool="look", arguments="{}"), "call_id_invalid"),
         (ProposedCall(call_id="a", tool="\ud800", arguments="{}"), "call_id_invalid"),
@@ -166,7 +166,7 @@ async def test_text_that_is_not_unicode_does_no_harm() -> None:
 async def test_a_call_that_cannot_be_made_is_refused_in_words_and_the_run_goes_on(
     call: ProposedCall, code: str
 ) -> None:
-    agent = agent_of(ScriptedTurn(calls=(call, tool_call("look", {"what": "x"}, "b"))), "Done.", tools=TOOLS)
+    agent = agent_of(ScriptedTurn(calls=(call, tool_call("look", what="x", call_id="b"))), "Done.", tools=TOOLS)
 
     result = await run_of(agent)
 
@@ -204,8 +204,8 @@ async def approve_every_second(question: Question) -> bool:
 CALLS = st.builds(
     tool_call,
     st.sampled_from(["look", "fail", "change", "unknown"]),
-    st.sampled_from([{"what": "x"}, {"what": "y" * 5000}, {"what": 7}, "{", "", "[]"]),
-    st.sampled_from([f"c{number}" for number in range(5)]),
+    raw=st.sampled_from(['{"what":"x"}', f'{{"what":"{"y" * 5000}"}}', '{"what":7}', "{", "", "[]"]),
+    call_id=st.sampled_from([f"c{number}" for number in range(5)]),
 )
 TURNS = st.lists(
     st.builds(

@@ -29,7 +29,7 @@ from .replayed import agent, record
 DECLARED = """
 from interlock import Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedModel, tool_call
 
 EXECUTED = []
 
@@ -48,10 +48,10 @@ def send(to: str) -> str:
 def make() -> Agent:
     assert not EXECUTED
     turns = [
-        Turn(calls=(proposed("add", {"a": 1}), proposed("add", {"a": "x"}), proposed("send", {"to": "bob"}))),
-        Turn(text="Sent."),
+        [tool_call("add", a=1), tool_call("add", a="x"), tool_call("send", to="bob")],
+        "Sent.",
     ]
-    model = ScriptedProvider(turns, by_position=True)
+    model = ScriptedModel(turns, by_position=True)
     return Agent(provider=model, tools=[add, send], instructions="Be good.", policy=RulePolicy([RULE]))
 
 RULE = Rule(id="mail", verdict="ask", tools="send", reason="It leaves the house.")
@@ -133,8 +133,8 @@ async def test_an_exported_run_names_no_machine_no_person_and_no_secret(
     workspace = tmp_path / "secret-project"
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
     turns = (
-        ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": f"{workspace}/a /home/mallory/b {key}"}),)),
-        ScriptedTurn(calls=(tool_call("send", {"to": "eve"}), tool_call("broken", {"why": f"no {workspace}"}))),
+        ScriptedTurn(calls=(tool_call("send", to="bob", text=f"{workspace}/a /home/mallory/b {key}"),)),
+        ScriptedTurn(calls=(tool_call("send", to="eve"), tool_call("broken", why=f"no {workspace}"))),
         ScriptedTurn(text=f"Done in {workspace}."),
     )
     told = agent(turns=turns, instructions=_instructions)
@@ -161,7 +161,12 @@ CALL = st.tuples(HOSTILE | st.sampled_from(["add", "broken", "ghp_" + "a1b2c3" *
 @settings(max_examples=25, deadline=None)
 async def test_an_export_of_malformed_calls_passes(proposals: list[tuple[str, str, str]]) -> None:
     """Whatever tool, arguments and id the model wrote."""
-    turns = (ScriptedTurn(calls=tuple(tool_call(*proposal) for proposal in proposals)), ScriptedTurn(text="Done."))
+    turns = (
+        ScriptedTurn(
+            calls=tuple(tool_call(name, raw=written, call_id=call_id) for name, written, call_id in proposals)
+        ),
+        ScriptedTurn(text="Done."),
+    )
     recorded = await record(agent(turns=turns))
 
     for where in ("", "declared:make"):
@@ -178,7 +183,7 @@ async def test_an_export_of_malformed_calls_passes(proposals: list[tuple[str, st
 async def test_whatever_was_said_the_source_is_python_that_holds_it(said: list[str]) -> None:
     turns = (
         ScriptedTurn(
-            text=said[0], calls=(tool_call("broken", json.dumps({"why": said[1]})), tool_call("add", said[2]))
+            text=said[0], calls=(tool_call("broken", raw=json.dumps({"why": said[1]})), tool_call("add", raw=said[2]))
         ),
         ScriptedTurn(text=said[1] or "x"),
     )

@@ -31,11 +31,9 @@ from interlock.storage.memory_artifacts import MemoryArtifacts
 from .replayed import People
 
 TURNS = (
-    ScriptedTurn(text="First.", calls=(tool_call("look", {"at": "a"}), tool_call("send", {"to": "bob"}))),
-    ScriptedTurn(
-        calls=(tool_call("send", {"to": "carl"}), tool_call("put", {"at": "b"}), tool_call("send", {"to": "eve"}))
-    ),
-    ScriptedTurn(calls=(tool_call("send", {"to": "bob"}), tool_call("look", {"at": "c"}))),
+    ScriptedTurn(text="First.", calls=(tool_call("look", at="a"), tool_call("send", to="bob"))),
+    ScriptedTurn(calls=(tool_call("send", to="carl"), tool_call("put", at="b"), tool_call("send", to="eve"))),
+    ScriptedTurn(calls=(tool_call("send", to="bob"), tool_call("look", at="c"))),
     ScriptedTurn(text="Done."),
 )
 
@@ -265,9 +263,9 @@ async def test_a_run_inside_a_call_is_not_started_again_by_a_fork() -> None:
     log, artifacts, done = MemoryLog(), MemoryArtifacts(), list[str]()
 
     def boss(done: list[str]) -> Agent:
-        turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob"}),)), ScriptedTurn(text="Sent."))
+        turns = (ScriptedTurn(calls=(tool_call("send", to="bob"),)), ScriptedTurn(text="Sent."))
         inside = Agent(provider=ScriptedModel(turns, by_position=True), name="inner", tools=tools(done))
-        asks = (ScriptedTurn(calls=(tool_call("ask_inner", {"task": "Send it."}),)), ScriptedTurn(text="Done."))
+        asks = (ScriptedTurn(calls=(tool_call("ask_inner", task="Send it."),)), ScriptedTurn(text="Done."))
         return Agent(provider=ScriptedModel(asks, by_position=True), tools=[inside.as_tool()], name="boss")
 
     async with Runner(boss(done), log=log, artifacts=artifacts) as runner:

@@ -91,7 +91,7 @@ async def test_a_call_that_would_end_the_run_does_not_keep_others_from_being_jud
 
 
 async def test_a_call_whose_arguments_are_not_in_the_log_says_so() -> None:
-    turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": "x" * 9000}),)), ScriptedTurn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("send", to="bob", text="x" * 9000),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
 
     (row,) = (await dry_run(recorded.entries, agent())).rows
@@ -103,7 +103,7 @@ async def test_a_call_of_an_agent_that_the_run_was_handed_to_is_judged_as_its_ca
     def first() -> Agent:
         turns: Any = (
             ScriptedTurn(calls=(tool_call("handoff_to_second"),)),
-            ScriptedTurn(calls=(tool_call("send", {"to": "root"}),)),
+            ScriptedTurn(calls=(tool_call("send", to="root"),)),
             ScriptedTurn(text="Done."),
         )
         model = ScriptedModel(turns, by_position=True)

@@ -13,10 +13,10 @@ from interlock.runs.runner import Runner
 from interlock.storage.file_artifacts import FileArtifacts
 
 TURNS = (
-    ScriptedTurn(calls=(tool_call("read_file", {"path": "sum.py"}), tool_call("grep", {"pattern": "def"}))),
-    ScriptedTurn(calls=(tool_call("edit_file", {"path": "sum.py", "old_string": "a - b", "new_string": "a + b"}),)),
-    ScriptedTurn(calls=(tool_call("edit_file", {"path": "sum.py", "old_string": "nowhere", "new_string": "x"}),)),
-    ScriptedTurn(calls=(tool_call("bash", {"command": "cat sum.py; exit 3"}), tool_call("list_dir", {"path": "."}))),
+    ScriptedTurn(calls=(tool_call("read_file", path="sum.py"), tool_call("grep", pattern="def"))),
+    ScriptedTurn(calls=(tool_call("edit_file", path="sum.py", old_string="a - b", new_string="a + b"),)),
+    ScriptedTurn(calls=(tool_call("edit_file", path="sum.py", old_string="nowhere", new_string="x"),)),
+    ScriptedTurn(calls=(tool_call("bash", command="cat sum.py; exit 3"), tool_call("list_dir", path="."))),
     ScriptedTurn(text="Done."),
 )
 

@@ -66,9 +66,7 @@ async def test_observations_come_out_to_the_byte_also_of_calls_that_failed() -> 
 
 @pytest.mark.requirement("R270")
 async def test_a_refusal_in_validation_comes_out_of_the_schema_of_today() -> None:
-    recorded = await record(
-        agent(turns=(ScriptedTurn(calls=(tool_call("add", {"a": "one"}),)), ScriptedTurn(text="Done.")))
-    )
+    recorded = await record(agent(turns=(ScriptedTurn(calls=(tool_call("add", a="one"),)), ScriptedTurn(text="Done."))))
 
     @tool(name="add", risk="read")
     def add_words(a: str, b: int = 1) -> str:
@@ -187,7 +185,7 @@ async def test_without_an_agent_the_runtime_alone_is_tried_on_stubs() -> None:
 
 async def test_a_call_with_a_secret_in_its_arguments_is_not_compared_and_says_so() -> None:
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
-    turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": key}),)), ScriptedTurn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("send", to="bob", text=key),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
 
     replay = await again(recorded)
@@ -198,7 +196,7 @@ async def test_a_call_with_a_secret_in_its_arguments_is_not_compared_and_says_so
 
 
 async def test_long_arguments_come_back_from_where_they_are_kept() -> None:
-    turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": "x" * 9000}),)), ScriptedTurn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("send", to="bob", text="x" * 9000),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
 
     assert (await again(recorded)).unchecked == {}
@@ -206,11 +204,11 @@ async def test_long_arguments_come_back_from_where_they_are_kept() -> None:
 
 
 async def test_a_call_that_came_again_and_an_id_that_was_taken_come_out_the_same() -> None:
-    one = tool_call("add", {"a": 1}, "one")
+    one = tool_call("add", a=1, call_id="one")
     turns = (
         ScriptedTurn(calls=(one, one)),
-        ScriptedTurn(calls=(one, tool_call("add", {"a": 2}, "one"))),
-        ScriptedTurn(calls=(tool_call("add", {"a": 3}, "one"),)),
+        ScriptedTurn(calls=(one, tool_call("add", a=2, call_id="one"))),
+        ScriptedTurn(calls=(tool_call("add", a=3, call_id="one"),)),
         ScriptedTurn(text="Done."),
     )
     recorded = await record(agent(turns=turns))
@@ -226,7 +224,7 @@ async def test_a_call_that_came_again_and_an_id_that_was_taken_come_out_the_same
 
 async def test_a_call_without_a_usable_id_or_name_comes_out_the_same() -> None:
     turns = (
-        ScriptedTurn(calls=(tool_call("", {"a": 1}, "one"), tool_call("add", {"a": 1}, "\n"))),
+        ScriptedTurn(calls=(tool_call("", a=1, call_id="one"), tool_call("add", a=1, call_id="\n"))),
         ScriptedTurn(text="Done."),
     )
     recorded = await record(agent(turns=turns))
@@ -261,7 +259,7 @@ async def test_a_decision_that_was_not_recorded_is_a_no() -> None:
 
 
 def called(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[ProposedCall]:
-    return st.builds(tool_call, st.just(name), st.fixed_dictionaries(arguments))
+    return st.builds(tool_call, st.just(name), **arguments)
 
 
 CALLS = st.one_of(
@@ -269,8 +267,8 @@ CALLS = st.one_of(
     called("broken", why=st.text()),
     called("send", to=st.sampled_from(["bob", "eve", "root"]) | st.text()),
     called("edit", path=st.sampled_from(["gone.py", "main.py"])),
-    st.builds(tool_call, st.sampled_from(["add", "long", "run_tests", "x"]), st.text()),
-    st.sampled_from([tool_call("long"), tool_call("run_tests"), tool_call("add", {"a": 1}, call_id="same")]),
+    st.builds(tool_call, st.sampled_from(["add", "long", "run_tests", "x"]), raw=st.text()),
+    st.sampled_from([tool_call("long"), tool_call("run_tests"), tool_call("add", a=1, call_id="same")]),
 )
 CALL_LISTS = st.lists(CALLS, max_size=4).map(tuple)
 

@@ -18,8 +18,8 @@ from interlock.storage.memory_artifacts import MemoryArtifacts
 from .replayed import Recorded, World, agent, record
 
 SENDS = (
-    ScriptedTurn(calls=(tool_call("send", {"to": "bob"}),)),
-    ScriptedTurn(calls=(tool_call("send", {"to": "bob"}),)),
+    ScriptedTurn(calls=(tool_call("send", to="bob"),)),
+    ScriptedTurn(calls=(tool_call("send", to="bob"),)),
     ScriptedTurn(text="Done."),
 )
 
@@ -139,7 +139,7 @@ async def test_a_run_that_was_handed_to_another_agent_is_handed_over_again() -> 
 
     def first() -> Agent:
         turns = (
-            ScriptedTurn(calls=(tool_call("handoff_to_second", {"reason": "yours"}),)),
+            ScriptedTurn(calls=(tool_call("handoff_to_second", reason="yours"),)),
             ScriptedTurn(calls=(tool_call("look"),)),
             ScriptedTurn(text="Done."),
         )
@@ -186,7 +186,7 @@ async def test_a_run_that_was_kept_when_its_model_failed_goes_on_where_it_went_o
 
 
 async def test_a_tool_that_would_raise_now_does_not_stop_the_replay() -> None:
-    turns = (ScriptedTurn(calls=(tool_call("broken", {"why": "no"}),)), ScriptedTurn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("broken", why="no"),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
     tools = [msgspec.structs.replace(each, raise_on_error=True) for each in World().tools()]
 
@@ -199,7 +199,7 @@ async def test_a_tool_that_would_raise_now_does_not_stop_the_replay() -> None:
 async def test_an_agent_inside_a_call_is_not_asked_again() -> None:
     def outer() -> Agent:
         inside = agent(turns=(ScriptedTurn(text="inner answer"),), name="inner")
-        turns = (ScriptedTurn(calls=(tool_call("ask_inner", {"task": "think"}),)), ScriptedTurn(text="Done."))
+        turns = (ScriptedTurn(calls=(tool_call("ask_inner", task="think"),)), ScriptedTurn(text="Done."))
         return agent(turns=turns, tools=[inside.as_tool()], policy=None)
 
     recorded = await record(outer())

@@ -52,7 +52,7 @@ class World:
 
     def runner(self, **about: Any) -> Runner:
         options = {name: about.pop(name) for name in ("requester",) if name in about}
-        sends = ScriptedTurn(calls=(tool_call("send", {"to": "bob"}, "a"),))
+        sends = ScriptedTurn(calls=(tool_call("send", to="bob", call_id="a"),))
         model = about.pop("provider", ScriptedModel([sends, ScriptedTurn(text="end")], by_position=True))
         agent = Agent(provider=model, tools=[send, described], **about)
         return Runner(agent, log=self.log, artifacts=self._artifacts, secrets={"KEY": DECLARED}, **options)

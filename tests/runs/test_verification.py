@@ -132,12 +132,12 @@ def project(folder: Path) -> Path:
 
 
 def run_tests(call_id: str) -> Any:
-    return tool_call("bash", {"command": "python3 -m pytest -q -p no:cacheprovider"}, call_id)
+    return tool_call("bash", command="python3 -m pytest -q -p no:cacheprovider", call_id=call_id)
 
 
 def mend(folder: Path) -> Agent:
-    read = tool_call("read_file", {"path": "prices.py"}, "r")
-    edit = tool_call("edit_file", {"path": "prices.py", "old_string": " + 1", "new_string": ""}, "e")
+    read = tool_call("read_file", path="prices.py", call_id="r")
+    edit = tool_call("edit_file", path="prices.py", old_string=" + 1", new_string="", call_id="e")
     turns = (
         ScriptedTurn(calls=(run_tests("t1"), read)),
         ScriptedTurn(calls=(edit,)),

@@ -54,8 +54,8 @@ def agent_in(folder: Path) -> Agent:
         return "seen"
 
     turns = [
-        ScriptedTurn(calls=(tool_call("look", {}),)),
-        ScriptedTurn(calls=(tool_call("pay", {"amount": 1}),)),
+        ScriptedTurn(calls=(tool_call("look"),)),
+        ScriptedTurn(calls=(tool_call("pay", amount=1),)),
         ScriptedTurn(text="Paid."),
     ]
     return Agent(name="payer", provider=ScriptedModel(turns, by_position=True), tools=[look, pay])

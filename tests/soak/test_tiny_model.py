@@ -39,10 +39,10 @@ QUESTIONS = (
 )
 #: So that it knows how a call looks: a model of this size says what was said before.
 ANSWERED = (
-    ("What is 1 plus 2?", tool_call("add", {"a": 1, "b": 2}, "call_1")),
-    ("Write down: milk.", tool_call("note", {"text": "milk"}, "call_2")),
-    ("Delete everything!", tool_call("delete_everything", {"times": 1}, "call_3")),
-    ("What is 5 plus 2?", tool_call("add", {"a": 5, "b": 2}, "call_4")),
+    ("What is 1 plus 2?", tool_call("add", a=1, b=2, call_id="call_1")),
+    ("Write down: milk.", tool_call("note", text="milk", call_id="call_2")),
+    ("Delete everything!", tool_call("delete_everything", times=1, call_id="call_3")),
+    ("What is 5 plus 2?", tool_call("add", a=5, b=2, call_id="call_4")),
 )
 EXAMPLES: tuple[Message, ...] = tuple(
     message
@@ -118,7 +118,7 @@ async def test_whatever_a_real_model_proposes_ends_in_an_observation_and_only_so
         for number in budget.rounds(enough=lambda: budget.done < outcomes.total() > outcomes["ok"]):
             question = QUESTIONS[number % len(QUESTIONS)].format(number=number)
             calls = await babbler.calls(question)
-            calls.append(tool_call("note", await babbler.words(question), "words"))
+            calls.append(tool_call("note", raw=await babbler.words(question), call_id="words"))
             intents = [
                 ToolIntent(call_id=f"{number}-{call.call_id}", tool_name=call.tool, arguments=call.arguments)
                 for call in calls

@@ -39,7 +39,7 @@ def turn(request: ModelRequest) -> ScriptedTurn:
         return ScriptedTurn(text="\n".join(("I was told:", *told)))
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
     lines = [line[2:].split(" ", 1) for line in said[-1].split("\n") if line.startswith("> ")]
-    calls = tuple(tool_call(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines))
+    calls = tuple(tool_call(name, raw=arguments, call_id=f"c{at}") for at, (name, arguments) in enumerate(lines))
     return ScriptedTurn(calls=calls) if calls else ScriptedTurn(text="There is nothing to do.")
 
 

@@ -1,20 +1,20 @@
-"""What a request is known by, so that a recorded answer can be told to belong to it."""
+"""A model that answers from a script: for tests, examples and demos, without a provider."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import TypeAlias, cast
 
 import msgspec
 
 from ..domain.errors import ConfigurationError, ModelError
-from ..domain.json import InvalidJsonError, JsonObject, encode, encode_sorted, escape_surrogates, parse
+from ..domain.json import InvalidJsonError, Json, JsonObject, encode, encode_sorted, escape_surrogates, parse
 from ..domain.messages import AssistantMessage, ProposedCall, Usage
 from .interface import FinishReason, ModelEvent, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
 from .response_assembly import CallAssembler
 
 
 def request_digest(request: ModelRequest) -> str:
-    """Over everything that a model is asked."""
+    """Return the digest of everything that a model is asked."""
     try:
         encoded = encode_sorted(request)
     except UnicodeEncodeError:
@@ -45,30 +45,48 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     request: str = ""
 
 
-TurnFactory: TypeAlias = Callable[[ModelRequest], ScriptedTurn]
+#: What a model says in one turn: text, a tool call, several of them, or a `ScriptedTurn` with all details.
+Turn: TypeAlias = str | ProposedCall | Sequence[ProposedCall] | ScriptedTurn
+TurnFactory: TypeAlias = Callable[[ModelRequest], Turn]
 
 
-def tool_call(tool: str, arguments: JsonObject | str | None = None, call_id: str = "") -> ProposedCall:
-    """A call for a script: arguments as an object, or as the text that a model might write."""
-    written = arguments if isinstance(arguments, str) else encode(arguments or {}).decode()
-    return ProposedCall(call_id=call_id, tool=tool, arguments=written)
+def tool_call(name: str, /, *, call_id: str = "", raw: str | None = None, **arguments: Json) -> ProposedCall:
+    """Return a tool call for a script: `tool_call("read_file", path="a.txt")`.
+
+    Args:
+        name: The tool.
+        call_id: The id of the call. Default: one is made up.
+        raw: The arguments as the text that a model writes, instead of `arguments`: for malformed JSON, or for
+            arguments whose names a keyword cannot have.
+        arguments: The arguments, as JSON values.
+    """
+    if raw is not None and arguments:
+        raise ConfigurationError(f"tool_call({name!r}) has both `raw` and arguments. Give one of them.")
+    written = encode(cast(Json, arguments)).decode() if raw is None else raw
+    return ProposedCall(call_id=call_id, tool=name, arguments=written)
 
 
 class ScriptedModel:
-    """Answers with the turns in their order; a turn may be a function of the request.
+    """Answer with scripted turns, in their order.
 
-    `by_position`: the turn is chosen by the number of answers that the conversation already has, not by the number of
-    requests so far. Then a new process goes on where the last one stopped, and asking again gives the same answer.
+        ScriptedModel([tool_call("search", query="tea"), "Tea is 3.50."])
 
-    `strict`: a turn that was recorded answers only the request that it was recorded for.
+    A turn is text, a `tool_call(...)`, a list of them, a `ScriptedTurn`, or a function of the `ModelRequest` that
+    returns one of these.
+
+    Args:
+        turns: The turns.
+        by_position: Choose the turn by the number of answers that the conversation has, not by the number of requests
+            so far. Then a new process continues where the last one stopped, and the same request gets the same answer.
+        strict: A turn that was recorded answers only the request that it was recorded for.
     """
 
     name = "scripted"
 
-    def __init__(
-        self, turns: Iterable[ScriptedTurn | TurnFactory], *, by_position: bool = False, strict: bool = False
-    ) -> None:
-        self._turns = tuple(turns)
+    def __init__(self, turns: Iterable[Turn | TurnFactory], *, by_position: bool = False, strict: bool = False) -> None:
+        self._turns = tuple(
+            turn if callable(turn) else _to_turn(turn, number) for number, turn in enumerate(turns, start=1)
+        )
         self._by_position = by_position
         self._strict = strict
         self._asked = 0
@@ -95,7 +113,7 @@ class ScriptedModel:
                 "Nothing was executed; write the missing turn."
             )
         found = self._turns[position]
-        turn = found if isinstance(found, ScriptedTurn) else found(request)
+        turn = found if isinstance(found, ScriptedTurn) else _to_turn(found(request), position + 1)
         if self._strict and turn.request and turn.request != request_digest(request):
             raise ModelError(
                 f"Turn {position + 1} of the script answers another request than this one: the instructions, the "
@@ -104,11 +122,29 @@ class ScriptedModel:
         return turn
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
+
+
+def _to_turn(turn: Turn, number: int) -> ScriptedTurn:
+    match turn:
+        case ScriptedTurn():
+            return turn
+        case str():
+            return ScriptedTurn(text=turn)
+        case ProposedCall():
+            return ScriptedTurn(calls=(turn,))
+        case _:
+            calls = tuple(turn) if isinstance(turn, list | tuple) else ()
+            if calls and all(type(call) is ProposedCall for call in calls):
+                return ScriptedTurn(calls=calls)
+            raise ConfigurationError(
+                f"Turn {number} of the script is of type {type(turn).__name__}. Give text, tool_call(...), a list of "
+                "tool calls, or ScriptedTurn(...)."
+            )
 
 
 def _with_ids(calls: tuple[ProposedCall, ...], request: ModelRequest) -> tuple[ProposedCall, ...]:
-    """As they are, unless one has no id."""
+    """Return the calls, each with an id."""
     if all(call.call_id for call in calls):
         return calls
     written = CallAssembler(request.messages)

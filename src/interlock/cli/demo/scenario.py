@@ -98,7 +98,7 @@ def demo_agent(tools: LocalTools) -> Agent:
 
 
 def _build_turns(command: str) -> list[ScriptedTurn | TurnFactory]:
-    tests = tool_call("bash", {"command": command})
+    tests = tool_call("bash", command=command)
     edit = {"path": SOURCE, "old_string": "items > 100", "new_string": FIXED}
     return [
         ScriptedTurn(text="I look at the project, and run its tests.", calls=(_read_call("README.md"), tests)),
@@ -106,7 +106,7 @@ def _build_turns(command: str) -> list[ScriptedTurn | TurnFactory]:
             text="One test fails. I read it, and what it tests.",
             calls=(_read_call("test_shop.py"), _read_call(SOURCE), _read_call(f"../{KEY}")),
         ),
-        ScriptedTurn(text="The comparison is off by one.", calls=(tool_call(EDIT, edit),)),
+        ScriptedTurn(text="The comparison is off by one.", calls=(tool_call(EDIT, **edit),)),
         lambda request: (
             ScriptedTurn(text="I verify it.", calls=(tests,))
             if _last_call_succeeded(request)
@@ -117,7 +117,7 @@ def _build_turns(command: str) -> list[ScriptedTurn | TurnFactory]:
 
 
 def _read_call(path: str) -> ProposedCall:
-    return tool_call("read_file", {"path": path})
+    return tool_call("read_file", path=path)
 
 
 def _last_call_succeeded(request: ModelRequest) -> bool:
@@ -147,7 +147,7 @@ async def try_escapes(folder: Path) -> list[AttemptResult]:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         attempts = _list_attempts(folder, server.sockets[0].getsockname()[1])
-        calls = tuple(tool_call("bash", {"command": attempt.command}) for attempt in attempts)
+        calls = tuple(tool_call("bash", command=attempt.command) for attempt in attempts)
         agent = Agent(
             provider=ScriptedModel([ScriptedTurn(calls=calls), ScriptedTurn(text="Done.")]),
             tools=demo_tools(folder / "project"),

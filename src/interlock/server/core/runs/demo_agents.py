@@ -59,11 +59,9 @@ def send_mailing(subject: str, audience: str = "") -> str:
 
 def refunds() -> ServedAgent:
     turns = [
-        ScriptedTurn(text="I look the order up first.", calls=(tool_call("find_order", {"number": "A-1042"}),)),
-        ScriptedTurn(
-            calls=(tool_call("refund", {"order": "A-1042", "amount": 129.0, "reason": "The parcel was lost."}),)
-        ),
-        ScriptedTurn(text="The order A-1042 was paid back."),
+        ScriptedTurn(text="I look the order up first.", calls=(tool_call("find_order", number="A-1042"),)),
+        tool_call("refund", order="A-1042", amount=129.0, reason="The parcel was lost."),
+        "The order A-1042 was paid back.",
     ]
     agent = Agent(
         name="refunds",
@@ -76,8 +74,8 @@ def refunds() -> ServedAgent:
 
 def mailings() -> ServedAgent:
     turns = [
-        ScriptedTurn(calls=(tool_call("send_mailing", {"subject": "Our new shop"}),)),
-        ScriptedTurn(text="The mailing is on its way."),
+        tool_call("send_mailing", subject="Our new shop"),
+        "The mailing is on its way.",
     ]
     agent = Agent(name="mailings", provider=ScriptedModel(turns, by_position=True), tools=[send_mailing])
     return ServedAgent(agent=agent, description="Sends mailings, to whom a person says.")
