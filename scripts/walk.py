@@ -21,7 +21,6 @@ from interlock import (
     RulePolicy,
     Runner,
     ScriptedModel,
-    ScriptedTurn,
     ToolRuntime,
     tool,
     tool_call,
@@ -89,7 +88,7 @@ def send(what: str) -> str:
 async def model_turn(folder: Path) -> Walk:
     """Walk through a run of one model turn with one call, and the final answer."""
     agent = Agent(
-        provider=ScriptedModel([ScriptedTurn(calls=(tool_call("look", {"what": "x"}),)), ScriptedTurn(text="done")]),
+        provider=ScriptedModel([tool_call("look", what="x"), "done"]),
         tools=[look],
     )
     async with Runner(agent) as runner:
@@ -100,7 +99,7 @@ async def approval(folder: Path) -> Walk:
     """Walk from a person's approval to the end of the run."""
     policy = RulePolicy([Rule(id="ask-send", tools=("send",), verdict="ask", reason="It leaves the house.")])
     agent = Agent(
-        provider=ScriptedModel([ScriptedTurn(calls=(tool_call("send", {"what": "x"}),)), ScriptedTurn(text="done")]),
+        provider=ScriptedModel([tool_call("send", what="x"), "done"]),
         tools=[send],
         policy=policy,
     )
