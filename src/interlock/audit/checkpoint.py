@@ -1,4 +1,4 @@
-"""What a signed checkpoint says: how far runs were, so that a log that was cut or rewritten contradicts it.
+"""The content of a signed checkpoint: how far runs were, so that a log that was cut or rewritten contradicts it.
 
 The document is RFC 8785 JSON. Checkpoints are numbered, and each names the hash of the one before it, so one that is
 missing is seen.
@@ -15,19 +15,19 @@ from .keys import PublicKey
 from .signed_checkpoint import SignedCheckpoint
 from .standalone_verifier import verify_signature
 
-#: Is it the signature of a public key, over a document? In this order: key, document, signature.
+#: Checks a signature. Arguments: key, document, signature.
 SignatureCheck: TypeAlias = Callable[[bytes, bytes, bytes], bool]
 
 
 class ChainHead(msgspec.Struct, frozen=True):
-    """How many there are, and the hash of the last one, in hex."""
+    """The length of a chain, and its last hash, in hex."""
 
     count: int
     head: str
 
 
 class CheckpointStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """What is signed."""
+    """The signed content of a checkpoint."""
 
     schema: Literal["interlock/checkpoint/v1"] = "interlock/checkpoint/v1"
     number: int
@@ -39,12 +39,12 @@ class CheckpointStatement(msgspec.Struct, frozen=True, kw_only=True):
     #: How far the events of all runs were read.
     position: int
     runs: dict[str, ChainHead]
-    #: Of what people did to the server itself; None where it is about one run alone.
+    #: Head of the audit log; None where it is about one run alone.
     journal: ChainHead | None = None
 
 
 class UntrustedCheckpoint(msgspec.Struct, frozen=True):
-    """Why a signed checkpoint says nothing."""
+    """Why a signed checkpoint proves nothing."""
 
     problem: Literal["unknown_key", "forged", "unreadable"]
     message: str
@@ -60,7 +60,7 @@ def canonicalize_statement(statement: CheckpointStatement) -> bytes:
 def read_statement(
     signed: SignedCheckpoint, keys: Mapping[str, PublicKey], check: SignatureCheck = verify_signature
 ) -> CheckpointStatement | UntrustedCheckpoint:
-    """What was said, if it was said by one of these keys."""
+    """Return the statement, if one of these keys signed it."""
     if is_too_deep(signed.document):
         return UntrustedCheckpoint("unreadable", "a checkpoint cannot be read: it is nested too deep (nested_too_deep)")
     try:
@@ -80,12 +80,14 @@ def read_statement(
 
 
 class CheckpointFlaw(msgspec.Struct, frozen=True):
+    """A problem in a sequence of checkpoints."""
+
     number: int
     message: str
 
 
 class CheckpointSequence(msgspec.Struct, frozen=True):
-    """Checkpoints that were found to follow each other, up to the first flaw."""
+    """Checkpoints that follow each other, up to the first flaw."""
 
     #: Of the last one: its number, its digest, what it says, and how long the journal was by then.
     number: int = 0
@@ -100,7 +102,7 @@ def verify_sequence(
     page: Iterable[tuple[SignedCheckpoint, CheckpointStatement | UntrustedCheckpoint]],
     keys: Iterable[str],
 ) -> tuple[CheckpointSequence, list[CheckpointStatement]]:
-    """Some more of them, each with what was read in it, and what they say. `keys` are in the order of their use."""
+    """Verify a further page of the sequence, and return its statements. `keys` are in the order of their use."""
     found: list[CheckpointStatement] = []
     order = {key: place for place, key in enumerate(keys)}
     for signed, said in page:

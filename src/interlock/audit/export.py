@@ -1,9 +1,9 @@
-"""A run as a file that anybody can read and check again.
+"""Exports of a run as a file that can be read and verified elsewhere.
 
 One JSON object per event, `{"hash": ..., "event": ...}`, with the stored bytes of the event unchanged: the chain is
 over bytes, so a copy that was parsed and written again does not verify. `to_ndjson` has one object per line; `to_json`
 is the same lines as one JSON array. A signed export ends with a checkpoint, `{"checkpoint": ..., "signature": ...}`,
-which `read_signatures` reads. The schemas of other systems are in `exports/`.
+which `read_checkpoints` reads. The schemas of other systems are in `exports/`.
 """
 
 import re
@@ -28,13 +28,13 @@ _decode_position = msgspec.json.Decoder(_EventPosition).decode
 
 
 def to_ndjson(entries: Iterable[LogEntry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
-    """One line per event, each with its line feed."""
+    """Yield one line per event, each with its line feed."""
     for line in _export_lines(entries, signed):
         yield line + b"\n"
 
 
 def to_json(entries: Iterable[LogEntry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
-    """The parts of one JSON array, one event per line."""
+    """Yield the parts of one JSON array, one event per line."""
     separator = b"[\n"
     for line in _export_lines(entries, signed):
         yield separator + line
@@ -43,13 +43,13 @@ def to_json(entries: Iterable[LogEntry], signed: SignedCheckpoint | None = None)
 
 
 def read_export(lines: Iterable[bytes]) -> list[LogEntry]:
-    """The entries of an export in either form, as they are: `verify` says whether they are what was written."""
+    """Return the entries of an export in either form, unverified: see `verify`."""
     written = (line for line in _content_lines(lines) if not is_checkpoint_line(line))
     return [_parse_entry(line, number) for number, line in enumerate(written)]
 
 
 def read_checkpoints(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
-    """The checkpoints in an export. `LogCorruptError` for one that is damaged."""
+    """Return the checkpoints in an export. Raise `LogCorruptError` for a damaged one."""
     found = [parse_checkpoint_line(line) for line in _content_lines(lines) if is_checkpoint_line(line)]
     if None in found:
         raise LogCorruptError("the checkpoint in the export is damaged: it is not one that was signed")
@@ -75,7 +75,7 @@ def _export_lines(entries: Iterable[LogEntry], signed: SignedCheckpoint | None) 
 
 
 def format_event_line(entry: LogEntry) -> bytes:
-    """An event as a line of an export, without its line feed."""
+    """Return an event as a line of an export, without its line feed."""
     if b"\n" in entry.body or b"\r" in entry.body:
         raise LogCorruptError(
             f"event {entry.seq} of {entry.run_id} holds a line break: it was not written by Interlock"

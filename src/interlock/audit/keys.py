@@ -1,4 +1,4 @@
-"""The public keys that signatures are checked with. A key is known by the beginning of its SHA-256."""
+"""Public keys for signature checks. A key is identified by the beginning of its SHA-256."""
 
 from collections.abc import Iterable
 from hashlib import sha256
@@ -10,7 +10,7 @@ _KEY_ID_CHARS = 16
 
 
 class PublicKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The times are for people: which key may sign which checkpoint is told by the order of both."""
+    """A public key. Its times are for display: the order of keys and checkpoints decides which key may sign."""
 
     key: str
     #: In hex.
@@ -32,7 +32,7 @@ def derive_key_id(public: bytes) -> str:
 
 
 def read_keys(written: bytes) -> tuple[PublicKey, ...]:
-    """As they are kept, one on a line, the oldest first. `ValueError` in words for a line that is no key."""
+    """Read stored keys, one per line, the oldest first. Raise `ValueError` for a line that is no key."""
     found = [_read_key(line) for line in written.splitlines()]
     if None in found:
         raise ValueError(f"line {found.index(None) + 1} is no public key")
@@ -50,7 +50,7 @@ def _read_key(line: bytes) -> PublicKey | None:
 
 
 def parse_public_key(public: str) -> PublicKey | None:
-    """As a person has it, in hex; None for what is none."""
+    """Parse a key in hex; None for anything else."""
     try:
         raw = bytes.fromhex(public.strip())
     except ValueError:
@@ -59,5 +59,5 @@ def parse_public_key(public: str) -> PublicKey | None:
 
 
 def keys_by_id(keys: Iterable[PublicKey]) -> dict[str, PublicKey]:
-    """In the order of their use, the oldest first."""
+    """Return the keys by id, in the order of their use."""
     return {key.key: key for key in keys}

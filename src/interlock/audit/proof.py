@@ -1,4 +1,4 @@
-"""Is a run what was written, and did somebody sign that this is all of it?
+"""Verification of a run against its chain and its signatures.
 
 The chain is looked at first: what it shows needs no key. Then everything that was ever signed about the run is compared
 with it, so that a checkpoint which was signed later cannot hide what an earlier one says.
@@ -14,23 +14,25 @@ from .verify import ChainVerification, Checkpoint, ProgressTrace, verify
 
 
 class SignedVerification(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of verifying a run and its signatures."""
+
     audit: ChainVerification
     #: What is wrong with a signature; empty: nothing.
     problem: str = ""
     #: The checkpoint that a known key signed about most of the run, and about how many events that is.
     statement: CheckpointStatement | None = None
     signed_count: int = 0
-    #: Why signatures that are there say nothing.
+    #: Why present signatures prove nothing.
     doubts: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong. That is not to say that all of it is there."""
+        """True when nothing is wrong. That does not mean that everything is present."""
         return self.audit.ok and not self.problem
 
     @property
     def complete(self) -> bool:
-        """All events that there are were signed."""
+        """True when all events are signed."""
         return self.ok and self.statement is not None and self.signed_count == self.audit.count
 
 
@@ -42,7 +44,7 @@ def verify_signed(
     trace: ProgressTrace | None = None,
     expected: Checkpoint | None = None,
 ) -> SignedVerification:
-    """`said` is what `read_statement` found, about whichever runs. Never raises."""
+    """Verify a run. `statements` are from `read_statement`, about any runs. Never raises."""
     audit = verify(entries, run_id, expected, trace)
     if not audit.ok:
         return SignedVerification(audit=audit)

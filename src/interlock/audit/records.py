@@ -1,6 +1,6 @@
-"""What each type of event is to systems that know nothing of Interlock: words of ECS and OCSF, and how much it matters.
+"""Events as audit records for other systems: ECS and OCSF terms, and a severity.
 
-A type that is not in the table is exported all the same, as news of an API.
+A type that is not in the table is exported as generic API activity.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Outcome: TypeAlias = Literal["success", "failure", "unknown"]
 
 
 class Severity(IntEnum):
-    """As OCSF counts it."""
+    """Severity levels of OCSF."""
 
     INFORMATIONAL = 1
     LOW = 2
@@ -101,7 +101,7 @@ _DETAIL = (
     ("reason",),
 )
 _DURATION = (("duration_ms",), ("observation", "duration_ms"))
-#: What judges a call, by its words.
+#: Verdicts, by their names.
 _VERDICTS: dict[str, tuple[Outcome, Severity]] = {
     "allow": ("success", Severity.INFORMATIONAL),
     "deny": ("failure", Severity.MEDIUM),
@@ -109,6 +109,8 @@ _VERDICTS: dict[str, tuple[Outcome, Severity]] = {
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An event for other systems."""
+
     run_id: str
     seq: int
     hash: str
@@ -135,7 +137,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: str = "") -> AuditRecord:
-    """`agent` and `tool` are what is known from earlier events, where this one does not say."""
+    """Convert an entry. `agent` and `tool` are known from earlier events, where this one does not name them."""
     whole, event = _decode_event(entry.body)
     fact = _to_object(whole.get("fact"))
     name = _to_text(fact.get("type"))

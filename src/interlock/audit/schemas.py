@@ -1,7 +1,7 @@
-"""Runs in the words of other systems. `SCHEMAS` has them all; every event of a run is in every one of them.
+"""Export schemas for other systems. `SCHEMAS` has them all; every event of a run is in every one of them.
 
-`interlock` is the one that can be checked again: the stored bytes, their hashes, and a signature if there is one. The
-others say the same to systems that have a schema of their own.
+`interlock` is the verifiable one: the stored bytes, their hashes, and a signature if there is one. The others are for
+systems with their own schema.
 """
 
 import re
@@ -140,7 +140,7 @@ def ocsf(record: AuditRecord) -> bytes:
 
 
 def encode_line(value: Any) -> bytes:
-    """One line for every reader, whatever texts are in it."""
+    """Encode a value as one line for every reader, whatever texts are in it."""
     try:
         line = _encode_json(value)
     except UnicodeEncodeError:
@@ -214,12 +214,14 @@ MEDIA_TYPES: Mapping[ExportFormat, str] = {"json": "application/json", "ndjson":
 
 
 class ExportSchema(msgspec.Struct, frozen=True):
+    """A schema of exported events."""
+
     about: str
     #: One event on one line, without its line feed. None: the stored bytes are the line.
     render: Callable[[AuditRecord], bytes] | None
     #: What its readers take: Splunk wants objects one behind the other, CEF is lines.
     form: ExportFormat = "json"
-    #: Is a line JSON?
+    #: Whether a line is JSON.
     is_json: bool = True
 
 
@@ -233,7 +235,7 @@ SCHEMAS: Mapping[SchemaName, ExportSchema] = {
 
 
 def render_event(entry: LogEntry, schema: SchemaName, *, agent: str = "", tool: str = "", host: str = "") -> bytes:
-    """One event on one line, without its line feed."""
+    """Return one event on one line, without its line feed."""
     written = SCHEMAS[schema].render
     return (
         format_event_line(entry)
@@ -243,7 +245,7 @@ def render_event(entry: LogEntry, schema: SchemaName, *, agent: str = "", tool: 
 
 
 def build_renderers(host: str = "") -> Mapping[str, Callable[[LogEntry, Event, str], bytes]]:
-    """By schema: how one event of an agent's run is written, for whoever sends them one by one."""
+    """Return, by schema, the function that renders one event of an agent's run."""
 
     def written(name: SchemaName) -> Callable[[LogEntry, Event, str], bytes]:
         return lambda entry, event, agent: render_event(entry, name, agent=agent, host=host)
@@ -259,7 +261,7 @@ def export_run(
     signed: SignedCheckpoint | None = None,
     host: str = "",
 ) -> Iterator[bytes]:
-    """The parts of an export of a run, in order. `signed` is for the one that can be verified, and ends it."""
+    """Yield the parts of an export of a run, in order. `signed` is for the verifiable schema, and ends it."""
     chosen = SCHEMAS[schema]
     form = form or chosen.form
     if chosen.render is None:

@@ -14,6 +14,8 @@ _BEGIN = b'{"checkpoint":'
 
 
 class SignedCheckpoint(msgspec.Struct, frozen=True):
+    """A checkpoint document with its signature."""
+
     document: bytes
     signature: bytes
 
@@ -31,11 +33,11 @@ def is_checkpoint_line(line: bytes) -> bool:
 
 
 def parse_checkpoint_line(line: bytes) -> SignedCheckpoint | None:
-    """None for what is none."""
+    """Parse a line; None for anything else."""
     match = _LINE.fullmatch(line.strip())
     return None if match is None else SignedCheckpoint(match[1], bytes.fromhex(match[2].decode()))
 
 
 def parse_checkpoint_lines(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
-    """The checkpoints among the lines of an export, or of a file that they were copied to."""
+    """Return the checkpoints among the lines of an export, or of an external copy."""
     return [found for line in lines if is_checkpoint_line(line) and (found := parse_checkpoint_line(line)) is not None]

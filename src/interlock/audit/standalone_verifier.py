@@ -84,7 +84,7 @@ def read_json(written: bytes) -> dict[str, Any]:
 
 
 def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
-    """The run, and the hash before each event and after the last one."""
+    """Return the run, and the hash before each event and after the last one."""
     run = read_json(events[0][1]).get("run_id") if events else None
     if not isinstance(run, str):
         raise InvalidExportError("event 0 does not say whose it is" if events else "there is no event")
@@ -110,7 +110,7 @@ def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
 def check_signed_part(
     document: bytes, signature: bytes, keys: dict[str, bytes], run: str, heads: list[str]
 ) -> SignedPart | None:
-    """What it says about this run: a count of 0 where it is about others, None where its key is not known."""
+    """Return what it says about this run: a count of 0 where it is about others, None where its key is not known."""
     said = read_json(document)
     public = keys.get(str(said.get("key")))
     if public is None:
@@ -130,7 +130,7 @@ def check_signed_part(
 
 
 def check(export: Iterable[bytes], keys: Iterable[str] = (), checkpoints: Iterable[bytes] = ()) -> tuple[int, str]:
-    """The exit code, and why."""
+    """Return the exit code, and why."""
     return (found := verify_export(export, keys, checkpoints))["code"], found["message"]
 
 

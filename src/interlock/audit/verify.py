@@ -1,12 +1,13 @@
-"""Is a log what was written? If not: which event is the first bad one, and what happened to it.
+"""Verification of a log: the first bad event, and what happened to it. If not: which event is the first bad one, and
+what happened to it.
 
 The chain says where a log stops being what was written, and the events around that place say what was done to it: one
 that the chain runs past was inserted, a number that is not there is missing, one that comes later was moved. Only an
-edited event whose hash was made anew looks like an edit of the event after it, and the message says so.
+edited event whose hash was recomputed looks like an edit of the event after it, and the message says so.
 
-Two things the chain alone cannot show: a cut tail, and a chain that was made anew up to its end. A `Checkpoint` that
-was kept somewhere else shows both. A `Trace` that the log has of a run beside its events shows them only where whoever
-changed the events forgot it, so that there is none says nothing.
+Two things the chain alone cannot show: a cut tail, and a chain that was recomputed up to its end. A `Checkpoint` that
+was stored elsewhere shows both. A `ProgressTrace` that the log has of a run beside its events shows them only where
+it was not changed with the events, so its absence proves nothing.
 """
 
 from collections.abc import Sequence
@@ -24,15 +25,16 @@ FlawKind: TypeAlias = Literal[
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a run was, and the hash there. Worth something only when kept out of the log's reach."""
+    """How far a run was, and the hash there. Useful only when stored out of the log's reach."""
 
     count: int
     head_hash: bytes
 
 
 class ProgressTrace(msgspec.Struct, frozen=True):
-    """How far a run was at least, as the log says in another place than its events: one that it names has an event,
-    and a snapshot is taken after what it holds is written."""
+    """The minimum progress of a run, recorded outside of its events: a named event exists, and a snapshot is taken
+    after its content is written.
+    """
 
     count: int = 1
     #: Empty: not known.
@@ -40,6 +42,8 @@ class ProgressTrace(msgspec.Struct, frozen=True):
 
 
 class ChainFlaw(msgspec.Struct, frozen=True):
+    """The first problem of a chain."""
+
     #: The first event that is not what was written.
     seq: int
     problem: FlawKind
@@ -47,6 +51,8 @@ class ChainFlaw(msgspec.Struct, frozen=True):
 
 
 class ChainVerification(msgspec.Struct, frozen=True):
+    """The result of verifying a chain."""
+
     #: How many events, from the first on, are one unbroken chain, and the hash after them.
     count: int
     head_hash: bytes
