@@ -1,4 +1,4 @@
-"""The held actions of a run: what was asked, what became of it, and the events that say so."""
+"""The questions of a run: their answers, and the events about them."""
 
 import msgspec
 
@@ -8,6 +8,8 @@ from ..domain.state.ledger import ActionEntry, Ledger
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """A question of a run, with its answer and status."""
+
     action_id: str
     run_id: str
     agent: str
@@ -32,7 +34,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_actions(ledger: Ledger) -> list[Action]:
-    """Oldest first."""
+    """Return the questions, oldest first."""
     return [_action(entry) for entry in ledger.actions.values()]
 
 

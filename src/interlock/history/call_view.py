@@ -1,8 +1,8 @@
-"""One call in three lenses: what the model saw, what the person saw, what happened.
+"""One call in three views: the model's, the person's, and what was executed.
 
-Each lens has only what its reader really had. The model's has its own words and the text that it was given back, byte
-for byte; the person's has the questions as they were bound and hashed; the last one has what the runtime recorded, with
-the arguments that ran, which may be others than those that were proposed.
+Each view has only what its reader had. The model's has its own words and the text that it got back, byte for byte; the
+person's has the questions as they were bound and hashed; the last one has what the runtime recorded, with the arguments
+that ran, which may differ from those proposed.
 """
 
 from collections.abc import Iterable
@@ -21,17 +21,19 @@ from ..domain.state.lifecycle import ACTION_TRANSITIONS, ActionState
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model saw of a call."""
+
     #: As it came: JSON where it parsed, else text. None: it is too long for the log, and an artifact.
     arguments: Any = None
     arguments_artifact_id: str = ""
-    #: What it said it wants it for. Never used to decide.
+    #: The model's stated reason. Never used to decide.
     reason: str = ""
-    #: What it was told, exactly; None: nothing yet.
+    #: The exact text it got back; None: nothing yet.
     told: str | None = None
 
 
 class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One question, with all that the person was shown, and what was answered."""
+    """One question as shown to the person, and the answer."""
 
     question: Question
     status: str
@@ -45,19 +47,23 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person saw of a call."""
+
     questions: tuple[QuestionView, ...] = ()
     #: The one line about the outcome; empty: there is none yet.
     line: str = ""
 
 
 class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision about a call."""
+
     seq: int
     at: int
     decision: Decision
 
 
 class InvocationView(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of its handler, and its end."""
+    """One execution of the handler."""
 
     started_seq: int
     started_at: int
@@ -66,12 +72,14 @@ class InvocationView(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
     ended_seq: int = -1
     ended_at: int = 0
-    #: None: it has not ended, or nobody knows how it did.
+    #: None: it has not ended, or its outcome is unknown.
     ended: facts.InvocationCompleted | None = None
     child_run_id: str = ""
 
 
 class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runtime recorded about a call."""
+
     validation_errors: tuple[str, ...] = ()
     decisions: tuple[DecisionView, ...] = ()
     runs: tuple[InvocationView, ...] = ()
@@ -81,6 +89,8 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallView(msgspec.Struct, frozen=True, kw_only=True):
+    """One call in three views."""
+
     run_id: str
     call_id: str
     tool: str
@@ -97,7 +107,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_call_view(events: Iterable[Event], call_id: str) -> CallView | None:
-    """None when the model proposed no such call. `events` may be those of the whole run."""
+    """Build the view of a call; None when the model proposed no such call. `events` may be those of the whole run."""
     seen: _CallReader | None = None
     for event in events:
         fact = event.fact

@@ -1,9 +1,10 @@
-"""Events to state. The log decides; a snapshot only saves reading what was folded before.
+"""Folds events to state. The log decides; a snapshot only saves reading. The log decides; a snapshot only saves reading
+what was folded before.
 
-`load` starts from the newest snapshot if the log still holds the event it was taken after, under the same hash, and if
-the snapshot is whole and of this version. A snapshot that fails any of this is ignored: folding from the start gives
-the same ledger, only later. The chain is checked over everything that is read, so a load from a snapshot checks the
-events after it; `verify` checks them all and never looks at a snapshot.
+`load_run` starts from the newest snapshot if the log still holds the event it was taken after, under the same hash,
+and if the snapshot is whole and of this version. A snapshot that fails any of this is ignored: folding from the start
+gives the same ledger, only later. The chain is checked over everything that is read, so a load from a snapshot checks
+the events after it; `verify` checks them all and never looks at a snapshot.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ class LoadedRun(NamedTuple):
 
 
 def fold_entries(run_id: str, entries: Iterable[LogEntry]) -> Ledger:
-    """The state of a run from its first event on."""
+    """Return the state of a run from its first event on."""
     return fold_more(_empty_run(run_id), entries).ledger
 
 
@@ -59,7 +60,7 @@ def has_ended(summary: RunSummary) -> bool:
 
 
 async def load_run(log: EventLog, run_id: str) -> LoadedRun:
-    """The state of a run as the log has it now; an unknown run has the state before its first event."""
+    """Return the state of a run as the log has it now; an unknown run has the state before its first event."""
     loaded = await _load_snapshot(log, run_id) or _empty_run(run_id)
     while entries := await log.read(run_id, loaded.ledger.next_seq - 1, _PAGE):
         loaded = fold_more(loaded, entries)
@@ -67,7 +68,7 @@ async def load_run(log: EventLog, run_id: str) -> LoadedRun:
 
 
 def build_snapshot(ledger: Ledger, head_hash: bytes) -> Snapshot:
-    """What `load` starts from. The ledger must have at least one event."""
+    """Return a snapshot for `load_run`. The ledger must have at least one event."""
     state = _encode(ledger)
     return Snapshot(ledger.next_seq - 1, head_hash, _compute_seal(head_hash, state) + state)
 

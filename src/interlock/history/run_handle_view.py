@@ -26,6 +26,8 @@ from ..domain.observation import extract_error, extract_output
 
 
 class AgentRunEvent(msgspec.Struct, frozen=True):
+    """An event that a run handle publishes."""
+
     type: str
     data: JsonObject
 

@@ -8,7 +8,7 @@
 | `approval.requested`, `input.requested` | `APPROVAL_REQUIRED` |
 | `approval.granted`, `input.provided` | `APPROVAL_GRANTED` |
 | `approval.rejected`, `input.refused` | `APPROVAL_REJECTED` |
-| `approval.expired`, `input.expired` | `ERROR`, code `approval_expired`: nobody answered, which is not a rejection |
+| `approval.expired`, `input.expired` | `ERROR`, code `approval_expired`: no answer, which is not a rejection |
 | `approval.voided` | `ERROR`, code `approval_voided` |
 | `consent.requested` | `CONSENT_REQUIRED` |
 | `consent.refused`, `consent.expired` | `ERROR`, code `consent_refused` or `consent_expired` |
@@ -16,7 +16,7 @@
 | `run.failed`, `run.cancelled` | `ERROR`, code `run_failed` or `run_cancelled` |
 | `run.completed`, `run.degraded` | `COMPLETED` |
 
-Every other fact shows nothing here. A call that was refused or that failed is an outcome the model goes on from, not
+Every other fact shows nothing here. A call that was refused or that failed is an outcome for the model, not
 an error of the run. A question for a value counts as an approval, as it does in the status. So a run whose status is
 `FAILED` ends in `ERROR`, and one whose status is `COMPLETED` ends in `COMPLETED`.
 """
@@ -45,6 +45,8 @@ RunEventType: TypeAlias = Literal[
 
 
 class RunEvent(msgspec.Struct, frozen=True):
+    """An event as an operator sees it."""
+
     type: RunEventType
     #: The place and time of the fact it shows.
     seq: int
@@ -53,6 +55,8 @@ class RunEvent(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The status of a run."""
+
     status: str
     degraded: bool = False
     cancelled: bool = False
@@ -65,7 +69,7 @@ def to_run_events(event: Event) -> tuple[RunEvent, ...]:
 
 
 def build_run_status(ledger: Ledger) -> RunStatus:
-    """One of five words for the run's state, and what the word alone does not say."""
+    """Return one of five status values for the run's state, and its details."""
     return RunStatus(
         status=RUN_STATUS[ledger.state],
         degraded=ledger.state is RunState.DEGRADED,

@@ -1,6 +1,6 @@
-"""The state of a run as of one of its events: what somebody would have seen who looked at that moment.
+"""The state of a run as of one of its events.
 
-It is the fold of the events up to there and nothing else, so it cannot disagree with what the runtime went by.
+It is the fold of the events up to there and nothing else, so it always agrees with the runtime.
 """
 
 from collections.abc import Iterable
@@ -16,6 +16,8 @@ from .fold import fold_entries
 
 
 class CallStateView(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a call."""
+
     call_id: str
     tool: str
     state: str
@@ -32,6 +34,8 @@ class CallStateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuestionStateView(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a question."""
+
     action_id: str
     call_id: str
     tool: str
@@ -49,6 +53,8 @@ class QuestionStateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a run at one event."""
+
     run_id: str
     #: The last event that counts, and when it happened. -1: none, the run had not begun.
     at_seq: int
@@ -75,8 +81,9 @@ class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_state_at(run_id: str, entries: Iterable[LogEntry]) -> RunStateView:
-    """`entries` are the first events of the run, up to the one that counts. `LogCorruptError` when they are not what
-    was written."""
+    """Build the state. `entries` are the first events of the run, up to the wanted one. Raise `LogCorruptError` when
+    they fail verification.
+    """
     known = list(entries)
     at = decode_event(known[-1]).at if known else 0
     return build_state_view(fold_entries(run_id, known), at)
