@@ -1,17 +1,19 @@
-"""Somebody who may answer an open question in the same process. The answer is recorded like any other."""
+"""Interaction providers: answer open questions in the same process. Answers are recorded like any other."""
 
 from typing import Literal, Protocol, TypeAlias
 
 from ..domain.call import Answer, Question
 
-#: When nobody answers in time: refuse, grant, or leave the question open for another process.
+#: After the timeout: reject, approve, or leave the question open for another process.
 Fallback: TypeAlias = Literal["deny", "approve", "wait"]
 
 
 class InteractionProvider(Protocol):
+    """Answers questions in the same process."""
+
     @property
     def approval_timeout_s(self) -> float | None:
-        """How long `ask` may take; None waits for ever."""
+        """How long `ask` may take; None: no limit."""
         ...
 
     @property
@@ -19,9 +21,9 @@ class InteractionProvider(Protocol):
 
     @property
     def interactive(self) -> bool:
-        """Is there a person at the other end right now?"""
+        """True when a person is available right now."""
         ...
 
     async def ask(self, question: Question) -> Answer | None:
-        """The answer, or None to leave the question open: then the call stays waiting."""
+        """Return the answer, or None to leave the question open: then the call stays waiting."""
         ...

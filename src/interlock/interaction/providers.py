@@ -1,4 +1,4 @@
-"""Nobody is there. Every question is answered at once, in the way that was configured."""
+"""Interaction providers without a terminal: fixed answers, and a callback."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,13 +14,16 @@ from ..domain.errors import ConfigurationError
 from ..rendering.text import describe_error
 from .interface import Fallback
 
-#: The layer of questions whether a call may run again of which nobody knows whether it happened.
+#: The layer that asks whether a call with an unknown outcome may run again.
 _RECOVERY_LAYER = "recovery"
 
 
 class HeadlessInteractionProvider:
-    """`deny` refuses, `approve` grants, `wait` leaves the question open for another process. Whether something may
-    happen twice is for a person to say: `approve` refuses that."""
+    """Answers every question at once as configured.
+
+    `deny` rejects, `approve` approves, `wait` leaves the question open for another process. Whether a call may run
+    twice needs a person: `approve` rejects that.
+    """
 
     interactive = False
 
@@ -44,7 +47,9 @@ Callback: TypeAlias = Callable[[Question], Any | Awaitable[Any]]
 
 
 class CallbackInteractionProvider:
-    """A callback that raises, or that returns what is no answer, refuses: only a clear yes is a yes."""
+    """Answers questions with a callback. One that raises, or returns no valid answer, rejects: only an explicit
+    approval approves.
+    """
 
     interactive = True
 
@@ -108,15 +113,15 @@ def _call_in_thread(callback: Callback, question: Question) -> "asyncio.Future[A
     context = copy_context()
 
     def deliver(reply: Any) -> None:
-        if not answered.done():  # Else the time was up, and nobody listens any more.
+        if not answered.done():  # Else it timed out, and the future is abandoned.
             answered.set_result(reply)
 
     def run() -> None:
         try:
             reply = context.run(callback, question)
-        except BaseException as error:  # Also `sys.exit`: whoever waits must hear something.
+        except BaseException as error:  # Also `sys.exit`: the waiter must get a result.
             reply = _failure_answer(error)
-        with suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
+        with suppress(RuntimeError):  # The loop is closed.
             loop.call_soon_threadsafe(deliver, reply)
 
     Thread(target=run, name=f"question-{question.action_id}", daemon=True).start()

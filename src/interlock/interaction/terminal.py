@@ -1,7 +1,7 @@
-"""A person at a terminal answers. One question at a time; others wait in the order in which they came.
+"""Answers questions at a terminal. One question at a time; others wait in order.
 
-The conversation runs in a thread of its own, so the event loop lives. When whoever asked gives up, the thread is told:
-it stops reading, says so on the terminal, puts the terminal back as it was and ends. It eats no later key.
+The dialog runs in its own thread, so the event loop is not blocked. When the question is withdrawn, the thread is
+signalled: it stops reading, says so on the terminal, restores the terminal and ends. It consumes no later key.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ class TerminalInteractionProvider:
     ) -> None:
         """
         Args:
-            find_rule_problem: Says why a rule that was typed may not be kept in place of the suggested one; empty when
-                it may. Default: only the suggested rule can be kept.
+            find_rule_problem: Says why a rule that was typed may not be saved in place of the suggested one; empty when
+                it may. Default: only the suggested rule can be saved.
         """
         if approval_fallback not in get_args(Fallback):
             raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {approval_fallback!r}")
@@ -56,7 +56,7 @@ class TerminalInteractionProvider:
 
     @property
     def interactive(self) -> bool:
-        """Both are a terminal, and it is ours: a process in the background would be stopped when it reads."""
+        """True when both are a terminal in our foreground: a background process would be stopped when it reads."""
         return _is_terminal(self._keys) and _is_terminal(self._output) and _is_in_foreground(self._keys)
 
     async def ask(self, question: Question) -> Answer | None:
@@ -80,7 +80,7 @@ class TerminalInteractionProvider:
         def run() -> None:
             reply = self._run_dialog(question, withdrawal)
             withdrawal.close()
-            with suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
+            with suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(answered.set_result, reply)
 
         self._queue.join(withdrawal)
@@ -93,7 +93,7 @@ class TerminalInteractionProvider:
                 return run_dialog(question, screen, f"terminal:{_user_name()}", self._now, self._find_rule_problem)
         except QuestionWithdrawnError:
             return None
-        except BaseException as error:  # Whoever waits must hear something.
+        except BaseException as error:  # The waiter must get a result.
             reason = f"The terminal could not be used: {describe_error(error)}"
             return Answer(approved=False, reason=reason, by="terminal")
 
@@ -107,7 +107,7 @@ class TerminalInteractionProvider:
 
 
 class _QuestionQueue:
-    """First come, first asked."""
+    """A queue of questions, first come, first asked."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -119,7 +119,7 @@ class _QuestionQueue:
 
     @contextmanager
     def wait_turn(self, asking: WithdrawalSignal) -> Generator[None]:
-        """Waits for the turn; `Withdrawn` when the question is withdrawn before it comes."""
+        """Wait for the turn. Raise `QuestionWithdrawnError` when the question is withdrawn before."""
         try:
             with self._changed:
                 self._changed.wait_for(lambda: asking.is_requested or self._waiting[0] is asking)

@@ -1,4 +1,4 @@
-"""The conversation about one question. It ends in an answer, and only a clear yes to what was shown in full is one."""
+"""The dialog about one question. Only an explicit approval of what was shown in full approves."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _NANOSECONDS_PER_MINUTE = 60_000_000_000
 
 
 def require_suggested_rule(rule: str, suggested: str) -> str:
-    """Return why a typed rule may not be kept, where rules cannot be compared."""
+    """Return why a typed rule may not be saved, where rules cannot be compared."""
     return "" if rule == suggested else "Only the suggested rule can be kept here."
 
 
@@ -37,12 +37,14 @@ def run_dialog(
     now: Callable[[], int],
     find_rule_problem: Callable[[str, str], str] = require_suggested_rule,
 ) -> Answer:
-    """`now` is nanoseconds since 1970."""
+    """Run the dialog and return the answer. `now` is nanoseconds since 1970."""
     dialog = ApprovalDialog(question, screen, by, now, find_rule_problem)
     return dialog.ask_for_value() if question.kind == "input" else dialog.ask_for_approval()
 
 
 class ApprovalDialog:
+    """The dialog about one question."""
+
     def __init__(
         self,
         question: Question,
@@ -52,7 +54,7 @@ class ApprovalDialog:
         find_rule_problem: Callable[[str, str], str],
     ) -> None:
         self._asked = question
-        #: What a yes would be for: the question, or the question with edited arguments.
+        #: What would be approved: the question, or the question with edited arguments.
         self._question = question
         self._screen = screen
         self._width = screen.width - 1
@@ -84,7 +86,7 @@ class ApprovalDialog:
                 return answer
 
     def ask_for_value(self) -> Answer:
-        """The value is the yes, so everything is shown first."""
+        """Ask for a value. It is also the approval, so everything is shown first."""
         if not self._show_all():
             return self._reject("The call was not looked at to its end.")
         self._print("Type text as it is, or = and JSON for anything else. Enter alone refuses.")
@@ -259,7 +261,9 @@ class ApprovalDialog:
 
 
 def _with_arguments(asked: Question, arguments: JsonObject) -> Question:
-    """The question for other arguments. It takes only a yes for once: more was offered for the arguments as asked."""
+    """Return the question for other arguments. It can be approved once only: wider scopes were for the original
+    arguments.
+    """
     if json.encode_sorted(arguments) == json.encode_sorted(asked.arguments):
         return asked
     payload = Payload(asked.run_id, asked.call_id, asked.tool_name, arguments, asked.bound, asked.expires_at)
@@ -268,7 +272,7 @@ def _with_arguments(asked: Question, arguments: JsonObject) -> Question:
 
 
 def _to_editable_json(arguments: JsonObject, indent: int | None) -> str:
-    """JSON for a person, with everything as an escape that nobody would see in it."""
+    """Return JSON for a person, with invisible characters escaped."""
     text = dumps(arguments, ensure_ascii=False, indent=indent)
     return re.sub(
         r"[^\n -~]", lambda match: match[0] if escape_invisible(match[0]) == match[0] else json_escape(match[0]), text

@@ -1,4 +1,4 @@
-"""The words of a conversation at a terminal: the keys, what each covers, and what counts as high risk."""
+"""The keys of the terminal dialog, what each covers, and what counts as high risk."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,6 +9,8 @@ from ..rendering.question import DisplayLine, describe_sandbox, render_fact, ren
 
 
 class Key(NamedTuple):
+    """A key of the dialog."""
+
     key: str
     #: In the list of keys, and in the explanation.
     short: str
@@ -25,9 +27,9 @@ KEYS = (
     Key("v", "view all", "every line of it, page by page"),
     Key("?", "explain", "this text"),
 )
-#: The scope that a yes by this key has.
+#: The scope of an approval by this key.
 SCOPE_OF_KEY: dict[str, ApprovalScope] = {"y": "once", "s": "run", "w": "window", "r": "rule"}
-#: A risk fact with one of these beginnings of words is high: a yes takes a part of the hash, not only a key.
+#: A risk fact with one of these beginnings of words is high: an approval takes a part of the hash, not only a key.
 HIGH_RISK_WORDS = (
     *("delet", "destroy", "discard", "eras", "wipe", "overwrit", "drops", "irrevers", "cannot be undone", "force"),
     *("credential", "secret", "privilege", "root", "sudo", "outside the workspace", "publish", "deploy", "payment"),
@@ -35,7 +37,7 @@ HIGH_RISK_WORDS = (
 
 
 def find_high_risk(question: Question) -> str:
-    """The first risk fact that is high; empty when none is."""
+    """Return the first risk fact that is high; empty when none is."""
     for risk in question.risk:
         said = f" {risk.lower()}"
         if any(f" {word}" in said for word in HIGH_RISK_WORDS):
@@ -44,7 +46,7 @@ def find_high_risk(question: Question) -> str:
 
 
 def available_keys(question: Question) -> tuple[Key, ...]:
-    """The keys that this question takes."""
+    """Return the keys that apply to this question."""
     widest = APPROVAL_SCOPES.index(question.scope)
     return tuple(
         key
@@ -61,7 +63,7 @@ def render_keys(question: Question, width: int) -> list[DisplayLine]:
 
 
 def render_explanation(question: Question, width: int) -> list[DisplayLine]:
-    """Which rule asks and why, what the risk is, what holds the call back, and what each answer covers."""
+    """Return the rule that asks and why, the risk, the confinement, and what each answer covers."""
     return [line for section in _explanation_sections(question, width) for line in section]
 
 

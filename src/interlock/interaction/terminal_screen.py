@@ -2,7 +2,7 @@
 
 Keys are read as whole lines in the terminal's own line mode, so a crash leaves nothing to repair, a stray key answers
 nothing, and what a program or a paste sent without an Enter is never taken for an answer. What was typed before a
-prompt is thrown away. Whoever waits for a line also listens to a pipe: a question that is withdrawn stops reading.
+prompt is discarded. Waiting for a line also watches a pipe: a question that is withdrawn stops reading.
 """
 
 import os
@@ -39,11 +39,11 @@ _STYLES: Mapping[LineStyle, str] = {
 
 
 class QuestionWithdrawnError(Exception):
-    """Nobody waits for the answer any more."""
+    """The question was withdrawn."""
 
 
 class Screen(Protocol):
-    """What a conversation needs of a terminal."""
+    """The terminal as the dialog needs it."""
 
     @property
     def width(self) -> int: ...
@@ -54,19 +54,19 @@ class Screen(Protocol):
     def show(self, lines: Iterable[DisplayLine]) -> None: ...
 
     def read(self, prompt: str) -> str | None:
-        """The line that was typed after the prompt was shown; None at the end of the input."""
+        """Return the line that was typed after the prompt was shown; None at the end of the input."""
         ...
 
     @property
     def has_editor(self) -> bool: ...
 
     def edit(self, text: str) -> str | None:
-        """The text as it was left in the person's editor; None when the editor failed."""
+        """Return the text as it was left in the person's editor; None when the editor failed."""
         ...
 
 
 class WithdrawalSignal:
-    """Tells the thread that asks that it should stop, whatever it waits for. From any thread, more than once."""
+    """Signals the dialog thread to stop, whatever it waits for. Thread-safe; may be sent more than once."""
 
     def __init__(self) -> None:
         self.is_requested = False
@@ -83,7 +83,7 @@ class WithdrawalSignal:
                 self._editor.terminate()
 
     def set_editor(self, editor: subprocess.Popen[bytes] | None) -> None:
-        """This process is to end with the question."""
+        """Register the editor process, which ends with the question."""
         with self._lock:
             self._editor = editor
             if editor is not None and self.is_requested:
@@ -97,7 +97,7 @@ class WithdrawalSignal:
 
 
 class TerminalScreen:
-    """A `Screen` on two streams that are terminals. Within `with`, the terminal is in line mode."""
+    """A `Screen` on two terminal streams. Within `with`, the terminal is in line mode."""
 
     def __init__(self, keys: TextIO, output: TextIO, withdrawal: WithdrawalSignal) -> None:
         self._fd = keys.fileno()
