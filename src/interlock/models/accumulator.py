@@ -1,6 +1,6 @@
-"""What was heard of an answer so far, whoever gives it, and no more of it than anybody needs.
+"""Accumulates a streamed response, with limits.
 
-Adapters bound what a server sends. A provider of one's own may not, and its stream may never end.
+Adapters limit what a server sends. A custom provider may not, and its stream may never end.
 """
 
 from ..domain.errors import ModelError
@@ -12,7 +12,7 @@ MAX_CALLS = 4096
 
 
 class StreamAccumulator:
-    """Text and calls of one answer. `add` raises `ModelError` when it is more than an answer may be."""
+    """Text and calls of one response. `add` raises `ModelError` when it exceeds the limits."""
 
     __slots__ = ("_chars", "_pieces", "calls")
 

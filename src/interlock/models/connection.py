@@ -1,9 +1,9 @@
-"""How an adapter talks HTTP: with bounded patience and bounded memory, to the one address that it was given.
+"""HTTP of model adapters: with timeouts and size limits, to the configured address only.
 
 The SDKs read lines of any length and wait for ten minutes. So every response is watched: the time until its first
 byte, the time between any two bytes (keep-alives count), the length of a line and of the whole. Redirects are not
-followed, because they would take the key to another host; compressed answers are refused, because nobody asked for
-them and their size is not what it seems.
+followed, because they would take the key to another host; compressed answers are refused, because they were not
+requested and their size is not what it seems.
 """
 
 import asyncio
@@ -23,6 +23,8 @@ MAX_ANSWER_BYTES = 256 << 20
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Timeouts of a request."""
+
     connect_seconds: float = 10.0
     #: A large local model may have to be loaded first, and some models think before they say anything.
     first_byte_seconds: float = 300.0
@@ -33,7 +35,7 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 
 def create_http_client(timeouts: Timeouts) -> httpx2.AsyncClient:
-    """For one adapter. Reading has no limit of its own: `watch` has it."""
+    """Create the client of one adapter. Reading has no timeout here: `limit_response` has it."""
 
     async def on_response(response: httpx2.Response) -> None:
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -55,7 +57,7 @@ _ssl_context = cache(httpx2.create_ssl_context)
 
 
 def limit_response(response: httpx2.Response, timeouts: Timeouts) -> None:
-    """Bound what is still to be read of a response."""
+    """Limit time and size of the rest of a response."""
     stream = response.stream
     if isinstance(stream, httpx2.AsyncByteStream) and not isinstance(stream, _LimitedStream):
         response.stream = _LimitedStream(stream, timeouts)
@@ -98,7 +100,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
 
 def check_base_url(url: str, setting: str) -> None:
-    """Addresses are logged by whoever talks HTTP, so there must be no secret in this one."""
+    """Check an address. HTTP libraries log addresses, so there must be no secret in it."""
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -115,5 +117,5 @@ def check_base_url(url: str, setting: str) -> None:
 
 
 def display_address(url: httpx2.URL) -> str:
-    """Where it goes, without anything that could be a secret."""
+    """Return the address without anything that could be a secret."""
     return str(httpx2.URL(scheme=url.scheme, host=url.host, port=url.port))

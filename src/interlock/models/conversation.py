@@ -1,4 +1,4 @@
-"""A conversation as every provider accepts it.
+"""Conversations in a form that every provider accepts.
 
 What a model wrote stays in the log as it is. Sent back as it is, a broken name or broken arguments would make a
 provider refuse every further request of the run. So what is sent is sound: plain ids and names, arguments that are a

@@ -1,4 +1,4 @@
-"""What went wrong between us and a provider, in words, without keys, and whether asking again may help.
+"""Errors of providers, as messages without keys, and whether a retry may help.
 
 Both SDKs raise errors of the same shape under their own names: `SdkErrors` has the names, everything else is shared.
 """
@@ -64,7 +64,7 @@ _DECODE_ERRORS = (ValueError, msgspec.ValidationError, RecursionError)
 
 @contextmanager
 def translate_errors(sdk: SdkErrors, provider: str, key: Callable[[], str]) -> Generator[None]:
-    """Nothing else than `ModelError` comes out, and no exception that holds a request with its headers."""
+    """Convert all exceptions to `ModelError`, without any that hold a request with its headers."""
     try:
         yield
     except ModelError:

@@ -1,4 +1,4 @@
-"""What a model is asked, and what it answers bit by bit, whoever provides it. A model only proposes."""
+"""Interface of model providers: requests, and streamed responses. A model only proposes."""
 
 from collections.abc import AsyncGenerator
 from typing import Literal, Protocol, TypeAlias
@@ -16,6 +16,8 @@ ToolChoice: TypeAlias = str
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to a model."""
+
     #: As the provider names it.
     model: str
     instructions: str = ""
@@ -29,19 +31,19 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """A part of what the model says."""
+    """A part of the model's text."""
 
     text: str
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
-    """The model has written a tool call to its end."""
+    """A complete tool call of the model."""
 
     call: ProposedCall
 
 
 class StreamRestarted(msgspec.Struct, frozen=True):
-    """The answer broke off and is asked for again: what came so far does not count."""
+    """The response broke off and is requested again: what came so far does not count."""
 
     reason: str
 
@@ -50,7 +52,7 @@ FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refused", "ot
 
 
 class StreamFinished(msgspec.Struct, frozen=True, kw_only=True):
-    """Always the last one, unless `ModelError` is raised."""
+    """The end of a response. Always the last event, unless `ModelError` is raised."""
 
     reason: FinishReason
     usage: Usage = Usage()
@@ -62,15 +64,17 @@ ModelEvent: TypeAlias = TextDelta | ToolCallDelta | StreamRestarted | StreamFini
 
 
 class ModelProvider(Protocol):
+    """Streams responses of a model."""
+
     @property
     def name(self) -> str:
-        """For the record: `openai`, `anthropic`, `scripted`, ..."""
+        """The name for the record: `openai`, `anthropic`, `scripted`, ..."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """The answer as it comes. `ModelError` when there is none, or when it broke off for good.
+        """Stream the response. `ModelError` when there is none, or when it broke off for good.
 
-        Whoever leaves early closes it (`contextlib.aclosing`): then the connection goes, too.
+        Callers that stop early close it (`contextlib.aclosing`), which also closes the connection.
         """
         ...
 

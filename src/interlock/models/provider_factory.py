@@ -1,4 +1,4 @@
-"""A provider by its name, for whoever has the name from a person: a command line, a file of settings.
+"""Creates providers by name, for command lines and settings.
 
 An SDK takes a second to import and may be missing, so only the one that is asked for is imported, and only then. The
 key comes from the caller, always: an SDK that looks for one itself would send it to whatever address it was given.
@@ -47,10 +47,10 @@ def create_provider(  # noqa: PLR0913 - one for each thing that may be chosen
     script: str | Path = "",
     attempts: int = 4,
 ) -> ModelProvider:
-    """`base_url`: a server of one's own that speaks like the named one; on this host it needs no key. `script`: the
-    file that a scripted provider reads. `attempts`: how often a request is made before it is given up.
+    """Create a provider. `base_url`: a compatible server; on this host it needs no key. `script`: the file of a
+    scripted provider. `attempts`: the maximum number of attempts per request.
 
-    `ConfigurationError` in words when it cannot be had. Nothing is sent yet.
+    Raise `ConfigurationError` when it is not available. Nothing is sent yet.
     """
     if name == SCRIPTED:
         return _load_scripted(Path(script))
@@ -64,7 +64,7 @@ def create_provider(  # noqa: PLR0913 - one for each thing that may be chosen
 
 
 def load_adapter(name: str) -> Callable[..., ModelProvider]:
-    """What makes the provider. `ConfigurationError` in words when its SDK is not installed."""
+    """Return the constructor of a provider. Raise `ConfigurationError` when its SDK is not installed."""
     adapter = _ADAPTERS[name]
     try:
         return getattr(import_module(f".{adapter.module}", __package__), adapter.kind)

@@ -1,4 +1,4 @@
-"""Remembers what a model answers, so that a live run becomes a script.
+"""Records the responses of a model, so that a live run becomes a script.
 
 It keeps answers and digests of requests, never requests, headers or keys. What a model said is kept as it was said:
 secrets in it are for the caller to take out.
@@ -15,7 +15,7 @@ from .scripted import ScriptedFault, ScriptedTurn, request_digest
 
 
 class ModelRecorder:
-    """A provider that passes everything on. `turns` has the answers so far, in the order of their requests.
+    """A provider that passes everything through. `turns` has the responses so far, in the order of their requests.
 
     An answer that was left before its end is not in it.
     """

@@ -1,4 +1,4 @@
-"""Text as it comes bit by bit: whole characters, and no more of it than anybody needs.
+"""Assembles streamed text and calls: whole characters, within limits.
 
 A server may cut between the two halves of a character beyond U+FFFF, and a model may write half of one. Halves that
 meet are joined; a half that stays alone is written as an escape, because it could not be stored.
@@ -20,7 +20,7 @@ MAX_TEXT_BYTES = MAX_ANSWER_CHARS
 
 
 def join_surrogates(text: str) -> str:
-    """The text with halves of characters joined, or escaped where the other half is missing."""
+    """Return the text with halves of characters joined, or escaped where the other half is missing."""
     if text.isascii():
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -28,14 +28,14 @@ def join_surrogates(text: str) -> str:
 
 
 class TextAssembler:
-    """What a model says, piece by piece."""
+    """The text of a model, piece by piece."""
 
     def __init__(self) -> None:
         self._size_bytes = 0
         self._pending_surrogate = ""
 
     def add_delta(self, text: str) -> str:
-        """What can be shown now: perhaps nothing yet."""
+        """Return what can be shown now: perhaps nothing yet."""
         text = self._pending_surrogate + text
         self._pending_surrogate = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return self._check_size(text.removesuffix(self._pending_surrogate))
@@ -70,7 +70,7 @@ class _PartialCall:
 
 
 class CallAssembler:
-    """The calls of one answer, in the order in which the model began them."""
+    """The calls of one response, in the order in which the model began them."""
 
     def __init__(self, earlier: Iterable[Message] = ()) -> None:
         self._earlier = {
@@ -124,7 +124,7 @@ class CallAssembler:
             raise ModelError(f"The model wrote a name of more than {MAX_NAME_CHARS} characters. Nothing was executed.")
 
     def finish(self, *, cut: bool = False) -> tuple[ProposedCall, ...]:
-        """All of them, at the end of the answer. `cut`: it ended because it became too long."""
+        """Return all of them, at the end of the answer. `cut`: it ended because it became too long."""
         ids = self._assign_ids()
         empty = TRUNCATED_ARGUMENTS if cut else "{}"
         return tuple(
@@ -164,7 +164,7 @@ _T = TypeVar("_T")
 
 
 def convert_event(kind: type[_T], event: object) -> _T:
-    """An SDK's object as one of ours. `msgspec.ValidationError` when it is something else."""
+    """Convert an object of an SDK. Raise `msgspec.ValidationError` when it has another shape."""
     try:
         return msgspec.convert(event, kind, from_attributes=True)
     except UnicodeEncodeError as error:  # half a character where something else than text belongs
@@ -172,14 +172,16 @@ def convert_event(kind: type[_T], event: object) -> _T:
 
 
 def encode_arguments(arguments: dict[str, Any]) -> str:
-    """Arguments of a call as text, from a server that sent them as an object."""
+    """Return the arguments of a call as text, from a server that sent an object."""
     return encode(escape_surrogates(arguments)).decode()
 
 
 def build_final_events(
     text: TextAssembler, calls: CallAssembler, reason: FinishReason, usage: Usage, private: str = ""
 ) -> list[ModelEvent]:
-    """The rest of the text, the calls, the end. Calls come all together: only now it is known whether they were cut."""
+    """Return the rest of the text, the calls, the end. Calls come together: only now it is known whether they were
+    cut.
+    """
     # Some servers say `stop` whatever the model did.
     finish_reason: FinishReason = "tool_calls" if calls and reason == "stop" else reason
     rest = text.finish()

@@ -1,4 +1,4 @@
-"""Asks again when asking again may help: rate limits, faults of the server, connections that were cut.
+"""Retries of requests: rate limits, server errors, broken connections.
 
 A provider says what may help (`ModelError.retryable`); here is only how often, and how long between.
 """
@@ -21,8 +21,8 @@ def with_retries(  # noqa: PLR0913 - one for each thing that may be chosen
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = randomness.random,
 ) -> ModelProvider:
-    """The same provider, patient. Waits double from the first one on, with some randomness so that many clients do not
-    come back together; what the server asks for is respected up to `max_wait_seconds`.
+    """Return the provider with retries. Waits double from the first one on, with jitter; what the server asks for is
+    respected up to `max_wait_seconds`.
     """
     if attempts < 1 or first_wait_seconds < 0 or max_wait_seconds < 0:
         raise ConfigurationError("Retries need at least one attempt, and waits that are not negative.")

@@ -31,7 +31,7 @@ class ScriptedFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One answer. A call without an id is given one."""
+    """One response. A call without an id is given one."""
 
     text: str = ""
     calls: tuple[ProposedCall, ...] = ()
@@ -167,7 +167,7 @@ class _Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def to_script(turns: Iterable[ScriptedTurn]) -> bytes:
-    """Readable JSON. What a model said stands in it as it was said: take secrets out before you share it."""
+    """Return the turns as readable JSON. It has the model's text unchanged: remove secrets before you share it."""
     plain = escape_surrogates(msgspec.to_builtins(_Script(SCRIPT_FORMAT, tuple(turns))))
     return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
 

@@ -1,4 +1,4 @@
-"""What an answer costs, where somebody says what tokens cost."""
+"""Usage and cost of responses, where prices are configured."""
 
 from collections.abc import Mapping
 from math import inf, isnan
@@ -17,12 +17,12 @@ _NONE = Usage()
 
 
 def get_field(said: object, name: str) -> object:
-    """Of an object or of a mapping, since the SDKs hand on either; None where there is none."""
+    """Return a field of an object or a mapping, since the SDKs return either; None where there is none."""
     return cast(Mapping[str, Any], said).get(name) if isinstance(said, Mapping) else getattr(said, name, None)
 
 
 def read_tokens(said: object) -> int | None:
-    """None: it does not say."""
+    """Return a token count; None: not stated."""
     number = _number(said)
     return None if number is None else int(min(max(number, 0.0), MAX_TOKENS))
 
@@ -33,7 +33,7 @@ def read_cost(said: object) -> float | None:
 
 
 def clamp_usage(usage: Usage) -> Usage:
-    """The same where it can be. Usage of a provider of one's own may hold anything, too."""
+    """Return the usage within sane limits. A custom provider may return anything."""
     if usage == _NONE:
         return usage
     return Usage(
@@ -62,7 +62,7 @@ _PER = 1_000_000
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """Per million tokens, in whatever currency the run's cost limit is in."""
+    """Prices per million tokens, in the currency of the run's cost limit."""
 
     input: float
     output: float
@@ -78,7 +78,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_cost(usage: Usage, prices: Prices | None) -> Usage:
-    """What the provider says it costs is kept."""
+    """Return the usage with its cost. A cost stated by the provider is kept."""
     reported = clamp_usage(usage)
     return (
         reported

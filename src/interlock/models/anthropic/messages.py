@@ -38,7 +38,8 @@ _ERRORS = SdkErrors(
 
 
 class AnthropicMessages:
-    """`model` is for requests that name none. Without `api_key` the SDK takes it from `ANTHROPIC_API_KEY`.
+    """Provider for Anthropic's messages API. `model` is for requests that name none. Without `api_key` the SDK uses
+    `ANTHROPIC_API_KEY`.
 
     The API takes no temperature, so it is not sent. `max_output_tokens` is for requests that set no limit, because the
     API wants one. `prompt_cache` lets the provider keep the conversation so far for the next turn, which makes that
@@ -69,7 +70,7 @@ class AnthropicMessages:
         self._prices = prices or {}
         self._extra_body = dict(extra_body or {})
         self._owns_client = client is None
-        # The SDK does not ask again by itself: whoever wants that says so with `retrying`.
+        # The SDK does not retry: use `with_retries` for that.
         self._client = client.with_options(max_retries=0) if client else _create_client(base_url, api_key, timeouts)
         # Looked up now: the SDK imports a good part of itself when this is first named.
         self._create: Any = self._client.messages.create

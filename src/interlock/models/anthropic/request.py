@@ -1,4 +1,4 @@
-"""A request in the words of the messages API.
+"""Requests of the messages API.
 
 There, what people say and what tools return are both said by the user: neighbours are merged into one message, with
 results first, because they must directly follow the calls. Empty texts are not allowed.
@@ -12,7 +12,7 @@ from ..interface import ModelRequest
 from .thinking import restore_blocks
 
 _TOOL_CHOICES: JsonObject = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
-#: For a request in which nobody says anything, because the API wants at least one message.
+#: For a request without messages, because the API wants at least one.
 _EMPTY_MESSAGE = "(nothing was said)"
 
 

@@ -1,4 +1,5 @@
-"""An answer of the messages API, event by event. It does not need the SDK: events are read by their attributes.
+"""Streamed responses of the messages API, event by event. It does not need the SDK: events are read by their
+attributes.
 
 The SDK does not check what it hands on, so that is done here.
 """
@@ -87,7 +88,7 @@ _EVENTS: Mapping[str, type[msgspec.Struct]] = {
 
 
 class AnthropicResponse:
-    """One answer as it grows."""
+    """One response as it grows."""
 
     def __init__(self, earlier: Iterable[Message] = (), model: str = "") -> None:
         self._model = model
@@ -101,7 +102,7 @@ class AnthropicResponse:
         self.is_complete = False
 
     def add(self, event: object) -> str:
-        """What it says. `msgspec.ValidationError` when it is not an event."""
+        """Add an event and return its text. Raise `msgspec.ValidationError` when it is not an event."""
         kind = _EVENTS.get(str(getattr(event, "type", "")))
         match kind and convert_event(kind, event):
             case _MessageStart(message=_MessageInfo(usage=usage)):

@@ -1,7 +1,7 @@
-"""What a model thought before it answered, kept with the answer and sent back as it was.
+"""Thinking blocks of a model, stored with the response and sent back unchanged.
 
 The messages API signs what a model thought, and wants it back with the calls that came of it: unchanged, and in its
-place between texts and calls. Nobody else needs it. So an answer carries it as `private` text, which is JSON: the
+place between texts and calls. Nothing else needs it. So an answer carries it as `private` text, which is JSON: the
 model that thought it, and the blocks of the answer in their order. A thought stands there in full; a number stands for
 so many characters of the answer's text, and null for its next call, because those are kept elsewhere.
 """
@@ -39,7 +39,7 @@ _decode = msgspec.json.Decoder(_StoredThinking).decode
 
 
 class ThinkingBlocks:
-    """The blocks of one answer as it grows."""
+    """The blocks of one response as it grows."""
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
@@ -75,7 +75,7 @@ class ThinkingBlocks:
         self._blocks.append(None)
 
     def encode_private(self, model: str) -> str:
-        """Nothing, if there is no thought that can be sent back: one that was cut has no signature."""
+        """Return the private text; empty if no thinking can be sent back: a cut block has no signature."""
         blocks = [block for block in self._blocks if not isinstance(block, _Thinking) or block.signature]
         if not any(map(_is_thinking, blocks)):
             return ""
@@ -91,7 +91,7 @@ def _is_thinking(block: _Block) -> bool:
 
 
 def restore_blocks(private: str, model: str, text: str, calls: Iterable[JsonObject]) -> list[JsonObject]:
-    """Text and calls, with what this model thought in its place. What another one thought is of no use to it."""
+    """Return text and calls, with this model's thinking in its place. That of another model is dropped."""
     left, made = iter(calls), list[JsonObject]()
     for block in _fit_to_text(_load_blocks(private, model), text):
         match block:

@@ -1,4 +1,4 @@
-"""Models behind the chat completions API: OpenAI's own, and every server that speaks like it (Ollama, vLLM, ...)."""
+"""Provider for the chat completions API: OpenAI, and compatible servers (Ollama, vLLM, ...)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -38,7 +38,8 @@ _OWN_HOSTS = (".openai.com", ".azure.com")
 
 
 class OpenAIChat:
-    """`model` is for requests that name none. Without `api_key` the SDK takes it from `OPENAI_API_KEY`.
+    """Provider for the chat completions API. `model` is for requests that name none. Without `api_key` the SDK uses
+    `OPENAI_API_KEY`.
 
     A `client` of your own (`AsyncAzureOpenAI`, other headers, a proxy) stays yours to close. `prices` are by model.
     `extra_body` is added to every request.
@@ -64,7 +65,7 @@ class OpenAIChat:
         self._prices = prices or {}
         self._extra_body = dict(extra_body or {})
         self._owns_client = client is None
-        # The SDK does not ask again by itself: whoever wants that says so with `retrying`.
+        # The SDK does not retry: use `with_retries` for that.
         self._client = client.with_options(max_retries=0) if client else _create_client(base_url, api_key, timeouts)
         # Looked up now: the SDK imports a good part of itself when this is first named.
         self._create: Any = self._client.chat.completions.create

@@ -1,4 +1,4 @@
-"""A request in the words of the chat completions API."""
+"""Requests of the chat completions API."""
 
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from ..interface import ModelRequest
 
 
 def chat_body(request: ModelRequest, model: str, limit_field: str) -> JsonObject:
-    """`limit_field`: what this endpoint calls the limit of an answer."""
+    """Return the body of a request. `limit_field`: this endpoint's name for the output limit."""
     body: JsonObject = {"model": model, "messages": _messages(request)}
     if request.tools:
         body |= {"tools": [_tool(tool) for tool in request.tools], "tool_choice": _tool_choice(request.tool_choice)}
@@ -63,7 +63,8 @@ def _response_format(schema: JsonObject) -> JsonObject:
 
 
 def is_strict(schema: Any) -> bool:
-    """Can the API hold a model to it? Only where every object says that it has no other properties than the required.
+    """Return True if the API can enforce the schema: every object must forbid properties other than the required. Only
+    where every object says that it has no other properties than the required.
 
     It refuses a request that claims so and is wrong.
     """

@@ -1,4 +1,5 @@
-"""An answer of the chat completions API, chunk by chunk. It does not need the SDK: chunks are read by their attributes.
+"""Streamed responses of the chat completions API, chunk by chunk. It does not need the SDK: chunks are read by their
+attributes.
 
 The SDK does not check what it hands on, so that is done here.
 """
@@ -53,7 +54,7 @@ class _Chunk(msgspec.Struct):
 
 
 class OpenAIResponse:
-    """One answer as it grows."""
+    """One response as it grows."""
 
     def __init__(self, earlier: Iterable[Message] = ()) -> None:
         self._calls = CallAssembler(earlier)
@@ -64,11 +65,11 @@ class OpenAIResponse:
 
     @property
     def is_complete(self) -> bool:
-        """Did the server say why it ended?"""
+        """True when the server said why it ended."""
         return bool(self._reason)
 
     def add(self, chunk: object) -> str:
-        """What it says. `msgspec.ValidationError` when it is not a chunk."""
+        """Add a chunk and return its text. Raise `msgspec.ValidationError` when it is not a chunk."""
         known = convert_event(_Chunk, chunk)
         if known.usage:
             self._usage = _to_usage(known.usage)
