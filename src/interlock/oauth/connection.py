@@ -1,7 +1,7 @@
-"""How a provider is spoken to: with bounded patience and memory, never redirected, never in compressed form.
+"""Connections to OAuth providers: with timeouts and size limits, no redirects, no compression.
 
-A client of `authlib` for each exchange. Whatever goes wrong on the way is a `ConsentError`, in words that hold nothing
-of what was sent or answered; that a provider says no is left to the caller, as `OAuthError`.
+A client of `authlib` for each exchange. Any failure is a `ConsentError` whose message holds nothing that was sent or
+received; a denial by the provider is left to the caller, as `OAuthError`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from .providers import OAuthProvider, find_url_problem, is_loopback
 MAX_ANSWER_BYTES = 256 << 10
 _SECONDS = 15.0
 
-#: A provider's no. `error` is its code for that, and whatever else it likes.
+#: A denial by the provider. `error` is its code.
 OAuthError = httpx_client.OAuthError
 #: What reading an answer may raise: not JSON, too deep, numbers that are none, endpoints that are none.
 _INVALID_RESPONSE_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, RecursionError, httpx2.InvalidURL)
@@ -45,7 +45,7 @@ class OAuthClient(Protocol):
 
 @asynccontextmanager
 async def open_client(provider: OAuthProvider, secret: str, url: str) -> AsyncGenerator[OAuthClient]:
-    """A client for one exchange with one address of the provider."""
+    """Open a client for one exchange with one address of the provider."""
     if problem := find_url_problem(url):
         raise ConsentError(f"{provider.name}: an address {problem}")
     try:

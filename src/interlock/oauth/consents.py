@@ -1,11 +1,11 @@
-"""Consents that are given at OAuth providers, and the tokens that come of them.
+"""Consents given at OAuth providers, and their tokens.
 
-A token that is good for another minute is given as it is. One that is not is renewed, silently and once: whoever asks
-meanwhile waits for the same exchange, and it goes on when they stop waiting, because the provider may have made the old
-refresh token worthless by then. Renewing, saving and forgetting for one binding happen one after the other.
+A token that is valid for another minute is returned. Another one is refreshed, silently and once: concurrent callers
+wait for the same exchange, and it continues when they stop waiting, because the provider may have invalidated the old
+refresh token by then. Refreshing, saving and deleting for one binding happen one after the other.
 
-A provider's no to a renewal means that the user has to be asked again. Anything else that goes wrong says nothing
-about what the user wants, so nobody is asked: `ConsentError`.
+A denied refresh means that the user has to be asked again. Any other failure says nothing about the user's intent, so
+they are not asked: `ConsentError`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from .providers import OAuthProvider, find_url_problem, load_client_secret
 from .tokens import Sealer, Tokens, TokenStore
 
 _LEEWAY_NS = 60 * 1_000_000_000
-#: Ways to a provider that one user may be on.
+#: Maximum number of open flows per user.
 _MAX_FLOWS = 20
 #: How providers say that the user has to come again.
 _REAUTHORIZE_ERRORS = frozenset(
@@ -44,7 +44,7 @@ _REAUTHORIZE_ERRORS = frozenset(
 
 
 class ConsentRequest(NamedTuple):
-    """What a user is asked for, and the question of a run that this answers."""
+    """What a user is asked for, and the question that this answers."""
 
     binding: ConsentBinding
     consent: Consent
@@ -52,13 +52,15 @@ class ConsentRequest(NamedTuple):
 
 
 class AuthorizationStart(NamedTuple):
-    """Where the user goes, and what they come back with."""
+    """The authorization URL, and the state of the flow."""
 
     url: str
     state: str
 
 
 class ConsentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A consent that was given."""
+
     binding: ConsentBinding
     provider: str
     scopes: tuple[str, ...]
@@ -66,6 +68,8 @@ class ConsentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OAuthConsents:
+    """Manages consents and their tokens."""
+
     can_ask = True
 
     def __init__(
@@ -102,7 +106,7 @@ class OAuthConsents:
         return renewed.access_token if renewed and _covers_scopes(client, renewed, consent) else None
 
     async def needs_consent(self, binding: ConsentBinding, consent: Consent) -> bool:
-        """Does the user have to be asked, as far as is known here? The provider is not asked."""
+        """Return True if the user has to be asked, as far as is known here. The provider is not asked."""
         tokens = await self._sufficient_tokens(binding, consent)
         return tokens is None or not (tokens.refresh_token or self._is_fresh(tokens))
 
@@ -110,8 +114,9 @@ class OAuthConsents:
         return await self._grants.list_grants(user)
 
     async def begin(self, request: ConsentRequest, redirect: str, session: str) -> AuthorizationStart:
-        """Set out for the provider. `redirect` is exactly what is registered there; `session` is the id of the browser
-        session that has to come back. Raises `ConsentError` where the provider cannot be asked where to go."""
+        """Begin the flow. `redirect` is exactly what is registered at the provider; `session` is the id of the browser
+        session that has to come back. Raise `ConsentError` where the provider's metadata cannot be read.
+        """
         if problem := find_url_problem(redirect):
             raise ConfigurationError(f"The address that users come back to {problem}")
         client, binding = self._client(request.consent.provider), request.binding
@@ -133,7 +138,7 @@ class OAuthConsents:
         return AuthorizationStart(await client.authorization_url(flow.scopes, state, flow.redirect_context), state)
 
     async def finish(self, callback: Callback, user: str, session: str) -> ConsentResult | FlowRefusal:
-        """Come back. Whatever comes of it, the same state leads to nothing a second time."""
+        """Finish the flow with a callback. A state can be used only once."""
         flow = await self._flows.take("consent", callback, session)
         if isinstance(flow, FlowRefusal):
             return flow
@@ -159,9 +164,9 @@ class OAuthConsents:
         )
 
     async def revoke(self, user: str, tool: str, provider: str, agent: str | None = None) -> bool | None:
-        """Forget the tokens here, whatever the provider says, and there: those of every definition of the tool, of one
-        agent or (None) of all. None: there are none. False: the provider did not take all of them back, so they end
-        when they expire."""
+        """Delete the tokens here, and revoke them at the provider: those of every definition of the tool, of one agent
+        or (None) of all. None: there are none. False: the provider did not confirm all, so they end when they expire.
+        """
         outcomes = [
             await self._revoke(
                 ConsentBinding(user=user, agent=given.agent, tool=tool, definition=given.definition), provider
@@ -184,7 +189,7 @@ class OAuthConsents:
         return False
 
     async def close(self) -> None:
-        """Wait for renewals that are under way: what they bring is kept."""
+        """Wait for pending refreshes and store their tokens."""
         await asyncio.gather(*self._refresh_tasks.values(), return_exceptions=True)
 
     def _client(self, provider: str) -> ProviderClient:
@@ -210,7 +215,7 @@ class OAuthConsents:
     def _drop_refresh_task(self, binding: ConsentBinding, done: "asyncio.Task[Tokens | None]") -> None:
         del self._refresh_tasks[binding]
         if not done.cancelled():
-            done.exception()  # nobody may be waiting for it any more
+            done.exception()  # there may be no waiter any more
 
     async def _refresh(self, binding: ConsentBinding, client: ProviderClient) -> Tokens | None:
         name = client.provider.name

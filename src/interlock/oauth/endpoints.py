@@ -1,4 +1,4 @@
-"""Where a provider is asked what, looked up at its issuer (OpenID Connect Discovery, RFC 8414) or configured."""
+"""Endpoints of a provider, discovered at its issuer (OpenID Connect Discovery, RFC 8414) or configured."""
 
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -13,13 +13,15 @@ _NOT_FOUND = 404
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The endpoints of a provider."""
+
     authorization: str
     token: str
     revocation: str = ""
     #: Where the keys are that identities are signed with.
     jwks: str = ""
     issuer: str = ""
-    #: Does it always say who it is when it sends a user back (RFC 9207)?
+    #: Whether it always names itself in the callback (RFC 9207).
     names_issuer: bool = False
 
 
@@ -35,7 +37,7 @@ class _ProviderMetadata(msgspec.Struct, frozen=True):
 
 
 async def resolve_endpoints(provider: OAuthProvider) -> Endpoints:
-    """What is configured counts more than what the issuer says."""
+    """Return the endpoints. Configured ones override discovered ones."""
     found = await _discover(provider) if provider.issuer else Endpoints(authorization="", token="")
     return msgspec.structs.replace(
         found,
@@ -46,7 +48,7 @@ async def resolve_endpoints(provider: OAuthProvider) -> Endpoints:
 
 
 async def fetch_json(provider: OAuthProvider, url: str) -> Any:
-    """The document at an address of the provider; None when there is none."""
+    """Return the document at an address of the provider; None when there is none."""
     async with open_client(provider, "", url) as client:
         response = await client.request("GET", url, withhold_token=True)
         if response.status_code == _NOT_FOUND:

@@ -1,8 +1,7 @@
-"""A user's way to a provider and back: begun once, come back from once, within ten minutes, in the same browser.
+"""The authorization flow: begun once, finished once, within ten minutes, in the same browser.
 
-The state that travels with the user is 256 random bits. What belongs to it stays here, sealed: who went, what for, from
-which browser session, and the secrets of the exchange. Whoever comes back takes it, whether they are the right one or
-not, so it cannot be tried twice.
+The state that travels with the user is 256 random bits. What belongs to it stays here, sealed: the user, the purpose,
+the browser session, and the secrets of the exchange. A callback consumes it, valid or not, so it cannot be tried twice.
 """
 
 import re
@@ -38,7 +37,7 @@ RefusalCode: TypeAlias = Literal[
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):
-    """What a browser came back with. All of it is anybody's word."""
+    """The parameters of a callback. Untrusted."""
 
     state: str = ""
     code: str = ""
@@ -53,8 +52,9 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Coming back led to nothing. `denied`: the user said no at the provider. `no_account`: they are known there, and
-    cannot be here. `reason` can be shown to them."""
+    """Why a callback failed. `denied`: the user refused at the provider. `no_account`: they have no account here.
+    `reason` can be shown to them.
+    """
 
     code: RefusalCode
     reason: str
@@ -64,6 +64,8 @@ class FlowRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """An open authorization flow."""
+
     purpose: Purpose
     provider: str
     scopes: tuple[str, ...]
@@ -88,7 +90,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def binding(self) -> ConsentBinding:
-        """What the consent is given for."""
+        """What the consent is bound to."""
         return ConsentBinding(user=self.user, agent=self.agent, tool=self.tool, definition=self.definition)
 
     @property
@@ -97,13 +99,15 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowManager:
+    """Begins and finishes flows."""
+
     def __init__(self, store: FlowStore, seal: Sealer, clock: Callable[[], int]) -> None:
         self._store = store
         self._seal = seal
         self._clock = clock
 
     async def begin(self, flow: Flow, owner: str, at_most: int) -> str:
-        """Its state, which is said to nobody but the user's browser."""
+        """Begin a flow and return its state, which only the user's browser gets."""
         state = token_urlsafe(32)
         key = _sha256(state)
         sealed = self._seal.seal(msgspec.json.encode(flow), _seal_context(flow.purpose, key))
@@ -129,7 +133,7 @@ class FlowManager:
 
 
 def hash_session(session: str) -> str:
-    """A flow that belongs to no browser could be finished by any, so there is none."""
+    """Return the hash of a session. Empty is refused: a flow without a browser could be finished by any."""
     if not session:
         raise ConfigurationError("A way to a provider has to belong to a browser session.")
     return _sha256(session)
@@ -154,7 +158,9 @@ _MAX_CODE_CHARS = 4096
 
 
 async def exchange_callback(flow: Flow, callback: Callback, client: ProviderClient) -> Tokens | FlowRefusal:
-    """The user's no is `denied`; every other refusal says nothing about what they want."""
+    """Exchange a callback for tokens. A refusal by the user is `denied`; every other one says nothing about their
+    intent.
+    """
     try:
         return await _check_callback(flow, callback, client) or await _exchange_code(flow, callback, client)
     except ConsentError as error:

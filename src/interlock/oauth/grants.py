@@ -1,4 +1,4 @@
-"""What users gave to tools, sealed where it is kept."""
+"""Consents that users gave to tools, sealed in storage."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from .tokens import SealedGrant, Sealer, Tokens, TokenStore
 
 
 class ConsentGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """As it is sealed: what a list says beside it decides nothing."""
+    """A stored consent, as sealed. The listed fields beside it decide nothing."""
 
     provider: str
     since: int
@@ -15,7 +15,7 @@ class ConsentGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user has consented to, as they may see it."""
+    """A consent as shown to its user."""
 
     provider: str
     agent: str
@@ -28,13 +28,16 @@ class GrantSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantStore:
+    """Stores consents."""
+
     def __init__(self, store: TokenStore, seal: Sealer) -> None:
         self._store = store
         self._seal = seal
 
     async def load(self, binding: ConsentBinding, provider: str) -> ConsentGrant | None:
-        """Return what was given for this binding. None, too, where it was sealed with a key that is gone, or for
-        another user, agent, tool or definition: that is no consent."""
+        """Return the consent for this binding; None also where it was sealed with a lost key, or for another
+        binding.
+        """
         kept = await self._store.load(binding)
         opened = self._seal.unseal(kept.sealed, _seal_context(binding)) if kept else None
         grant = msgspec.json.decode(opened, type=ConsentGrant) if opened is not None else None

@@ -1,4 +1,4 @@
-"""Access that users gave to tools: tokens, by user, agent, tool and definition of the tool."""
+"""Interface of consents: access tokens, by user, agent, tool and definition of the tool."""
 
 from typing import Protocol
 
@@ -6,20 +6,24 @@ from ..domain.tool import Consent, ConsentBinding
 
 
 class ConsentProvider(Protocol):
+    """Provides access tokens that users consented to."""
+
     @property
     def can_ask(self) -> bool:
-        """Can a user be asked here? If not, a tool that needs consent is refused."""
+        """True when users can be asked here. If not, a tool that needs consent is refused."""
         ...
 
     async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
-        """Return an access token that was given for exactly this binding and has at least these scopes, renewed
-        silently where that is needed. None: the user has to consent, for the first time or again. Raises
-        `ConsentError` where the provider cannot be reached or says something else than no: then nobody is asked, and
-        the call fails."""
+        """Return an access token for exactly this binding with at least these scopes, refreshed if needed. None: the
+        user has to consent. Raise `ConsentError` where the provider fails: then the user is not asked, and the call
+        fails.
+        """
         ...
 
 
 class NoConsents:
+    """A provider without consents: every tool that needs one is refused."""
+
     can_ask = False
 
     async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:

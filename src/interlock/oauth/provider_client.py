@@ -1,4 +1,4 @@
-"""One provider, and the client that we are there: where users go, a code for tokens, new tokens for old, revocation."""
+"""The client of one provider: authorization URL, code exchange, refresh, revocation."""
 
 import math
 import re
@@ -22,13 +22,13 @@ _ERROR = re.compile(r"[a-z_]{1,64}")
 
 
 class TokenDenial(NamedTuple):
-    """The provider understood, and says no. Its code for that, and nothing of its own words."""
+    """A denial by the provider: its error code, without its texts."""
 
     error: str
 
 
 class RedirectContext(NamedTuple):
-    """What has to be the same on the way to the provider and when coming back."""
+    """What must match between the authorization request and the callback."""
 
     redirect: str
     verifier: str
@@ -36,6 +36,8 @@ class RedirectContext(NamedTuple):
 
 
 class ProviderClient:
+    """The OAuth client of one provider."""
+
     def __init__(self, provider: OAuthProvider, secret: str, clock: Callable[[], int]) -> None:
         self.provider = provider
         self._secret = secret
@@ -50,7 +52,7 @@ class ProviderClient:
         return self._endpoints
 
     async def authorization_url(self, scopes: tuple[str, ...], state: str, back: RedirectContext) -> str:
-        """Where the user goes. With PKCE (S256) always, and a nonce where an identity is asked for."""
+        """Return the authorization URL. Always with PKCE (S256), and a nonce where an identity is requested."""
         url = (await self.endpoints()).authorization
         extra = {"nonce": back.nonce} if "openid" in scopes else {}
         async with open_client(self.provider, "", url) as client:
@@ -82,7 +84,7 @@ class ProviderClient:
         return self._parse_tokens(said, scopes)
 
     async def refresh(self, tokens: Tokens) -> Tokens | TokenDenial:
-        """New tokens. Where the provider gives no new refresh token, the old one stays good."""
+        """Return new tokens. Without a new refresh token, the old one stays valid."""
         url = (await self.endpoints()).token
         async with open_client(self.provider, self._secret, url) as client:
             try:
@@ -93,7 +95,7 @@ class ProviderClient:
         return msgspec.structs.replace(renewed, refresh_token=renewed.refresh_token or tokens.refresh_token)
 
     async def revoke(self, tokens: Tokens) -> bool:
-        """Did the provider take the tokens back? Some cannot."""
+        """Revoke the tokens. Return True if the provider confirmed; some cannot."""
         url = (await self.endpoints()).revocation
         if not url:
             return False
@@ -105,7 +107,7 @@ class ProviderClient:
             return response.is_success
 
     async def keys(self) -> Any:
-        """The keys that identities are signed with, as the provider publishes them."""
+        """Return the provider's published signing keys."""
         url = (await self.endpoints()).jwks
         return await fetch_json(self.provider, url) if url else None
 
@@ -142,5 +144,5 @@ class ProviderClient:
 
 
 def sanitize_error_code(said: object) -> str:
-    """A provider's code, if it looks like one. Its descriptions are its own words, which nobody here repeats."""
+    """Return a provider's error code, if it looks like one. Its descriptions are never repeated."""
     return said if isinstance(said, str) and _ERROR.fullmatch(said) else "an error without a code"

@@ -1,4 +1,4 @@
-"""Where users give tools access to something of theirs: OAuth providers, as an operator configures them.
+"""Configuration of OAuth providers.
 
 Nothing here is secret: the client's secret is named by where it is found. Addresses are https, except on this host.
 """
@@ -42,7 +42,7 @@ _RESERVED_PARAMETERS = frozenset(
 
 
 class OAuthProvider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Either `issuer`, whose endpoints are looked up there, or the endpoints themselves."""
+    """An OAuth provider: either `issuer`, whose endpoints are discovered, or the endpoints themselves."""
 
     #: As tools name it.
     name: str
@@ -73,7 +73,7 @@ class OAuthProvider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ConfigurationError(f"OAuth provider {self.name[:64]!r}: {problem}")
 
     def required_scopes(self, consent: Consent) -> frozenset[str]:
-        """What a token has to be good for, in the provider's words."""
+        """Return the scopes that a token must have, in the provider's terms."""
         return frozenset(self.scopes.get(scope, scope) for scope in consent.scopes)
 
     def requested_scopes(self, consent: Consent) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _find_problems(provider: OAuthProvider) -> list[str]:
 
 
 def find_url_problem(url: str) -> str:
-    """Why nothing may be sent there; empty when it may."""
+    """Return why nothing may be sent there; empty when it may."""
     parts = _split_url(url)
     if parts is None or not parts.hostname or parts.scheme not in {"https", "http"}:
         return "must be an https URL."
@@ -136,7 +136,7 @@ def _split_url(url: str) -> SplitResult | None:
 
 
 def load_client_secret(provider: OAuthProvider, environment: Mapping[str, str]) -> str:
-    """The secret, from where the configuration says it is; empty for a client that has none."""
+    """Return the client secret from its configured location; empty for a public client."""
     if provider.client_secret_env:
         secret = environment.get(provider.client_secret_env, "")
         where = f"the variable {provider.client_secret_env}"

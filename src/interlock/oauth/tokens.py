@@ -1,7 +1,7 @@
-"""Tokens, what is kept of them, and who keeps it. Whoever keeps it sees sealed bytes only.
+"""Tokens, and the interfaces of their storage, which sees sealed bytes only.
 
-A seal is bound to words, such as the user, the agent and the tool: bytes that were sealed with other words do not open,
-so a row that was put in the place of another one is worth nothing.
+A seal is bound to its context, such as the user, the agent and the tool: bytes sealed in another context do not open,
+so a row that replaces another one is worthless.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ..domain.tool import ConsentBinding
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider gave. Shown nowhere."""
+    """Tokens of a provider. Never shown."""
 
     access_token: str
     refresh_token: str = ""
@@ -31,7 +31,9 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealedGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """One per user, agent, tool and definition. All but the sealed bytes is for lists; nothing is decided by it."""
+    """A sealed consent, one per user, agent, tool and definition. The plain fields are for lists; nothing depends on
+    them.
+    """
 
     binding: ConsentBinding
     provider: str
@@ -43,46 +45,52 @@ class SealedGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealedFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to a provider and back that somebody has begun. Its state is kept as a hash."""
+    """An open flow. Its state is stored as a hash."""
 
     state_hash: str
-    #: Whose it is, so that nobody has too many of them.
+    #: Its owner, for the limit per user.
     owner: str
     expires_at: int
     sealed: bytes
 
 
-#: Why there is no flow: nobody began it (or it was too long ago), or somebody came back from it before.
+#: Why there is no flow: unknown or expired, or already used.
 FlowMiss: TypeAlias = Literal["unknown", "used"]
 
 
 class Sealer(Protocol):
+    """Encrypts values, bound to a context."""
+
     def seal(self, plain: bytes, bound: Sequence[str]) -> bytes: ...
 
     def unseal(self, sealed: bytes, bound: Sequence[str]) -> bytes | None:
-        """What was sealed with the same words; None for anything else."""
+        """Return what was sealed in the same context; None for anything else."""
         ...
 
 
 class FlowStore(Protocol):
+    """Stores open flows."""
+
     async def put_flow(self, flow: SealedFlow, now: int, at_most: int) -> None:
-        """Keep it. What is over by now goes, and the oldest of its owner where there would be more than `at_most`."""
+        """Store a flow. Expired ones are deleted, and the oldest of its owner beyond `at_most`."""
         ...
 
     async def take_flow(self, state_hash: str, now: int) -> SealedFlow | FlowMiss:
-        """Once: whoever comes second is told so, until it is over."""
+        """Take a flow, once: a second attempt is reported as such until it expires."""
         ...
 
 
 class TokenStore(FlowStore, Protocol):
+    """Stores consents and open flows."""
+
     async def load(self, binding: ConsentBinding) -> SealedGrant | None: ...
 
     async def save(self, grant: SealedGrant) -> None:
-        """Durable when it returns: the provider may have made the tokens before it worthless."""
+        """Save durably: the provider may have invalidated the earlier tokens."""
         ...
 
     async def forget(self, binding: ConsentBinding) -> bool:
-        """Was there anything to forget?"""
+        """Delete a consent. Return True if there was one."""
         ...
 
     async def list_grants(self, user: str) -> tuple[SealedGrant, ...]: ...
