@@ -1,4 +1,4 @@
-"""The ways in which a secret is written without being it: base64, hex, URL, JSON, HTML."""
+"""Encodings of secrets: base64, hex, URL, JSON, HTML."""
 
 import re
 from base64 import b64decode, b64encode
@@ -32,7 +32,7 @@ _LOOK_CHARS = 128
 
 
 def encoded_variants(value: str) -> Iterator[str]:
-    """The value as it is and as programs escape it."""
+    """Yield the value and its usual escaped forms."""
     encoded = value.encode("utf-8", "surrogatepass")
     percent = "".join(f"%{byte:02X}" for byte in encoded)
     yield from (value, repr(value)[1:-1], value.translate(_HTML))
@@ -57,7 +57,7 @@ def _ascii_escape(value: str) -> str:
 
 
 def base64_stems(value: str) -> Iterator[tuple[str, int]]:
-    """What base64 makes of the value for sure, when so many bytes stand before it in its first group of three."""
+    """Yield the certain base64 characters of the value, for each offset in its first group of three bytes."""
     encoded = value.encode("utf-8", "surrogatepass")
     for offset in range(3):
         stem = b64encode(bytes(offset) + encoded).decode()[_leading_chars(offset) : (offset + len(encoded)) * 8 // 6]
@@ -71,7 +71,7 @@ def _leading_chars(offset: int) -> int:
 
 
 def base64_end(text: str, end: int) -> int:
-    """Where base64 that holds a stem up to `end` has the last bits of it."""
+    """Return where base64 that holds a stem up to `end` has the last bits of it."""
     match = _last_bits(text, end)
     return match.end() if match else end
 
@@ -132,7 +132,7 @@ def _hex_tokens() -> _Stems:
 
 
 def find_encoded(text: str) -> list[SecretMatch]:
-    """Known tokens in base64 or hex. From the token on, the encoded text is taken whole."""
+    """Return known tokens in base64 or hex. The encoded text is taken whole from the token on."""
     if _long_run(text) is None:
         return []
     return [*_find_stems(text, _base64_tokens()), *_find_stems(text, _hex_tokens())]

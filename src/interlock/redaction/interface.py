@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is shown, logged and stored."""
+"""Interface of redaction: keeps secrets out of what is shown, logged and stored."""
 
 from typing import Protocol
 
@@ -9,30 +9,32 @@ MAX_PLAIN_NAMES = 4096
 
 
 class Redactor(Protocol):
+    """Redacts secrets."""
+
     @property
     def declares(self) -> bool:
-        """Were any secrets declared?"""
+        """True when secrets were declared."""
         ...
 
     @property
     def plain_names(self) -> set[str]:
-        """Short texts that were looked at before and hold no secret: for callers to ask, and to add to."""
+        """A cache of short texts without secrets, for callers to read and extend."""
         ...
 
     def add_secret(self, value: str) -> None:
-        """A secret that is used from now on. It counts as declared until it is forgotten as often as it was learned."""
+        """Declare a secret from now on, until it is removed as often as it was added."""
         ...
 
     def remove_secret(self, value: str) -> None: ...
 
     def redact_declared(self, text: str) -> str:
-        """The text without the declared secrets, in any of their spellings; nothing is guessed."""
+        """Return the text without the declared secrets, in any of their spellings; nothing is guessed."""
         ...
 
     def redact(self, text: str) -> str:
-        """The text with every known secret, and everything that looks like one, replaced by a named mark."""
+        """Return the text with every known secret, and everything that looks like one, replaced by a named mark."""
         ...
 
     def stream(self) -> ByteFilter:
-        """For bytes that come bit by bit: what comes out is what `redact` makes of them all."""
+        """Return a filter for streamed bytes, with the same result as `redact` on all of them."""
         ...

@@ -1,4 +1,4 @@
-"""What is done with finds: they are brought back from a text whose split words were joined, and replaced by marks."""
+"""Operations on matches: map them back from a text with joined words, and replace them by marks."""
 
 import re
 from bisect import bisect_right
@@ -15,7 +15,7 @@ _SPLIT = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f\n](?:(?<!\n)[{INVISIBLE_CHARACTE
 
 
 def find_in_split_text(text: str, find: Callable[[str], list[SecretMatch]]) -> list[SecretMatch]:
-    """What is found in the text, and what is found when its split words are joined."""
+    """Return the matches in the text, and those in the text with its split words joined."""
     found = find(text)
     if _has_split_words(text):
         joined = JoinedText.from_text(text)
@@ -24,7 +24,7 @@ def find_in_split_text(text: str, find: Callable[[str], list[SecretMatch]]) -> l
 
 
 def _has_split_words(text: str) -> bool:
-    """May there be a word that is split? Quick for the common text."""
+    """Return True if a word may be split. Fast for common text."""
     if not text.isascii():
         return re.search(_SPLIT, text) is not None
     if "\n" in text:
@@ -57,7 +57,7 @@ class JoinedText(NamedTuple):
         return cls("".join(pieces), starts, shifts)
 
     def map_end(self, end: int) -> int:
-        """Where a piece of the original that ends with a kept character ends in the joined text."""
+        """Return where a piece of the original that ends with a kept character ends in the joined text."""
         at = bisect_right(
             range(len(self.starts)), end - 1, key=lambda number: self.starts[number] + self.shifts[number]
         )
@@ -71,7 +71,7 @@ class JoinedText(NamedTuple):
 
 
 def merge_overlapping(found: Iterable[SecretMatch]) -> list[SecretMatch]:
-    """Overlapping finds as one, in their order, named after the surest of them: the one found first."""
+    """Return overlapping matches as one, in order, named after the most certain: the one found first."""
     merged: list[tuple[int, int, int, str]] = []
     for rank, (start, end, name) in sorted(enumerate(found), key=lambda item: item[1].start):
         if merged and start < merged[-1][1]:
@@ -84,7 +84,7 @@ def merge_overlapping(found: Iterable[SecretMatch]) -> list[SecretMatch]:
 
 
 def replace_matches(text: str, found: Iterable[SecretMatch]) -> str:
-    """Each stretch of overlapping finds becomes one mark."""
+    """Return the text with one mark for each stretch of overlapping matches."""
     pieces: list[str] = []
     at = 0
     for start, end, name in merge_overlapping(found):

@@ -17,12 +17,16 @@ from typing import NamedTuple
 
 
 class SecretMatch(NamedTuple):
+    """A secret found in a text."""
+
     start: int
     end: int
     name: str
 
 
 class SecretPattern(NamedTuple):
+    """A pattern of a well-known secret."""
+
     name: str
     words: tuple[str, ...]
     #: Group `secret` is what is redacted; without it, all that matched.
@@ -31,7 +35,7 @@ class SecretPattern(NamedTuple):
 
 
 def build_prefix_pattern(words: Iterable[str]) -> str:
-    """A pattern for any of the words that branches by their first letters: much faster than `a|b|c`."""
+    """Return a pattern for any of the words that branches by their first letters: much faster than `a|b|c`."""
     branches: dict[str, list[str]] = {}
     for word in sorted(words):
         if not word:
@@ -229,7 +233,7 @@ def compile_keyword_search() -> Callable[[str], re.Match[str] | None]:
 
 
 def find_patterns(text: str) -> list[SecretMatch]:
-    """Everything that looks like a secret, the surer forms first."""
+    """Return everything that looks like a secret, the surer forms first."""
     lowered = text.lower()
     if compile_keyword_search()(lowered) is None:
         return []

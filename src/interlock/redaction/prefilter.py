@@ -1,7 +1,7 @@
-"""Tells at one look that a text has nothing to redact, as most texts have not.
+"""A fast check that a text has nothing to redact, as most texts have not.
 
-A secret that nobody declared has a word of a form in it, or it is an encoded token in a long run of characters, or
-something unseen splits it. A text without any of these, and without what gives a declared secret away, is plain.
+An undeclared secret has a keyword of a pattern in it, or it is an encoded token in a long run of characters, or
+something invisible splits it. A text without any of these, and without a sign of a declared secret, is plain.
 """
 
 import re
@@ -32,12 +32,12 @@ _CHARACTER_CLASSES = b"".join(_classify_character(chr(code)) for code in range(2
 
 
 def may_be_split(text: str) -> bool:
-    """Is there a character that is not seen, or so long a run that it may be a line of wrapped base64?"""
+    """Return True if there is an invisible character, or a run long enough for a line of wrapped base64."""
     return not _is_unsplit(_classify_text(text))
 
 
 def may_be_secret(text: str) -> bool:
-    """May there be a secret that has no word of a form and was not declared? Asked for every text, so in one piece."""
+    """Return True if there may be an undeclared secret without a keyword. Called for every text, so in one piece."""
     try:
         kinds = text.encode("ascii").translate(_CHARACTER_CLASSES)
     except UnicodeEncodeError:
@@ -59,12 +59,13 @@ def _is_unsplit(kinds: bytes) -> bool:
 
 @cache
 def compile_keyword_search() -> Callable[[str], re.Match[str] | None]:
-    """Is a word of a form in a text in lower case?"""
+    """Return a search for keywords in a lower-case text."""
     return re.compile(build_rare_first_pattern({word for form in SECRET_PATTERNS for word in form.words})).search
 
 
 def build_rare_first_pattern(words: Iterable[str]) -> str:
-    """A pattern for any of the words that looks for a seldom letter of each, then at what follows and stands before.
+    """Return a pattern for any of the words that looks for a seldom letter of each, then at what follows and stands
+    before.
 
     It passes most of a text faster than a pattern that begins with the words' first letters.
     """

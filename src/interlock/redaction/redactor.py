@@ -1,7 +1,7 @@
 """Redacts declared secrets in every usual spelling, and what looks like a secret.
 
 A declared value is found as it is, in base64, hex, URL and JSON form, and with unseen characters or the line breaks
-of base64 put between its letters. `forms` knows what secrets look like that nobody declared. A secret becomes
+of base64 put between its letters. `patterns` has the forms of undeclared secrets. A secret becomes
 `[redacted:NAME]`, so a reader sees that something was there and what.
 """
 
@@ -21,7 +21,7 @@ _ADDED_NAME = "access_token"
 
 
 class SecretRedactor:
-    """A `Redactor`. Declared values are name to value; a value that is too short to be told apart is refused."""
+    """A `Redactor`. Declared secrets are name to value; a value that is too short is refused."""
 
     __slots__ = ("_base64", "_declared", "_learned", "_spellings", "_suspect", "declares", "literals", "plain_names")
 
@@ -36,7 +36,7 @@ class SecretRedactor:
         self._rebuild()
 
     def add_secret(self, value: str) -> None:
-        """One that is too short to be told apart is not looked for."""
+        """Declare a secret. One that is too short is ignored."""
         if len(value) >= MIN_SECRET_CHARS:
             self._learned[value] += 1
             if self._learned[value] == 1:
@@ -58,7 +58,7 @@ class SecretRedactor:
         self.plain_names: set[str] = set()
 
     def is_plain(self, text: str) -> bool:
-        """Is there nothing to redact? Quick, and False where it is not sure."""
+        """Return True if there is nothing to redact. Fast; False where it is not certain."""
         if self._suspect(text.lower()) is not None:
             return False
         lines = text.replace("\r\n", "\n") if "\r" in text else text
@@ -80,7 +80,7 @@ class SecretRedactor:
         return _redact_matches(text, find_in_split_text(text, self._find_declared))
 
     def find(self, text: str) -> list[SecretMatch]:
-        """Every secret, the surer ones first; they may overlap."""
+        """Return every secret, the most certain first; they may overlap."""
         return find_in_split_text(text, self._find)
 
     def stream(self) -> RedactingStream:

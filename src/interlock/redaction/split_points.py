@@ -1,11 +1,11 @@
 r"""Where a text can be cut so that its two parts are redacted as the whole is.
 
-Such a place is after a line break over which no find goes, nor anything that a search takes on its way. Words, tokens,
-runs and values end with their line, and no form looks back over a line break. What goes on over it is listed in
-`_open_end`; besides that, private keys and declared secrets of several lines. All this holds for
+Such a place is after a line break that no match spans, nor anything that a search consumes. Words, tokens,
+runs and values end with their line, and no pattern looks back over a line break. What spans it is listed in
+`_find_open_end`; besides that, private keys and declared secrets of several lines. All this holds for
 the text as it is and for the text with its split words joined, so both are looked at.
 
-A form that is new here and goes on over a line break belongs in this list.
+A new pattern that spans a line break belongs in this list.
 """
 
 import re
@@ -40,6 +40,8 @@ _MAX_TRIES = 64
 
 
 class SplitPoints:
+    """Finds safe split points in a text."""
+
     def __init__(self, literals: Iterable[str]) -> None:
         lines = [literal.split("\n") for literal in literals if "\n" in literal]
         #: A declared secret of several lines goes on after a line that ends like its first, or is one of the others.
@@ -47,7 +49,7 @@ class SplitPoints:
         self._other_lines = frozenset(line + "\n" for _, *others in lines for line in others[:-1])
 
     def find_last(self, text: str) -> int:
-        """The last border in a text that begins at one; 0 when none is found."""
+        """Return the last border in a text that begins at one; 0 when none is found."""
         joined = JoinedText.from_text(text) if may_be_split(text) else None
         end = text.rfind("\n") + 1
         for _ in range(_MAX_TRIES):
@@ -60,7 +62,7 @@ class SplitPoints:
         return 0
 
     def is_safe_after_plain(self, text: str) -> bool:
-        """Is there one at the end of a plain text that begins at one? Only a declared secret may go on."""
+        """Return True if the end of a plain text is a split point. Only a declared secret may continue."""
         return not self._is_inside_declared(text, len(text))
 
     def _find_open_start(self, text: str, end: int) -> int:

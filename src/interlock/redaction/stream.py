@@ -1,9 +1,9 @@
-"""Redacts bytes that come bit by bit, as if they had come at once.
+"""Redaction of streamed bytes, as if they had come at once.
 
 What `redact` makes of a text is what it makes of the two parts of it wherever no secret, nor anything that could become
 one, goes on over the border. Almost every end of a line is such a border, because few forms of secrets go on over a
-line break; `borders` knows those. So whole lines are released as they come, and what is held back is the last line and
-the few lines before it that may not be over.
+line break; `split_points` has those. So whole lines are released as they come, and what is held back is the last line
+and the few lines before it that may not be over.
 
 A text without such a border is not held for ever. When it gets too long it is cut, outside of everything found, so far
 from its end that a secret of `_TAIL_CHARS` is either found as a whole or still held as a whole; the characters before
@@ -36,7 +36,7 @@ _decoder = getincrementaldecoder("utf-8")
 
 
 class SecretFinder(Protocol):
-    """What a stream needs of a redactor."""
+    """The part of a redactor that a stream needs."""
 
     @property
     def literals(self) -> Sequence[str]: ...
@@ -49,7 +49,7 @@ class SecretFinder(Protocol):
 
 
 class RedactingStream:
-    """Feed it bytes; it returns what can be released by now. `end` returns the rest."""
+    """Feed it bytes; it returns what can be released so far. `end` returns the rest."""
 
     def __init__(self, redactor: SecretFinder) -> None:
         self._redactor = redactor
