@@ -1,6 +1,6 @@
-"""`tool` turns a function into a `ToolDefinition`: all that can be known about it before a call is proposed.
+"""`tool` turns a function into a `ToolDefinition`.
 
-A declaration that cannot work is refused here, in words, and not when a model first calls the tool.
+Invalid declarations are rejected here with a message, not when a model first calls the tool.
 """
 
 import inspect
@@ -48,7 +48,7 @@ KeyFunction: TypeAlias = Callable[[JsonObject], str | Iterable[str]]
 
 
 class ToolOptions(TypedDict, total=False):
-    """What a developer may say about a tool. The meanings are those of `ToolDefinition`'s fields."""
+    """Options of a tool. The meanings are those of `ToolDefinition`'s fields."""
 
     #: Default: the function's name.
     name: str
@@ -78,7 +78,7 @@ class ToolOptions(TypedDict, total=False):
     resources: Mapping[str, ResourceKind]
     #: What the tool needs of the user that the run acts for: `Consent(provider="mail", scopes=("mail.read",))`.
     consent: Consent
-    #: What a call can reach, for tools that hold themselves back.
+    #: What a call can access, for tools that restrict themselves.
     reach: Callable[[JsonObject, CallContext], SandboxScope]
     visible: Visibility
     check: RuntimeCheck
@@ -165,13 +165,13 @@ def _normalize_options(options: dict[str, Any]) -> ToolOptionMap:
 
 
 def check_name(name: str) -> None:
-    """The names that model providers take."""
+    """Check that model providers accept the name."""
     if not _NAME.fullmatch(name):
         raise ToolDeclarationError(f"a tool cannot be called {name!r}: 1 to 64 letters, digits, '_' or '-'")
 
 
 def derive_version(definition: ToolDefinition) -> str:
-    """The version of a tool that was given none: the same declaration has the same digest."""
+    """Return the version of a tool without one: a digest of its declaration."""
     declared: dict[str, Any] = {
         "spec": definition.spec,
         "risk": sorted(definition.risk),
@@ -261,7 +261,7 @@ def _check_process(handler: Function, is_async: bool) -> None:
 
 
 def _limits(options: ToolOptionMap) -> dict[str, Any]:
-    """What the scheduler and the gate go by."""
+    """Return the options for scheduling and policy."""
     risk = _risk(options.get("risk", ()))
     read_only = options.get("read_only", risk == frozenset({Risk.READ}))
     if read_only and Risk.WRITE in risk:

@@ -1,7 +1,7 @@
-"""What a docstring says about a tool: its description and its parameters, in Google, NumPy or Sphinx style.
+"""Parses docstrings of tools: description and parameters, in Google, NumPy or Sphinx style.
 
 A docstring is read in one pass as a list of sections. The description is every line outside the sections that
-are known by name, so a note after the parameters is still told to the model and the `Returns` section is not.
+are known by name, so a note after the parameters is still shown to the model and the `Returns` section is not.
 """
 
 import re
@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 
 class Docstring(NamedTuple):
+    """The description and the parameters of a docstring."""
+
     description: str
     parameters: dict[str, str]
 
@@ -45,7 +47,7 @@ _NUMPY_PARAMETER = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
 
 
 def parse_docstring(text: str | None) -> Docstring:
-    """Never fails: what is not understood is description."""
+    """Parse a docstring. Never fails: what is not understood is description."""
     prose: list[str] = []
     parameters: dict[str, str] = {}
     for section in _sections(cleandoc(text or "").splitlines()):

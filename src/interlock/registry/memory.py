@@ -1,7 +1,7 @@
-"""The registry of one process.
+"""The in-memory registry of one process.
 
-Tools are kept in a catalog that is replaced whole when a tool comes or goes, so a reader that runs at the same time
-sees the old set or the new one, never half of a change. A catalog remembers the menus that were made from it.
+Tools are kept in a set that is replaced as a whole when a tool is added or removed, so a concurrent reader
+sees the old set or the new one, never half of a change. It caches the catalogs that were made from it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,12 +17,12 @@ from ..domain.tool import CallContext, JsonObject, PermissionMode, ToolCatalog, 
 from .decorator import tool as declare
 from .interface import find_hidden_reason
 
-#: More different menus than this are made again instead of remembered.
+#: Maximum number of cached catalogs.
 _MAX_CACHED_CATALOGS = 64
 
 
 class ToolRegistry:
-    """The single source of truth for which tools exist. Two tools of one name are refused."""
+    """The single source of truth for which tools exist. Duplicate names are refused."""
 
     def __init__(self, tools: Iterable[ToolDefinition | Callable[..., Any]] = ()) -> None:
         self._tool_set = _ToolSet({})
@@ -64,7 +64,7 @@ class ToolRegistry:
         return iter(self._tool_set.tools.values())
 
     def origin(self, name: str) -> ToolOrigin | None:
-        """Where the tool comes from; None when there is no such tool."""
+        """Return where the tool comes from; None when there is no such tool."""
         tool = self.find(name)
         return tool.origin if tool else None
 
@@ -78,7 +78,7 @@ class ToolRegistry:
         return tool_set.catalog(situation)
 
     def to_openai_function_tools(self, situation: CallContext | None = None) -> list[JsonObject]:
-        """For OpenAI's chat completions, and everybody who copied them. Without a situation: every tool."""
+        """Return the tools for OpenAI's chat completions and compatible APIs. Without a context: every tool."""
         return [{"type": "function", "function": _openai_function(spec)} for spec in self._specs(situation)]
 
     def to_openai_responses_tools(self, situation: CallContext | None = None) -> list[JsonObject]:

@@ -1,10 +1,10 @@
-"""What functions say about themselves, read once when a tool is declared and never while a call runs.
+"""Inspection of function signatures, once when a tool is declared and never while a call runs.
 
 A handler's parameters become a pydantic model of the arguments and its JSON schema. The model is closed and
 strict: what comes is JSON, and a wrong type or an unknown field is a mistake to report, not to repair.
 
-A hook's parameters say whether it wants the context. Every hook leaves here as `(value, context)`, so that nobody
-has to look again.
+A hook's parameters say whether it wants the context. Every hook leaves here as `(value, context)`, so that no
+caller has to check again.
 """
 
 import inspect
@@ -22,6 +22,8 @@ from ..domain.tool import JsonObject, ToolContext
 
 
 class Signature(NamedTuple):
+    """The argument model of a handler, and how it is called."""
+
     args_model: type[BaseModel]
     #: The parameter that takes all arguments as one object; empty when they are passed one by one.
     args_parameter: str
@@ -52,7 +54,7 @@ def read_signature(handler: Callable[..., Any], args_model: type[BaseModel] | No
 
 
 def arguments_schema(model: type[BaseModel], descriptions: Mapping[str, str]) -> JsonObject:
-    """What a model is told about the arguments. The model's own descriptions win over the docstring's."""
+    """Return the JSON schema of the arguments for a model. The model's own descriptions win over the docstring's."""
     _check_defaults(model)
     try:
         schema = model.model_json_schema()
@@ -71,7 +73,7 @@ def arguments_schema(model: type[BaseModel], descriptions: Mapping[str, str]) ->
 
 
 def adapt_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook as `(value, context)`, a coroutine function when it was one."""
+    """Return the hook as `(value, context)`, a coroutine function when it was one."""
     is_async = is_coroutine_function(hook)
     if _wants_context(hook):
         if not is_async or inspect.iscoroutinefunction(hook):
@@ -107,7 +109,7 @@ def accepts_arguments(function: Callable[..., Any], argument_count: int) -> bool
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Also true for an object whose `__call__` is one."""
+    """Return True for coroutine functions, and objects whose `__call__` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

@@ -1,4 +1,4 @@
-"""Sets of tools made from other sets: fewer, or under other names. Nothing is changed in place."""
+"""Toolsets derived from others: filtered, or renamed. Nothing is changed in place."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -18,7 +18,7 @@ def prefix_tools(tools: Iterable[ToolDefinition], prefix: str) -> tuple[ToolDefi
 
 
 def rename_tools(tools: Iterable[ToolDefinition], names: Mapping[str, str]) -> tuple[ToolDefinition, ...]:
-    """`names` maps old names to new ones; the others stay. An old name that no tool has is a mistake."""
+    """Return the tools renamed. `names` maps old names to new ones; an unknown old name is an error."""
     tools = tuple(tools)
     unknown = sorted(names.keys() - {tool.name for tool in tools})
     if unknown:
