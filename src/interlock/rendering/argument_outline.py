@@ -9,8 +9,8 @@
         | second
         > , wrapped
 
-One value per line, named by its key or its place in a list. `=` is followed by JSON, `|` by text as `visible` writes
-it: one line of the text each, and `>` carries on the line above it. Nothing that comes from the arguments stands
+One value per line, named by its key or its index in a list. `=` is followed by JSON, `|` by text as `escape_invisible`
+writes it: one line of the text each, and `>` continues the line above it. Nothing that comes from the arguments is
 anywhere but behind one of these marks or inside the quotes of a key. Below `MAX_INDENT` levels the depth is a number.
 """
 
@@ -36,7 +36,9 @@ def cell_width(text: str) -> int:
 
 
 def wrap_pieces(pieces: Iterable[str], first: int, rest: int) -> list[str]:
-    """At least one row: the first of up to `first` cells, the others of up to `rest`. Pieces stay whole."""
+    """Wrap pieces into at least one row: the first of up to `first` cells, the others of up to `rest`. Pieces stay
+    whole.
+    """
     rows: list[str] = []
     row: list[str] = []
     used, room = 0, first
@@ -100,12 +102,12 @@ class _Entry(NamedTuple):
 
 
 def write_outline(arguments: JsonObject, width: int) -> list[str]:
-    """The outline, every line within the width and behind a margin of two spaces."""
+    """Return the outline, every line within the width and behind a margin of two spaces."""
     return [line for item in _walk_items(arguments) for line in _write_item(item, width)]
 
 
 def read_outline(lines: Iterable[str]) -> JsonObject:
-    """The arguments of an outline. `ValueError` when it is none."""
+    """Parse an outline back to arguments. Raise `ValueError` when it is none."""
     arguments: JsonObject = {}
     parents: list[Any] = [arguments]
     for entry in _read_entries(lines):

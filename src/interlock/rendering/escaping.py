@@ -68,17 +68,19 @@ _LOOKALIKES = frozenset(
 
 
 def escape_invisible(text: str) -> str:
-    """The text as it may be shown on one line. `unseen` gives the text back."""
+    """Return the text for display on one line. `unescape_invisible` restores it."""
     return "".join(visible_pieces(text))
 
 
 def unescape_invisible(shown: str) -> str:
-    """The inverse of `visible`."""
+    """Return the inverse of `escape_invisible`."""
     return _ESCAPE_SEQUENCE.sub(_unescape_match, shown)
 
 
 def visible_pieces(text: str, indent: int = 0) -> list[str]:
-    """`visible` in units that stay together. Up to `indent` spaces in front stand for themselves: there is a margin."""
+    """Return the escaped text in units that stay together. Up to `indent` leading spaces are kept: there is a
+    margin.
+    """
     shown: list[str] = []
     leading = len(text) - len(text.lstrip(" "))
     start = leading if leading <= indent and leading < len(text) else 0
@@ -102,7 +104,7 @@ def escape_character(character: str) -> str:
 
 
 def find_text_warnings(text: str) -> tuple[str, ...]:
-    """What a person should know about a text before trusting their eyes."""
+    """Return warnings about a text that may look different from what it is."""
     found = (
         _warn_hidden(text),
         *(
@@ -136,7 +138,9 @@ def _append_characters(shown: list[str], characters: str, letter: str) -> None:
 
 
 def _mark_fits(mark: str, letter: str) -> bool:
-    """Would every terminal show it? Not on a wide letter; a mark of one script only on a letter of that script."""
+    """Return True if every terminal shows the mark. Not on a wide letter; a mark of one script only on a letter of that
+    script.
+    """
     if not letter.isalpha() or east_asian_width(letter) in "WF":
         return False
     return combining(mark) != 0 or _alphabet(mark) == _alphabet(letter)

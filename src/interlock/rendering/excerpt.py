@@ -1,4 +1,4 @@
-"""What to show of an output that is too long: the parts a reader needs, and exactly what was left out.
+"""Excerpts of an output that is too long: the relevant parts, and exactly what was left out.
 
 A plain head-cut hides the failure, which is what the reader came for. The excerpt keeps the head, the region of the
 first failing line, the end of the last traceback and the tail, in their order, with a marker line in every gap:
@@ -43,7 +43,7 @@ _none_after = re.compile(r"\w*[\"']?\s?[:=]\s{0,2}0\b").match
 
 
 def find_first_failure(text: str) -> int:
-    """Where the first failing line tells of its failure; -1 when none does."""
+    """Return the position of the first failing line; -1 when there is none."""
     for words in FAILURE_WORDS:
         at = find_first_word(text, words, 0, len(text))
         if at >= 0:
@@ -52,7 +52,7 @@ def find_first_failure(text: str) -> int:
 
 
 def find_first_word(text: str, words: Iterable[str], start: int, end: int) -> int:
-    """The first place between these where one of the words tells of a failure; -1 when none does."""
+    """Return the first position in the range where one of the words indicates a failure; -1 when none does."""
     first = -1
     for word in words:
         at = _find_word(text, word, start, end)
@@ -77,7 +77,7 @@ def find_near_line_start(text: str, at: int) -> int:
 
 
 def find_last_trace_end(text: str) -> int:
-    """The line that ends the last traceback with its error, or the last cause; -1 without either."""
+    """Return the line that ends the last traceback with its error, or the last cause; -1 without either."""
     cause = text.rfind(CAUSED_BY)
     start = text.rfind(TRACEBACK)
     end = find_trace_end(text, start) if start >= 0 else None
@@ -85,7 +85,7 @@ def find_last_trace_end(text: str) -> int:
 
 
 def build_search_hint(text: str, at: int) -> str:
-    """The start of the line, as far as it can be printed, so that it can be looked for as it is."""
+    """Return the start of the line, as far as it can be printed, so that it can be looked for as it is."""
     end = text.find("\n", at, at + 2 * _MAX_HINT_CHARS)
     line = text[at : at + 2 * _MAX_HINT_CHARS if end < 0 else end].strip()[:_MAX_HINT_CHARS]
     if line.isprintable():
@@ -109,6 +109,8 @@ _REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
+    """An excerpt of an output, with byte counts."""
+
     text: str
     #: `produced = shown + omitted`, in bytes of UTF-8.
     produced: int
@@ -125,7 +127,7 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextSpan(NamedTuple):
-    """From `start` to before `end`."""
+    """A span from `start` to before `end`."""
 
     start: int
     end: int
@@ -147,28 +149,28 @@ class ExcerptSource(Protocol):
 
     @property
     def produced(self) -> int:
-        """All bytes."""
+        """The number of bytes."""
         ...
 
     @property
     def artifact_bytes(self) -> int:
-        """Those of the artifact that holds it, which may hold more."""
+        """The size of the artifact that holds it, which may hold more."""
         ...
 
     def places(self, start: int, end: int) -> TextSpan:
-        """Where the artifact has these bytes."""
+        """Return where the artifact has these bytes."""
         ...
 
     def failing(self) -> int:
-        """Where the first failing line is; -1 without any."""
+        """Return where the first failing line is; -1 without any."""
         ...
 
     def trace_end(self) -> int:
-        """Where the last traceback ends with its error; -1 without any."""
+        """Return where the last traceback ends with its error; -1 without any."""
         ...
 
     def around(self, at: int) -> str:
-        """What to look for to find the place."""
+        """Return what to look for to find the place."""
         ...
 
     def head(self, room: int) -> TextSpan: ...
@@ -176,22 +178,22 @@ class ExcerptSource(Protocol):
     def tail(self, room: int) -> TextSpan: ...
 
     def last(self, room: int) -> TextSpan:
-        """Exactly so many characters of the end."""
+        """Return the span of exactly so many characters at the end."""
         ...
 
     def ahead(self, at: int, room: int) -> TextSpan:
-        """What follows the place."""
+        """Return what follows the place."""
         ...
 
     def region(self, at: int, room: int) -> TextSpan:
-        """Some lines before the place and what follows it."""
+        """Return the span of some lines before the position and what follows it."""
         ...
 
     def pieces(self, spans: list[TextSpan]) -> Iterable[ExcerptPiece]: ...
 
 
 def apply_tool_output_limits(text: str, max_output_chars: int) -> Excerpt:
-    """The whole text when it fits, else an excerpt of at most that many characters, markers included."""
+    """Return the whole text when it fits, else an excerpt of at most that many characters, markers included."""
     produced = _utf8_size(text, "surrogatepass")
     return _limit(_TextSource(text, produced, "surrogatepass", produced, TextSpan), max_output_chars)
 
@@ -203,14 +205,14 @@ def excerpt_bytes(
     places: Callable[[int, int], TextSpan] = TextSpan,
     artifact_bytes: int | None = None,
 ) -> Excerpt:
-    """The same for bytes, and the counts are theirs. What is no UTF-8 is shown as U+FFFD, one for each byte."""
+    """Return an excerpt of bytes, with their counts. What is no UTF-8 is shown as U+FFFD, one for each byte."""
     text = content.decode(errors="surrogateescape")
     artifact_bytes = len(content) if artifact_bytes is None else artifact_bytes
     return _limit(_TextSource(text, len(content), "surrogateescape", artifact_bytes, places), max_output_chars)
 
 
 def build_excerpt(source: ExcerptSource, max_output_chars: int) -> Excerpt:
-    """An excerpt of an output that is known to be too long."""
+    """Return an excerpt of an output that is known to be too long."""
     failing = source.failing()
     marker_chars = len(_marker(source.produced, source.artifact_bytes, source.artifact_bytes)) + 2
     spans = _merge_spans(_choose_spans(source, max_output_chars, marker_chars, failing))
@@ -248,7 +250,7 @@ def _choose_spans(source: ExcerptSource, limit: int, marker_chars: int, failing:
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with U+FFFD for every lone surrogate."""
+    """Return the text with U+FFFD for every lone surrogate."""
     return text.translate(_REPLACED)
 
 
@@ -313,7 +315,9 @@ def tail_span(text: str, room: int) -> TextSpan:
 
 
 def region_span(text: str, at: int, room: int) -> TextSpan:
-    """Some lines before the place and what follows it, cut at the end of a line where there is one."""
+    """Return the span of some lines before the position and what follows it, cut at the end of a line where
+    possible.
+    """
     start = at
     for _ in range(_LINES_BEFORE):
         line_start = text.rfind("\n", max(0, at - room // 4), max(0, start - 1)) + 1

@@ -1,6 +1,7 @@
-"""A question as lines for a person: what it is, all that would run, then the facts, so that no payload can hide them.
+"""Rendering of a question for a person: its subject, the whole payload, then the facts, so that no payload can hide
+them.
 
-Only our own lines begin at the first column. Text from elsewhere is written by `visible` and stands behind a label, a
+Only our own lines begin at the first column. Text from elsewhere is written by `escape_invisible` behind a label, a
 dash or a gutter; what does not fit a line is carried on behind `>`. So the lines read back: `parse(render(q).lines)`
 is the tool, the arguments and the payload hash of the question.
 
@@ -51,18 +52,22 @@ _GUTTER = re.compile(r"^ *(?:[|>-] ?)?")
 
 
 class DisplayLine(msgspec.Struct, frozen=True, gc=False):
+    """A line of a display, with its style."""
+
     text: str
     style: LineStyle
 
 
 class QuestionDisplay(msgspec.Struct, frozen=True):
+    """The lines of a question, and how many are hidden."""
+
     lines: tuple[DisplayLine, ...]
     #: How many lines are not shown; what has any must not be approved.
     hidden_lines: int = 0
 
 
 class DisplayedCall(msgspec.Struct, frozen=True):
-    """What a display says would run."""
+    """The call that a display shows."""
 
     tool_name: str
     arguments: JsonObject
@@ -70,7 +75,7 @@ class DisplayedCall(msgspec.Struct, frozen=True):
 
 
 def render_question(question: Question, width: int, payload_lines: int | None = None) -> QuestionDisplay:
-    """All of it, or up to so many lines of the payload and a loud line about the rest."""
+    """Render a question completely, or up to so many lines of the payload and a visible note about the rest."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH) - 1  # The last column is where terminals differ.
     fact_lines = None if payload_lines is None else FACT_LINES
     shown, hidden = list[DisplayLine](), 0
@@ -83,7 +88,7 @@ def render_question(question: Question, width: int, payload_lines: int | None = 
 
 
 def parse_display(lines: Iterable[DisplayLine | str]) -> DisplayedCall:
-    """What the lines of a display say. `ValueError` when they are none, or do not show everything."""
+    """Parse the lines of a display. Raise `ValueError` when they are none, or do not show everything."""
     texts = [line if isinstance(line, str) else line.text for line in lines]
     if any(text.startswith(_TRUNCATION_MARK) for text in texts):
         raise ValueError("not everything is shown")
@@ -100,13 +105,13 @@ def parse_display(lines: Iterable[DisplayLine | str]) -> DisplayedCall:
 
 
 def render_fact(label: str, value: str, width: int, style: LineStyle = "fact") -> list[DisplayLine]:
-    """A label and text from anywhere."""
+    """Render a label and untrusted text."""
     first, *others = wrap_pieces([*f"{label}: ", *visible_pieces(value)], width, width - len(_CONTINUATION))
     return [DisplayLine(first.rstrip(" "), style), *(DisplayLine(_CONTINUATION + row, style) for row in others)]
 
 
 def render_facts(label: str, values: Iterable[str], width: int, style: LineStyle = "fact") -> list[DisplayLine]:
-    """A label and one line for each text; nothing at all when there is none."""
+    """Render a label and one line for each text; nothing when there is none."""
     lines: list[DisplayLine] = []
     for value in values:
         first, *others = wrap_pieces(visible_pieces(value), width - 4, width - 4)
@@ -118,7 +123,7 @@ def render_facts(label: str, values: Iterable[str], width: int, style: LineStyle
 
 
 def render_text(text: str, width: int, style: LineStyle = "hint") -> list[DisplayLine]:
-    """Our own words."""
+    """Render trusted text."""
     first, *others = wrap_pieces(text, width, width - len(_CONTINUATION))
     return [DisplayLine(first, style), *(DisplayLine(_CONTINUATION + row, style) for row in others)]
 
@@ -187,7 +192,7 @@ def _append_section(shown: list[DisplayLine], section: list[DisplayLine], limit:
 
 
 def describe_sandbox(sandbox: str) -> str:
-    """What a sandbox and its profile mean for a person."""
+    """Return a description of a sandbox and its profile for a person."""
     backend, _, profile = sandbox.partition("/")
     if backend == "none":
         return f"{sandbox}: it runs with everything that this process may do"
@@ -208,7 +213,7 @@ def _describe_unbound(file: FileOperand) -> str:
 
 
 def find_warnings(question: Question) -> list[str]:
-    """What a person should know before trusting their eyes."""
+    """Return the warnings that a person should see."""
     found = [f"the tool's name {warning}" for warning in find_text_warnings(question.tool_name)]
     found += [
         f"{escape_invisible(key[:40])} {warning}"
