@@ -1,4 +1,4 @@
-"""Two recordings of one run, compared: the one from then, and the one that today's code makes of the same answers."""
+"""Compares two recordings of one run: the original, and what today's code makes of the same responses."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -18,7 +18,9 @@ _MAX_WORDS_CHARS = 300
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    #: The recorded event that would be another one.
+    """A difference between two recordings."""
+
+    #: The recorded event that would differ.
     seq: int
     kind: DifferenceKind
     call_id: str = ""
@@ -33,7 +35,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_recordings(was: Recording, now: Recording) -> tuple[Difference, ...]:
-    """The first one comes first; what follows may be its consequence."""
+    """Return the differences in order; later ones may follow from the first."""
     found = [
         *_compare_requests(was, now),
         *_compare_calls(was, now),

@@ -1,8 +1,8 @@
-"""Dry run: every recorded call is accepted, looked up, validated and judged again, as it would be now. Nothing is
-executed and nobody is asked: what would be allowed or asked about stops there.
+"""Dry runs: every recorded call is accepted, looked up, validated and evaluated again, with today's code. Nothing is
+executed or asked: calls stop where they would be allowed or asked about.
 
-What a tool found when it looked at the world is taken from the record (`replay_tools.py`): the files of today are not
-those of then. The arguments are what the model wrote; what a person made of them is not judged again.
+What a tool's check found is taken from the record (`tools.py`): today's files differ from those of then. The arguments
+are the model's; a person's edits are not evaluated again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from .model import ReplayEnvironment, build_environment
 from .recording import Recording, ReplayCall
 from .recording_reader import read_recording
 
-#: What a person said about it then. `none`: nobody was asked, or nobody was there.
+#: The person's answer then. `none`: no person was asked or available.
 RecordedDecision: TypeAlias = Literal["granted", "rejected", "expired", "none"]
 #: How far a call came, from nothing to everything.
 _VERDICT_ORDER = ("refused", "invalid", Verdict.DENY, Verdict.REQUEST_INPUT, Verdict.ASK, Verdict.ALLOW)
@@ -35,6 +35,8 @@ class DryVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DryRunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, its decision then, and its decision now."""
+
     seq: int
     call_id: str
     tool: str
@@ -42,9 +44,9 @@ class DryRunRow(msgspec.Struct, frozen=True, kw_only=True):
     was: DryVerdict
     now: DryVerdict
     said: RecordedDecision = "none"
-    #: Did it run then?
+    #: Whether it ran then.
     ran: bool = False
-    #: Why it cannot be judged again; then `now` is `was`.
+    #: Why it cannot be evaluated again; then `now` is `was`.
     lost: str = ""
 
     @property
@@ -53,11 +55,13 @@ class DryRunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def looser(self) -> bool:
-        """Would the call go further than it did?"""
+        """True when the call would go further than it did."""
         return _VERDICT_ORDER.index(self.now.verdict) > _VERDICT_ORDER.index(self.was.verdict)
 
 
 class DryRun(msgspec.Struct, frozen=True):
+    """The result of a dry run."""
+
     run_id: str
     rows: tuple[DryRunRow, ...]
 
@@ -67,7 +71,7 @@ class DryRun(msgspec.Struct, frozen=True):
 
 
 async def dry_run(entries: Sequence[LogEntry], agent: Agent, artifacts: ArtifactStore | None = None) -> DryRun:
-    """What would be decided now about the calls of a recorded run, with the tools and the policy of this agent."""
+    """Return what would be decided now about the calls of a recorded run, with this agent's tools and policy."""
     recording = read_recording(entries, artifacts)
     agent = msgspec.structs.replace(agent, fail_safe=type(agent.fail_safe)())
     # Nothing has an outcome here: whatever gets as far as a start ends there.
@@ -137,7 +141,7 @@ def _read_decision(call: ReplayCall) -> RecordedDecision:
 
 
 class _NoInteraction:
-    """Implements `InteractionProvider`: whatever is asked stays open."""
+    """Implementation of `InteractionProvider` that leaves every question open."""
 
     approval_timeout_s = None
     approval_fallback: Literal["wait"] = "wait"

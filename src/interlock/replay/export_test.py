@@ -1,8 +1,8 @@
-"""A recorded run as the source of a pytest file: hermetic, offline, without keys, and with nothing beside it.
+"""Exports a recorded run as a pytest file: hermetic, offline, without keys, and self-contained.
 
 The file holds what the model and people said and what every call came to. When it runs, all of that goes through the
-code of its day (`replay.py`): nothing is executed, no model is asked. It fails, in words, when tools, policy, prompts
-or the runtime decide or say something else than when it was exported.
+current code (`model.py`): nothing is executed, no model is asked. It fails with a message when tools, policy, prompts
+or the runtime behave differently than when it was exported.
 
 What goes into the file was in the log without secrets already. It is read once more for secrets, and what names a
 machine or a person is left out or replaced: the folder of the run, the home folder, who asked and who answered.
@@ -30,7 +30,7 @@ WORKSPACE, HOME, PERSON, RUN_ID = "/workspace", "/home/person", "a person", "run
 #: A whole output that is longer stays out of the file: what was shown of it is enough to compare.
 MAX_OUTPUT_CHARS = 64 * 1024
 
-#: Who answers when nobody does.
+#: The name of the person who answers.
 _AUTOMATIC_ANSWERERS = frozenset({"", "headless", "fallback", "clock"})
 _is_import_path = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*").fullmatch
 _is_test_name = re.compile(r"test_\w+").fullmatch
@@ -78,9 +78,10 @@ async def export_test(
     agent: str = "",
     name: str = "test_recorded_run",
 ) -> str:
-    """The source of a test. `agent` is where the agent comes from, as `package.module:function`, called without
-    arguments; without it the test has stubs of the recorded tools and the recorded decisions, so that it tries the
-    runtime alone."""
+    """Return the source of a test. `agent` is the entry point of the agent, as `package.module:function`, called
+    without arguments; without it the test uses stubs of the recorded tools and decisions, so that it tests the runtime
+    alone.
+    """
     if agent and not _is_import_path(agent):
         raise ConfigurationError(f"{agent[:80]!r} does not say where the agent comes from: `package.module:function`.")
     if not _is_test_name(name):
@@ -122,7 +123,7 @@ def _render_source(recording: Recording, unchecked: Collection[str], agent: str,
 
 
 def make_portable(recording: Recording, artifacts: ArtifactStore | None = None) -> Recording:
-    """Without secrets, and without what names a machine or a person."""
+    """Return the recording without secrets, and without what identifies a machine or a person."""
     names, redact = _build_replacements(recording), App().parts.redactor.redact
 
     def clean(text: str) -> str:

@@ -1,16 +1,16 @@
-"""Model mode: the recorded answers of a model go through the code of today, and nothing is executed.
+"""Model replay: the recorded responses of a model go through today's code, and nothing is executed.
 
 The agent loop, the pipeline, the tools' declarations and the policy are the real ones. What came from outside then
 comes from the record now: what the model and people said, what tools found and returned, how long it took. So every
-decision and every text is made anew, and what comes out is compared with what was recorded: the menu, validation,
+decision and every text is made again, and the result is compared with the record: the tool catalog, validation,
 decisions, observations to the byte, what the model was told, verification and the final answer.
 
-What is not made anew: what a tool found when it looked at the world, what a hook changed, and the outcome of a call
-that was stopped. Arguments that a person edited are not judged again. A call whose arguments are not in the log as the
-model wrote them cannot be compared, and is named as `unchecked`. Of a fork that begins in the middle of an answer, the
-words of that answer are missing.
+What is not made again: what a tool's check found, what a hook changed, and the outcome of a call
+that was stopped. Arguments that a person edited are not evaluated again. A call whose arguments are not in the log as
+the model wrote them cannot be compared, and is named as `unchecked`. Of a fork that begins in the middle of an answer,
+the words of that answer are missing.
 
-An agent belongs to one replay: its toolboxes are told the policy, and closed at the end.
+An agent belongs to one replay: its toolboxes get the policy, and are closed at the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,6 +53,8 @@ _STUB_REASON = "its tool is not here to say what is wrong with them"
 
 
 class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a model replay."""
+
     was: Recording
     #: What came out now, as a run of its own: nothing of it was executed.
     now: Recording
@@ -66,17 +68,18 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decisions(self) -> dict[str, str]:
-        """The verdict of now on every call that was compared, by its recorded id."""
+        """The new verdict on every compared call, by its recorded id."""
         return self._compared(self.now.decisions)
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """`ok`, or the code of the failure, of every call that was compared, by its recorded id."""
+        """`ok`, or the failure code, of every compared call, by its recorded id."""
         return self._compared(self.now.outcomes)
 
     def _compared(self, rows: Mapping[str, str]) -> dict[str, str]:
-        """Return the rows of calls that were compared. The id that the runtime makes up for a malformed call is a
-        digest of its raw text, which a record does not have: such calls are paired in their order."""
+        """Return the rows of compared calls. The generated id of a malformed call is a digest of its raw text, which a
+        record does not have: such calls are paired in order.
+        """
         then, today = (
             [call_id for call_id in each.calls if call_id.startswith(GENERATED_ID_PREFIX)]
             for each in (self.was, self.now)
@@ -87,7 +90,7 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """All of it, for a person."""
+        """The result as text."""
         compared = f"{len(self.was.answers)} answers and {len(self.was.calls)} calls of {self.was.run_id}"
         if self.same:
             return f"{compared} come out as they were recorded. Nothing was executed."
@@ -98,12 +101,14 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
 async def replay_model(
     entries: Sequence[LogEntry], agent: Agent, artifacts: ArtifactStore | None = None
 ) -> ModelReplay:
-    """A run as the log has it, against this agent: its tools, policy, instructions and budgets."""
+    """Replay a run from the log with this agent: its tools, policy, instructions and budgets."""
     return await replay_recording(read_recording(entries, artifacts), agent)
 
 
 async def replay_recording(recording: Recording, agent: Agent | None = None) -> ModelReplay:
-    """Without an agent: against stubs of its tools and the decisions of then, so that only the runtime is tried."""
+    """Replay a recording. Without an agent: with stubs of its tools and the recorded decisions, so that only the
+    runtime is tested.
+    """
     if not recording.answers:
         raise ConfigurationError(
             f"{recording.run_id} has no answers of a model that could be given again. A dry run judges its calls."
@@ -134,7 +139,7 @@ def _with_fork_verification(now: Recording, environment: "ReplayEnvironment") ->
 
 
 class ReplayEnvironment:
-    """Agents and their app, with everything outside taken from the record."""
+    """Agents and their app, with everything external taken from the record."""
 
     def __init__(self, recording: Recording, agents: Mapping[str, Agent], tools: ToolRegistry) -> None:
         first = next(iter(agents.values()))
@@ -159,7 +164,7 @@ class ReplayEnvironment:
         self.agents = {name: msgspec.structs.replace(agent, provider=self.model) for name, agent in agents.items()}
 
     def open(self, situation: CallContext) -> RunContext:
-        """A run of its own, in a log that is gone when it is over."""
+        """Open a separate run, in a temporary log."""
         name = situation.run_id
         run = open_run(self.app.parts, self.app.log, Ledger(run_id=name), genesis_hash(name), situation)
         restore_outcomes(run, self.recording.calls)
@@ -197,7 +202,7 @@ async def _drive(environment: ReplayEnvironment) -> bool:
             await run.recorder.commit()
             return True
         except (ModelError, ToolError):
-            texts = ()  # whoever drove it then went on, or the record is over
+            texts = ()  # the run was continued then, or the record is over
         else:
             texts = (
                 environment.model.last.said if environment.model.last is not None and session.pause_requested else None
@@ -212,7 +217,9 @@ def build_environment(recording: Recording, agent: Agent) -> ReplayEnvironment:
 
 
 def build_stub_environment(recording: Recording) -> ReplayEnvironment:
-    """What only the agent could say is not asked for: what is wrong with arguments, and what its requests hold."""
+    """Build an environment without the agent. What only the agent knows is not compared: argument problems, and the
+    contents of requests.
+    """
     calls = {call_id: _stub_call(call) for call_id, call in recording.calls.items()}
     answers = tuple(_stub_request(answer) for answer in recording.answers)
     recording = msgspec.structs.replace(recording, calls=calls, answers=answers)

@@ -1,8 +1,8 @@
-"""A run as it can be gone through again: what people and the model said, and what became of every call.
+"""A recording of a run: what people and the model said, and the outcome of every call.
 
-It is plain data, free of the places where a run was kept: no store, no chain, no questions with their surroundings. So
-it can be written to a file, and two of them can be compared (`differences.py`): the one that was recorded, and the one
-that comes out when the recorded answers go through the code of today.
+It is plain data, independent of storage: no store, no chain, no questions with their environment. So it can be written
+to a file, and two of them can be compared (`differences.py`): the original, and what today's code makes of the same
+responses.
 """
 
 import re
@@ -30,7 +30,7 @@ RunEnd: TypeAlias = Literal["completed", "degraded", "failed", "cancelled", "ope
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model saw, as far as the log says it."""
+    """A request to the model, as far as it is in the log."""
 
     seq: int
     agent: str = ""
@@ -42,7 +42,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a request to the model came to."""
+    """The outcome of a request to the model."""
 
     seq: int
     request: ReplayRequest
@@ -56,12 +56,14 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     retryable: bool = False
     #: What people said after it and before the next request.
     said: tuple[str, ...] = ()
-    #: How its calls were judged: the permission mode, and whether a person was there.
+    #: How its calls were evaluated: the permission mode, and whether a person was available.
     mode: PermissionMode = PermissionMode.DEFAULT
     interactive: bool = False
 
 
 class ReplayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A recorded call."""
+
     seq: int
     call_id: str
     tool: str
@@ -77,10 +79,10 @@ class ReplayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     valid: bool | None = None
     errors: tuple[str, ...] = ()
     validated_seq: int = -1
-    #: The last judgement. Where an earlier yes covered the call, the policy had asked.
+    #: The last decision. Where an earlier approval covered the call, the policy had asked.
     decision: Decision | None = None
     judged_seq: int = -1
-    #: What a person said last about it.
+    #: The person's last answer about it.
     answer: Answer | None = None
     started: bool = False
     duration_ms: float = 0.0
@@ -88,17 +90,17 @@ class ReplayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     observed_seq: int = -1
     #: Where the runtime cut the output: all of it.
     output: str | None = None
-    #: A digest of what the model was told about it.
+    #: A digest of its tool message.
     told: str = ""
 
     @property
     def ran(self) -> bool:
-        """Is there an outcome of an execution?"""
+        """True when there is an outcome of an execution."""
         return self.started and self.observation is not None
 
 
 class Objection(msgspec.Struct, frozen=True):
-    """What was wrong with a final answer."""
+    """A problem of a final answer."""
 
     seq: int
     kind: Literal["answer", "verification"]
@@ -106,13 +108,15 @@ class Objection(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A recorded run."""
+
     #: Always written, so that a reader knows what it reads.
     form: str = ""
     run_id: str
     agent: str = ""
     workspace: str = ""
     requester: str = ""
-    #: The last event that was retold from another run; -1: none.
+    #: The last event that was copied from another run; -1: none.
     forked_at: int = -1
     #: What people said before the model was asked first.
     opening: tuple[str, ...] = ()
@@ -129,27 +133,28 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     verification_message: str = ""
     #: One line per message of the conversation: who, and a digest of what.
     conversation: tuple[str, ...] = ()
-    #: The tools of every menu, by its digest: names and versions.
+    #: The tools of every catalog, by its digest: names and versions.
     menus: dict[str, dict[str, str]] = {}
-    #: What the model was last told about its tools.
+    #: The last tool catalog offered to the model.
     tools: tuple[ToolSpec, ...] = ()
-    #: Did a person go on after a final answer?
+    #: Whether the user replied to a final answer.
     chat: bool = False
 
     @property
     def decisions(self) -> dict[str, str]:
-        """The verdict on every call that came so far, by its id."""
+        """The verdict on every evaluated call, by its id."""
         return {call.call_id: str(call.decision.verdict) for call in self.calls.values() if call.decision}
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """`ok`, or the code of the failure, by call id."""
+        """`ok`, or the failure code, by call id."""
         return {call.call_id: call.observation.code for call in self.calls.values() if call.observation}
 
 
 def was_stopped_by_runtime(observation: Observation) -> bool:
-    """Did the call end without a result: an exception, a timeout, a cancellation? A tool that says itself that it did
-    not succeed has a result."""
+    """Return True if the call ended without a result: an exception, a timeout, a cancellation. A tool that reports
+    failure has a result.
+    """
     failure = observation.failure
     if failure is None or failure.code not in ERROR_CODES:
         return False
@@ -161,7 +166,7 @@ def read_side_effects(call: ReplayCall) -> SideEffects:
 
 
 def to_json(recording: Recording) -> bytes:
-    """Readable JSON."""
+    """Return the recording as readable JSON."""
     return msgspec.json.format(msgspec.json.encode(recording), indent=1) + b"\n"
 
 
@@ -185,7 +190,7 @@ def from_json(text: str | bytes) -> Recording:
 
 
 def describe_tool_changes(was: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What is different between two menus, in words; empty when nothing is."""
+    """Return the differences between two tool catalogs as text; empty when there are none."""
     gone = [f"{name} is gone" for name in was if name not in now]
     new = [f"{name} is new" for name in now if name not in was]
     other = [f"{name} is declared differently" for name in was if name in now and was[name] != now[name]]
@@ -200,7 +205,9 @@ _surrogate = re.compile(r"\\ud[89a-f][0-9a-f]{2}").search
 
 
 def read_arguments(fact: CallProposed, known: ReplayCall | None, kept: bytes | None) -> tuple[str, str]:
-    """As JSON text, and why they are not what the model wrote. `kept`: what the artifact holds, where there is one."""
+    """Return the arguments as JSON text, and why they differ from the model's. `kept`: the content of the artifact,
+    where there is one.
+    """
     if not fact.raw_bytes and known is not None:
         return _read_repeated(fact, known)
     raw: Any = fact.raw_input
@@ -224,7 +231,7 @@ def _read_repeated(fact: CallProposed, known: ReplayCall) -> tuple[str, str]:
 
 
 def _digest(tool: str, arguments: str) -> str:
-    """Of a call that was accepted."""
+    """Return the digest of an accepted call."""
     try:
         return sha256(encode_sorted((tool, parse(arguments)))).hexdigest()
     except (InvalidJsonError, UnicodeError):
@@ -232,7 +239,7 @@ def _digest(tool: str, arguments: str) -> str:
 
 
 def _digest_raw_text(tool: str, text: str) -> str:
-    """Of one that was not."""
+    """Return the digest of a rejected call, computed over its raw text."""
     return sha256(f"{tool}\n{text}".encode(errors="backslashreplace")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Events to a `Recording`. Nothing is executed; artifacts are only read."""
+"""Reads events to a `Recording`. Nothing is executed; artifacts are only read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -28,11 +28,11 @@ from .recording import (
     short_digest,
 )
 
-#: The layer of a decision that an earlier yes made, where the policy itself asked.
+#: The layer of a decision made by an earlier approval, where the policy itself asked.
 _STANDING_APPROVAL_LAYER = "standing approval"
 #: The layer that asks whether a call may run again after a crash. What is said to that is not about the call itself.
 _RECOVERY_LAYER = "recovery"
-#: The layer that asks a user for consent; the policy is asked anew after that.
+#: The layer that asks a user for consent; the policy is evaluated again after that.
 _CONSENT_LAYER = "consent"
 
 _END_NAMES: Mapping[type, RunEnd] = {
@@ -45,16 +45,17 @@ _decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
 
 
 class ArtifactReader(Protocol):
-    """Where artifacts are read."""
+    """Reads artifacts."""
 
     def read(self, artifact_id: str) -> bytes:
-        """`ArtifactError` when it is unknown, or not what it was."""
+        """Return the content. Raise `ArtifactError` when it is unknown or damaged."""
         ...
 
 
 def read_recording(entries: Sequence[LogEntry], artifacts: ArtifactReader | None = None) -> Recording:
-    """A whole run, from its first event on. `LogCorruptError` for a log that is not what was written. Without
-    `artifacts`, what is kept there is missing: long arguments, instructions, whole outputs."""
+    """Read a whole run, from its first event on. Raise `LogCorruptError` for a damaged log. Without `artifacts`, long
+    arguments, instructions and whole outputs are missing.
+    """
     if not entries:
         raise LogCorruptError("there is no event to replay")
     ledger = fold_entries(entries[0].run_id, entries)
@@ -212,7 +213,7 @@ def _on_call_proposed(builder: _RecordingBuilder, fact: facts.CallProposed, seq:
             mode=PermissionMode(builder.batch.mode),
             interactive=builder.batch.interactive,
         )
-    if builder.awaited > 0 and not (fact.duplicate and fact.raw_bytes):  # that is one which is gone on with
+    if builder.awaited > 0 and not (fact.duplicate and fact.raw_bytes):  # such a run is continued
         builder.awaited -= 1
         last = builder.answers[-1]
         call = ProposedCall(call_id=fact.call_id, tool=fact.tool, arguments=arguments)

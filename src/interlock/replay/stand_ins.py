@@ -1,4 +1,4 @@
-"""Who speaks in a replay: the model and the people, as they were recorded."""
+"""Stand-ins of a replay: model, people, clock and sandbox, as recorded."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -21,7 +21,7 @@ from ..storage.artifacts import ArtifactStore
 from .recording import Recording, ReplayAnswer, ReplayCall, was_stopped_by_runtime
 
 _REPLAY_SCOPE = SandboxScope(sandbox="replay")
-#: Turns of the event loop in which nobody came, after which nobody is expected.
+#: Turns of the event loop without a new call, after which none is expected.
 _QUIET_TURNS = 4
 
 
@@ -30,7 +30,9 @@ class ReplayExecutedError(InterlockError):
 
 
 class RecordedStopError(Exception):
-    """The call had no result when it was recorded: it failed, took too long, or was stopped. Says what was said."""
+    """The call had no result when it was recorded: it failed, timed out, or was stopped. Carries the recorded
+    message.
+    """
 
 
 class VirtualClock:
@@ -80,7 +82,7 @@ class VirtualClock:
 
 
 class RecordedSandbox:
-    """Implements `Sandbox` without running anything."""
+    """Implementation of `Sandbox` that runs nothing."""
 
     unconfined_scope = _REPLAY_SCOPE
 
@@ -97,7 +99,7 @@ class RecordedSandbox:
     def describe_environment(
         self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
     ) -> ExecutionEnvironment:
-        """No file is looked at: they are not what they were then."""
+        """Return the environment without reading files: they differ from those of then."""
         return ExecutionEnvironment(cwd=situation.workspace, sandbox="replay")
 
     async def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
@@ -115,11 +117,11 @@ class RecordedSandbox:
         raise ReplayExecutedError("A function of the developer would run now.")
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class RecordedArtifacts:
-    """Implements `Artifacts`: what is kept in a replay is gone with it. Paths are those of the record."""
+    """Implementation of `ArtifactStore` in memory. Paths are those of the record."""
 
     def __init__(self, kept: ArtifactStore, recording: Recording) -> None:
         self.keep, self.keep_stream = kept.keep, kept.keep_stream
@@ -135,11 +137,11 @@ _REASONS = get_args(FinishReason)
 
 
 class RecordingExhaustedError(Exception):
-    """The model is asked once more than it was when the run was recorded."""
+    """The model is asked more often than when the run was recorded."""
 
 
 class RecordedModel:
-    """Answers every request with what the next one was answered then, whatever it is asked now."""
+    """Answers every request with the next recorded response."""
 
     name = "replay"
 
@@ -172,7 +174,7 @@ class RecordedModel:
         yield StreamFinished(reason=cast(FinishReason, reason), usage=answer.usage)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _restore_context(self, answer: ReplayAnswer) -> None:
         """The calls are judged in the mode of that time; and where a person spoke after them, the run stops there."""
@@ -193,10 +195,10 @@ class RecordedModel:
 
 
 class RecordedInteraction:
-    """Implements `InteractionProvider`: every question about a call gets the last answer about it.
+    """Implementation of `InteractionProvider`: every question about a call gets the last recorded answer about it.
 
-    A question that was not asked then is answered so that the run can go on as it went on: yes to what ran, no to what
-    did not. That it is asked now is a difference of its own.
+    A question that was not asked then is answered so that the run continues as it did: what ran is approved, what
+    did not is rejected. That it is asked now is a separate difference.
     """
 
     approval_timeout_s = None

@@ -1,4 +1,4 @@
-"""The tools of a replay: declared as today, with what they would find or do in the world taken from the record.
+"""The tools of a replay: declared as today, with their external results taken from the record.
 
 Lookup, schema, visibility, the tool's opinion and its guardrails are those of today. Its look at the world before a
 call (`check`) finds what it found then; hooks, middleware and handler do not run, and what the handler returned is made
@@ -99,8 +99,9 @@ def _restore_output(call: Any) -> NormalizedOutput:
 
 
 def restore_outcomes(run: RunContext, calls: dict[str, ReplayCall]) -> None:
-    """Outcomes that cannot be made anew are written down as they were: a call that was stopped has no result to make
-    them from, and of arguments that are not in the log nothing follows."""
+    """Record outcomes that cannot be made again: a stopped call has no result to make them from, and arguments that are
+    not in the log determine nothing.
+    """
     add_to_log = run.recorder.add
 
     def add(fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
@@ -137,7 +138,7 @@ class _AnyArguments(BaseModel):
 
 
 def stub_tools(recording: Recording) -> list[ToolDefinition]:
-    """Tools that are declared as the model was last told, and take any arguments."""
+    """Return tools declared as last offered to the model, which take any arguments."""
     versions = {name: version for menu in recording.menus.values() for name, version in menu.items()}
     return [
         ToolDefinition(
@@ -160,7 +161,7 @@ def _never_called(**arguments: Any) -> None:
 
 
 class RecordedPolicy:
-    """Implements `PolicyEngine`: decides what was decided then."""
+    """Implementation of `PolicyEngine` that repeats the recorded decisions."""
 
     def __init__(self, calls: dict[str, ReplayCall]) -> None:
         self._calls = calls

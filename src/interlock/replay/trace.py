@@ -1,4 +1,4 @@
-"""Go through a recorded run without executing anything.
+"""Steps through a recorded run without executing anything.
 
 A `Replay` holds events and nothing else: no registry, no policy, no handler. So it works for tools that no longer
 exist, shows the definitions and decisions that were recorded, and has no way to act.
@@ -18,20 +18,20 @@ from ..history.fold import fold_entries
 
 
 class ReplayMessage(NamedTuple):
-    """What the model was told about one call."""
+    """The tool message of one call."""
 
     call_id: str
     text: str
 
 
 class ReplayMoment(NamedTuple):
-    """How a run stood right after one of its events."""
+    """The state of a run right after one of its events."""
 
     event: Event
     ledger: Ledger
     #: What the model would have been sent, had it been asked.
     conversation: tuple[Said, ...]
-    #: What people were asked and had not answered.
+    #: The open questions.
     questions: tuple[Question, ...]
 
 
@@ -46,12 +46,12 @@ class ReplayStep:
 
     @property
     def ledger(self) -> Ledger:
-        """A ledger of its own: looking at it, or changing it, touches no other step."""
+        """A separate ledger: changing it affects no other step."""
         return self._replay.state_at(self.event.seq)
 
 
 class Replay:
-    """A whole run, from its first event on. A log that is not what was written is refused."""
+    """A whole run, from its first event on. A damaged log is refused."""
 
     def __init__(self, entries: Sequence[LogEntry]) -> None:
         if not entries:
@@ -67,7 +67,7 @@ class Replay:
         return (ReplayStep(self, event) for event in self._events)
 
     def state_at(self, seq: int) -> Ledger:
-        """The state of the run right after event `seq`."""
+        """Return the state of the run right after event `seq`."""
         if not 0 <= seq < len(self._events):
             raise IndexError(f"{self.run_id} has events 0 to {len(self._events) - 1}, not {seq}")
         ledger = Ledger(run_id=self.run_id)
@@ -76,16 +76,16 @@ class Replay:
         return ledger
 
     def moment(self, seq: int) -> ReplayMoment:
-        """All that can be looked at right after event `seq`."""
+        """Return everything that can be inspected right after event `seq`."""
         ledger = self.state_at(seq)
         return ReplayMoment(self._events[seq], ledger, tuple(ledger.dialogue.messages), tuple(ledger.open_questions()))
 
     def observations(self) -> tuple[Observation, ...]:
-        """The recorded outcomes, in the order in which they were recorded."""
+        """Return the recorded outcomes, in the order in which they were recorded."""
         return tuple(event.fact.observation for event in self._events if isinstance(event.fact, CallObserved))
 
     def messages(self) -> tuple[ReplayMessage, ...]:
-        """What the model saw of its calls, in its own order: batch by batch, as it proposed them.
+        """Return what the model saw of its calls, in its own order: batch by batch, as it proposed them.
 
         A call that came again is answered again with its observation. One that reused an id for something else was
         answered with a refusal that belongs to no call; it is not repeated here.
