@@ -26,7 +26,7 @@ class HistogramBucket(msgspec.Struct, frozen=True):
 
 
 class HistogramReading(msgspec.Struct, frozen=True, kw_only=True):
-    """A series as it stands now."""
+    """The current values of a series."""
 
     name: str
     attributes: Attributes
@@ -80,7 +80,7 @@ class Histogram(Generic[KeyT]):
         self._overflow = Series(OVERFLOW)
 
     def create_series(self, key: KeyT, attributes: Attributes) -> Series:
-        """The series of a key that is not in `series`; the shared one when there are too many."""
+        """Return the series of a key that is not in `series`; the shared one when there are too many."""
         if len(self.series) >= MAX_SERIES:
             return self._overflow
         return self.series.setdefault(key, Series(attributes))

@@ -1,10 +1,12 @@
-"""Measurements of calls and batches, for whoever watches the process."""
+"""Interface of telemetry: measurements of calls and batches."""
 
 from types import TracebackType
 from typing import Literal, Protocol
 
 
 class Span(Protocol):
+    """The span of one execution."""
+
     def __enter__(self) -> "Span": ...
 
     def __exit__(
@@ -12,11 +14,13 @@ class Span(Protocol):
     ) -> bool | None: ...
 
     def fail(self, error_type: str) -> None:
-        """The execution did not succeed."""
+        """Mark the execution as failed."""
         ...
 
 
 class Telemetry(Protocol):
+    """Records measurements and spans."""
+
     def call_finished(
         self,
         tool_name: str,
@@ -29,9 +33,9 @@ class Telemetry(Protocol):
 
     @property
     def traces(self) -> bool:
-        """Does anybody collect spans?"""
+        """True when spans are collected."""
         ...
 
     def call_span(self, tool_name: str, call_id: str, run_id: str) -> Span:
-        """Around one execution."""
+        """Return the span of one execution."""
         ...

@@ -18,7 +18,7 @@ BATCH_LATENCY = "agent.tool_batch.latency_ms"
 CALL_COUNT = "agent.tool_calls"
 
 _SCOPE = "interlock"
-#: Without this module nobody can collect spans.
+#: Without this module no spans can be collected.
 _SDK = "opentelemetry.sdk.trace"
 _CallKey: TypeAlias = tuple[str, Literal["success", "error"], Literal["execute", "replay"]]
 _BatchKey: TypeAlias = tuple[int, int]
@@ -53,7 +53,7 @@ class CallSpan:
 
 
 class OtelTelemetry:
-    """Implements `Telemetry`. Without providers it uses the global ones, also when they are set later."""
+    """Implementation of `Telemetry`. Without providers it uses the global ones, also when they are set later."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class OtelTelemetry:
         return CallSpan(tracer.start_span(f"execute_tool {tool_name}", attributes=attributes))
 
     def readings(self) -> list[HistogramReading]:
-        """Everything measured so far by this object."""
+        """Return everything measured so far by this object."""
         return self._calls.readings() + self._batches.readings()
 
     def _find_tracer(self) -> None:
