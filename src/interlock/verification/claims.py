@@ -1,4 +1,4 @@
-"""What a final answer claims about tests and checks, and whether the facts of the run say so, too.
+"""Claims of a final answer about tests and checks, compared with the facts of the run.
 
 Words only ask for the comparison; facts decide it. A claim is a sentence that states as a fact that tests, checks or a
 build pass, or that the fix is verified. What is denied, hedged, conditional, planned, asked, quoted or past is none,
@@ -129,7 +129,7 @@ _AIM = _word(
     r"in order|so that|(?<!, )so(?! (?:now|far))",
     r"(?<!can )(?<!now )(?<!also )(?:verify|check|confirm|see)(?= (?:that|the|all|your|every|it|they|no|\d+) )",
 )
-#: Whoever ran something in order to see it, saw it.
+#: Running something in order to see it counts as having seen it.
 _RAN_FOR_IT = r"(?:ran|reran|re-ran|executed) .*to (?:verify|confirm|check|see|make sure)"
 _HEDGE = _word(
     r"should|would|could|might|may|will|i'll|it'll|they'll|shall|must|ought|supposed|going to|plan(?:s|ned)?",
@@ -188,7 +188,9 @@ _ADVICE = {
 
 
 def find_claim(text: str) -> str:
-    """The first sentence that claims that tests or checks pass or that the fix is verified; empty when none does."""
+    """Return the first sentence that claims that tests or checks pass or that the fix is verified; empty when none
+    does.
+    """
     for sentence in split_sentences(text):
         if not re.search(_QUICK_FILTER, sentence.plain):
             continue
@@ -198,7 +200,7 @@ def find_claim(text: str) -> str:
 
 
 def describe_contradiction(claim: str, verification: Verification) -> str:
-    """What was claimed, what the facts are and what to do; empty where the facts do not contradict the claim."""
+    """Return what was claimed, what the facts are and what to do; empty where the facts do not contradict the claim."""
     if not claim or verification.status == "passed":
         return ""
     quoted = " ".join(neutralize(claim[:MAX_CLAIM_CHARS]).split()).replace('"', "'").rstrip(".!:;, ")

@@ -1,4 +1,4 @@
-"""An answer as the sentences that its author speaks: without code blocks and quoted lines, each in plain words.
+"""Splits an answer into the author's sentences: without code blocks and quoted lines, each in plain words.
 
 A `Sentence` has the words as they stand in the answer, and the same in one plain form to look for words in: lower case,
 single spaces, no emphasis, `not` spelled out, and of all signs only those that part or mark something.
@@ -41,6 +41,8 @@ _EDGES = "_'/+-"
 
 
 class Sentence(NamedTuple):
+    """One sentence of an answer."""
+
     #: A part of the answer, as it is.
     text: str
     #: In plain form, with a space at both ends.
@@ -57,7 +59,7 @@ class Sentence(NamedTuple):
 
 
 def split_sentences(text: str) -> Iterator[Sentence]:
-    """Of a very long answer only the beginning and the end."""
+    """Yield the sentences. Of a very long answer only the beginning and the end."""
     for passage in chain.from_iterable(starmap(_split_passages, _split_ends(text))):
         for part in _split_passage(passage):
             yield _normalize_sentence(part)
