@@ -1,4 +1,4 @@
-"""The console: pages under /console, drawn by the server, kept live by the API's event stream."""
+"""The console: pages under /console, rendered by the server, updated by the API's event stream."""
 
 from collections.abc import Mapping
 
@@ -42,14 +42,14 @@ _ERROR_MESSAGES: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
 
 
 def mount_console(app: FastAPI, service: Service) -> None:
-    """Put it beside the API, whose limits it shares."""
+    """Mount the console beside the API, whose limits it shares."""
     for path in ("/", "/console"):
         app.add_api_route(path, _redirect_home, methods=["GET"], include_in_schema=False)
     app.mount("/console", create_console(service, app.state.rate_limiter, app.state.concurrency_limiter))
 
 
 def create_console(service: Service, rate_limiter: RateLimiter, concurrency_limiter: ConcurrencyLimiter) -> FastAPI:
-    """By itself, with answers of its own to what goes wrong: pages, where the API has JSON."""
+    """Create the console, with its own error pages where the API has JSON."""
     console = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     console.state.service = service
     console.state.rate_limiter, console.state.concurrency_limiter = rate_limiter, concurrency_limiter

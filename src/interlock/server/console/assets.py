@@ -1,4 +1,4 @@
-"""The console's own files: read once, known by what is in them, so that a browser keeps each for ever.
+"""Static files of the console: read once, addressed by digest, so that browsers cache them for ever.
 
 A module that imports another one does so by that one's whole address, with its digest: a browser takes two addresses
 for two modules, and would start the same one twice. So digests are worked out from the modules that import nothing on.
@@ -22,18 +22,22 @@ _IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 class Asset(msgspec.Struct, frozen=True):
+    """A static file."""
+
     body: bytes
     kind: str
     digest: str
 
 
 class Assets:
+    """The static files of the console."""
+
     def __init__(self, prefix: str, folder: Path = _STATIC_FOLDER) -> None:
         self._prefix = prefix
         self._assets = _build_assets({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
 
     def url(self, name: str) -> Markup:
-        """Changes with the file."""
+        """Return the URL of a file, which changes with its content."""
         return Markup("{}/{}?v={}").format(self._prefix, name, self._assets[name].digest)
 
     def respond(self, request: Request, name: str) -> Response:

@@ -1,4 +1,4 @@
-"""Forms are read here, before anything else looks at them: bounded in size and time, like all other bodies."""
+"""Reads form bodies before anything else: limited in size and time, like all other bodies."""
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +11,8 @@ MAX_FORM_BYTES = 512 << 10
 
 
 class FormBodyLimiter:
+    """Middleware that reads form bodies within limits."""
+
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 

@@ -1,7 +1,7 @@
-r"""Text from anywhere as HTML that shows what is there: made visible as in a terminal, then escaped.
+r"""Untrusted text as HTML that shows exactly what is there: made visible as in a terminal, then escaped.
 
-Characters that nobody would see are written out (`rendering/escaping.py`), and what is written out is marked, so that a
-person can tell it from text that only looks like it. Nothing here makes a link, and nothing is cut.
+Invisible characters are escaped (`rendering/escaping.py`), and the escapes are marked, so that a person can tell them
+from text that only looks like it. Nothing here makes a link, and nothing is cut.
 """
 
 import re
@@ -43,12 +43,12 @@ class OutlineLine(msgspec.Struct, frozen=True, gc=False):
 
 
 def render_text(text: object) -> Markup:
-    """One line, with what is written out marked."""
+    """Return one line, with escapes marked."""
     return _mark_escapes(escape_invisible(str(text)))
 
 
 def render_line(text: str) -> Markup:
-    """A line of a longer text: what it is indented by stands for itself."""
+    """Return a line of a longer text, with its indentation."""
     return _mark_escapes("".join(visible_pieces(text, MAX_TEXT_INDENT)))
 
 
@@ -57,32 +57,32 @@ def render_lines(text: str) -> list[Markup]:
 
 
 def mark_escapes(text: str) -> Markup:
-    """Text that was made visible before."""
+    """Mark the escapes in text that is already escaped."""
     return _mark_escapes(text)
 
 
 def build_outline(arguments: JsonObject) -> list[OutlineLine]:
-    """All of the arguments; `display_arguments.read` makes the same arguments of it again."""
+    """Return all arguments as an outline; `parse_outline` restores them."""
     return [_parse_outline_line(line) for line in display_arguments.write_outline(arguments, _NO_WRAP_WIDTH)]
 
 
 def parse_outline(lines: Iterable[tuple[int, str]]) -> JsonObject:
-    """The arguments of an outline, given each line's depth and text as somebody sees them."""
+    """Return the arguments of an outline, given each line's depth and text."""
     return display_arguments.read_outline(f"{'  ' * depth}{text}" for depth, text in lines)
 
 
 def finalize_value(value: Any) -> Any:
-    """What a template shows without saying how: text is made visible, whoever wrote it."""
+    """Return a template value with its text made visible."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else escape_invisible(value)
 
 
 def escape_exact(text: object) -> Markup:
-    """For attributes that a browser sends back as they are."""
+    """Escape text for attributes that a browser sends back unchanged."""
     return escape(str(text))
 
 
 def quote_segment(text: object) -> str:
-    """One part of an address, whatever is in it."""
+    """Quote one segment of a URL."""
     return quote(str(text), safe="", errors="replace")
 
 

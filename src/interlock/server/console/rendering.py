@@ -1,6 +1,6 @@
-"""Pages: templates, and what all of them are given.
+"""Renders pages: templates, and their common context.
 
-Templates escape everything, and make all text visible first (`markup.finalized`): what somebody forgot to think about
+Templates escape everything, and make all text visible first (`markup.finalize_value`): what was not considered
 is shown harmlessly. A name that a template misspells is an error.
 """
 
@@ -41,10 +41,12 @@ PAGE_HEADERS = {
 
 
 class NavEntry(msgspec.Struct, frozen=True):
+    """An entry of the navigation."""
+
     name: str
     path: str
     icon: str
-    #: Whoever has one of these sees it; None: everybody.
+    #: The roles that see it; None: all.
     roles: frozenset[Role] | None = None
 
 
@@ -60,6 +62,8 @@ NAV_ENTRIES = (
 
 
 class PageRenderer:
+    """Renders pages from templates."""
+
     def __init__(self, service: Service, assets: Assets) -> None:
         self._service = service
         self._environment = Environment(
@@ -85,7 +89,7 @@ class PageRenderer:
     async def render_page(
         self, request: Request, visitor: AuthenticatedSession, template: str, *, status: int = 200, **values: Any
     ) -> HTMLResponse:
-        """A page for somebody who is signed in."""
+        """Render a page for a signed-in user."""
         principal = visitor.principal
         visibility = get_visibility(principal)
         pending = await self._service.index.count_open_questions(visibility.agents, visibility.person)
@@ -100,11 +104,11 @@ class PageRenderer:
         }
         if reserved := frame.keys() & values.keys():
             raise ValueError(f"{template} is given what its frame has: {', '.join(sorted(reserved))}")
-        # In a thread: what a page shows may be long, and everybody else would wait.
+        # In a thread: a page may be long, and would block others.
         return await asyncio.to_thread(self._render, template, status, frame | values)
 
     def render_public_page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """A page for anybody."""
+        """Render a page without a user."""
         return self._render(template, status, {"me": None, **values})
 
     def _render(self, template: str, status: int, values: dict[str, Any]) -> HTMLResponse:

@@ -1,4 +1,4 @@
-"""Who looks at a page: the person whose sign-in the cookie names. Without one, the way leads to the sign-in page."""
+"""The visitor of a page: the person of the session cookie. Without one, redirect to the sign-in page."""
 
 from typing import Annotated, cast
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ _MAX_NEXT_CHARS = 2_000
 
 
 class NotSignedInError(Exception):
-    """Nobody is signed in. Its text is the page that they wanted; `was_sending`: they sent a form, which is lost."""
+    """The visitor is not signed in. Its text is the requested page; `was_sending`: a form was sent, which is lost."""
 
     def __init__(self, next_page: str, lost_form: bool = False) -> None:
         super().__init__(next_page)
@@ -43,7 +43,7 @@ async def require_session(request: Request) -> AuthenticatedSession:
         raise _not_signed_in_error(request)
     get_rate_limiter(request).acquire(found.principal.name)
     get_concurrency_limiter(request).acquire(request.scope, found.principal.name)
-    # Before the page reads anything: what happens while it is drawn comes after this, so the page is told of it.
+    # Before the page reads anything: what happens while it is drawn comes after this, so the page gets it as an event.
     request.state.live_after = get_service(request).index.position
     return found
 
@@ -72,7 +72,7 @@ def redirect_to_sign_in(next_page: str, problem: str = "") -> RedirectResponse:
 
 
 def sanitize_next(next_page: str) -> str:
-    """A page of the console, and never a way out of it."""
+    """Return a page of the console, never an external address."""
     is_console_page = (
         next_page.startswith("/console/")
         and "\\" not in next_page

@@ -1,4 +1,4 @@
-"""Accounts and keys: who may sign in, which programs may call, and what each is trusted with."""
+"""Accounts and keys: who may sign in, which programs have access, and their roles."""
 
 from fastapi import APIRouter
 from starlette.requests import Request

@@ -1,4 +1,4 @@
-"""The audit page: take an export, check that what is kept is what was written, see what was signed, sent and done."""
+"""The audit page: exports, verification, checkpoints, forwarders and the audit log."""
 
 from inspect import getsource
 from typing import Annotated, Any
@@ -28,6 +28,8 @@ _Position = Annotated[int, Query(ge=0, le=2**53)]
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint in the list."""
+
     number: int
     at: str
     key: str

@@ -1,4 +1,4 @@
-"""The consents page: what runs ask a person for at other services, what they gave, and how to take it back."""
+"""The consents page: requested and granted consents, and how to revoke them."""
 
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -30,7 +30,7 @@ NOTICES = {
     "revoked": "Access was taken back, here and at the provider.",
     "forgotten": "Access was forgotten here. The provider did not confirm that it was taken back there.",
 }
-#: Why somebody came back from a provider in vain, by the word in the address.
+#: Why a callback of a provider failed, by the word in the address.
 PROBLEM_MESSAGES = {
     "unknown": "The question is not there any more.",
     "not_yours": "Only the person that the run acts for can give access. Nothing was changed.",

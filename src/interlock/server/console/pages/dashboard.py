@@ -1,4 +1,4 @@
-"""The dashboard: how many runs there are of each kind, who waits longest, what happened last, what failed."""
+"""The dashboard: counts of runs, longest waiting questions, recent activity, recent failures."""
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from ..session import Visitor
 _MAX_OLDEST = 6
 _MAX_RECENT = 10
 _MAX_FAILED = 5
-#: Words of the API with what a person calls them, and the state whose colour they have.
+#: Status values of the API with their labels, and the state whose colour they have.
 STATUS_TILES = (
     ("RUNNING", "Running", "running"),
     ("PAUSED_APPROVAL", "Wait for approval", "paused_approval"),

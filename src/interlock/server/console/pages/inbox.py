@@ -1,4 +1,4 @@
-"""The inbox: what runs ask of people, who waits longest first, and one question with all that it is about."""
+"""The inbox: open questions, the longest waiting first, and the page of one question."""
 
 import asyncio
 from collections.abc import Mapping
@@ -31,6 +31,8 @@ _EMPTY_DETAIL: dict[str, Any] = {"view": None}
 
 
 class InboxFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters of the inbox."""
+
     agent: str = ""
     kind: str = ""
     #: Answered ones, too.
@@ -39,7 +41,7 @@ class InboxFilters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def query(self) -> str:
-        """For the address of another question under the same filters."""
+        """The query string for another question under the same filters."""
         chosen = {name: value for name in self.__struct_fields__ if (value := getattr(self, name))}
         return f"?{urlencode(chosen)}" if chosen else ""
 

@@ -1,7 +1,6 @@
-"""Signing in and out. Both are plain forms, which work without scripts.
+"""Sign-in and sign-out. Both are plain forms, which work without scripts.
 
-Somebody who is not signed in has no token to send back; that a sign-in comes from this page is told by its origin,
-which the server looks at before anything else.
+A visitor who is not signed in has no CSRF token; the server checks the origin of a sign-in before anything else.
 """
 
 from typing import Annotated, NamedTuple
@@ -26,7 +25,7 @@ from ..session import (
 _SIGN_IN_FAILED = "The name or the password is wrong."
 _MAX_FIELD_CHARS = 1_024
 _NOT_SIGNED_IN = "Nobody was signed in."
-#: Why somebody came back from an identity provider in vain, by the word in the address.
+#: Why a callback of an identity provider failed, by the word in the address.
 PROBLEM_MESSAGES: dict[str, str] = {
     "ended": "Your sign-in ended before that was sent. Nothing was done.",
     "denied": f"You did not agree to it there, or your account here is disabled. {_NOT_SIGNED_IN}",

@@ -1,5 +1,6 @@
-"""The policy page: the rules of an agent, why a call would be decided as it is, and another policy tried on old runs.
-All of it are forms that work without scripts. Nothing here changes a policy."""
+"""The policy page: the rules of an agent, explanations of decisions, and backtests. All of it are forms that work
+without scripts. Nothing here changes a policy.
+"""
 
 from typing import Annotated, Any, cast
 
@@ -51,7 +52,7 @@ def routes(service: Service, pages: PageRenderer) -> APIRouter:
 
 
 async def _redirect_to_policy() -> RedirectResponse:
-    """Somebody loaded the answer to a form again."""
+    """Redirect when the result of a form is reloaded."""
     return RedirectResponse("/console/policy", 303)
 
 

@@ -1,7 +1,7 @@
 """The page of a run: what it is about, its timeline, and everything as of any of its events.
 
-One number says where the page stands: the event `at`. The timeline marks it, the details are about it, and the state
-is the one after it. Without it the page stands at the newest event and goes along with it. All parts are drawn here;
+One number is the position of the page: the event `at`. The timeline marks it, the details are about it, and the state
+is the one after it. Without it the page follows the newest event. All parts are drawn here;
 `run.js` fetches those that change. Timelines are shown window by window, so a run of any length is as fast as a short
 one.
 """
@@ -41,7 +41,7 @@ EventSeq = Annotated[int | None, Query(ge=0, le=2**53)]
 
 
 class TimelineWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """Some events, one after the other, and whether there are others around them."""
+    """Consecutive events, and whether there are others around them."""
 
     rows: tuple[TimelineRow, ...]
     first: int
@@ -58,7 +58,7 @@ class TimelineWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first events say."""
+    """The content of the first events."""
 
     task: str = ""
     workspace: str = ""
@@ -211,7 +211,7 @@ class _RunPage:
         return TimelineWindow(rows=rows, first=first, last=rows[-1].seq if rows else after, last_seq=page.last_seq)
 
     async def _load_origin(self, run_id: str) -> RunOrigin:
-        """Permission was checked by whoever asks for the page."""
+        """Load the first events. The caller has checked the permission."""
         origin = RunOrigin()
         for entry in await self._service.log.read(run_id, -1, 4):
             fact = decode_event(entry).fact

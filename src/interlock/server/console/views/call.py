@@ -1,4 +1,4 @@
-"""One call as the page shows it: the three lenses, with arguments and diffs as lines."""
+"""One call as the page shows it: three views, with arguments and diffs as lines."""
 
 from typing import Any, cast
 
@@ -12,6 +12,8 @@ from .events import format_json
 
 
 class QuestionPanel(msgspec.Struct, frozen=True, kw_only=True):
+    """A question about the call."""
+
     asked: QuestionView
     arguments: list[OutlineLine]
     #: What it would do to a file, where its arguments say that.
@@ -22,6 +24,8 @@ class QuestionPanel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvocationPanel(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution of the call."""
+
     ran: InvocationView
     arguments: list[OutlineLine]
     #: What ran, against what the model wrote; nothing where it is the same.
@@ -29,6 +33,8 @@ class InvocationPanel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallPanel(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything shown about a call."""
+
     view: CallView
     proposed: list[OutlineLine]
     told: list[str] | None

@@ -1,5 +1,4 @@
-"""What a call would do to a file, as far as its own arguments say: a help for the reader, beside the arguments
-themselves."""
+"""Diffs of what a call would do to a file, as far as its arguments say: a help beside the arguments themselves."""
 
 from collections.abc import Iterator
 from difflib import unified_diff
@@ -25,6 +24,8 @@ _SIGNS: dict[LineKind, tuple[str, str]] = {
 
 
 class DiffLine(msgspec.Struct, frozen=True, gc=False):
+    """One line of a diff."""
+
     kind: LineKind
     text: str
 
@@ -34,11 +35,13 @@ class DiffLine(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def words(self) -> str:
-        """For those who do not see the sign."""
+        """The text for screen readers."""
         return _SIGNS[self.kind][1]
 
 
 class EditDiff(msgspec.Struct, frozen=True):
+    """The diff of an edit."""
+
     path: str
     lines: tuple[DiffLine, ...]
     #: What the diff cannot say.
@@ -54,7 +57,7 @@ class EditDiff(msgspec.Struct, frozen=True):
 
 
 def build_edit_diff(arguments: JsonObject, files: tuple[FileOperand, ...]) -> EditDiff | None:
-    """None where the arguments are not those of an edit, or are too long for a help."""
+    """Return the diff; None where the arguments are not those of an edit, or are too long."""
     path = arguments.get("path")
     if not isinstance(path, str):
         return None
@@ -70,7 +73,7 @@ def build_edit_diff(arguments: JsonObject, files: tuple[FileOperand, ...]) -> Ed
 
 
 def diff_texts(old: str, new: str) -> Iterator[DiffLine]:
-    """Every line of both texts."""
+    """Yield every line of both texts."""
     before, after = split_lines(old), split_lines(new)
     at = 0
     for block in find_changed_blocks(before, after):
@@ -128,12 +131,12 @@ _MAX_COMPARED_LINES = 1_000
 
 
 def parse_unified_diff(text: str) -> list[DiffLine]:
-    """The lines of a unified diff, all of them. A line that is not part of a change is a place."""
+    """Return the lines of a unified diff. A line that is not part of a change is a location."""
     return list(_parse_diff_lines(text.split("\n")))
 
 
 def diff_json(old: Any, new: Any) -> list[DiffLine]:
-    """From one JSON value to another, line by line; nothing when they are the same, or too long to be compared."""
+    """Return the diff of two JSON values, line by line; empty when they are equal, or too long to compare."""
     before, after = _format_json(old), _format_json(new)
     if before == after or max(len(before), len(after)) > _MAX_COMPARED_LINES:
         return []

@@ -1,7 +1,7 @@
-"""What of a question is different now from when it was asked: the tool, its files, the policy, its surroundings.
+"""What changed since a question was asked: the tool, its files, the policy, its environment.
 
 An approval is checked against all of this again right before the call starts, whatever is shown here. This is for the
-person: a yes to something that has changed meanwhile would be void, and they would be asked again.
+person: approving something that has changed would be void, and they would be asked again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _TIMEOUT_SECONDS = 5.0
 
 
 async def detect_question_drift(question: Question, runners: AgentRunners) -> tuple[BindingChange, ...] | None:
-    """None: it cannot be told here, because nobody here knows the agent, or it takes too long."""
+    """Return the changes; None: unknown, because the agent is not served here, or it takes too long."""
     runner = runners.by_agent.get(question.agent)
     if runner is None or question.kind != "approval":
         return None

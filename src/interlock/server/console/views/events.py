@@ -1,5 +1,6 @@
-"""The timeline of a run: one row for every event, in words. The words are ours; what stands behind them is from the
-event, and is shown as text. One table says how each fact is told; a fact that is not in it is told by its type."""
+"""The timeline of a run: one row for every event. Titles are ours; details are from the event, and shown as text. One
+table says how each event is shown; others are shown by their type.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,12 +16,14 @@ from ....domain.json import JsonObject
 from ....rendering import text as text_rendering
 from ..markup import OutlineLine, build_outline
 
-#: What a row looks like. The words say the same, so that nobody needs to see it.
+#: The look of a row. The text says the same, for accessibility.
 EventTone: TypeAlias = Literal["plain", "turn", "person", "good", "bad", "wait"]
 MAX_DETAIL_CHARS = 160
 
 
 class EventPresentation(msgspec.Struct, frozen=True):
+    """How an event is shown."""
+
     icon: str
     tone: EventTone
     title: str
@@ -28,6 +31,8 @@ class EventPresentation(msgspec.Struct, frozen=True):
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in the timeline."""
+
     seq: int
     at: int
     type: str
@@ -36,7 +41,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     action_id: str = ""
     #: The run inside the call, where the event is about one.
     child_run_id: str = ""
-    #: Does the model's next turn, or a person's word, begin here?
+    #: Whether the model's next turn, or a person's message, begins here.
     begins: str = ""
 
 
@@ -264,6 +269,8 @@ _PRESENTERS: Mapping[str, Callable[[Any], EventPresentation]] = {
 
 
 class EventPanel(msgspec.Struct, frozen=True, kw_only=True):
+    """The details of one event."""
+
     row: TimelineRow
     #: The `seq` of what caused it; None: nothing in this run.
     cause: int | None

@@ -1,7 +1,7 @@
-"""A question as a page shows it: all that would run first, then the facts, as in the terminal (see `rendering`).
+"""A question as a page shows it: the whole payload first, then the facts, as in the terminal (see `rendering`).
 
-What is long is not cut in silence: lines over a limit are in the page, folded, with how many they are, and the page
-does not let anybody approve before they were unfolded.
+Long content is not cut silently: lines over a limit are in the page, folded, with their number, and the page does not
+allow an approval before they were unfolded.
 """
 
 import re
@@ -37,12 +37,16 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 class QuestionFact(msgspec.Struct, frozen=True):
+    """A fact about a question."""
+
     label: str
     values: tuple[str, ...]
     tone: FactTone = ""
 
 
 class ApprovalPanel(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything shown about a question."""
+
     lines: list[OutlineLine]
     #: Behind a fold.
     rest: list[OutlineLine]
@@ -72,7 +76,7 @@ def build_approval_panel(question: Question) -> ApprovalPanel:
 
 
 def to_editable_json(arguments: JsonObject) -> str:
-    """JSON to be edited by a person, in which every character that nobody would see is an escape."""
+    """Return JSON for editing, in which every invisible character is escaped."""
     text = dumps(arguments, ensure_ascii=False, indent=2)
     return _NOT_ASCII.sub(
         lambda match: match[0] if escape_invisible(match[0]) == match[0] else dumps(match[0])[1:-1], text
@@ -80,7 +84,7 @@ def to_editable_json(arguments: JsonObject) -> str:
 
 
 def has_same_payload(one: Question, other: Question) -> bool:
-    """Are they about the same thing, in all but the run, the call and the time?"""
+    """Return True if both are about the same thing, in all but the run, the call and the time."""
     return _comparable_payload(one) == _comparable_payload(other)
 
 
@@ -104,8 +108,7 @@ def _comparable_payload(question: Question) -> tuple[object, ...]:
 
 
 def _list_scopes(question: Question) -> list[ApprovalScope]:
-    """How far a yes may reach. A rule is kept as it is read, so one with characters that nobody would see is not
-    offered."""
+    """Return the possible scopes of an approval. A rule with invisible characters is not offered."""
     rule = question.suggested_rule
     is_readable = bool(rule) and all(escape_invisible(line) == line for line in rule.replace("\\", "").split("\n"))
     return [
