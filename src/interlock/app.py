@@ -1,6 +1,6 @@
-"""Choose the parts and join them. The only module that knows every implementation.
+"""Builds the runtime from its parts. The only module that knows every implementation.
 
-`App` is what the doors hold: it opens runs and moves them on. It has no opinion of its own.
+`App` is used by all entry points: it opens runs and executes them.
 """
 
 import asyncio
@@ -58,19 +58,19 @@ _SNAPSHOT_FRACTION = 20
 
 
 class AppOptions(TypedDict, total=False):
-    """What may be chosen. Everything has a default."""
+    """Options of the runtime. Everything has a default."""
 
     #: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a registry that is shared.
     tools: Iterable[ToolDefinition | Callable[..., Any] | Toolbox] | ToolRegistry
     #: Default: no rules, so a tool's declared risk decides.
     policy: PolicyEngine
-    #: Who is asked. Default: nobody is there, so the answer is no.
+    #: The interaction provider. Default: headless, which rejects.
     interaction: InteractionProvider
     #: Default: in memory.
     log: EventLog
     #: Default: in memory.
     artifacts: ArtifactStore
-    #: Access that users gave to tools. Default: nobody can be asked, so a tool that needs consent is refused.
+    #: Consents of users. Default: none, so a tool that needs consent is refused.
     consents: ConsentProvider
     #: Values by name that must never be shown or stored.
     secrets: Mapping[str, str]
@@ -78,16 +78,18 @@ class AppOptions(TypedDict, total=False):
     limits: Limits
     #: How many handlers may run at once, however many calls a model sends. Default: 128.
     max_concurrency: int
-    #: What a call to a tool that is not there becomes. Default: an observation.
+    #: What a call to an unknown tool becomes. Default: an observation.
     missing_tool: Literal["observe", "raise"]
-    #: Told what a running handler says: call id and message.
+    #: Called with progress of a running handler: call id and message.
     on_progress: Callable[[str, str], None]
-    #: Called before a rule that a person keeps with an approval is added to the policy. Default: nothing.
+    #: Called before a rule that a person saves with an approval is added to the policy. Default: nothing.
     record_rule: Callable[[RuleChange], Awaitable[None]]
     clock: Clock
 
 
 class App:
+    """The wired runtime: opens runs, executes calls, records answers."""
+
     def __init__(self, **options: Unpack[AppOptions]) -> None:
         unknown = sorted(set(options) - set(AppOptions.__annotations__))
         if unknown:
@@ -98,10 +100,10 @@ class App:
         self._owns_log = options.get("log") is None
         self.artifacts: ArtifactStore = _or_default(options.get("artifacts"), MemoryArtifacts)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flatten_tools(tools))
-        #: They are told the policy, and closed with the runtime.
+        #: They get the policy, and are closed with the runtime.
         self.toolboxes = _find_toolboxes(self.registry)
         self.telemetry = OtelTelemetry()
-        #: Snapshots on their way, which nobody waits for.
+        #: Pending snapshots, which are not awaited.
         self._pending_snapshots: set[asyncio.Future[None]] = set()
         self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
@@ -131,7 +133,7 @@ class App:
         )
 
     async def open(self, situation: CallContext, lease: Lease | None = None) -> RunContext:
-        """A run as the log has it: a new one, or one that is continued."""
+        """Open a run from the log: a new one, or one that is continued."""
         loaded = await load_run(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
         run.recorder.lease = lease
@@ -140,7 +142,7 @@ class App:
         return run
 
     async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome:
-        """Take the calls of one answer through the pipeline. `refusal`: why none of them may start."""
+        """Run the calls of one response through the pipeline. `refusal`: why none of them may start."""
         if run.executions.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
             await self._ensure_open(run)
         outcome = await run_batch(intents, run, refusal=refusal)
@@ -150,12 +152,12 @@ class App:
         return outcome
 
     async def resume(self, run: RunContext) -> BatchOutcome:
-        """Go on with the calls that have no observation: what was approved runs, what was refused is told."""
+        """Resume the calls that have no observation: approved ones run, refused ones are reported."""
         await self._ensure_open(run)
         return await run_batch(await open_intents(run), run, resumed=True)
 
     def check_answer(self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "") -> Question:
-        """The question that may be answered so; raises where it may not."""
+        """Return the question that this answers; raise where it does not fit."""
         question = _find_open_question(ledger, action_id, payload_hash, self.parts.clock.now())
         problem = validate_answer(question, answer, self.parts)
         if problem:
@@ -163,8 +165,9 @@ class App:
         return question
 
     async def decide(self, run: RunContext, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
-        """Record a person's answer to an open question. False when somebody else wrote to the run meanwhile: open it
-        anew, and see whether the question is still open."""
+        """Record a person's answer to an open question. Return False when another process wrote to the run meanwhile:
+        open it again, and check whether the question is still open.
+        """
         question = self.check_answer(run.ledger, action_id, answer, payload_hash)
         record_answer(question, answer, run)
         try:
@@ -182,7 +185,7 @@ class App:
         await run.recorder.commit()
 
     async def cancel(self, run: RunContext, message: str = "", by: str = "") -> None:
-        """End the run: what runs is cancelled, what waits stays undone."""
+        """End the run: running calls are cancelled, waiting ones are not executed."""
         await self._ensure_open(run)
         redact = self.parts.redactor.redact
         run.recorder.add(RunCancelled(message=redact(message), by=redact(by)))
@@ -194,7 +197,7 @@ class App:
         return await self.log.read(run.ledger.run_id)
 
     async def events(self, run: RunContext, after_seq: int = -1) -> list[Event]:
-        """What is durable after `after_seq`; waits until there is something."""
+        """Wait for events after `after_seq`, and return those that are durable."""
         await run.recorder.committed_after(after_seq)
         return [decode_event(entry) for entry in await self.log.read(run.ledger.run_id, after_seq)]
 
@@ -233,7 +236,7 @@ class App:
 
 
 def _find_rule_problem(rule: str, suggested: str) -> str:
-    """Load what reads rules only when one is to be kept."""
+    """Load the rule parser only when a rule is to be saved."""
     return import_module(".policy.files.kept", __package__).find_rule_problem(rule, suggested)
 
 
@@ -261,12 +264,12 @@ def _mask_lookup(policy: PolicyEngine, clock: Clock) -> Callable[[str], tuple[Ma
 
 
 def _collect_own_paths(*parts: object) -> list[str]:
-    """Where the parts keep their files: a run that could write there would approve itself."""
+    """Return the paths of the parts' files: a run that could write there could approve itself."""
     return [path for part in parts for path in getattr(part, "own_paths", ())]
 
 
 def _find_toolboxes(registry: ToolRegistry) -> list[Toolbox]:
-    """Of all tools, however they came in. They work in one folder, since paths are judged from one."""
+    """Return the toolboxes of all tools. They share one folder, since paths are evaluated relative to one."""
     found = {id(tool.toolbox): tool.toolbox for tool in registry if tool.toolbox is not None}
     if len({box.root for box in found.values()}) > 1:
         raise ConfigurationError("The tools work in several folders. One runtime works in one: make one for each.")
@@ -288,4 +291,4 @@ def _or_default(part: _T | None, default: Callable[[], _T]) -> _T:
 
 
 def _ignore_progress(call_id: str, message: str) -> None:
-    """Nobody asked to hear what handlers say while they run."""
+    """Ignore progress: there is no listener."""

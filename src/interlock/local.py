@@ -38,7 +38,7 @@ _LIMITS = CommandLimits()
 
 
 class LocalTools(Toolbox):
-    """Read, write, edit, grep, glob, list and bash in one folder. Iterating gives the tools."""
+    """Read, write, edit, grep, glob, list and bash in one folder. Iterating yields the tools."""
 
     def __init__(  # noqa: PLR0913 - one for each thing that may be chosen
         self,
@@ -54,11 +54,11 @@ class LocalTools(Toolbox):
         """
         Args:
             commands: Where commands run. Default: the best that this host allows.
-            readable: Folders beside the workspace that commands may read, absolute.
+            extra_read_paths: Folders beside the workspace that commands may read, absolute.
             environment: Variables for commands, beside the few that every command gets. Nothing is inherited.
-            network: Commands may reach hosts. Off by default.
+            network: Commands may access the network. Off by default.
             limits: What a command may use.
-            outside: Also offer `bash_outside`, which runs without a sandbox and asks a person every time.
+            allow_unsandboxed: Also offer `bash_outside`, which runs unconfined and requires approval every time.
         """
         self._masks: Callable[[str], tuple[Mask, ...]] = _masks_not_set
         self._compiled_masks: dict[str, tuple[tuple[Mask, ...], MaskMatcher]] = {}
@@ -89,25 +89,25 @@ class LocalTools(Toolbox):
 
     @property
     def confinement(self) -> Confinement:
-        """What holds commands back here."""
+        """How commands are confined here."""
         return self._commands.confinement
 
     def __iter__(self) -> Iterator[ToolDefinition]:
         return iter(self.definitions)
 
     def set_masks(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
-        """What a policy denies to every tool, or to the one that is named: asked for before every call."""
+        """Set the function that returns the denied paths, for every tool or for one: called before every call."""
         if self._masks is not _masks_not_set:
             raise ConfigurationError("These tools belong to another runtime, whose policy they keep to.")
         self._masks = masks
 
     def protect_paths(self, paths: Iterable[str]) -> None:
-        """Refused with `ConfigurationError` when the whole workspace lies in one of them."""
+        """Protect these paths. Raise `ConfigurationError` when the whole workspace is in one of them."""
         self._frozen.add_own_paths(paths)
         self._files.clear_cache()
 
     async def close(self) -> None:
-        """Stop the tasks in the background."""
+        """Stop the background tasks."""
         await self._shell.close()
         self._root.close()
         self._workspace.close()

@@ -1,4 +1,4 @@
-"""`ToolRuntime`: the door for people who have a loop of their own.
+"""`ToolRuntime`: the runtime for your own agent loop.
 
     runtime = ToolRuntime(tools=[search, send_mail], policy=policy, log=SqliteLog("runs.db"))
     result = await runtime.execute(response.tool_calls)
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 
 class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one model turn."""
+    """The result of one model turn."""
 
     #: In model order, one per call that has an outcome. The same call twice has the same observation twice.
     observations: tuple[Observation, ...]
@@ -61,7 +61,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What people are asked right now."""
+        """The open questions."""
         return tuple(waits.question for waits in self.waiting if waits.question is not None)
 
     @property
@@ -69,21 +69,21 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
         return [to_execution_record(observation) for observation in self.observations]
 
     def messages_for(self, wire_format: WireFormat) -> list[dict[str, Any]]:
-        """The messages for another provider: `openai`, `openai_responses` or `anthropic`."""
+        """Return the messages for another provider: `openai`, `openai_responses` or `anthropic`."""
         return render_messages(self.observations, wire_format)
 
 
 class RuntimeOptions(AppOptions, total=False):
-    """What may be said about the run itself, beside the parts of `app.Options`."""
+    """Options of the run, beside those of `AppOptions`."""
 
     #: Continues a run that is in the log.
     run_id: str
     agent: str
     mode: PermissionMode | str
     task_phase: str
-    #: The folder that the run works in; relative paths start there.
+    #: The workspace of the run; relative paths start there.
     workspace: str | PathLike[str]
-    #: Who the run acts for.
+    #: The user that the run acts for.
     requester: str
 
 
@@ -91,8 +91,10 @@ _RUN_OPTION_NAMES = RuntimeOptions.__annotations__.keys() - AppOptions.__annotat
 
 
 class ToolRuntime:
+    """One run: executes tool calls, and answers for everything that happened to them."""
+
     def __init__(self, **options: Unpack[RuntimeOptions]) -> None:
-        """Every option has a default: a new run, in memory, with nobody to ask."""
+        """Create a runtime. Every option has a default: a new run, in memory, without a person to ask."""
         given = cast(dict[str, Any], options)
         self._app = App(**cast(AppOptions, {name: given[name] for name in given if name not in _RUN_OPTION_NAMES}))
         about = {name: given[name] for name in _RUN_OPTION_NAMES if name in given}
@@ -115,7 +117,8 @@ class ToolRuntime:
     @property
     def registry(self) -> ToolRegistry:
         """The tools: `registry.to_openai_function_tools()` and `registry.to_anthropic_tools()` are what a model is
-        shown; tools may come and go while the run lives."""
+        offered; tools may be added and removed while the run lives.
+        """
         return self._app.registry
 
     @property
@@ -123,7 +126,7 @@ class ToolRuntime:
         return self._situation
 
     def switch_mode(self, *, mode: PermissionMode | str | None = None, task_phase: str | None = None) -> None:
-        """Go on in another permission mode or phase of the task, from the next batch on."""
+        """Switch the permission mode or phase of the task, from the next batch on."""
         self._situation = msgspec.structs.replace(
             self._situation,
             mode=self._situation.mode if mode is None else _parse_mode(mode),
@@ -133,7 +136,7 @@ class ToolRuntime:
             self._run = msgspec.structs.replace(self._run, situation=self._situation)
 
     async def execute(self, calls: Iterable[Any]) -> BatchResult:
-        """Take all tool calls of one model response through the pipeline.
+        """Run all tool calls of one model response through the pipeline.
 
         Calls are OpenAI or Anthropic tool calls, as dictionaries or SDK objects, or `ToolIntent`s. Whatever happens to
         a call is an observation. Raises only where that was asked for (`raise_on_error`, `missing_tool="raise"`, a
@@ -153,7 +156,7 @@ class ToolRuntime:
                 self._grant_next_turn()
 
     async def resume(self) -> BatchResult:
-        """Go on with the calls that have no outcome yet: after an answer, or after a crash."""
+        """Resume the calls that have no outcome yet: after an answer, or after a crash."""
         if self._busy:
             await self._wait_turn()
         self._busy = True
@@ -168,7 +171,7 @@ class ToolRuntime:
     async def decide(self, action_id: str, **answer: Unpack[AnswerFields]) -> None:
         """Answer an open question, then `resume`.
 
-        The first answer stands, whichever process it comes from: `DecisionConflictError` names it. With `payload_hash`
+        The first answer counts, whichever process it comes from: `DecisionConflictError` names it. With `payload_hash`
         the answer is to exactly that payload. `AnswerRefusedError` when this cannot be the answer.
         """
         given = cast(dict[str, Any], answer)
@@ -178,24 +181,24 @@ class ToolRuntime:
             self._run = run = await self._app.open(self._situation)
 
     async def actions(self) -> list[Action]:
-        """Everything that people were asked in this run, with what became of it, oldest first."""
+        """Return all questions of this run, with their answers, oldest first."""
         return list_actions((self._run or await self._open_run()).ledger)
 
     async def complete(self, message: str = "") -> None:
-        """The run is over, successfully."""
+        """Complete the run successfully."""
         await self._app.complete(self._run or await self._open_run(), message)
 
     async def cancel(self, message: str = "") -> None:
-        """End the run: what runs is cancelled."""
+        """Cancel the run and its running calls."""
         await self._app.cancel(self._run or await self._open_run(), message)
 
     def cancel_call(self, call_id: str) -> None:
-        """Cancel one call. Its siblings go on; its observation says `cancelled`."""
+        """Cancel one call. Others continue; its observation says `cancelled`."""
         if self._run is not None:
             self._run.cancellation.cancel_call(call_id)
 
     async def questions(self) -> list[Question]:
-        """What people are asked and have not answered yet, oldest first."""
+        """Return the open questions, oldest first."""
         run = self._run or await self._open_run()
         return run.ledger.open_questions()
 
@@ -203,13 +206,13 @@ class ToolRuntime:
         return (self._run or await self._open_run()).ledger.state
 
     async def events(self, after_seq: int = -1) -> AsyncIterator[AgentRunEvent]:
-        """The run's events as they become durable, from `after_seq` on, until the run ends."""
+        """Yield the run's events as they become durable, from `after_seq` on, until the run ends."""
         async for event in self.log_events(after_seq):
             for shown in to_run_handle_events(event):
                 yield shown
 
     async def log_events(self, after_seq: int = -1) -> AsyncIterator[Event]:
-        """The same from the log, with every fact."""
+        """Yield the same from the log, with every fact."""
         run = self._run or await self._open_run()
         while True:
             for event in await self._app.events(run, after_seq):
@@ -219,29 +222,29 @@ class ToolRuntime:
                 return
 
     async def tool_executions(self) -> list[ToolExecutionRecord]:
-        """A record for every call of the run, in the order they ended."""
+        """Return a record for every call of the run, in the order they ended."""
         replay = await self.replay()
         facts = (step.event.fact for step in replay)
         return [to_execution_record(fact.observation) for fact in facts if isinstance(fact, CallObserved)]
 
     async def replay(self) -> Replay:
-        """Step through the run as the log has it. Nothing is executed: it has nothing to execute with."""
+        """Return a replay of the run from the log. Nothing is executed."""
         return Replay(await self._app.entries(self._run or await self._open_run()))
 
     async def verify(self) -> ChainVerification:
-        """Is the log what was written? Names the first event that is not."""
+        """Verify the log. The result names the first bad event."""
         return verify(await self._app.entries(self._run or await self._open_run()), self.run_id)
 
     async def export(self) -> bytes:
-        """The whole run as NDJSON, one event per line, verifiable by itself."""
+        """Return the whole run as NDJSON, one event per line, verifiable by itself."""
         return b"".join(to_ndjson(await self._app.entries(self._run or await self._open_run())))
 
     def metrics(self) -> list[Any]:
-        """Latency histograms of this runtime, readable without any SDK."""
+        """Return the latency histograms of this runtime, without any SDK."""
         return self._app.telemetry.readings()
 
     def execute_sync(self, calls: Iterable[Any]) -> BatchResult:
-        """`execute` for code without an event loop."""
+        """Call `execute` from code without an event loop."""
         return self._run_sync(self.execute(calls))
 
     def decide_sync(self, action_id: str, **answer: Unpack[AnswerFields]) -> None:
@@ -256,7 +259,7 @@ class ToolRuntime:
             self._runner.close()
 
     async def close(self) -> None:
-        """Release threads. The run stays as it is in the log; a log that was given is its owner's to close."""
+        """Release threads. The run stays resumable; a given log is closed by its owner."""
         await self._app.close()
 
     async def __aenter__(self) -> "ToolRuntime":

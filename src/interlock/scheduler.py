@@ -1,7 +1,7 @@
-"""Whose turn it is. Calls enter the line in model order; a turn is given when no earlier call conflicts.
+"""Scheduling of calls. Calls are queued in model order; a turn is given when no earlier call conflicts.
 
-A call that waits for a person keeps its place in line, so that a later call that conflicts with it waits behind it and
-one that does not runs now.
+A call that waits for a person keeps its position, so that a later call that conflicts with it waits behind it and one
+that does not runs now.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from .domain.tool import Concurrency
 
 
 class LockRequest(msgspec.Struct, frozen=True):
-    """What a call needs to itself: nothing (`safe`), named resources (`keyed`) or everything (`exclusive`)."""
+    """What a call must not share: nothing (`safe`), named resources (`keyed`) or everything (`exclusive`)."""
 
     concurrency: Concurrency
     reads: frozenset[str] = frozenset()
@@ -25,23 +25,27 @@ class LockRequest(msgspec.Struct, frozen=True):
 
 
 class Ticket(Protocol):
-    """A call's place in line."""
+    """A call's position in the queue."""
 
     @property
     def blockers(self) -> tuple[str, ...]:
-        """The calls in front that conflict and are not done, in line order."""
+        """The earlier calls that conflict and are not done, in order."""
         ...
 
     def acquire(self) -> "asyncio.Future[None] | None":
-        """None when the turn is given at once, else a future to wait for; cancelling it gives up asking."""
+        """Return None when the turn is given at once, else a future to wait for; cancelling it withdraws the
+        request.
+        """
         ...
 
     def release(self) -> None:
-        """Done, or given up: whoever waits behind moves on. Leaving twice is fine."""
+        """Leave the queue, done or not: later calls may proceed. Releasing twice is fine."""
         ...
 
 
 class Scheduler(Protocol):
+    """Queues calls."""
+
     def enqueue(self, call_id: str, request: LockRequest) -> Ticket: ...
 
 
@@ -50,7 +54,7 @@ _Tickets: TypeAlias = "OrderedDict[LocalTicket, None]"
 
 
 class ResourceQueue:
-    """Who claims one resource, in line order."""
+    """The calls that claim one resource, in order."""
 
     __slots__ = ("everyone", "key", "writers")
 
@@ -67,7 +71,7 @@ class ResourceQueue:
             self.writers[ticket] = None
 
     def remove(self, ticket: "LocalTicket") -> list["LocalTicket"]:
-        """The places that this opens a gate for, in line order."""
+        """Remove a ticket, and return those that it no longer blocks, in order."""
         was_first = next(iter(self.everyone)) is ticket
         opened = self._readers_released_by(ticket) if ticket in self.writers else []
         del self.everyone[ticket]
@@ -94,7 +98,7 @@ class ResourceQueue:
         return released
 
     def blockers_of(self, ticket: "LocalTicket") -> "Iterator[LocalTicket]":
-        """The places in front that conflict with this one."""
+        """Yield the earlier tickets that conflict with this one."""
         for other in self.everyone if ticket in self.writers else self.writers:
             if other.number >= ticket.number:
                 return
@@ -102,7 +106,7 @@ class ResourceQueue:
 
 
 class LocalTicket(msgspec.Struct, eq=False, weakref=True):
-    """A call's place in line. Made by `Line.enter`."""
+    """A call's position in the queue. Made by `LocalScheduler.enqueue`."""
 
     # A struct rather than a plain class: it is made once per call, in C.
     scheduler: "LocalScheduler"
@@ -117,7 +121,7 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def blockers(self) -> tuple[str, ...]:
-        """The calls in front that conflict and are not done, in line order."""
+        """The earlier calls that conflict and are not done, in order."""
         if not self.blocker_count or self.is_released:
             return ()
         queues = (self.scheduler.global_queue, *self.key_queues)
@@ -125,7 +129,9 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
         return tuple(in_front[number] for number in sorted(in_front))
 
     def acquire(self) -> "Future[None] | None":
-        """None when the turn is given at once, else wait for it. To cancel the wait is to stop asking."""
+        """Return None when the turn is given at once, else a future to wait for. Cancelling it withdraws the
+        request.
+        """
         line = self.scheduler
         if not self.blocker_count and line.active_count < line.cap and not self.has_turn and not self.is_released:
             self.has_turn = True
@@ -145,7 +151,7 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
         return self.waiter
 
     def release(self) -> None:
-        """Done, or given up: whoever waits behind moves on. Leaving twice is fine."""
+        """Leave the queue, done or not: later calls may proceed. Releasing twice is fine."""
         if self.is_released:
             return
         self.is_released = True
@@ -164,7 +170,7 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
 
 
 class LocalScheduler:
-    """Implements `Scheduler`."""
+    """Implementation of `Scheduler` for one process."""
 
     def __init__(self, cap: int = 128) -> None:
         if cap < 1:
@@ -198,7 +204,7 @@ class LocalScheduler:
         return tuple(queues)
 
     def remove_ticket(self, ticket: LocalTicket) -> None:
-        """Take the place out of its lanes; whoever has no gate left and has asked is ready."""
+        """Remove the ticket from its queues; tickets without blockers that have asked become ready."""
         opened = self.global_queue.remove(ticket)
         for queue in ticket.key_queues:
             opened += queue.remove(ticket)

@@ -1,7 +1,7 @@
-"""Calls as models send them, and answers as models take them. Shapes only: nothing here decides anything.
+"""Wire formats of tool calls and results. Conversion only: nothing here decides anything.
 
 Read: OpenAI chat completions and responses, Anthropic messages, and our own, as dictionaries or as the SDKs' objects.
-What has none of these shapes becomes an intent without an id, which is refused like any other bad input.
+Anything else becomes an intent without an id, which is refused like any other bad input.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ WireFormat: TypeAlias = Literal["openai", "openai_responses", "anthropic", "inte
 
 
 def read_calls(calls: Iterable[Any]) -> tuple[list[ToolIntent], WireFormat]:
-    """The intents, in model order, and the shape they came in."""
+    """Return the intents, in model order, and their wire format."""
     wire_format: WireFormat = "openai"
     intents: list[ToolIntent] = []
     for call in calls:
@@ -43,7 +43,7 @@ def read_call(call: Any) -> tuple[ToolIntent, WireFormat]:
 
 
 def render_messages(observations: Iterable[Observation], wire_format: WireFormat) -> list[dict[str, Any]]:
-    """Ready to send, in the order given, one answer per call id."""
+    """Return messages ready to send, in the order given, one per call id."""
     match wire_format:
         case "openai" | "interlock":
             answer = _openai_message
