@@ -89,7 +89,7 @@ class CheckpointFlaw(msgspec.Struct, frozen=True):
 class CheckpointSequence(msgspec.Struct, frozen=True):
     """Checkpoints that follow each other, up to the first flaw."""
 
-    #: Of the last one: its number, its digest, what it says, and how long the journal was by then.
+    #: Of the last one: its number, its digest, what it says, and how long the audit log was by then.
     number: int = 0
     digest: str = ""
     last: CheckpointStatement | None = None

@@ -1,4 +1,4 @@
-"""A signed checkpoint as a line: `{"checkpoint": DOCUMENT, "signature": HEX}`, in an export or in a file of its own.
+"""A signed checkpoint as a line: `{"checkpoint": DOCUMENT, "signature": HEX}`, in an export or in a separate file.
 
 The signature is over exactly the bytes of the document, so they are kept, sent and checked as they are.
 """

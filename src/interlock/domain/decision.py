@@ -50,7 +50,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     scope: ApprovalScope = "once"
     #: With `ask` and `request_input`: how long the question stays open. None: no limit.
     answer_within_seconds: float | None = None
-    #: The paths that the call was seen to name, as they were judged, or that decide what it runs: a tool of files opens
+    #: The paths that the call names, as they were evaluated, or that decide what it runs: a file tool opens
     #: no other. With `ask`, what is in them is bound to the approval. The log has them with questions only.
     paths: tuple[str, ...] = ()
     #: With `ask`: all code that the call would run is known and named. Otherwise the question says that it is not.

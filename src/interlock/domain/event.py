@@ -116,7 +116,7 @@ class ModelRequested(_Fact, frozen=True, gc=False, tag="model.request"):
 
 
 class ModelResponded(_Fact, frozen=True, gc=False, tag="model.response"):
-    """The model's response. Its calls follow as intents in the same commit; `calls` says how many."""
+    """The model's response. Its calls follow as intents in the same commit; `call_count` is their number."""
 
     text: str = ""
     call_count: int = 0
@@ -432,7 +432,7 @@ def event_type(fact: Fact) -> str:
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
 
-#: Line breaks to some readers and not to others; escaped so that one event is one line for everybody.
+#: Line breaks to some readers and not to others; escaped so that one event is one line for every reader.
 _LINE_BREAKS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ..domain.errors import ConfigurationError, ModelError
 
-#: Servers of one's own often want no key, but the SDKs do.
+#: Self-hosted servers often want no key, but the SDKs do.
 NO_KEY = "none"
 
 MAX_LINE_BYTES = 8 << 20

@@ -8,7 +8,7 @@ import msgspec
 from ..domain.messages import Message, ProposedCall, Usage
 from ..domain.tool import JsonObject, ToolSpec
 
-#: What a model may say in one answer, whoever provides it. More of it is `ModelError`.
+#: Limits of one response, for every provider. Exceeding one is a `ModelError`.
 MAX_ANSWER_CHARS = 1 << 20
 
 #: `auto`, `none`, `required`, or the name of the one tool that must be called.

@@ -18,7 +18,7 @@ from .retry import with_retries
 from .scripted import MAX_SCRIPT_BYTES, ScriptedModel, from_script
 from .usage import Prices
 
-#: Servers of one's own often want no key, but the SDKs do.
+#: Self-hosted servers often want no key, but the SDKs do.
 NO_KEY = "none"
 
 
@@ -92,7 +92,7 @@ def _is_loopback_url(base_url: str) -> bool:
 
 
 def _load_scripted(path: Path) -> ScriptedModel:
-    """By position, so that a run which another process goes on with finds its turn."""
+    """Load a script by position, so that a run resumed by another process finds its turn."""
     if path == Path():
         raise ConfigurationError(f"The provider {SCRIPTED!r} needs the file of a script.")
     try:

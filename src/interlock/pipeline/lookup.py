@@ -1,6 +1,6 @@
 """Stage 2: does the tool exist, at which version, and is it visible now?
 
-Asked for every intent: the model may have been shown an older menu, or made the name up.
+Asked for every intent: the model may have been shown an older catalog, or made the name up.
 """
 
 from ..domain.call import AcceptedCall, KnownCall

@@ -7,7 +7,7 @@ read, so a search is linear in the text, whatever the text is.
 Keyed values (`password = ...`) are the uncertain ones. A value counts when it does not look like code, prose, a path
 or a placeholder: `token = get_token()`, `token=token,`, "the token count is 5", `secret: ${SECRET}` and `tokens=1024`
 are left alone; `password=hunter2`, `"api_key": "q8Zr41"` and `DB_PASSWORD=swordfish` are not. A bare word after a
-colon or a spaced `=` (`password: swordfish`) cannot be told from prose and stays: declare such a secret.
+colon or a spaced `=` (`password: swordfish`) cannot be distinguished from prose and stays: declare such a secret.
 """
 
 import re

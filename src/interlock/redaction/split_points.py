@@ -44,7 +44,7 @@ class SplitPoints:
 
     def __init__(self, literals: Iterable[str]) -> None:
         lines = [literal.split("\n") for literal in literals if "\n" in literal]
-        #: A declared secret of several lines goes on after a line that ends like its first, or is one of the others.
+        #: A declared secret of several lines continues after a line that ends like its first, or is one of the others.
         self._first_lines = tuple({first + "\n" for first, *_ in lines})
         self._other_lines = frozenset(line + "\n" for _, *others in lines for line in others[:-1])
 
@@ -66,7 +66,7 @@ class SplitPoints:
         return not self._is_inside_declared(text, len(text))
 
     def _find_open_start(self, text: str, end: int) -> int:
-        """Where a key begins, or a line ends, that goes on over the line break before `end`; -1 when none does."""
+        """Where a key begins, or a line ends, that spans the line break before `end`; -1 when none does."""
         key_start = text.rfind("-----BEGIN ", 0, end)
         if key_start >= 0 and _match_open_key(text, key_start, end):
             return key_start

@@ -1,7 +1,7 @@
 """Redaction of streamed bytes, as if they had come at once.
 
 What `redact` makes of a text is what it makes of the two parts of it wherever no secret, nor anything that could become
-one, goes on over the border. Almost every end of a line is such a border, because few forms of secrets go on over a
+one, spans the border. Almost every end of a line is such a border, because few forms of secrets span a
 line break; `split_points` has those. So whole lines are released as they come, and what is held back is the last line
 and the few lines before it that may not be over.
 

@@ -46,7 +46,7 @@ class Registry(Protocol):
 
 def find_hidden_reason(tool: ToolDefinition, situation: CallContext) -> str:
     """Return why the tool is not available in this context; empty when it is. A failing check hides it."""
-    # What runs commands is judged command by command: it may be asked for one that only reads.
+    # A shell tool is evaluated command by command: it may be called for one that only reads.
     if situation.mode == "read_only" and not tool.read_only and "command" not in tool.resources.values():
         return f"Tool {tool.name} is not available in read-only mode."
     if tool.visible is None:

@@ -188,7 +188,7 @@ def _arguments_model(
     config: ConfigDict = {**_STRICT_CONFIG, "protected_namespaces": ()}
     try:
         with warnings.catch_warnings():
-            # A parameter may be called `json` or `schema`; nobody uses the old methods of that name.
+            # A parameter may be called `json` or `schema`; the old methods of that name are not used.
             warnings.filterwarnings("ignore", message="Field name .* shadows an attribute", category=UserWarning)
             return cast(Any, create_model)(handler.__name__, __config__=config, __module__=handler.__module__, **fields)
     except (PydanticUserError, TypeError) as error:

@@ -5,7 +5,7 @@ other characters, and a few combining marks on a letter. Everything else is writ
 
     \\                 a backslash, so every other backslash announces something that is not there literally
     \n \t \r           line feed, tab, carriage return
-    \u{202e}           any other character that nobody sees, or that moves, covers or joins other text
+    \u{202e}           any other invisible character, or one that moves, covers or joins other text
     \u{20}             a space at the very beginning or end
     [400 spaces]       four or more spaces in a row; the same words as literal text begin with `\u{5b}`
 """

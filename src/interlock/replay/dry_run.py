@@ -101,7 +101,7 @@ async def _build_row(call: ReplayCall, environment: ReplayEnvironment) -> DryRun
 
 
 async def _evaluate_again(call: ReplayCall, environment: ReplayEnvironment) -> ReplayCall:
-    """The call alone, in a run of its own: what waits for a person must not keep others from being judged."""
+    """Evaluate the call in a separate run: one that waits for a person must not block others."""
     situation = _call_context(call, environment)
     run = environment.open(situation)
     await environment.app.execute(

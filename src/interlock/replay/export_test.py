@@ -94,7 +94,7 @@ async def export_test(
 
 
 async def _verify_with_stubs(recording: Recording) -> Collection[str]:
-    """Some runs cannot be told without their agent: with budgets, typed answers, or another fail-safe."""
+    """Some runs cannot be replayed without their agent: with budgets, typed answers, or another fail-safe."""
     replay = await replay_recording(recording)
     if not replay.same:
         raise ConfigurationError(

@@ -3,7 +3,7 @@
 The agent loop, the pipeline, the tools' declarations and the policy are the real ones. What came from outside then
 comes from the record now: what the model and people said, what tools found and returned, how long it took. So every
 decision and every text is made again, and the result is compared with the record: the tool catalog, validation,
-decisions, observations to the byte, what the model was told, verification and the final answer.
+decisions, observations to the byte, tool messages, verification and the final answer.
 
 What is not made again: what a tool's check found, what a hook changed, and the outcome of a call
 that was stopped. Arguments that a person edited are not evaluated again. A call whose arguments are not in the log as
@@ -56,7 +56,7 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a model replay."""
 
     was: Recording
-    #: What came out now, as a run of its own: nothing of it was executed.
+    #: The new result, as a separate run: nothing of it was executed.
     now: Recording
     differences: tuple[Difference, ...]
     #: Calls that could not be compared, and why.
@@ -185,7 +185,7 @@ class ReplayEnvironment:
 
 
 async def _drive(environment: ReplayEnvironment) -> bool:
-    """Go on until the record is over or the run is. True when the model would have been asked once more."""
+    """Drive the run until the record or the run is over. True when the model would have been asked once more."""
     run = environment.open(environment.build_context())
     session = environment.model.session = AgentSession(
         run, environment.app, environment.agents, chat=environment.recording.chat

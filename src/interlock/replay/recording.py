@@ -224,7 +224,7 @@ def read_arguments(fact: CallProposed, known: ReplayCall | None, kept: bytes | N
 
 
 def _read_repeated(fact: CallProposed, known: ReplayCall) -> tuple[str, str]:
-    """The same call again; or its id for another one, whose arguments nobody kept: any others stand for them."""
+    """The same call again; or its id for another one, whose arguments were not kept: any others represent them."""
     digests = (_digest(known.tool, known.arguments), _digest_raw_text(known.tool, known.arguments), "")
     same = known.lost or fact.digest in digests
     return (known.arguments if same else encode({"other": fact.digest}).decode()), ""

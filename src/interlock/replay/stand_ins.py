@@ -177,7 +177,7 @@ class RecordedModel:
         """Do nothing: there is nothing to close."""
 
     def _restore_context(self, answer: ReplayAnswer) -> None:
-        """The calls are judged in the mode of that time; and where a person spoke after them, the run stops there."""
+        """Restore the mode in which the calls were evaluated; where a person spoke after them, the run stops there."""
         session = self.session
         if session is not None:
             changes = {"mode": answer.mode, "interactive": answer.interactive}
@@ -220,6 +220,6 @@ class RecordedInteraction:
 
 
 def _limit_to_once(answer: Answer) -> Answer:
-    """The same answer, without what it did beside: each call has an answer of its own in the record, and what a person
+    """The same answer, without what it did beside: each call has its own answer in the record, and what a person
     wrote into the arguments is in the recorded outcome."""
     return msgspec.structs.replace(answer, scope="once", until=0, rule="", arguments=None)

@@ -76,7 +76,7 @@ class _RecordedCheck:
 
 
 def _restore_output(call: Any) -> NormalizedOutput:
-    """What the tool said about its result then. What the runtime made of it is made anew."""
+    """Return what the tool reported then. What the runtime adds is made again."""
     observation: Observation = call.observation
     failure, content, whole = observation.failure, observation.content, call.output
     return NormalizedOutput(

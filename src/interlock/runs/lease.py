@@ -1,6 +1,6 @@
-"""The lease of a run while this process drives it: the claim in the log, the open run, and the means to stop it.
+"""The lease of a run while this process drives it: the lease in the log, the open run, and the means to stop it.
 
-Commands are delivered here from the claim until it is released. After the release they are checked once more (see
+Commands are delivered here from the acquisition to the release. After the release they are checked once more (see
 `inbox.py`), so that none is lost in between.
 """
 

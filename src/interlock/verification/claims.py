@@ -66,7 +66,7 @@ _QUICK_FILTER = (
     r"pass|green|succe|clean|ok|fine|work|fail|error|issue|problem|warning|complain|violation|finding|exit|verified|tested"
     r"|validated|confirmed|✅"
 )
-#: Phrases that claim. A named group `none` begins where a phrase has a negation of its own.
+#: Phrases that claim. A named group `none` begins where a phrase has its own negation.
 _CLAIMS = (
     # All tests in the new folder now pass.
     rf"{_TESTS}(?P<gap>(?: (?!{_TESTS}|;)\S++){{0,12}}?) (?:pass(?:es|ed)?|succeed(?:s|ed)?){_E}{_NO_DIRECT_OBJECT}",

@@ -1,4 +1,4 @@
-"""`interlock audit`: a run as a file that anybody can check, and the check."""
+"""`interlock audit`: export a run as a verifiable file, and verify it."""
 
 import os
 import sys

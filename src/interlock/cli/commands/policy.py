@@ -1,7 +1,7 @@
 """`interlock policy`: what people do with policies at a terminal.
 
-Exit codes, for all of them: 0 is fine; 1 is a no (the policy refuses, a file or an example is wrong, decisions flip);
-2 is a question that cannot be answered: bad usage, or a file that cannot be read.
+Exit codes, for all of them: 0 is fine; 1 is negative (the policy denies, a file or an example is wrong, decisions
+flip); 2 is a question that cannot be answered: bad usage, or a file that cannot be read.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`interlock runs`: look at runs, go on with them, end them. What moves a run is loaded only when it is used."""
+"""`interlock runs`: show, resume and end runs. What drives a run is loaded on demand."""
 
 import asyncio
 import time

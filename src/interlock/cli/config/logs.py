@@ -83,7 +83,7 @@ async def resolve_run(log: SqliteLog, run_ref: str) -> str:
 def match_run(run_ids: Sequence[str], run_ref: str) -> str:
     """Return the one run that is meant: by its id, by the first letters of it, or the `last` one. Oldest first.
 
-    `ConfigurationError` in words when there is no such run, or more than one.
+    Raise `ConfigurationError` when there is no such run, or more than one.
     """
     outer = [run_id for run_id in run_ids if not list_ancestors(run_id)]
     if run_ref == "last" and run_ids:

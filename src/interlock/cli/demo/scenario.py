@@ -75,7 +75,7 @@ def _programs_folder() -> str:
 
 
 def demo_tools(project: Path) -> LocalTools:
-    # Commands inherit nothing. They find the Python that runs this demo by a PATH of their own.
+    # Commands inherit nothing. They find the Python that runs this demo by their own PATH.
     return LocalTools(
         project,
         environment={
@@ -121,7 +121,7 @@ def _read_call(path: str) -> ProposedCall:
 
 
 def _last_call_succeeded(request: ModelRequest) -> bool:
-    """The last call, by what the model is told."""
+    """Return True if the last call succeeded, by its tool message."""
     results = [message.text for message in request.messages if isinstance(message, ToolMessage)]
     return '"ok":true' in results[-1].partition("\n")[0]
 
@@ -153,7 +153,7 @@ async def try_escapes(folder: Path) -> list[AttemptResult]:
             tools=demo_tools(folder / "project"),
             policy=RulePolicy([Rule(id="commands", verdict="allow", tools="bash")]),
         )
-        # Where a sandbox holds back less than it should, each command asks, whatever the rules say.
+        # Where confinement is incomplete, each command requires approval, whatever the rules say.
         async with Runner(agent, interaction=HeadlessInteractionProvider("approve")) as runner:
             result = await runner.run("Try.")
     observations = sorted(result.observations, key=lambda one: int(one.call_id.rpartition("_")[2]))

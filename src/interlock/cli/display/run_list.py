@@ -14,7 +14,7 @@ from ..config.logs import is_nested_in, list_ancestors
 from .formatting import DisplayState
 
 _STATE_BY_END = {f"run.{state}": DisplayState(state) for state in ("completed", "degraded", "failed", "cancelled")}
-#: Where the task of a run stands: among its first events.
+#: How many of the first events may hold the task of a run.
 _FIRST_EVENTS = 4
 #: For each run that is wanted, so many are looked at before all of them are: some are inside of others.
 _LOOKAHEAD_FACTOR = 5

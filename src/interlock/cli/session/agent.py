@@ -152,7 +152,7 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
     files: RunFiles
     #: What was said for `--log`, for commands to type next.
     log_path: Path | None = None
-    #: What else was said and has to be said again to go on with the run, as it is typed.
+    #: Other options that have to be repeated to resume the run, as typed.
     resume_options: str = ""
     #: What a person should know before it starts.
     notes: tuple[str, ...] = ()

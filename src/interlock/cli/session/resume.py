@@ -31,7 +31,7 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     log: Path | None = None
     #: By name, as for `run`.
     settings: dict[str, str] = {}
-    #: For a run that has no folder of its own.
+    #: For a run without a recorded workspace.
     workspace: Path | None = None
     script: Path | None = None
     headless: bool = False

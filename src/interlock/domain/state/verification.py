@@ -20,7 +20,7 @@ the command leaves it open the old check stays, and the result is asked for once
 stale; what it changed itself does not. Digests of the workspace know better where two checks by one tool have them: an
 equal one says that nothing changed up to there, a different one that something did, even if no call says so. What was
 only `sent` does not affect what was checked. A check that another call started, as one in the background does, names
-that call as `started_call`: it counts from there, and is one more look by that call's tool. Other calls went on beside
+that call as `started_call`: it counts from there, and is one more look by that call's tool. Other calls ran beside
 it, so where the workspace was not the same before and after it, no digest says what it checked. A run that was forked
 from another one has its memory, not its world: what was checked before the fork is stale until it is looked at again.
 

@@ -194,7 +194,7 @@ def _find_covered(entry: JsonObject, requests: Iterable[_PastRequest]) -> list[_
 
 
 def _can_cover(entry: JsonObject, request: _PastRequest) -> bool:
-    """A command that begins with other words is told at one look, without reading a script again."""
+    """Return False quickly for a command that begins with other words, without parsing a script again."""
     if "command" not in entry:
         return True
     patterns: list[tuple[str, ...]] = [tuple(each["words"]) for each in entry["command"]]

@@ -90,7 +90,7 @@ class _ProgramIndex:
         # What the file system makes of a wildcard may be any word.
         for word in by_word if command.globs else {"", *command.argv[1:]}:
             yield from by_word.get(word, ())
-        # A pattern that names a wrapper goes on with words of the wrapped command, spelled as a program may be.
+        # A pattern that names a wrapper continues with words of the wrapped command, spelled as a program may be.
         for wrapper in command.wrappers:
             for rules in self._rules.get(normalize_program_name(wrapper), {}).values():
                 yield from rules

@@ -1,7 +1,7 @@
 """The policy engine of rules: a lookup by tool, then the few rules that may match what the call would do.
 
 Deny beats request_input, which beats ask, which beats allow, whatever the order, source or detail of the rules. A call
-with several parts, the commands of a script, is judged part by part, and the strictest part decides. Only an allow
+with several parts, the commands of a script, is evaluated part by part, and the strictest part decides. Only an allow
 rule loosens: a rule that asks or refuses never makes a decision less strict than it was without it.
 Rules are kept sorted by id, so the same set gives the same decision, word for word, in any order.
 

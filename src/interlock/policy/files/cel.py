@@ -22,7 +22,7 @@ VARIABLES = frozenset(
         *("origin", "server", "risk", "requester", "workspace"),
     }
 )
-#: What the library knows. Signs have names of their own, `_==_` and the like.
+#: What the library knows. Operators have names such as `_==_`.
 FUNCTIONS = frozenset(
     {
         *("size", "contains", "startsWith", "endsWith", "type", "dyn"),

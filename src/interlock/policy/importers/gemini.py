@@ -258,7 +258,7 @@ def _commands_from_regex(rule: GeminiRule, pattern: str) -> list[str | None]:
     if match is None:
         return [None]
     texts = [f"{match[1]}{middle}{match[3]}" for middle in (match[2] or "").split("|")]
-    # Words at the end of a pattern may go on, which is more than is allowed then; a space there could not be said.
+    # Words at the end of a pattern may continue, which is more than is allowed then; a space there could not be said.
     return [narrow_prefix(text.split()) if text == text.strip() else None for text in texts]
 
 

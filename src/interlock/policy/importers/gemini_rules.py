@@ -38,7 +38,7 @@ def _is_modes(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(mode, str) and mode in MODES for mode in cast(list[Any], value))
 
 
-#: What may stand in a rule: how it is checked, and in words.
+#: The keys of a rule: how each is checked, and its description.
 FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "toolName": (_is_text_or_texts, "a text or a list of texts"),
     "mcpName": (_is_text, "a text, and not an empty one"),

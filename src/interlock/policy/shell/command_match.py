@@ -29,7 +29,7 @@ _ONE_DASH_PROGRAMS = make_word_set("find java javac go openssl terraform tofu ff
 
 
 def matches_narrowly(pattern: tuple[str, ...], exact: bool, command: SimpleCommand) -> bool:
-    """True when the command is these words, followed by others unless `exact`."""
+    """Return True when the command is these words, followed by others unless `exact`."""
     if command.assignments or command.wrappers or command.hidden:
         return False
     if any(word in command.globs for word in command.argv[: len(pattern)]) or (exact and command.globs):
@@ -38,7 +38,7 @@ def matches_narrowly(pattern: tuple[str, ...], exact: bool, command: SimpleComma
 
 
 def matches_widely(pattern: tuple[str, ...], exact: bool, command: SimpleCommand) -> bool:
-    """True when the command may do what the pattern says, however it is written."""
+    """Return True when the command may do what the pattern says, however it is written."""
     if not pattern:
         return False
     if _starts_with(pattern, exact, command.argv):

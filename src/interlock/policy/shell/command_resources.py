@@ -21,7 +21,7 @@ _PATH_BREAKS = re.compile(r"[=:,@]")
 #: A short option may have its value right behind it, and other letters before it.
 _SHORT_OPTIONS = re.compile(r"-[A-Za-z0-9#?%+]*")
 
-#: The length of the scheme is bounded, or a long word would be read anew from each of its letters.
+#: The length of the scheme is bounded, or a long word would be read again from each of its letters.
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]{0,30}:[/\\]{2,}|(?i:https?|ftp|wss?):[/\\])([^/?#\s\"'`<>(){}|;,]*)")
 _SCP = re.compile(r"(?:[^@/:\s]+@)?(\[[0-9A-Fa-f:.%]+\]|[^@/:\s\[\]]+):(?!//).*", re.DOTALL)
 _BARE = re.compile(

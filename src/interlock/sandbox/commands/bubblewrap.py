@@ -162,7 +162,7 @@ class _LaunchDescriptors:
 
 
 def _fill_pipe(fd: int) -> None:
-    """To the last byte: then there is room when somebody has read."""
+    """Fill the pipe to the last byte: then there is room once it was read."""
     size = fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, os.sysconf("SC_PAGE_SIZE"))
     os.write(fd, b"\n" * size)
 

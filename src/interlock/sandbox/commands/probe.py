@@ -164,7 +164,7 @@ def _create_sandbox(backend: SandboxBackend) -> CommandSandbox:
 def _probe_backend(backend: SandboxBackend) -> BackendStatus:
     host = read_host_info()
     problem = "commands are run on Linux only" if host.system != "Linux" else _PREREQUISITES[backend]()
-    # A thread of its own has no event loop yet.
+    # A new thread has no event loop yet.
     if not problem:
         with ThreadPoolExecutor(1) as thread:
             problem = thread.submit(lambda: asyncio.run(_try_command(_create_sandbox(backend)))).result()

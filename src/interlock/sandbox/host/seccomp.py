@@ -10,7 +10,7 @@ what undoes them (mounts, new namespaces), what looks into other processes, and 
 System V segments are limited in size.
 
 Files of a command are ours on the host as well. So none can be made a program that runs with the rights of its owner or
-group, whoever starts it: a mode with one of these bits is refused.
+group: a mode with one of these bits is refused.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """Atomic file replacement in an open folder: the old content or the new, never a part of either, also after a crash.
 
-The new content is written to a file of its own in the same folder and flushed; then it takes the name over. So what
+The new content is written to a new file in the same folder and flushed; then it takes the name over. So what
 has the name is never written to: a hard link of it elsewhere keeps its content, and a link that is created there at
 the last moment is itself replaced. Whatever fails before that leaves the folder as it was.
 """

@@ -3,7 +3,7 @@
 A workspace may hold a hundred thousand files, and a command should not wait for a walk over all of them. So a folder is
 remembered with the time of its last change, and read again only when that moved. A folder that changed just before it
 was read is not remembered: a clock that ticks slowly could hide the next change. Nothing is followed: a link to a
-secret is only a name, and what it leads to has a path of its own.
+secret is only a name, and what it leads to has its own path.
 
 No folder is left out, since a command can move a secret into any. One that cannot be looked into (its mode, a path that
 is too long to be used) is hidden as a whole: a command could change the mode and then read what is in it.

@@ -6,7 +6,7 @@ before the file exists. Paths are real ones, from the root of the workspace and 
 
 The tables are moderate on purpose. A secret is what holds credentials by convention. Guarded is what makes another
 program run something when a person only opens the project or enters its folder, and the settings of agents. Build
-files, workflows and scripts are a developer's daily work: what runs them is a command, and that is judged.
+files, workflows and scripts are a developer's daily work: what runs them is a command, and that is evaluated.
 """
 
 import re

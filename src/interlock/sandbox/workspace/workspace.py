@@ -2,7 +2,7 @@
 gets from a model goes through a `Workspace`.
 
 The root is opened once. Each path is resolved beneath that descriptor, and what comes out is an open file and its real
-place, so what is judged is what was opened: nothing is looked at first and opened by its name afterwards. The lists of
+place, so what is checked is what was opened: nothing is looked at first and opened by its name afterwards. The lists of
 `protected_names` are checked for the path as written and for the real path, which covers links inside the workspace.
 
 A tool opens only what the policy evaluated: those paths come with the call (`ToolContext.judged`), and a

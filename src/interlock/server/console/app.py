@@ -107,7 +107,7 @@ def _install_error_pages(console: FastAPI, pages: PageRenderer) -> None:
 
 
 def _error_headers(error: Exception, status: int) -> Mapping[str, str]:
-    """When to come again, for whoever has to wait."""
+    """Return the headers of an error response, such as `Retry-After`."""
     if isinstance(error, ApiError):
         return error.headers
     return {"Retry-After": RETRY_AFTER_SECONDS} if status in _RETRYABLE_STATUSES else {}

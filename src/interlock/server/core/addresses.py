@@ -1,7 +1,7 @@
 """Network addresses that the server may call. What a name resolves to is checked, never how it is written.
 
 Every address of a name must pass, or the name is refused: one good address among bad ones is how a check is tricked.
-IPv6 forms that carry an IPv4 address are judged by what they carry. The tables are our own and not `is_global` of
+IPv6 forms that carry an IPv4 address are checked by what they carry. The tables are our own and not `is_global` of
 `ipaddress`, whose answer differs between Python versions.
 """
 

@@ -268,7 +268,7 @@ class ConsentService:
         return False
 
     async def _try_read_request(self, row: ActionRow) -> ConsentRequest | None:
-        """None: its run is damaged, so nobody knows."""
+        """Return the request; None: its run is damaged."""
         with suppress(LogCorruptError):
             return await self._read_request(row)
         return None
@@ -281,7 +281,7 @@ class ConsentService:
         return False
 
     async def _iterate_open_questions(self, person: str | None) -> AsyncGenerator[ActionRow]:
-        """Of one person, within bounds, or of everybody."""
+        """Yield the open questions of one person, within bounds, or of all."""
         cursor, listed = "", 0
         while person is None or listed < _MAX_LISTED:
             page = await self._questions.list_actions(

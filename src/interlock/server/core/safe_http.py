@@ -36,7 +36,7 @@ class HttpTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     connect_seconds: float = 10.0
     #: Between two pieces of what is sent or received.
     idle_seconds: float = 30.0
-    #: From the first to the last byte, so that one byte at a time does not go on for ever.
+    #: From the first to the last byte, so that one byte at a time does not take for ever.
     total_seconds: float = 60.0
 
 

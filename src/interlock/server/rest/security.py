@@ -31,7 +31,7 @@ _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _SAME_SITE_VALUES = frozenset({"same-origin", "none"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-#: On every answer that does not say otherwise itself. The console has a policy of its own.
+#: On every answer that does not say otherwise itself. The console has its own policy.
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",

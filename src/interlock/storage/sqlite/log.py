@@ -1,7 +1,7 @@
 """The log in one SQLite file: the embedded default.
 
 WAL with `synchronous=FULL`: a commit that returned survives a crash of the process and of the machine. Appends go
-through one thread that commits for all (`sqlite_writer`); reads have a connection of their own and run in a thread.
+through one thread that commits for all (`writer`); reads have their own connection and run in a thread.
 So neither blocks the event loop. Several processes may use one file; a run belongs to its lease holder, and one
 without a lease to the process that appends in sequence. A third connection never writes: it detects in microseconds,
 without a thread, that another one did.

@@ -250,7 +250,7 @@ def _build_result(  # noqa: PLR0913, PLR0917 - all that is known of it
 def _find_changes(
     request: CommandRequest, before: WorkspaceFingerprint | None, after: WorkspaceFingerprint | None
 ) -> WorkspaceChanges | None:
-    """What a command reached beside the workspace, nobody has looked at."""
+    """Return the changes of the workspace. What a command changed elsewhere is not inspected."""
     if before is None or after is None or request.config.network or request.profile == "unconfined":
         return None
     return compare_fingerprints(before, after)

@@ -10,7 +10,7 @@ from ...core.service import Service
 from ..rendering import PageRenderer
 from ..session import Visitor
 
-#: With what each role lets somebody do.
+#: The roles, with a description of each.
 _ROLES = (
     (Role.OPERATOR, "sees runs, answers questions, begins and cancels runs"),
     (Role.AUDITOR, "sees everything, exports and verifies; changes nothing"),

@@ -131,7 +131,7 @@ async def _find_same_questions(
 
 
 def _looks_same(one: ActionRow, other: ActionRow) -> bool:
-    """What can be told without reading the question."""
+    """Return False quickly for rows that differ, without reading the question."""
     return one.status == "PENDING" and (one.kind, one.agent, one.tool, one.capability, one.requester) == (
         "approval",
         other.agent,

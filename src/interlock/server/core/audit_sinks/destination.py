@@ -26,10 +26,10 @@ class _Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _RemoteDestination(_Destination, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    #: See `NetworkAccess`.
+    #: Also without TLS.
     allow_plain: bool = False
     allow_private: bool = False
-    #: Certificates to trust instead of those of the system, for a receiver with one of its own.
+    #: Certificates to trust instead of those of the system, for a receiver with its own certificate.
     ca_file: str = ""
 
     @property

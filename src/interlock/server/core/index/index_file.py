@@ -59,7 +59,7 @@ _TABLES = (
 
 _BUSY_SECONDS = 30.0
 _FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
-#: Faults of the file itself. For all others, making it anew would not help.
+#: Faults of the file itself. For all others, rebuilding would not help.
 _CORRUPTION_CODES = frozenset(
     {
         sqlite3.SQLITE_CORRUPT,

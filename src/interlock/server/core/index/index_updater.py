@@ -95,7 +95,7 @@ class IndexUpdater:
         self._close_file()
 
     def _get_running_pass(self) -> asyncio.Task[None] | None:
-        """A pass that has just ended is none: it may have read the log before whoever asks now wrote."""
+        """A pass that has just ended is none: it may have read the log before the caller wrote."""
         return None if self._pass_task is None or self._pass_task.done() else self._pass_task
 
     def _start_pass(self) -> asyncio.Task[None]:
@@ -159,7 +159,7 @@ class IndexUpdater:
                 self._notify_listeners(page)
 
     def _notify_listeners(self, page: list[LiveEvent]) -> None:
-        """A listener that fails is a bug of its own, and no reason to keep the page from the others."""
+        """Notify all listeners, even if one of them fails."""
         new_events = [event for event in page if event.position > self._notified_position]
         self._notified_position = max(self._notified_position, self.position)
         for listener in tuple(self._listeners):

@@ -1,6 +1,6 @@
 """Pages of the index: how a query becomes one statement that reads no more rows than it needs.
 
-A list is narrowed by one of several things that have an index of their own: a column that must have a value, together
+A list is narrowed by one of several things that have their own index: a column that must have a value, together
 with a status (`runs_by_agent` is agent, status, number). What it is narrowed by is the *lead*; a query over three
 agents and two statuses has six of them. Each lead yields numbers in order, SQLite merges them, and stops when the page
 is full. Everything else that is asked for is looked at row by row; a plus before a column keeps SQLite from taking its
@@ -183,7 +183,7 @@ def _take_first_given(*given: tuple[str, str | None]) -> list[tuple[str, str]]:
 
 
 def _list_owners(agents: Collection[str] | None, person: str | None) -> list[tuple[str, str]] | None:
-    """Whose rows are asked for; None: everybody's."""
+    """Return whose rows are asked for; None: all."""
     if agents is None and person is None:
         return None
     people = [] if person is None else [("requester", person), ("created_by", person)]

@@ -33,7 +33,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     until: int = 0
     #: With `rule`: empty is the suggested one; another one has to be provably narrower.
     rule: str = ""
-    #: What to run instead: validated, judged and hashed again.
+    #: What to run instead: validated, evaluated and hashed again.
     arguments: JsonObject | None = None
 
 
@@ -118,9 +118,9 @@ class ApprovalService:
         return DecisionResult((await self._guard.get_action(principal, action_id))[0], delivery, target)
 
     async def _resolve_conflict(self, row: ActionRow, answer: Answer) -> DecisionResult:
-        """It was not taken: somebody was faster, or its time or its run is over."""
+        """Resolve an answer that was not accepted: another one was first, or the question or the run is over."""
         commands = [read_command(note) for note in await self._runners.log.queued_commands(row.run_id)]
-        # Looked at after the notes: one that is not there any more is in the log.
+        # Read after the queued commands: one that is no longer queued is in the log.
         ledger = (await load_run(self._runners.log, row.run_id)).ledger
         entry = _get_entry(ledger, row.action_id)
         if not entry.is_open:

@@ -31,7 +31,7 @@ _CALL_CONTEXTS = tuple(
     for mode in PermissionMode
     for is_interactive in (False, True)
 )
-#: With the other details of a row this is as much as the journal takes. A suggested rule is shorter.
+#: With the other details of a row this is as much as the audit log takes. A suggested rule is shorter.
 _MAX_RULE_PARTS = 9
 
 
@@ -40,10 +40,10 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Empty for a policy that keeps its rules somewhere else than in a file.
     file: str = ""
-    #: The other agents that use it, as far as whoever looks may see them, and how many more there are.
+    #: The other agents that use it, as far as the principal may see them, and how many more there are.
     shared_with: tuple[str, ...] = ()
     hidden_agents: int = 0
-    #: Why whoever looks may not keep a rule with this answer; empty when they may.
+    #: Why the principal may not save a rule with this answer; empty when they may.
     denied_reason: str = ""
 
 
@@ -157,7 +157,7 @@ class RuleKeeper:
 
 
 def _split_rule(rule: str) -> Iterator[tuple[str, str]]:
-    """The journal cuts what is longer than a line of it."""
+    """Split the rule: the audit log cuts long values."""
     for at in range(min(_MAX_RULE_PARTS, -(-len(rule) // MAX_TEXT_CHARS))):
         yield f"rule.{at + 1}" if at else "rule", rule[at * MAX_TEXT_CHARS : (at + 1) * MAX_TEXT_CHARS]
 

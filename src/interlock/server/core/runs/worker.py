@@ -110,9 +110,9 @@ class RunWorker:
         self._resume_check = ResumeCheck(runners, now)
         self._run_tasks: dict[str, asyncio.Task[None]] = {}
         self._woken_again: set[str] = set()
-        #: In a run inside of these, somebody answered: they are opened whatever else is open in there.
+        #: A question of a child run was answered: these are opened whatever else is open.
         self._parents_of_answered: set[str] = set()
-        #: They could not be moved on, for a reason that will not go away by itself.
+        #: They could not be resumed, for a permanent reason.
         self._failed: set[str] = set()
         #: The runs that were woken because of the time.
         self._woken_expired: set[str] = set()
@@ -204,7 +204,7 @@ class RunWorker:
             await handle.result()
 
     async def _wake_parent(self, row: RunRow) -> None:
-        """It goes on inside the run around it. When that is over, nobody waits for it any more."""
+        """Wake the parent run, which drives this one. When the parent is over, cancel it."""
         parent = await self._index.get_run(row.parent_run_id)
         if parent is None:
             return
@@ -274,7 +274,7 @@ class RunWorker:
         return parent is not None and (parent.is_over or bool(await self._runners.log.queued_commands(row.run_id)))
 
     async def _watch_expiries(self) -> None:
-        """Questions that nobody answered in time are over, whether anybody looks or not."""
+        """Expire questions that were not answered in time."""
         while True:
             self._changed.clear()
             wait = _POLL_SECONDS
