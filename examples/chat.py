@@ -2,10 +2,10 @@
 
 import asyncio
 
-from interlock import Agent, ModelRequest, Runner, ScriptedModel, ScriptedTurn, UserMessage
+from interlock import Agent, ModelRequest, Runner, ScriptedModel, UserMessage
 
 
-def parrot(request: ModelRequest) -> ScriptedTurn:
+def parrot(request: ModelRequest) -> str:
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
     return f"{len(said)}: {said[-1]}"
 

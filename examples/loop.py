@@ -24,7 +24,7 @@ async def answer(question: str, model: Model) -> str:
     messages: list[Message] = [{"role": "user", "content": question}]
     async with ToolRuntime(tools=[weather]) as runtime:
         while True:
-            menu = runtime.registry.to_openai_function_tools(runtime.situation)
+            menu = runtime.tools("openai")
             reply = model(messages, menu)
             messages.append(reply)
             if not reply.get("tool_calls"):

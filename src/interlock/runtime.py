@@ -26,14 +26,14 @@ from .domain.event import CallObserved, Event
 from .domain.ids import new_run_id
 from .domain.observation import Observation, ToolExecutionRecord, to_execution_record
 from .domain.state.lifecycle import RUN_STATUS, RunState
-from .domain.tool import CallContext, PermissionMode
+from .domain.tool import CallContext, JsonObject, PermissionMode
 from .history.actions import Action, list_actions
 from .history.run_handle_view import AgentRunEvent, to_run_handle_events
 from .pipeline.batch import BatchOutcome
 from .pipeline.context import RunContext
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
-from .wire import WireFormat, read_calls, render_messages
+from .wire import ProviderFormat, WireFormat, read_calls, render_messages, render_tools
 
 _T = TypeVar("_T")
 
@@ -69,7 +69,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
         return [to_execution_record(observation) for observation in self.observations]
 
     def messages_for(self, wire_format: WireFormat) -> list[dict[str, Any]]:
-        """Return the messages for another provider: `openai`, `openai_responses` or `anthropic`."""
+        """Return the messages for another provider: `openai`, `openai-responses` or `anthropic`."""
         return render_messages(self.observations, wire_format)
 
 
@@ -114,11 +114,17 @@ class ToolRuntime:
     def run_id(self) -> str:
         return self._situation.run_id
 
+    def tools(self, provider: ProviderFormat = "openai") -> list[JsonObject]:
+        """Return the schemas of the tools that the model may see now, to send with a request.
+
+        Args:
+            provider: `openai` for chat completions and compatible servers, `openai-responses`, or `anthropic`.
+        """
+        return render_tools(self._app.registry, self._situation, provider)
+
     @property
     def registry(self) -> ToolRegistry:
-        """The tools: `registry.to_openai_function_tools()` and `registry.to_anthropic_tools()` are what a model is
-        offered; tools may be added and removed while the run lives.
-        """
+        """The tools of the run. They may be added and removed at any time; `tools()` is what a model is shown."""
         return self._app.registry
 
     @property

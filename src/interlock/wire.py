@@ -5,15 +5,22 @@ Anything else becomes an intent without an id, which is refused like any other b
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from .domain.call import ToolIntent
+from .domain.errors import ConfigurationError
 from .domain.observation import Observation
 from .domain.rendering import render_for_model
+from .domain.tool import CallContext, JsonObject
+from .registry.memory import ToolRegistry
+from .rendering.text import describe_unknown
 
 _FIELDS = ("id", "call_id", "type", "name", "tool_name", "input", "arguments", "reason")
 
-WireFormat: TypeAlias = Literal["openai", "openai_responses", "anthropic", "interlock"]
+#: How a provider's API writes tools, calls and messages: chat completions, responses, or Anthropic's messages.
+ProviderFormat: TypeAlias = Literal["openai", "openai-responses", "anthropic"]
+PROVIDER_FORMATS: tuple[str, ...] = get_args(ProviderFormat)
+WireFormat: TypeAlias = ProviderFormat | Literal["interlock"]
 
 
 def read_calls(calls: Iterable[Any]) -> tuple[list[ToolIntent], WireFormat]:
@@ -33,7 +40,7 @@ def read_call(call: Any) -> tuple[ToolIntent, WireFormat]:
         case {"type": "tool_use", "id": call_id, "name": name, "input": arguments}:
             return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "anthropic"
         case {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}:
-            return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "openai_responses"
+            return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "openai-responses"
         case {"id": call_id, "function": {"name": name}}:
             return ToolIntent(call_id=call_id, tool_name=name, arguments={}), "openai"
         case {"id": call_id, "tool_name": name} | {"id": call_id, "name": name}:
@@ -43,16 +50,31 @@ def read_call(call: Any) -> tuple[ToolIntent, WireFormat]:
 
 
 def render_messages(observations: Iterable[Observation], wire_format: WireFormat) -> list[dict[str, Any]]:
-    """Return messages ready to send, in the order given, one per call id."""
+    """Return the messages for the model, in the order given, one per call id."""
     match wire_format:
         case "openai" | "interlock":
             answer = _openai_message
-        case "openai_responses":
+        case "openai-responses":
             answer = _openai_responses_item
         case "anthropic":
             answer = _anthropic_block
+        case _:
+            raise ConfigurationError(describe_unknown("provider format", wire_format, PROVIDER_FORMATS))
     answers = list({observation.call_id: answer(observation) for observation in observations}.values())
     return [{"role": "user", "content": answers}] if wire_format == "anthropic" and answers else answers
+
+
+def render_tools(registry: ToolRegistry, situation: CallContext, provider: ProviderFormat) -> list[JsonObject]:
+    """Return the schemas of the tools that are visible in this context, as the provider's API takes them."""
+    match provider:
+        case "openai":
+            return registry.to_openai_function_tools(situation)
+        case "openai-responses":
+            return registry.to_openai_responses_tools(situation)
+        case "anthropic":
+            return registry.to_anthropic_tools(situation)
+        case _:
+            raise ConfigurationError(describe_unknown("provider format", provider, PROVIDER_FORMATS))
 
 
 def _openai_message(observation: Observation) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """The shapes in which model providers send calls and take answers."""
 
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from interlock import HeadlessInteractionProvider, ToolIntent, ToolRuntime, tool
-from interlock.wire import WireFormat
+from interlock import ConfigurationError, HeadlessInteractionProvider, ToolIntent, ToolRuntime, tool
+from interlock.wire import PROVIDER_FORMATS, ProviderFormat, WireFormat
 
 
 @tool
@@ -53,7 +54,7 @@ def intent(call_id: str, name: str, **arguments: object) -> ToolIntent:
 
 SHAPES = {
     "openai": (openai, "openai"),
-    "openai responses": (openai_responses, "openai_responses"),
+    "openai responses": (openai_responses, "openai-responses"),
     "anthropic": (anthropic, "anthropic"),
     "own": (own, "openai"),
     "own, short": (own_short, "openai"),
@@ -73,7 +74,7 @@ def as_object(value: Any) -> Any:
 def answered(shape: str, call_id: str, name: str, ok: bool, content: str) -> dict[str, Any]:
     """The literal answer to one call."""
     match shape:
-        case "openai_responses":
+        case "openai-responses":
             return {"type": "function_call_output", "call_id": call_id, "output": content}
         case "anthropic":
             result = {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": not ok}
@@ -108,7 +109,7 @@ async def test_a_failure_is_answered_under_the_id_of_its_call(write: Any, shape:
 
     [message] = result.messages
     [inner] = message["content"] if shape == "anthropic" else [message]
-    content: str = inner["output"] if shape == "openai_responses" else inner["content"]
+    content: str = inner["output"] if shape == "openai-responses" else inner["content"]
     assert message == answered(shape, "c1", "add", False, content)
     assert json.loads(content)["code"] == "schema_invalid"
 
@@ -129,7 +130,7 @@ async def test_the_results_of_an_anthropic_turn_are_one_user_message_in_model_or
     ]
 
 
-@pytest.mark.parametrize("shape", ["openai", "openai_responses", "anthropic"])
+@pytest.mark.parametrize("shape", ["openai", "openai-responses", "anthropic"])
 async def test_the_messages_can_be_had_in_the_shape_of_another_provider(shape: WireFormat) -> None:
     async with ToolRuntime(tools=[add]) as runtime:
         result = await runtime.execute([openai("c1", "add", a=2)])
@@ -217,3 +218,37 @@ async def test_an_openai_call_whose_arguments_are_left_out_is_answered_under_its
         result = await runtime.execute([{"id": "c1", "type": "function", "function": {"name": "add"}}])
 
     assert [message["tool_call_id"] for message in result.messages] == ["c1"]
+
+
+@pytest.mark.parametrize("provider", PROVIDER_FORMATS)
+def test_tools_have_the_form_of_the_provider(provider: ProviderFormat) -> None:
+    with ToolRuntime(tools=[add]) as runtime:
+        tools = {schema.get("name") or schema["function"]["name"]: schema for schema in runtime.tools(provider)}
+    schema = tools["add"]
+    places = {"openai": ("function", "parameters"), "openai-responses": ("parameters",), "anthropic": ("input_schema",)}
+    for key in places[provider]:
+        schema = schema[key]
+    assert set(schema["properties"]) == {"a", "b"}
+    assert sorted(tools) == ["add", "read_artifact"]
+
+
+def test_tools_show_what_the_mode_allows() -> None:
+    with ToolRuntime(tools=[hidden_tool]) as runtime:
+        assert "hidden_tool" not in [schema["function"]["name"] for schema in runtime.tools()]
+
+
+@tool(visible=lambda situation: "Not now.")
+def hidden_tool() -> str:
+    """Nobody sees it."""
+    return ""
+
+
+async def test_unknown_provider_format_is_refused() -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([openai("c1", "add", a=2)])
+        wrong: Any = "openai_responses"
+        message = "Unknown provider format `openai_responses`. Did you mean `openai-responses`?"
+        with pytest.raises(ConfigurationError, match=re.escape(message)):
+            runtime.tools(wrong)
+        with pytest.raises(ConfigurationError, match=re.escape(message)):
+            result.messages_for(wrong)

@@ -4,6 +4,8 @@ Nothing is escaped here. A message is redacted first and escaped then: see `reda
 """
 
 import json
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, cast
 
 from ..domain.rendering import truncate
@@ -24,6 +26,14 @@ def describe_error(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def describe_unknown(kind: str, given: object, known: Iterable[str]) -> str:
+    """Return a message for a name that does not exist: with the one that was probably meant, else with all of them."""
+    names = tuple(known)
+    near = get_close_matches(str(given), names, n=1)
+    hint = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(names)}."
+    return f"Unknown {kind} `{shorten(str(given), 100)}`. {hint}"
 
 
 def quote_value(value: object, max_chars: int) -> str:
