@@ -237,7 +237,7 @@ class App:
 
 def _find_rule_problem(rule: str, suggested: str) -> str:
     """Load the rule parser only when a rule is to be saved."""
-    return import_module(".policy.files.kept", __package__).find_rule_problem(rule, suggested)
+    return import_module(".policy.files.saved_rules", __package__).find_rule_problem(rule, suggested)
 
 
 def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:

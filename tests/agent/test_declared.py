@@ -18,7 +18,7 @@ def look() -> str:
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a model instead of a provider": ({"provider": "gpt-5"}, "provider is of type str.*OpenAIChat"),
-    "a class instead of a provider": ({"provider": ScriptedModel}, "provider is the class ScriptedProvider"),
+    "a class instead of a provider": ({"provider": ScriptedModel}, "provider is the class ScriptedModel"),
     "no provider": ({"provider": None}, "provider is of type NoneType"),
     "no instructions": ({"instructions": None}, "instructions is of type NoneType. Give text"),
     "one tool": ({"tools": look}, r"tools is of type ToolDefinition. Give a list: tools=\[\.\.\.\]"),

@@ -75,16 +75,16 @@ SITUATIONS: dict[str, tuple[LoopState, AgentStep]] = {
         Resume(),
     ),
     "every question was answered": (at(UNDER_WAY, ActionState.REJECTED, resumed_with=0), Resume()),
-    "a run inside waits": (at(UNDER_WAY, resumed_with=0, child_waits=True), Wait()),
-    "a run inside waits, and nobody looked at it here": (at(UNDER_WAY, child_waits=True), Resume()),
+    "a run inside waits": (at(UNDER_WAY, resumed_with=0, is_child_waiting=True), Wait()),
+    "a run inside waits, and nobody looked at it here": (at(UNDER_WAY, is_child_waiting=True), Resume()),
     "a run inside can go on": (at(UNDER_WAY, resumed_with=0), Resume()),
-    "somebody pauses it": (at(ASKED, pausing=True), Idle()),
-    "somebody pauses it with calls open": (at(UNDER_WAY, pausing=True), Idle()),
-    "somebody cancels it": (at(ASKED, cancelling=ENOUGH), Cancel(ENOUGH)),
-    "somebody cancels it without a word": (at(FINAL, cancelling=CancelCommand()), Cancel(CancelCommand())),
-    "somebody cancels it while it is paused": (at(UNDER_WAY, pausing=True, cancelling=ENOUGH), Cancel(ENOUGH)),
+    "somebody pauses it": (at(ASKED, pause_requested=True), Idle()),
+    "somebody pauses it with calls open": (at(UNDER_WAY, pause_requested=True), Idle()),
+    "somebody cancels it": (at(ASKED, cancel_command=ENOUGH), Cancel(ENOUGH)),
+    "somebody cancels it without a word": (at(FINAL, cancel_command=CancelCommand()), Cancel(CancelCommand())),
+    "somebody cancels it while it is paused": (at(UNDER_WAY, pause_requested=True, cancel_command=ENOUGH), Cancel(ENOUGH)),
     "it has ended": (at(FINAL, state=RunState.COMPLETED), Ended()),
-    "it has ended and is cancelled": (at(ASKED, state=RunState.FAILED, cancelling=ENOUGH), Ended()),
+    "it has ended and is cancelled": (at(ASKED, state=RunState.FAILED, cancel_command=ENOUGH), Ended()),
 }
 
 
@@ -146,10 +146,10 @@ STANDINGS = st.builds(
     budgets=BUDGETS,
     active_seconds=st.floats(0, 4),
     resumed_with=st.integers(-1, 2),
-    child_waits=st.booleans(),
+    is_child_waiting=st.booleans(),
     chat=st.booleans(),
-    pausing=st.booleans(),
-    cancelling=st.one_of(st.none(), st.just(ENOUGH)),
+    pause_requested=st.booleans(),
+    cancel_command=st.one_of(st.none(), st.just(ENOUGH)),
 )
 
 

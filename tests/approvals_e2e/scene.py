@@ -94,7 +94,7 @@ class ProfiledSandbox(HandlerExecutor):
     profile: ClassVar[str] = "none/async"
     environment: ClassVar[dict[str, str]] = {}
 
-    def surroundings(
+    def describe_environment(
         self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
     ) -> ExecutionEnvironment:
         found = super().describe_environment(tool, arguments, situation, paths)

@@ -224,7 +224,7 @@ async def test_a_paused_run_goes_on_when_the_tool_that_it_asked_about_changes_an
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class LeavingSandbox(HandlerExecutor):
-        def surroundings(
+        def describe_environment(
             self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
         ) -> ExecutionEnvironment:
             second.registry.unregister(tool.name)

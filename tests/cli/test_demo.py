@@ -28,10 +28,10 @@ STORY = (
 )
 #: Put before everything else: another backend is the best that there is.
 WITH_BACKEND = """
-from interlock.sandbox import probe
+from interlock.sandbox.commands import probe
 from interlock.sandbox.commands.landlock import LandlockSandbox
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-probe.choose = {backend}
+probe.choose_sandbox = {backend}
 """
 
 

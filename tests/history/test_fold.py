@@ -210,8 +210,8 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "conflicts",
             "conflict",
         ),
-        "Checks": ("checks", "changes", "running", "forked_at"),
-        "Check": (
+        "VerificationState": ("checks", "changes", "running", "forked_at"),
+        "CheckResult": (
             "call_id",
             "tool",
             "seq",
@@ -223,7 +223,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "counts",
             "workspace",
         ),
-        "Change": ("seq", "call_id", "tool", "target"),
+        "WorkspaceChange": ("seq", "call_id", "tool", "target"),
     }
 
 

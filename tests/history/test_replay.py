@@ -152,4 +152,4 @@ def test_history_reaches_nothing_that_executes() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     reached = {name for name in loaded.split() if not name.startswith(("interlock.domain", "interlock.history"))}
-    assert reached == {"interlock.log", "interlock.storage.event_log"}
+    assert reached == {"interlock.storage", "interlock.storage.event_log"}

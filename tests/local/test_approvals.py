@@ -178,7 +178,7 @@ async def test_a_command_with_the_network_is_not_said_to_be_without_it(workspace
 )
 async def test_a_command_outside_is_never_run_without_a_person(workspace: Path, options: dict[str, Any]) -> None:
     given = {"interaction": NOBODY_YET, **options}
-    async with box(workspace, commands=commands_of("bubblewrap"), outside=True, **given) as run:
+    async with box(workspace, commands=commands_of("bubblewrap"), allow_unsandboxed=True, **given) as run:
         question = await ask(run, "bash_outside", command="touch done", reason="because")
 
     assert "without the sandbox" in repr(question)
@@ -187,7 +187,7 @@ async def test_a_command_outside_is_never_run_without_a_person(workspace: Path, 
 
 @pytest.mark.parametrize("scope", ["run", "window", "rule"])
 async def test_a_yes_to_a_command_outside_is_for_once(workspace: Path, scope: str) -> None:
-    async with box(workspace, commands=commands_of("bubblewrap"), outside=True, interaction=NOBODY_YET) as run:
+    async with box(workspace, commands=commands_of("bubblewrap"), allow_unsandboxed=True, interaction=NOBODY_YET) as run:
         question = await ask(run, "bash_outside", command="touch done", reason="because")
         answer: dict[str, Any] = {"approved": True, "scope": scope, "until": 2**62, "rule": "allow: bash_outside"}
         with pytest.raises(AnswerRefusedError):
@@ -202,7 +202,7 @@ async def test_a_yes_to_a_command_outside_is_for_once(workspace: Path, scope: st
 
 async def test_a_rule_that_denies_holds_outside_as_well(workspace: Path) -> None:
     policy = RulePolicy([Rule(id="no", verdict="deny", command="touch")])
-    async with box(workspace, commands=commands_of("bubblewrap"), outside=True, policy=policy) as run:
+    async with box(workspace, commands=commands_of("bubblewrap"), allow_unsandboxed=True, policy=policy) as run:
         said = await run.call("bash_outside", command="touch done", reason="because")
 
     assert said.code in ("policy_denied", "user_denied")

@@ -133,7 +133,7 @@ async def test_a_description_convinces_nobody(workspace: Path) -> None:
 
 async def test_a_command_outside_cannot_be_made_of_one_inside(workspace: Path) -> None:
     """Two calls in one batch, the first leaves what the second would use."""
-    async with box(workspace, commands=commands_of("bubblewrap"), outside=False) as run:
+    async with box(workspace, commands=commands_of("bubblewrap"), allow_unsandboxed=False) as run:
         said = await run.bash(
             f"bash_outside 'cat {workspace}/../outside'; cat {workspace}/../outside; interlock --help"
         )

@@ -21,7 +21,7 @@ CANARY = "sword-fish-7261"
 REACHED = "it-was-reached"
 SAY_REACHED = "printf 'it-%s' was-reached"
 #: Of LocalTools; all else is of the run.
-_LOCAL_OPTIONS = ("commands", "readable", "environment", "network", "limits", "outside")
+_LOCAL_OPTIONS = ("commands", "extra_read_paths", "environment", "network", "limits", "allow_unsandboxed")
 
 
 class Box:

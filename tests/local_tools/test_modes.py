@@ -112,7 +112,7 @@ async def test_leaving_the_sandbox_is_a_question_each_time_whatever_rules_say(ro
     policy = RulePolicy([Rule(id="all", verdict="allow", tools="*")])
     arguments = {"command": f"echo x >> {outside}", "reason": "It writes a file beside the project."}
 
-    async with local_run(root, box={"outside": True}, policy=policy, interaction=person) as run:
+    async with local_run(root, box={"allow_unsandboxed": True}, policy=policy, interaction=person) as run:
         first = await run.do("bash_outside", **arguments)
         second = await run.do("bash_outside", **arguments)
         started = await run.started("c1")
@@ -128,7 +128,7 @@ async def test_leaving_the_sandbox_is_a_question_each_time_whatever_rules_say(ro
 async def test_a_run_that_only_reads_does_not_leave_the_sandbox_that_holds_it_to_that(root: Path, command: str) -> None:
     person = Person()
 
-    async with local_run(root, box={"outside": True}, mode="read_only", interaction=person) as run:
+    async with local_run(root, box={"allow_unsandboxed": True}, mode="read_only", interaction=person) as run:
         refused = await run.do("bash_outside", command=command, reason="I would like to.")
         started = await run.facts(InvocationStarted)
 

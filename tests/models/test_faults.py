@@ -245,7 +245,7 @@ async def test_a_server_of_ones_own_needs_no_key(make: type[OpenAIChat | Anthrop
     assert server.asked[0].headers["authorization"] == "Bearer none"
 
 
-@pytest.mark.parametrize(("module", "package"), [("openai_chat", "openai"), ("anthropic_messages", "anthropic")])
+@pytest.mark.parametrize(("module", "package"), [("openai.chat", "openai"), ("anthropic.messages", "anthropic")])
 def test_without_its_package_an_adapter_says_what_to_install(module: str, package: str) -> None:
     program = f"import sys; sys.modules['{package}'] = None; import interlock.models.{module}"
 

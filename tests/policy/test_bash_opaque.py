@@ -329,10 +329,10 @@ def test_without_a_parser_everything_is_opaque_and_listed(monkeypatch: pytest.Mo
 def test_letters_beyond_ascii_do_not_crash_the_parser() -> None:
     """The scanner of the grammar looks them up in a table of 256 entries, which ends a process now and then."""
     code = (
-        "from interlock.policy.shell.bash import read_script\n"
+        "from interlock.policy.shell.bash import parse_script\n"
         "for point in range(0x100, 0x110000, 0x101):\n"
         "    if not 0xD800 <= point < 0xE000:\n"
-        "        read_script('{' + chr(point) * 3 + '} ' + chr(point))"
+        "        parse_script('{' + chr(point) * 3 + '} ' + chr(point))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

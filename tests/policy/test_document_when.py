@@ -108,7 +108,7 @@ def test_a_library_that_is_missing_or_fails_is_a_problem_of_the_file_and_ends_no
 import sys, types
 from interlock.domain.errors import ConfigurationError
 from interlock.policy.files.cel import compile_condition
-from interlock.policy.engine.example_event import hypothetical
+from interlock.policy.engine.example_event import example_event
 
 class PanicException(BaseException): ...
 
@@ -128,6 +128,6 @@ refused(lambda: compile_condition("interactive"), "install interlock[policy]")
 program = types.SimpleNamespace(execute=panic, references=lambda: {"variables": [], "functions": []})
 sys.modules["cel"] = types.SimpleNamespace(compile=lambda text: program)
 condition = compile_condition("interactive")
-refused(lambda: condition(hypothetical("x", {})), "library failed")
+refused(lambda: condition(example_event("x", {})), "library failed")
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=HANG_SECONDS)

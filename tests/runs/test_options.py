@@ -28,7 +28,7 @@ def test_an_option_that_cannot_be_is_refused_with_what_to_give_instead(name: str
 
 
 def test_a_runner_is_given_an_agent() -> None:
-    with pytest.raises(ConfigurationError, match="A Runner is given an Agent, and this is of type ScriptedProvider"):
+    with pytest.raises(ConfigurationError, match="A Runner is given an Agent, and this is of type ScriptedModel"):
         Runner(ScriptedModel([]))  # type: ignore[arg-type]
 
 

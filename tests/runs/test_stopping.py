@@ -310,7 +310,7 @@ async def test_a_listener_that_raises_disturbs_nobody() -> None:
     handle.on_model(lambda event: heard.append(type(event).__name__))
 
     assert (await handle.result()).text == "Hello."
-    assert heard == ["TextPiece", "Finished"]
+    assert heard == ["TextDelta", "StreamFinished"]
     await runner.close()
 
 

@@ -198,8 +198,8 @@ def test_everything_that_runs_this_process_is_frozen() -> None:
 
 ALIAS = """
 import os, subprocess, sys
-from interlock.sandbox import frozen
-from interlock.sandbox.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace import frozen_paths as frozen
+from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 root = sys.argv[1]
 for source, target in (("env", "whole"), ("env/lib/site-packages/package", "part")):
     os.mkdir(f"{root}/{target}")
@@ -207,12 +207,12 @@ for source, target in (("env", "whole"), ("env/lib/site-packages/package", "part
         sys.exit(77)
 frozen.runtime_folders = lambda: (f"{root}/env",)
 frozen.code_folders = lambda: (f"{root}/env/lib/site-packages",)
-workspace = Workspace(root, frozen=frozen.FrozenPlaces(root))
+workspace = Workspace(root, frozen=frozen.FrozenPaths(root))
 for path in ("whole/new", "whole/lib/new", "part/new", "part/module.py", "part/a/b"):
     try:
         workspace.replace_file(path, b"new", None)
         sys.exit(f"{path} was written")
-    except PathRefused as refused:
+    except PathRefusedError as refused:
         assert refused.kind == "guarded", refused
 workspace.replace_file("elsewhere/new", b"new", None)
 """

@@ -184,7 +184,7 @@ async def test_a_command_starts_in_the_folder_decided_on(
     folder = os.open(workspace / "inner", os.O_RDONLY | os.O_DIRECTORY)
     at_spawn(monkeypatch, lambda: exchange(workspace / "inner", other))
     try:
-        await run(sandbox, "touch ran", workspace, cwd=str(workspace / "inner"), folder=folder)
+        await run(sandbox, "touch ran", workspace, cwd=str(workspace / "inner"), folder_fd=folder)
     except SandboxSetupError as error:
         assert "was moved. Nothing was executed" in str(error)  # noqa: PT017 - a backend may also start there
     finally:
@@ -198,7 +198,7 @@ async def test_no_descriptor_of_the_folder_stays_open(sandbox: CommandSandbox, w
     folder = os.open(workspace / "inner", os.O_RDONLY | os.O_DIRECTORY)
     script = "for fd in /proc/1/fd/* /proc/2/fd/* /proc/$$/fd/*; do readlink $fd; done 2>/dev/null; true"
 
-    outcome = await run(sandbox, script, workspace, cwd=str(workspace / "inner"), folder=folder)
+    outcome = await run(sandbox, script, workspace, cwd=str(workspace / "inner"), folder_fd=folder)
     os.close(folder)
 
     assert [line for line in outcome.stdout.splitlines() if line.startswith(str(workspace.parent))] == []
@@ -263,7 +263,7 @@ async def test_a_changed_file_stops_what_was_approved(
         pytest.skip("it is looked at before the spawn, and nothing else runs then")
 
     with pytest.raises(SandboxSetupError, match=r"script changed after a person approved.*Nothing was executed"):
-        await run(sandbox, "bash script", workspace, bound=bound, alone="end")
+        await run(sandbox, "bash script", workspace, expected_environment=bound, exclusive_until="end")
 
     assert not (workspace / "ran").exists()
 
@@ -272,7 +272,7 @@ async def test_unchanged_files_let_it_run(sandbox: CommandSandbox, workspace: Pa
     (workspace / "script").write_text("echo approved")
     bound = ExecutionEnvironment(cwd=str(workspace), files=bind_files(["script", "missing", "inner"], str(workspace)))
 
-    outcome = await run(sandbox, "bash script", workspace, bound=bound, alone="end")
+    outcome = await run(sandbox, "bash script", workspace, expected_environment=bound, exclusive_until="end")
 
     assert outcome.stdout == "approved\n"
 

@@ -29,9 +29,11 @@ ORDINARY = HostInfo(
 )
 #: A host where bubblewrap was taken away.
 WITHOUT_BUBBLEWRAP = """
-from interlock.sandbox import probe, programs
+from interlock.sandbox.commands import probe
+from interlock.sandbox.host import programs
 programs.find_bwrap = lambda: None
-print(probe.choose().confinement.backend, "|", probe.probe()[0].why_not, "|", probe.probe()[1].why_not)
+found = probe.probe_backends()
+print(probe.choose_sandbox().confinement.backend, "|", found[0].why_not, "|", found[1].why_not)
 """
 
 

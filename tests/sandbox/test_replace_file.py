@@ -234,7 +234,7 @@ def test_a_process_that_dies_leaves_the_old_content_or_the_new(root: Path) -> No
     script = (
         "import os, sys; from interlock.sandbox.workspace.workspace import Workspace\n"
         "def die(_): os.kill(os.getpid(), 9)\n"
-        "Workspace(sys.argv[1]).replace_file('old.txt', b'new', None, still=die)"
+        "Workspace(sys.argv[1]).replace_file('old.txt', b'new', None, precondition=die)"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(root)], check=False)
     assert ended.returncode == -9

@@ -17,12 +17,12 @@ from .ordinary_user import pytest_as_ordinary_user
 PROGRAM = """
 import asyncio, signal, sys
 from pathlib import Path
-from interlock.sandbox.commands.probe import choose
+from interlock.sandbox.commands.probe import choose_sandbox
 from tests.sandbox.commands import run
 
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
-sandbox = choose(sys.argv[1])
+sandbox = choose_sandbox(sys.argv[1])
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR2})
 outcome = asyncio.run(run(sandbox, "grep -E '^Sig(Ign|Blk)' /proc/self/status", Path(sys.argv[2])))
 print(outcome.stdout, outcome.stderr)

@@ -44,7 +44,7 @@ async def test_a_command_runs_while_it_is_still_right(sandbox: CommandSandbox, w
         asked.append(threading.get_ident())
         return not (workspace / "ran").exists()
 
-    outcome = await run(sandbox, "touch ran; echo up", workspace, still=still)
+    outcome = await run(sandbox, "touch ran; echo up", workspace, is_still_valid=still)
 
     assert (outcome.stdout, outcome.ended.exit_code) == ("up\n", 0)
     assert len(asked) == 1
@@ -59,7 +59,7 @@ async def test_nothing_is_executed_when_it_is_not_right_any_more(
     sandbox: CommandSandbox, workspace: Path, still: Callable[[], bool], words: str, what: str | tuple[str, ...]
 ) -> None:
     with pytest.raises(SandboxSetupError, match=f"{words}.*Nothing was executed"):
-        await run(sandbox, what, workspace, still=still)
+        await run(sandbox, what, workspace, is_still_valid=still)
 
     assert not (workspace / "ran").exists()
 
@@ -73,9 +73,9 @@ async def test_a_program_without_the_system_waits_for_the_answer_too(workspace: 
     options: dict[str, Any] = {"system": False, "writable": False, "readable": (ripgrep.path,)}
     covered = tuple(str(workspace / name) for name in hidden)
 
-    told = await run(sandbox, words, workspace, hidden=covered, still=lambda: True, **options)
+    told = await run(sandbox, words, workspace, hidden=covered, is_still_valid=lambda: True, **options)
     with pytest.raises(SandboxSetupError, match="Nothing was executed"):
-        await run(sandbox, words, workspace, hidden=covered, still=lambda: False, **options)
+        await run(sandbox, words, workspace, hidden=covered, is_still_valid=lambda: False, **options)
 
     assert told.stdout == "file\n"
 
@@ -89,7 +89,7 @@ async def test_cancelling_while_it_is_asked_executes_nothing_and_leaves_nothing(
         loop.call_soon_threadsafe(asked.set)
         return answer.wait(HANG_SECONDS)
 
-    starting = asyncio.ensure_future(sandbox.start(a_command("touch ran", workspace, still=still), Printed()))
+    starting = asyncio.ensure_future(sandbox.start(a_command("touch ran", workspace, is_still_valid=still), Printed()))
     await asked.wait()
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -64,7 +64,7 @@ async def test_others_are_stopped_while_it_runs(sandbox: CommandSandbox, workspa
     inside = [pid for launched in list_children(os.getpid()) for pid in list_descendants(launched)]
     up = Up()
 
-    alone = await sandbox.start(a_command("echo up; sleep 1000", workspace, alone="end"), up)
+    alone = await sandbox.start(a_command("echo up; sleep 1000", workspace, exclusive_until="end"), up)
     await asyncio.wait_for(up.seen.wait(), 20)
     during = states(inside)
     await alone.stop()
@@ -87,7 +87,7 @@ async def test_others_continue_after_it(sandbox: CommandSandbox, workspace: Path
     busy = await start_busy(sandbox, workspace)
 
     running = await sandbox.start(
-        a_command("sleep 1000" if alone == "start" else "true", workspace, alone=alone), Printed()
+        a_command("sleep 1000" if alone == "start" else "true", workspace, exclusive_until=alone), Printed()
     )
     if alone == "end":
         await running.wait(20)
@@ -98,10 +98,10 @@ async def test_others_continue_after_it(sandbox: CommandSandbox, workspace: Path
 
 
 async def test_new_commands_wait_until_it_ends(sandbox: CommandSandbox, workspace: Path) -> None:
-    alone = await sandbox.start(a_command("sleep 1000", workspace, alone="end"), Printed())
+    alone = await sandbox.start(a_command("sleep 1000", workspace, exclusive_until="end"), Printed())
 
     starting = asyncio.create_task(sandbox.start(a_command("touch late", workspace), Printed()))
-    second = asyncio.create_task(sandbox.start(a_command("touch later", workspace, alone="end"), Printed()))
+    second = asyncio.create_task(sandbox.start(a_command("touch later", workspace, exclusive_until="end"), Printed()))
     await asyncio.wait([starting, second], timeout=0.2)
     is_late = (workspace / "late").exists() or (workspace / "later").exists()
     await alone.stop()
@@ -116,7 +116,7 @@ async def test_new_commands_wait_until_it_ends(sandbox: CommandSandbox, workspac
 async def test_other_folders_are_left_alone(sandbox: CommandSandbox, workspace: Path) -> None:
     one, other = workspace / "inner", workspace / "other"
     busy = await start_busy(sandbox, other)
-    alone = await sandbox.start(a_command("sleep 1000", one, alone="end"), Printed())
+    alone = await sandbox.start(a_command("sleep 1000", one, exclusive_until="end"), Printed())
 
     clock = (other / "clock").stat().st_mtime_ns
     await until(lambda: (other / "clock").stat().st_mtime_ns != clock)
@@ -132,7 +132,7 @@ async def test_what_does_not_stop_means_nothing_runs(
     monkeypatch.setattr(workspace_lease, "_STOPPED", frozenset[bytes]())
 
     with pytest.raises(SandboxSetupError, match=r"could not be stopped.*Nothing was executed"):
-        await sandbox.start(a_command("touch ran", workspace, alone="end"), Printed())
+        await sandbox.start(a_command("touch ran", workspace, exclusive_until="end"), Printed())
     clock = (workspace / "clock").stat().st_mtime_ns
     await until(lambda: (workspace / "clock").stat().st_mtime_ns != clock)
     await busy.stop()
@@ -141,14 +141,14 @@ async def test_what_does_not_stop_means_nothing_runs(
 
 
 async def test_a_cancelled_wait_leaves_no_turn(sandbox: CommandSandbox, workspace: Path) -> None:
-    alone = await sandbox.start(a_command("sleep 1000", workspace, alone="end"), Printed())
-    waiting = asyncio.create_task(sandbox.start(a_command("touch ran", workspace, alone="end"), Printed()))
+    alone = await sandbox.start(a_command("sleep 1000", workspace, exclusive_until="end"), Printed())
+    waiting = asyncio.create_task(sandbox.start(a_command("touch ran", workspace, exclusive_until="end"), Printed()))
     await asyncio.wait([waiting], timeout=0.05)
 
     waiting.cancel()
     await asyncio.wait([waiting])
     await alone.stop()
-    done = await sandbox.start(a_command("true", workspace, alone="end"), Printed())
+    done = await sandbox.start(a_command("true", workspace, exclusive_until="end"), Printed())
     await done.wait(20)
 
     assert not (workspace / "ran").exists()

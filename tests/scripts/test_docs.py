@@ -70,7 +70,7 @@ def test_fields_are_read_with_their_types_and_comments() -> None:
 
 
 def test_every_event_has_a_row_with_its_fields() -> None:
-    row = "| `tool.batch.started` | `call_count: int`, `menu_digest?: str`, `mode?: Mode`, `interactive?: bool` |"
+    row = "| `tool.batch.started` | `call_count: int`, `menu_digest?: str`, `mode?: PermissionMode`, `interactive?: bool` |"
     assert row in event_table()
 
 

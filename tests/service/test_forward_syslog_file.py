@@ -190,10 +190,10 @@ FULL_DISK = """
 import asyncio, resource, signal, sys
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.audit_sinks.file import FileSender
-from interlock.server.core.audit_sinks.interface import Batch, Item
+from interlock.server.core.audit_sinks.interface import BatchItem, EventBatch
 sender = FileSender(FileDestination(name="disk", path=sys.argv[1]))
 def send(line):
-    print(type(asyncio.run(sender.send(Batch("d", (Item(1, "r", 0, "t", 0, line),))))).__name__)
+    print(type(asyncio.run(sender.send(EventBatch("d", (BatchItem(1, "r", 0, "t", 0, line),))))).__name__)
 send(b"a" * 50)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (80, 80))
@@ -206,7 +206,7 @@ def test_a_batch_that_does_not_fit_on_the_disk_leaves_no_half_of_it(tmp_path: Pa
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "audit.log")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
 
-    assert done.stdout.split() == ["Sent", "Delayed"]
+    assert done.stdout.split() == ["SendSuccess", "SendDelay"]
     assert (tmp_path / "audit.log").read_bytes() == b"a" * 50 + b"\n"
 
 

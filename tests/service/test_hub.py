@@ -29,7 +29,7 @@ from .index_runs import Written, begun, paused
 async def _hub(folder: Path, log: EventLog, **options: Any) -> AsyncGenerator[EventHub]:
     """One that looks without a pause, and leaves no task behind."""
     index = RunIndex(folder / f"{uuid4()}.db", log)
-    hub = EventHub(index, **{"look_seconds": 0, **options})
+    hub = EventHub(index, **{"poll_seconds": 0, **options})
     try:
         yield hub
     finally:

@@ -116,7 +116,7 @@ _RUN_QUERIES = st.builds(
     agent=_maybe(st.sampled_from(AGENTS)),
     requester=_maybe(st.sampled_from(PEOPLE)),
     parent_run_id=st.sampled_from((None, None, None, "run_0", "run_1", "")),
-    inside=st.booleans(),
+    include_child_runs=st.booleans(),
     text=st.sampled_from((None, None, "STRASSE", "part 3", "run_1", "%", "_", " ", "nowhere", "\ud800")),
     limit=st.sampled_from((1, 7, 50, 1000)),
 )

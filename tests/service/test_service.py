@@ -119,7 +119,7 @@ async def test_tools_do_not_write_what_the_server_is_configured_by(tmp_path: Pat
     served = ServedAgent(agent=agent, mode=PermissionMode.ACCEPT_EDITS)
     own_paths = [str(tmp_path / "serve.toml")]
     (tmp_path / "state").mkdir()
-    parts: dict[str, Any] = {"log": MemoryLog(), "artifacts": MemoryArtifacts(), "state": tmp_path / "state"}
+    parts: dict[str, Any] = {"log": MemoryLog(), "artifacts": MemoryArtifacts(), "state_folder": tmp_path / "state"}
     async with Service(settings, [served], **parts, own_paths=own_paths) as service:
         handle = await service.runners.by_agent["writer"].start("Write them.")
         result = await handle.result()

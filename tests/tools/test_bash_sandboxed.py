@@ -305,13 +305,13 @@ import asyncio, resource, sys
 from pathlib import Path
 from interlock import FileArtifacts
 from interlock.sandbox.interface import CommandLimits
-from interlock.sandbox.commands.probe import choose
+from interlock.sandbox.commands.probe import choose_sandbox
 from tests.tools.shell import terminal
 
 async def main(folder, size):
     run = {"artifacts": FileArtifacts(folder / "artifacts")}
     limits = CommandLimits(output_bytes=2 * size)
-    async with terminal(folder / "workspace", choose(), run=run, limits=limits) as shell:
+    async with terminal(folder / "workspace", choose_sandbox(), run=run, limits=limits) as shell:
         await shell.run("seq 1 300000")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         said = await shell.run(f"yes 'INFO one more line of a log' | head -c {size}; echo 'error: last' >&2; exit 1")

@@ -224,7 +224,7 @@ PROGRAM = """
 import sys
 from interlock.storage.file_artifacts import FileArtifacts
 from interlock.redaction.redactor import SecretRedactor
-from interlock.tools.shell.output_excerpt import Spool, excerpt
+from interlock.tools.shell.output_excerpt import OutputSpool, make_excerpt
 
 def used_kibibytes():
     fields = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Vm"))
@@ -236,15 +236,15 @@ line = b"2026-01-02 12:00:%02d INFO [worker-%d] request done in %d ms\\n"
 chunk = b"".join(line % (n % 60, n % 7, n % 997) for n in range(1000))
 
 def run(size):
-    with Spool(redactor.stream, folder) as spool:
+    with OutputSpool(redactor.stream, folder) as spool:
         for number in range(size // len(chunk)):
-            spool.take("stderr" if number % 10 == 3 else "stdout", chunk)
-        spool.take("stdout", b"Error: it failed\\n")
-        spool.end()
+            spool.write("stderr" if number % 10 == 3 else "stdout", chunk)
+        spool.write("stdout", b"Error: it failed\\n")
+        spool.finish()
         artifacts = FileArtifacts(folder + "/store")
         kept = artifacts.keep_stream(spool.chunks())
         artifacts.keep_stream(spool.index_chunks())
-        shown = excerpt(spool, 30_000)
+        shown = make_excerpt(spool, 30_000)
         assert artifacts.size_bytes(kept) == spool.total_bytes == shown.produced, shown
         assert "Error: it failed" in shown.text
 

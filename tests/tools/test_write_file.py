@@ -320,9 +320,9 @@ async def test_without_room_for_evidence_nothing_is_overwritten_and_a_new_file_i
 
 PROGRAM = """
 import os, resource, signal, sys
-from interlock.domain.tool import Situation, ToolContext
+from interlock.domain.tool import CallContext, ToolContext
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files.write_file import write_file
+from interlock.tools.files.write_file import write_file_tool
 
 def die(*_names, **_folders):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -339,8 +339,8 @@ match sys.argv[2]:
     case "limit":
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
 with Workspace(sys.argv[1]) as workspace:
-    context = ToolContext(Situation(run_id="r"), "c1", "write_file", lambda call_id, message: None)
-    print(write_file(workspace).handler(context=context, path="new.txt", content="x" * 5_000))
+    context = ToolContext(CallContext(run_id="r"), "c1", "write_file", lambda call_id, message: None)
+    print(write_file_tool(workspace).handler(context=context, path="new.txt", content="x" * 5_000))
 """
 
 

@@ -29,14 +29,14 @@ SCHEMA = "interlock/checkpoint/v1"
 P, ORDER, ENCODED = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493, 32
 D = -121665 * pow(121666, -1, P) % P
 Point = tuple[int, int, int, int]
-SignedPart = tuple[int, Any, Any, Any]  # of a run: how many events, when, as which checkpoint, by which key
+Signed = tuple[int, Any, Any, Any]  # of a run: how many events, when, as which checkpoint, by which key
 
 
-class InvalidExportError(Exception):
+class BadExport(Exception):
     """The export is not what was written."""
 
 
-def add_points(a: Point, b: Point) -> Point:
+def add(a: Point, b: Point) -> Point:
     m, n = (a[1] - a[0]) * (b[1] - b[0]) % P, (a[1] + a[0]) * (b[1] + b[0]) % P
     c, z = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
     return (n - m) * (z - c) % P, (z + c) * (n + m) % P, (z - c) * (z + c) % P, (n - m) * (n + m) % P
@@ -45,7 +45,7 @@ def add_points(a: Point, b: Point) -> Point:
 def multiply_point(factor: int, point: Point) -> Point:
     total: Point = (0, 1, 1, 0)
     while factor:
-        total, point, factor = add_points(total, point) if factor & 1 else total, add_points(point, point), factor >> 1
+        total, point, factor = add(total, point) if factor & 1 else total, add(point, point), factor >> 1
     return total
 
 
@@ -70,62 +70,56 @@ def verify_signature(public: bytes, message: bytes, signature: bytes) -> bool:
     if a is None or r is None or BASE is None or s >= ORDER:
         return False
     h = int.from_bytes(sha512(signature[:ENCODED] + public + message).digest(), "little") % ORDER
-    left, right = multiply_point(s, BASE), add_points(r, multiply_point(h, a))
+    left, right = multiply_point(s, BASE), add(r, multiply_point(h, a))
     return (left[0] * right[2] - right[0] * left[2]) % P == 0 == (left[1] * right[2] - right[1] * left[2]) % P
 
 
-def read_json(written: bytes) -> dict[str, Any]:
+def read(written: bytes) -> dict[str, Any]:
     try:
         return dict(json.loads(written))
     except RecursionError:
-        raise InvalidExportError("it is nested too deep to be read (nested_too_deep)") from None
+        raise BadExport("it is nested too deep to be read (nested_too_deep)") from None
     except (ValueError, TypeError):
         return {}
 
 
 def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
     """Return the run, and the hash before each event and after the last one."""
-    run = read_json(events[0][1]).get("run_id") if events else None
+    run = read(events[0][1]).get("run_id") if events else None
     if not isinstance(run, str):
-        raise InvalidExportError("event 0 does not say whose it is" if events else "there is no event")
+        raise BadExport("event 0 does not say whose it is" if events else "there is no event")
     heads = [sha256(b"interlock/log/v1\n" + run.encode(errors="replace")).hexdigest()]
     for place, (written, body) in enumerate(events):
-        event = read_json(body)
+        event = read(body)
         if not body:
-            raise InvalidExportError(f"event {place} is not an exported event")
+            raise BadExport(f"event {place} is not an exported event")
         if event.get("run_id") != run:
-            raise InvalidExportError(f"event {place} is of another run, {event.get('run_id')!r}")
+            raise BadExport(f"event {place} is of another run, {event.get('run_id')!r}")
         if type(event.get("seq")) is not int or event["seq"] != place:
-            raise InvalidExportError(
-                f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}"
-            )
+            raise BadExport(f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}")
         if sha256(bytes.fromhex(heads[place]) + body).hexdigest() != written.decode():
-            raise InvalidExportError(
+            raise BadExport(
                 f"event {place} breaks the chain: it was edited, or the one before it was and its hash made anew"
             )
         heads.append(written.decode())
     return run, heads
 
 
-def check_signed_part(
-    document: bytes, signature: bytes, keys: dict[str, bytes], run: str, heads: list[str]
-) -> SignedPart | None:
+def signed_part(document: bytes, signature: bytes, keys: dict[str, bytes], run: str, heads: list[str]) -> Signed | None:
     """Return what it says about this run: a count of 0 where it is about others, None where its key is not known."""
-    said = read_json(document)
+    said = read(document)
     public = keys.get(str(said.get("key")))
     if public is None:
         return None
     if said.get("schema") != SCHEMA or not verify_signature(public, document, bytes.fromhex(signature.decode())):
-        raise InvalidExportError(f"the signature of checkpoint {said.get('number')!r} is not by key {said.get('key')}")
+        raise BadExport(f"the signature of checkpoint {said.get('number')!r} is not by key {said.get('key')}")
     if run not in said["runs"]:
         return 0, None, None, None
     count, head = said["runs"][run]["count"], said["runs"][run]["head"]
     if count >= len(heads):
-        raise InvalidExportError(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
+        raise BadExport(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
     if heads[count] != head:
-        raise InvalidExportError(
-            f"event {count - 1} or one before it is not the one that was signed: hashes were made anew"
-        )
+        raise BadExport(f"event {count - 1} or one before it is not the one that was signed: hashes were made anew")
     return count, said.get("at"), said.get("number"), said["key"]
 
 
@@ -142,16 +136,14 @@ def verify_export(export: Iterable[bytes], keys: Iterable[str], checkpoints: Ite
     events = [EVENT.fullmatch(line) for line in lines if not SIGNED.fullmatch(line)]
     try:
         run, heads = check_chain([(match[1], match[2]) if match else (b"", b"") for match in events])
-        parts = [check_signed_part(*each, known, run, heads) for each in (*own, *other)]
+        parts = [signed_part(*each, known, run, heads) for each in (*own, *other)]
         if any(part and not part[0] for part in parts[: len(own)]):
-            raise InvalidExportError(f"the checkpoint at its end is not about {run}: it was taken from another export")
-    except InvalidExportError as bad:
+            raise BadExport(f"the checkpoint at its end is not about {run}: it was taken from another export")
+    except BadExport as bad:
         return {"code": INVALID, "message": f"NOT WHAT WAS WRITTEN: {bad}"}
-    best: SignedPart = max((part for part in parts if part), key=lambda part: part[0], default=(0, None, None, None))
+    best: Signed = max((part for part in parts if part), key=lambda part: part[0], default=(0, None, None, None))
     count, (signed, at, number, key) = len(heads) - 1, best
-    why = (
-        f"signed by {read_json(own[0][0]).get('key')}, whose public key was not given (--key)" if own else "not signed"
-    )
+    why = f"signed by {read(own[0][0]).get('key')}, whose public key was not given (--key)" if own else "not signed"
     rest = f"{count - signed} more follow, not signed" if signed < count else "what was written later is not in it"
     code, verdict, which = (VERIFIED, "OK", "all ") if signed == count else (UNVERIFIED, "NOT PROVED", "")
     by = f"{which}{signed} events, signed at {at} as checkpoint {number} by key {key}; {rest}"
