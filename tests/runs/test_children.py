@@ -351,7 +351,7 @@ async def test_a_run_inside_that_somebody_else_moves_on_is_waited_for(tmp_path: 
                 raise RunClaimedError("somebody has it")
             return await claim(run_id, force=force)
 
-        with mock.patch.object(log, "claim", claimed_once):
+        with mock.patch.object(log, "acquire", claimed_once):
             await handle.resume()
             result = await handle.result()
 

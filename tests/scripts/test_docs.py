@@ -60,7 +60,7 @@ def test_fields_are_read_with_their_types_and_comments() -> None:
             "schema",
             "int",
             True,
-            "The version of this vocabulary. A reader that does not know it refuses the run in words.",
+            "The version of this vocabulary. A reader that does not know it refuses the run with a message.",
         ),
         ("agent", "str", False, ""),
         ("workspace", "str", False, "The folder that it works in, and who it acts for."),

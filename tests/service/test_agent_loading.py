@@ -16,10 +16,10 @@ from interlock.server.core.settings import AgentTable
 
 MODULE = """
 from interlock.agent.agent import Agent
-from interlock.models.scripted import ScriptedModel, Turn
+from interlock.models.scripted import ScriptedModel
 from interlock.server.core.runs.served_agent import ServedAgent
 
-support = Agent(name="support", provider=ScriptedModel([Turn(text="Hello.")]))
+support = Agent(name="support", provider=ScriptedModel(["Hello."]))
 served = ServedAgent(agent=support, description="Helps.", on_rejection="degrade")
 
 

@@ -11,16 +11,16 @@ from interlock.server.core.runs.agent_loading import load_agents
 
 MODULE = """
 from interlock.agent.agent import Agent
-from interlock.models.scripted import ScriptedModel, Turn
+from interlock.models.scripted import ScriptedModel
 
 
 def support():
-    return Agent(provider=ScriptedModel([Turn(text="Hello.")]))
+    return Agent(provider=ScriptedModel(["Hello."]))
 
 
 class Shop:
     billing = support()
-    called = Agent(name="ledger", provider=ScriptedModel([Turn(text="Hello.")]))
+    called = Agent(name="ledger", provider=ScriptedModel(["Hello."]))
 """
 
 
