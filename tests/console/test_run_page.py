@@ -46,9 +46,11 @@ async def test_every_id_has_an_address_that_leads_to_it(on: Stage) -> None:
     *_, action = await on.house.service.run_queries.list_actions(ADMIN, run_id)
     async with visit(on) as (page, _):
         await page.goto(f"/console/runs/{run_id}?at=4")
-        assert await page.locator("#details-title").inner_text() == "Event 4: Model answered: 1 call"
+        assert await page.locator("#details-title").inner_text() == "Event 4: Model answered"
+        assert (await page.locator("#details-summary").inner_text()).startswith("1 call, ")
         await page.goto(f"/console/runs/{run_id}#event-6")
-        await page.locator("#details-title", has_text="Event 6: Model proposed refund").wait_for()
+        await page.locator("#details-title", has_text="Event 6: Call proposed").wait_for()
+        assert (await page.locator("#details-summary").inner_text()).startswith("refund {")
         await page.goto(f"/console/runs/{run_id}/calls/c0")
         assert await page.locator("#details-title").inner_text() == "Call: refund"
         await page.goto(f"/console/runs/{run_id}/actions/{action.action_id}")
@@ -91,7 +93,7 @@ async def test_a_run_is_cancelled_with_a_reason_by_those_who_may(on: Stage) -> N
         await page.get_by_label("Why").fill("Not today.")
         await page.get_by_role("button", name="Cancel the run").click()
         await page.locator("#run-status", has_text="Cancelled").wait_for()
-        await page.locator("#events .title", has_text="Run cancelled by user:olga").wait_for()
+        await page.locator("#events .what", has_text="Run cancelled by user:olga").wait_for()
 
 
 async def test_artifacts_are_listed_shown_as_text_and_downloaded(on: Stage) -> None:
@@ -157,7 +159,8 @@ async def test_runs_inside_and_forks_are_linked_both_ways_as_far_as_the_log_says
         assert page.url.endswith(f"/console/runs/{parent}/calls/c0")
         await page.goto("/console/runs/run_forked")
         await page.get_by_role("link", name=f"{parent} after event 4", exact=True).click()
-        assert await page.locator("#details-title").inner_text() == "Event 4: Model answered: 1 call"
+        assert await page.locator("#details-title").inner_text() == "Event 4: Model answered"
+        assert (await page.locator("#details-summary").inner_text()).startswith("1 call, ")
 
 
 async def test_it_can_be_read_without_scripts(on: Stage) -> None:
@@ -165,7 +168,8 @@ async def test_it_can_be_read_without_scripts(on: Stage) -> None:
     async with visit(on, java_script_enabled=False) as (page, _):
         await page.goto(f"/console/runs/{run_id}")
         await page.get_by_role("link", name="Event 8").click()
-        assert "money-needs-a-person" in await page.locator("#details-title").inner_text()
+        assert await page.locator("#details-title").inner_text() == "Event 8: Policy decision"
+        assert "money-needs-a-person" in await page.locator("#details-summary").inner_text()
         await page.get_by_role("button", name="Event after").click()
         assert await page.locator("#details-title").inner_text() == "Event 9: Asked for approval"
         await page.get_by_role("link", name="its call").click()

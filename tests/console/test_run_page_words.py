@@ -1,77 +1,19 @@
-"""Words of the timeline and lines of diffs: every fact has words, and no line is lost."""
+"""Rows of the timeline and lines of diffs: what a row is about, and no line is lost."""
 
-from typing import Any, get_args
+from typing import Any
 
-import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain import event as facts
-from interlock.domain.call import Answer, Question
-from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event, Fact
-from interlock.domain.observation import Observation
 from interlock.server.console.views.diffs import diff_json, parse_unified_diff
-from interlock.server.console.views.events import MAX_DETAIL_CHARS, build_timeline_row, shorten
-
-QUESTION = Question(
-    action_id="act_1",
-    run_id="r",
-    call_id="c",
-    tool_name="t",
-    kind="approval",
-    prompt="",
-    arguments={},
-    payload_hash="h",
-)
-#: What a fact needs beside what has a default.
-NEEDED: dict[str, Any] = {
-    "schema": 1,
-    "kind": "approval",
-    "waiting": (),
-    "message": "m",
-    "digest": "d",
-    "versions": {},
-    "artifact_id": "a",
-    "text": "t",
-    "menu_digest": "d",
-    "message_count": 1,
-    "claim": "c",
-    "status": "s",
-    "call_count": 1,
-    "call_id": "c",
-    "tool": "t",
-    "ok": True,
-    "decision": Decision(verdict=Verdict.ASK, reason="r", rule_ids=("one",)),
-    "question": QUESTION,
-    "action_id": "act_1",
-    "answer": Answer(approved=True, by="user:ann"),
-    "reason": "r",
-    "invocation_id": "i",
-    "executor": "e",
-    "tool_version": "1",
-    "timeout_seconds": 1.0,
-    "exit": "ok",
-    "duration_ms": 1.0,
-    "child_run_id": "run_2",
-    "observation_id": "o",
-    "observation": Observation(call_id="c", tool="t", ok=True, summary="s"),
-}
+from interlock.server.console.views.events import MAX_DETAIL_CHARS, build_timeline_row
+from tests.rendering.test_events import make_fact
 
 
-def _event(kind: type[Fact]) -> Event:
-    fields = [field for field in msgspec.structs.fields(kind) if field.required]
-    fact = kind(**{field.name: NEEDED[field.name] for field in fields})
-    return Event(3, "r", 1, "r", None, fact)
-
-
-@pytest.mark.parametrize("kind", get_args(Fact), ids=lambda kind: kind.__name__)
-def test_every_fact_is_told_in_words_of_its_own(kind: type[Fact]) -> None:
-    row = build_timeline_row(_event(kind))
-    assert row.told.title
-    assert row.told.title != row.type
-    assert row.told.icon != "·"
+def _event(kind: type[Fact], **fields: Any) -> Event:
+    return Event(3, "r", 1, "r", None, make_fact(kind, **fields))
 
 
 def test_a_row_knows_its_call_its_question_and_the_run_inside() -> None:
@@ -82,7 +24,7 @@ def test_a_row_knows_its_call_its_question_and_the_run_inside() -> None:
 
 @given(st.text(max_size=400))
 def test_an_excerpt_says_how_much_it_leaves_out(text: str) -> None:
-    shown = shorten(text)
+    shown = build_timeline_row(_event(facts.WarningRaised, message=text)).presentation.detail
     more = len(text) - MAX_DETAIL_CHARS
     assert shown == text if more <= 0 else shown == f"{text[:MAX_DETAIL_CHARS]} [... {more:,} more characters]"
 

@@ -101,7 +101,7 @@ async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, serve
     (question,) = await served.asked(run_id)
 
     await expect(operator.locator(".tile", has_text="Wait for approval")).to_contain_text("1")
-    await expect(operator.get_by_text("Asks for approval: refund")).to_be_visible()
+    await expect(operator.get_by_text("Asked for approval: refund")).to_be_visible()
     await served.service.approval_service.reject(_ALEX, question.action_id, "No.")
     await served.ended(run_id, RunState.FAILED)
 

@@ -53,7 +53,8 @@ async def test_it_can_be_done_with_the_keyboard_alone(on: Stage) -> None:
     async with visit(on, path=f"/console/runs/{run_id}?at=6") as (page, _):
         await page.locator("#events-scroll").focus()
         await page.keyboard.press("ArrowDown")
-        await page.locator("#details-title", has_text="Event 7: Input is valid").wait_for()
+        await page.locator("#details-title", has_text="Event 7: Input validated").wait_for()
+        assert await page.locator("#details-summary").inner_text() == "valid"
         assert await page.evaluate("document.activeElement.closest('.event').id") == "event-7"
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")

@@ -1,10 +1,12 @@
 """Every event type has one row of presentation, and every row can be shown."""
 
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import pytest
 
+import interlock
 from interlock.domain import event as facts
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision, Verdict
@@ -12,6 +14,7 @@ from interlock.domain.event import Fact
 from interlock.domain.observation import Observation
 from interlock.rendering.events import EVENT_ROWS, get_call_id, present_event
 
+CONSOLE_TEMPLATES = Path(interlock.__file__).parent / "server" / "console" / "templates"
 QUESTION = Question(
     action_id="act_1",
     run_id="r",
@@ -75,6 +78,14 @@ def test_every_event_can_be_shown(kind: type[Fact]) -> None:
     assert shown.detail or kind in (facts.RunStarted, facts.RunResumed, facts.RunCompleted, facts.RunCancelled)
 
 
+def test_the_console_has_a_drawing_for_every_icon() -> None:
+    drawings = (CONSOLE_TEMPLATES / "parts.html").read_text()
+    verdicts = [make_fact(facts.PolicyEvaluated, decision=Decision(verdict=each, reason="")) for each in Verdict]
+    icons = {present_event(fact).icon for fact in verdicts} | {row.mark.icon for row in EVENT_ROWS.values()}
+
+    assert {icon for icon in icons if f'  "{icon}": "M' not in drawings} == set()
+
+
 def test_titles_tell_events_apart() -> None:
     assert len({row.title for row in EVENT_ROWS.values()}) == len(EVENT_ROWS)
     assert len({row.record_title for row in EVENT_ROWS.values()}) == len(EVENT_ROWS)
@@ -101,6 +112,8 @@ def test_titles_tell_events_apart() -> None:
         (make_fact(facts.InvocationCompleted, exit="error", code="tool_failed"), "error, tool_failed, 1 ms", "danger"),
         (make_fact(facts.ModelResponded, call_count=2, text="Hi."), "2 calls, 0 ms: Hi.", "neutral"),
         (make_fact(facts.RunCancelled, by="ann"), "by ann", "danger"),
+        (make_fact(facts.RunCancelled, by="ann", message="Enough."), "by ann: Enough.", "danger"),
+        (make_fact(facts.RunCancelled, by="ann", message="Cancelled by ann."), "Cancelled by ann.", "danger"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -87,7 +87,8 @@ def _run_resumed(_: facts.RunResumed) -> str:
 
 
 def _run_cancelled(fact: facts.RunCancelled) -> str:
-    return fact.message or (f"by {fact.by}" if fact.by else "")
+    by = f"by {fact.by}" if fact.by not in fact.message else ""
+    return _join(": ", by, fact.message)
 
 
 def _message(fact: Any) -> str:

@@ -7,13 +7,14 @@ is shown harmlessly. A name that a template misspells is an error.
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from ...history.run_view import RunEventType
 from ...rendering import times
 from ..core.identity.permissions import Operation, get_visibility, is_allowed
 from ..core.identity.principal import Principal, Role
@@ -75,7 +76,8 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        cast(dict[str, Any], self._environment.globals)["asset"] = assets.url
+        event_types = " ".join(get_args(RunEventType))
+        cast(dict[str, Any], self._environment.globals).update(asset=assets.url, event_types=event_types)
         self._environment.filters |= {
             "shown": markup.render_text,
             "line": markup.render_line,

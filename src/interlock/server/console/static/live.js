@@ -3,9 +3,7 @@
 // the server's, and after a connection that broke nothing can be missed: the first thing is to look again.
 //
 // Parts are parsed by the browser as a document of their own (XMLHttpRequest), in which nothing runs.
-const EVENTS = [
-  "TOOL_CALL", "LLM_CALL", "APPROVAL_REQUIRED", "CONSENT_REQUIRED", "APPROVAL_GRANTED", "APPROVAL_REJECTED", "ERROR", "COMPLETED",
-];
+const EVENTS = document.querySelector('meta[name="live-events"]')?.content.split(" ") ?? [];
 const WAIT_MS = 250;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
 const LATER_MS = 2000;

@@ -74,7 +74,8 @@ async function showState() {
   }
   panels.replaceChildren(...adopted(found.body.children));
   openLenses();
-  document.getElementById("told").textContent = document.getElementById("details-title")?.textContent ?? "";
+  const said = [...document.querySelectorAll("#details-title, #details-summary")].map((each) => each.textContent);
+  document.getElementById("told").textContent = said.join(": ");
 }
 
 async function showRow() {

@@ -8,6 +8,7 @@ import msgspec
 from ....domain.json import JsonObject
 from ....domain.rendering import truncate
 from ....history.run_view import to_run_events
+from ....rendering.events import present_event
 from ..live.live_event import LiveEvent
 from .row_buffer import MAX_TEXT_CHARS, clamp_integer
 
@@ -16,7 +17,8 @@ MAX_ACTIVITY_ROWS = 10_000
 ACTIVITY_TRIM_SLACK = 1_000
 
 _INSERT_ROW = (
-    "INSERT OR REPLACE INTO activity (number, run_id, seq, at, type, tool, action_id, text) VALUES (?,?,?,?,?,?,?,?)"
+    "INSERT OR REPLACE INTO activity (number, run_id, seq, at, type, title, tone, icon, tool, action_id, text)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?)"
 )
 _TRIM = "DELETE FROM activity WHERE number <= (SELECT number FROM activity ORDER BY number DESC LIMIT 1 OFFSET ?)"
 _COUNT = "SELECT count(*) FROM activity"
@@ -35,9 +37,13 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     #: An event type of the REST API: TOOL_CALL, APPROVAL_REQUIRED, ...
     type: str
+    #: How it is shown.
+    title: str
+    tone: str
+    icon: str
     tool: str = ""
     action_id: str = ""
-    #: The first words of what it says.
+    #: What there is to say about it, in a few words.
     text: str = ""
 
 
@@ -54,14 +60,13 @@ def _to_rows(live: LiveEvent) -> Iterable[tuple[object, ...]]:
     if live.event is None:
         return
     for shown in to_run_events(live.event):
-        data = shown.data
-        text = (
-            _get_text(data, "prompt")
-            or _get_text(data, "message")
-            or _get_text(data, "reason")
-            or _get_text(data, "model")
+        view = present_event(live.event.fact)
+        about = (
+            _get_text(shown.data, "tool"),
+            _get_text(shown.data, "action_id"),
+            truncate(view.detail, MAX_TEXT_CHARS),
         )
-        columns = (shown.type, _get_text(data, "tool"), _get_text(data, "action_id"), truncate(text, MAX_TEXT_CHARS))
+        columns = (shown.type, view.title, view.tone, view.icon, *about)
         yield live.position, live.entry.run_id, clamp_integer(shown.seq), clamp_integer(shown.at), *columns
 
 

@@ -20,7 +20,7 @@ from ....domain.errors import InterlockError
 from ....storage.event_log import FeedEntry
 
 #: Raise it with every change of the tables or of what is put into them.
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 _TABLES = (
     """CREATE TABLE runs (
@@ -51,7 +51,8 @@ _TABLES = (
     "CREATE INDEX actions_by_expiry ON actions (expires_at) WHERE status = 'PENDING' AND expires_at > 0",
     """CREATE TABLE activity (
         number INTEGER PRIMARY KEY, run_id TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL,
-        type TEXT NOT NULL, tool TEXT NOT NULL, action_id TEXT NOT NULL, text TEXT NOT NULL
+        type TEXT NOT NULL, title TEXT NOT NULL, tone TEXT NOT NULL, icon TEXT NOT NULL,
+        tool TEXT NOT NULL, action_id TEXT NOT NULL, text TEXT NOT NULL
     )""",
     "CREATE TABLE place (position INTEGER NOT NULL, run_id TEXT NOT NULL, seq INTEGER NOT NULL, hash BLOB NOT NULL)",
     "INSERT INTO place VALUES (0, '', -1, X'')",

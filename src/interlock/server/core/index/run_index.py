@@ -118,7 +118,8 @@ class RunIndex:
         """Return the most recent events of all runs, newest first."""
         where = build_visibility_condition(agents, person)
         sql = (
-            "SELECT activity.number, activity.run_id, agent, status, seq, at, type, tool, action_id, text"  # noqa: S608
+            "SELECT activity.number, activity.run_id, agent, status, seq, at, type, title, tone, icon, tool, action_id,"  # noqa: S608
+            " text"
             " FROM activity CROSS JOIN runs ON runs.run_id = activity.run_id"
             f" WHERE {where.sql} ORDER BY activity.number DESC LIMIT ?"
         )
