@@ -1,12 +1,12 @@
-"""Builds the runtime from its parts. The only module that knows every implementation.
-
-`App` is used by all entry points: it opens runs and executes them.
-"""
+"""Choose the parts and join them. The only module that knows every implementation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
+from os import PathLike
+from os.path import abspath, realpath
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from .domain.call import Answer, Question, ToolIntent
@@ -27,6 +27,7 @@ from .history.fold import build_snapshot, load_run
 from .interaction.interface import InteractionProvider
 from .interaction.providers import HeadlessInteractionProvider
 from .oauth.interface import ConsentProvider, NoConsents
+from .options import check_alternatives, check_max_concurrency, check_tool, check_types, checked_options
 from .pipeline.approval.answer import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.context import Executions, RunContext, open_run
@@ -37,15 +38,19 @@ from .policy.analysis.explain import Mask, RuleSource
 from .policy.analysis.masks import MaskSource
 from .policy.engine.rule_policy import RulePolicy
 from .policy.interface import PolicyEngine
+from .redaction.interface import Redactor
 from .redaction.redactor import SecretRedactor
 from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
+from .rendering.text import describe_unknown
 from .sandbox.handlers.executor import HandlerExecutor
-from .scheduler import LocalScheduler
+from .sandbox.interface import Sandbox
+from .scheduler import LocalScheduler, Scheduler
 from .storage.artifacts import ArtifactStore
 from .storage.event_log import EventLog, Lease
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
+from .telemetry.interface import Telemetry
 from .telemetry.otel import OtelTelemetry
 from .tools.read_artifact import read_artifact
 
@@ -55,82 +60,110 @@ _T = TypeVar("_T")
 #: after a part of the run's length: together they cost no more than the run.
 _SNAPSHOT_EVENTS = 512
 _SNAPSHOT_FRACTION = 20
+#: How many handlers may run at once, however many calls a model sends.
+DEFAULT_CONCURRENCY = 128
 
 
-class AppOptions(TypedDict, total=False):
-    """Options of the runtime. Everything has a default."""
-
-    #: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a registry that is shared.
-    tools: Iterable[ToolDefinition | Callable[..., Any] | Toolbox] | ToolRegistry
-    #: Default: no rules, so a tool's declared risk decides.
-    policy: PolicyEngine
-    #: The interaction provider. Default: headless, which rejects.
-    interaction: InteractionProvider
-    #: Default: in memory.
-    log: EventLog
-    #: Default: in memory.
-    artifacts: ArtifactStore
-    #: Consents of users. Default: none, so a tool that needs consent is refused.
-    consents: ConsentProvider
-    #: Values by name that must never be shown or stored.
-    secrets: Mapping[str, str]
-    fail_safe: FailSafeConfig
-    limits: Limits
-    #: How many handlers may run at once, however many calls a model sends. Default: 128.
-    max_concurrency: int
-    #: What a call to an unknown tool becomes. Default: an observation.
-    missing_tool: Literal["observe", "raise"]
-    #: Called with progress of a running handler: call id and message.
-    on_progress: Callable[[str, str], None]
-    #: Called before a rule that a person saves with an approval is added to the policy. Default: nothing.
-    record_rule: Callable[[RuleChange], Awaitable[None]]
-    clock: Clock
+#: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a registry that is shared.
+Tools: TypeAlias = Iterable[ToolDefinition | Callable[..., Any] | Toolbox] | ToolRegistry
 
 
 class App:
-    """The wired runtime: opens runs, executes calls, records answers."""
+    """The parts of a runtime: opens runs and takes their calls through the pipeline."""
 
-    def __init__(self, **options: Unpack[AppOptions]) -> None:
-        unknown = sorted(set(options) - set(AppOptions.__annotations__))
-        if unknown:
-            known = ", ".join(AppOptions.__annotations__)
-            raise ConfigurationError(f"There is no option {', '.join(unknown)}. The options are {known}.")
-        tools = options.get("tools", ())
-        self.log: EventLog = _or_default(options.get("log"), MemoryLog)
-        self._owns_log = options.get("log") is None
-        self.artifacts: ArtifactStore = _or_default(options.get("artifacts"), MemoryArtifacts)
+    @checked_options
+    def __init__(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        *,
+        tools: Tools = (),
+        policy: PolicyEngine | None = None,
+        interaction: InteractionProvider | None = None,
+        log: EventLog | None = None,
+        artifacts: ArtifactStore | None = None,
+        consents: ConsentProvider | None = None,
+        secrets: Mapping[str, str] | None = None,
+        fail_safe: FailSafeConfig | None = None,
+        limits: Limits | None = None,
+        max_concurrency: int | None = None,
+        missing_tool: Literal["observe", "raise"] = "observe",
+        on_progress: Callable[[str, str], None] | None = None,
+        record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
+        clock: Clock | None = None,
+        sandbox: Sandbox | None = None,
+        scheduler: Scheduler | None = None,
+        redactor: Redactor | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """Choose the parts; see `ToolRuntime` for what each is. What was given is its owner's to close."""
+        check_types(
+            {
+                "tools": tools,
+                "policy": policy,
+                "interaction": interaction,
+                "log": log,
+                "artifacts": artifacts,
+                "consents": consents,
+                "secrets": secrets,
+                "fail_safe": fail_safe,
+                "limits": limits,
+                "on_progress": on_progress,
+                "record_rule": record_rule,
+                "clock": clock,
+                "sandbox": sandbox,
+                "scheduler": scheduler,
+                "redactor": redactor,
+                "telemetry": telemetry,
+            }
+        )
+        check_alternatives("scheduler", scheduler, "max_concurrency", max_concurrency)
+        check_alternatives("redactor", redactor, "secrets", secrets)
+        if missing_tool not in ("observe", "raise"):
+            raise ConfigurationError(describe_unknown("missing_tool", missing_tool, ("observe", "raise")))
+        max_concurrency = DEFAULT_CONCURRENCY if max_concurrency is None else max_concurrency
+        check_max_concurrency(max_concurrency)
+        self.log: EventLog = _or_default(log, MemoryLog)
+        self._owns_log = log is None
+        self._owns_sandbox = sandbox is None
+        self.artifacts: ArtifactStore = _or_default(artifacts, MemoryArtifacts)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flatten_tools(tools))
         #: They get the policy, and are closed with the runtime.
         self.toolboxes = _find_toolboxes(self.registry)
-        self.telemetry = OtelTelemetry()
-        #: Pending snapshots, which are not awaited.
+        #: Snapshots on their way, which nobody waits for.
         self._pending_snapshots: set[asyncio.Future[None]] = set()
         self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
-        policy: PolicyEngine = _or_default(options.get("policy"), RulePolicy)
-        clock = options.get("clock", Clock())
+        policy = _or_default(policy, RulePolicy)
+        clock = _or_default(clock, Clock)
         for box in self.toolboxes:
             box.set_masks(_mask_lookup(policy, clock))
             box.protect_paths(_collect_own_paths(self.log, self.artifacts, policy))
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
-            interaction=_or_default(options.get("interaction"), HeadlessInteractionProvider),
-            scheduler=LocalScheduler(options.get("max_concurrency", 128)),
-            sandbox=HandlerExecutor(),
+            interaction=_or_default(interaction, HeadlessInteractionProvider),
+            scheduler=_or_default(scheduler, partial(LocalScheduler, max_concurrency)),
+            sandbox=_or_default(sandbox, HandlerExecutor),
             artifacts=self.artifacts,
-            redactor=SecretRedactor(options.get("secrets", {})),
-            telemetry=self.telemetry,
-            consents=_or_default(options.get("consents"), NoConsents),
+            redactor=_or_default(redactor, partial(SecretRedactor, secrets or {})),
+            telemetry=_or_default(telemetry, OtelTelemetry),
+            consents=_or_default(consents, NoConsents),
             clock=clock,
-            limits=options.get("limits", Limits()),
-            fail_safe=options.get("fail_safe", FailSafeConfig()),
-            missing_tool=options.get("missing_tool", "observe"),
+            limits=_or_default(limits, Limits),
+            fail_safe=_or_default(fail_safe, FailSafeConfig),
+            missing_tool=missing_tool,
             find_rule_problem=_find_rule_problem,
-            on_progress=options.get("on_progress", _ignore_progress),
-            **({"record_rule": options["record_rule"]} if "record_rule" in options else {}),
+            on_progress=_or_default(on_progress, lambda: _ignore_progress),
+            **({} if record_rule is None else {"record_rule": record_rule}),
         )
+
+    def resolve_workspace(self, given: str | PathLike[str] | None) -> str:
+        """Return the folder that a run works in. Tools that work in a folder decide it; no other can be given."""
+        for box in self.toolboxes:
+            if realpath(given or box.root) != box.root:
+                raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
+            return box.root
+        return abspath(given) if given else ""
 
     async def open(self, situation: CallContext, lease: Lease | None = None) -> RunContext:
         """Open a run from the log: a new one, or one that is continued."""
@@ -208,7 +241,8 @@ class App:
             await asyncio.wait(self._pending_snapshots)
         for box in self.toolboxes:
             await box.close()
-        await self.parts.sandbox.close()
+        if self._owns_sandbox:
+            await self.parts.sandbox.close()
         if self._owns_log:
             await self.log.close()
 
@@ -278,6 +312,7 @@ def _find_toolboxes(registry: ToolRegistry) -> list[Toolbox]:
 
 def _flatten_tools(tools: Iterable[Any]) -> Iterator[Any]:
     for item in tools:
+        check_tool(item)
         match item:
             case Toolbox():
                 yield from item
@@ -286,7 +321,7 @@ def _flatten_tools(tools: Iterable[Any]) -> Iterator[Any]:
 
 
 def _or_default(part: _T | None, default: Callable[[], _T]) -> _T:
-    """The part that was chosen, whatever it is worth as a truth value."""
+    """Return the part that was given, even if it is false as a truth value."""
     return default() if part is None else part
 
 

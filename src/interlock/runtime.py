@@ -1,27 +1,20 @@
-"""`ToolRuntime`: the runtime for your own agent loop.
-
-    runtime = ToolRuntime(tools=[search, send_mail], policy=policy, log=SqliteLog("runs.db"))
-    result = await runtime.execute(response.tool_calls)
-    messages += result.messages
-
-One runtime is one run. Everything a model asks for goes through `execute`; there is no other way to a handler.
-"""
+"""`ToolRuntime`: execute tool calls of your own model loop."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from os import PathLike
-from os.path import abspath, realpath
 from types import TracebackType
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Literal, TypeVar, Unpack, cast
 
 import msgspec
 
-from .app import App, AppOptions
+from .app import App, Tools
 from .audit.export import to_ndjson
 from .audit.verify import ChainVerification, verify
 from .domain.call import Answer, AnswerFields, Question, WaitingCall
-from .domain.errors import AgentExecutionError, ConfigurationError
+from .domain.decision import FailSafeConfig
+from .domain.errors import AgentExecutionError
 from .domain.event import CallObserved, Event
 from .domain.ids import new_run_id
 from .domain.observation import Observation, ToolExecutionRecord, to_execution_record
@@ -29,10 +22,21 @@ from .domain.state.lifecycle import RUN_STATUS, RunState
 from .domain.tool import CallContext, JsonObject, PermissionMode
 from .history.actions import Action, list_actions
 from .history.run_handle_view import AgentRunEvent, to_run_handle_events
+from .interaction.interface import InteractionProvider
+from .oauth.interface import ConsentProvider
+from .options import check_types, checked_options, parse_mode
 from .pipeline.batch import BatchOutcome
 from .pipeline.context import RunContext
+from .pipeline.parts import Clock, Limits, RuleChange
+from .policy.interface import PolicyEngine
+from .redaction.interface import Redactor
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
+from .sandbox.interface import Sandbox
+from .scheduler import Scheduler
+from .storage.artifacts import ArtifactStore
+from .storage.event_log import EventLog
+from .telemetry.interface import Telemetry
 from .wire import ProviderFormat, WireFormat, read_calls, render_messages, render_tools
 
 _T = TypeVar("_T")
@@ -73,36 +77,117 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
         return render_messages(self.observations, wire_format)
 
 
-class RuntimeOptions(AppOptions, total=False):
-    """Options of the run, beside those of `AppOptions`."""
-
-    #: Continues a run that is in the log.
-    run_id: str
-    agent: str
-    mode: PermissionMode | str
-    task_phase: str
-    #: The workspace of the run; relative paths start there.
-    workspace: str | PathLike[str]
-    #: The user that the run acts for.
-    requester: str
-
-
-_RUN_OPTION_NAMES = RuntimeOptions.__annotations__.keys() - AppOptions.__annotations__.keys()
-
-
 class ToolRuntime:
-    """One run: executes tool calls, and answers for everything that happened to them."""
+    """Execute the tool calls of your own model loop: checked, permitted, recorded.
 
-    def __init__(self, **options: Unpack[RuntimeOptions]) -> None:
-        """Create a runtime. Every option has a default: a new run, in memory, without a person to ask."""
-        given = cast(dict[str, Any], options)
-        self._app = App(**cast(AppOptions, {name: given[name] for name in given if name not in _RUN_OPTION_NAMES}))
-        about = {name: given[name] for name in _RUN_OPTION_NAMES if name in given}
-        for box in self._app.toolboxes:
-            if realpath(about.setdefault("workspace", box.root)) != box.root:
-                raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
-        about["requester"] = self._app.parts.redactor.redact(about.get("requester", ""))
-        self._situation = _build_context(self._app.parts.interaction.interactive, **about)
+        runtime = ToolRuntime(tools=[search, send_mail], policy=policy, log=SqliteLog("runs.db"))
+        async with runtime:
+            result = await runtime.execute(response.tool_calls)
+            messages += result.messages
+
+    One runtime is one run. `tools("openai")` are the schemas to send with a request, `execute` takes the calls of the
+    answer, `decide` answers a question, and `resume` continues after an answer or a crash. For a loop that is built
+    in, see `Agent` and `Runner`.
+    """
+
+    @checked_options
+    def __init__(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        *,
+        tools: Tools = (),
+        policy: PolicyEngine | None = None,
+        interaction: InteractionProvider | None = None,
+        log: EventLog | None = None,
+        artifacts: ArtifactStore | None = None,
+        consents: ConsentProvider | None = None,
+        secrets: Mapping[str, str] | None = None,
+        fail_safe: FailSafeConfig | None = None,
+        limits: Limits | None = None,
+        max_concurrency: int | None = None,
+        missing_tool: Literal["observe", "raise"] = "observe",
+        on_progress: Callable[[str, str], None] | None = None,
+        record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
+        clock: Clock | None = None,
+        run_id: str = "",
+        agent: str = "",
+        mode: PermissionMode | str = PermissionMode.DEFAULT,
+        task_phase: str = "",
+        workspace: str | PathLike[str] | None = None,
+        requester: str = "",
+        sandbox: Sandbox | None = None,
+        scheduler: Scheduler | None = None,
+        redactor: Redactor | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """Set up a run. Every option has a default: a new run, in memory, with nobody to ask.
+
+        Args:
+            tools: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a `ToolRegistry`.
+            policy: Decides which calls may run. Default: no rules, so the declared risk of a tool decides.
+            interaction: Who is asked. Default: nobody is there, so the answer is no.
+            log: Where events are stored, such as `SqliteLog("runs.db")`. Default: in memory.
+            artifacts: Where large outputs are stored, such as `FileArtifacts("artifacts")`. Default: in memory.
+            consents: Access that users gave to tools. Default: none, so a tool that needs consent is refused.
+            secrets: Values by name that must never be shown or stored.
+            fail_safe: What happens after failures. Default: the model is informed and continues.
+            limits: Limits of every call, and how long people may take to answer.
+            max_concurrency: How many handlers may run at once. Default: 128.
+            missing_tool: What a call to an unknown tool becomes: an observation, or an exception as well.
+            on_progress: Called with call id and message when a running handler reports progress.
+            record_rule: Called before a rule that a person keeps with an approval is added to the policy.
+            clock: The time, for tests.
+            run_id: Continue this run of the log. Default: a new run.
+            agent: The name of the agent, for rules and records.
+            mode: The permission mode: `read_only`, `default`, `accept_edits` or `trusted`.
+            task_phase: The phase of the task, for rules.
+            workspace: The folder that the run works in; relative paths start there.
+            requester: Who the run acts for.
+            sandbox: Runs the handlers. Default: in this process, its threads and child processes.
+            scheduler: Orders calls that use the same resources; replaces `max_concurrency`.
+            redactor: Removes secrets from what is shown and stored; replaces `secrets`.
+            telemetry: Records metrics and spans. Default: OpenTelemetry.
+
+        Raises:
+            ConfigurationError: An option is unknown, of the wrong type, or contradicts another.
+        """
+        check_types(
+            {
+                "run_id": run_id,
+                "agent": agent,
+                "task_phase": task_phase,
+                "workspace": workspace,
+                "requester": requester,
+            }
+        )
+        self._app = App(
+            tools=tools,
+            policy=policy,
+            interaction=interaction,
+            log=log,
+            artifacts=artifacts,
+            consents=consents,
+            secrets=secrets,
+            fail_safe=fail_safe,
+            limits=limits,
+            max_concurrency=max_concurrency,
+            missing_tool=missing_tool,
+            on_progress=on_progress,
+            record_rule=record_rule,
+            clock=clock,
+            sandbox=sandbox,
+            scheduler=scheduler,
+            redactor=redactor,
+            telemetry=telemetry,
+        )
+        self._situation = CallContext(
+            run_id=run_id or new_run_id(),
+            agent=agent,
+            mode=parse_mode(mode),
+            task_phase=task_phase,
+            interactive=self._app.parts.interaction.interactive,
+            workspace=self._app.resolve_workspace(workspace),
+            requester=self._app.parts.redactor.redact(requester),
+        )
         self._run: RunContext | None = None
         self._wire_format: WireFormat = "openai"
         self._opening: asyncio.Future[RunContext] | None = None
@@ -135,7 +220,7 @@ class ToolRuntime:
         """Switch the permission mode or phase of the task, from the next batch on."""
         self._situation = msgspec.structs.replace(
             self._situation,
-            mode=self._situation.mode if mode is None else _parse_mode(mode),
+            mode=self._situation.mode if mode is None else parse_mode(mode),
             task_phase=self._situation.task_phase if task_phase is None else task_phase,
         )
         if self._run is not None:
@@ -246,8 +331,9 @@ class ToolRuntime:
         return b"".join(to_ndjson(await self._app.entries(self._run or await self._open_run())))
 
     def metrics(self) -> list[Any]:
-        """Return the latency histograms of this runtime, without any SDK."""
-        return self._app.telemetry.readings()
+        """Return the latency histograms of this runtime. Empty where `telemetry=` keeps none to read."""
+        readings = getattr(self._app.parts.telemetry, "readings", None)
+        return [] if readings is None else readings()
 
     def execute_sync(self, calls: Iterable[Any]) -> BatchResult:
         """Call `execute` from code without an event loop."""
@@ -334,21 +420,3 @@ class ToolRuntime:
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
-
-
-def _build_context(interactive: bool, **about: Any) -> CallContext:
-    workspace = about.pop("workspace", "")
-    return CallContext(
-        run_id=about.pop("run_id", "") or new_run_id(),
-        mode=_parse_mode(about.pop("mode", PermissionMode.DEFAULT)),
-        interactive=interactive,
-        workspace=abspath(workspace) if workspace else "",
-        **about,
-    )
-
-
-def _parse_mode(word: PermissionMode | str) -> PermissionMode:
-    try:
-        return PermissionMode(word)
-    except ValueError:
-        raise ConfigurationError(f"There is no mode {word!r}. The modes are {', '.join(PermissionMode)}.") from None

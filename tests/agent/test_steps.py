@@ -82,7 +82,10 @@ SITUATIONS: dict[str, tuple[LoopState, AgentStep]] = {
     "somebody pauses it with calls open": (at(UNDER_WAY, pause_requested=True), Idle()),
     "somebody cancels it": (at(ASKED, cancel_command=ENOUGH), Cancel(ENOUGH)),
     "somebody cancels it without a word": (at(FINAL, cancel_command=CancelCommand()), Cancel(CancelCommand())),
-    "somebody cancels it while it is paused": (at(UNDER_WAY, pause_requested=True, cancel_command=ENOUGH), Cancel(ENOUGH)),
+    "somebody cancels it while it is paused": (
+        at(UNDER_WAY, pause_requested=True, cancel_command=ENOUGH),
+        Cancel(ENOUGH),
+    ),
     "it has ended": (at(FINAL, state=RunState.COMPLETED), Ended()),
     "it has ended and is cancelled": (at(ASKED, state=RunState.FAILED, cancel_command=ENOUGH), Ended()),
 }

@@ -11,7 +11,6 @@ from interlock.domain.state.lifecycle import RUN_STATUS
 from interlock.domain.state.verification import VerificationStatus
 from interlock.models.connection import DEFAULT_TIMEOUTS, MAX_ANSWER_BYTES, MAX_LINE_BYTES
 from interlock.models.response_assembly import MAX_ARGUMENTS_BYTES, MAX_CALLS, MAX_TEXT_BYTES
-from interlock.runs.runner import RunnerOptions
 from interlock.verification.claims import find_claim
 from interlock.verification.sentences import split_sentences
 
@@ -33,7 +32,7 @@ def test_the_page_lists_every_field_of_an_agent() -> None:
 def test_the_page_lists_every_option_and_method_of_a_runner_and_every_field_of_a_result() -> None:
     tables = section(AGENTS, "Running it").split("\n\n|")[1:]
     options, methods, fields = ([row[0] for row in table_rows("\n|" + table)] for table in tables)
-    assert _listed(options) == sorted(RunnerOptions.__annotations__)
+    assert _listed(options) == sorted(name for name in inspect.signature(Runner).parameters if name != "agent")
     assert set(_listed(methods)) <= set(dir(Runner))
     assert {"start", "run", "run_sync", "open", "recover", "close"} == set(_listed(methods))
     properties = [name for name, value in vars(AgentResult).items() if isinstance(value, property)]

@@ -187,7 +187,9 @@ async def test_a_command_outside_is_never_run_without_a_person(workspace: Path, 
 
 @pytest.mark.parametrize("scope", ["run", "window", "rule"])
 async def test_a_yes_to_a_command_outside_is_for_once(workspace: Path, scope: str) -> None:
-    async with box(workspace, commands=commands_of("bubblewrap"), allow_unsandboxed=True, interaction=NOBODY_YET) as run:
+    async with box(
+        workspace, commands=commands_of("bubblewrap"), allow_unsandboxed=True, interaction=NOBODY_YET
+    ) as run:
         question = await ask(run, "bash_outside", command="touch done", reason="because")
         answer: dict[str, Any] = {"approved": True, "scope": scope, "until": 2**62, "rule": "allow: bash_outside"}
         with pytest.raises(AnswerRefusedError):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from interlock import MemoryLog, Question
 from interlock.agent.agent import Agent
@@ -14,7 +14,7 @@ from interlock.models.scripted import ScriptedModel, ScriptedTurn, TurnFactory, 
 from interlock.runs.handle import RunHandle
 from interlock.runs.inbox import Inbox
 from interlock.runs.result import AgentResult
-from interlock.runs.runner import Runner, RunnerOptions
+from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 
@@ -54,7 +54,7 @@ def asked_of(agent: Agent) -> list[ModelRequest]:
     return agent.provider.requests
 
 
-async def run_of(agent: Agent, task: str = "Do it.", **options: Unpack[RunnerOptions]) -> AgentResult:
+async def run_of(agent: Agent, task: str = "Do it.", **options: Any) -> AgentResult:
     async with Runner(agent, **options) as runner:
         return await runner.run(task)
 

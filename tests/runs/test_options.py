@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock import ConfigurationError, Runner, ScriptedModel, tool
+from interlock import Answer, ConfigurationError, HeadlessInteractionProvider, Question, Runner, ScriptedModel, tool
 from tests.patience import HANG_SECONDS
 
 from .support import agent_of, calls
@@ -15,8 +15,13 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a path instead of a log": ({"log": "runs.db"}, r"log is of type str. Give something like SqliteLog\("),
     "a path instead of artifacts": ({"artifacts": "kept"}, r"artifacts is of type str.*FileArtifacts\("),
     "a function instead of a provider": ({"interaction": print}, "interaction is of type.*CallbackInteractionProvider"),
+    "approve and interaction": (
+        {"approve": print, "interaction": HeadlessInteractionProvider()},
+        "Give interaction= or approve=, not both",
+    ),
+    "an answer instead of a function": ({"approve": True}, "approve is of type bool. Give something like a function"),
     "a mode that is none": ({"mode": "wild"}, "There is no mode 'wild'"),
-    "an option that is none": ({"model": "gpt-5"}, "There is no option model. The options are interaction, log"),
+    "an option that is none": ({"model": "gpt-5"}, "Unknown option `model`. Did you mean `mode`?"),
 }
 
 
@@ -99,3 +104,35 @@ async def test_an_id_is_for_one_run() -> None:
         handle = await runner.open("mine")
         await handle.send_message("Hi again.")
         assert (await handle.result()).text == "Again."
+
+
+@pytest.mark.parametrize("reply", [True, Answer(approved=True, by="ana")])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_approve_answers_questions(reply: bool | Answer, is_async: bool) -> None:
+    asked: list[Question] = []
+
+    def approve(question: Question) -> bool | Answer:
+        asked.append(question)
+        return reply
+
+    async def approve_later(question: Question) -> bool | Answer:
+        return approve(question)
+
+    agent = agent_of(calls(("a", "change", {})), "Done.", tools=[change])
+    async with Runner(agent, approve=approve_later if is_async else approve) as runner:
+        result = await runner.run("Do it.")
+    assert [question.tool_name for question in asked] == ["change"]
+    assert [record.output for record in result.tool_executions] == ["changed"]
+
+
+async def test_approve_that_returns_false_rejects() -> None:
+    agent = agent_of(calls(("a", "change", {})), "Done.", tools=[change])
+    async with Runner(agent, approve=lambda question: False) as runner:
+        result = await runner.run("Do it.")
+    assert [observation.code for observation in result.observations] == ["user_denied"]
+
+
+@tool(risk="write")
+def change() -> str:
+    """A person is asked."""
+    return "changed"

@@ -295,7 +295,7 @@ async def test_what_cannot_work_is_refused_before_anything_starts() -> None:
     async with Runner(agent_of("Done.")) as runner:
         with pytest.raises(ConfigurationError, match="There is no run 'nowhere'"):
             await runner.open("nowhere")
-    with pytest.raises(ConfigurationError, match="There is no option wrong"):
+    with pytest.raises(ConfigurationError, match="Unknown option `wrong`"):
         Runner(agent_of("Done."), wrong=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="There is no mode 'wild'"):
         await run_of(agent_of("Done."), mode="wild")

@@ -18,14 +18,14 @@ from .next_step import Budgets
 _FieldCheck = Callable[[Any], bool]
 
 
-def _has_method(method: str) -> _FieldCheck:
-    """Return a check that the value is an object with this method. A class that was not instantiated fails."""
+def has_method(method: str) -> _FieldCheck:
+    """Return a check whether a value is an object with this method. A class that was not called is none."""
     return lambda value: not isinstance(value, type) and callable(getattr(value, method, None))
 
 
 #: A field, what it may be, and what to write instead of something else.
 _FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
-    ("provider", _has_method("stream"), 'Give who has the model: OpenAIChat("gpt-5"), AnthropicMessages("..."), ...'),
+    ("provider", has_method("stream"), 'Give who has the model: OpenAIChat("gpt-5"), AnthropicMessages("..."), ...'),
     ("model", lambda value: isinstance(value, str), "Give the name of the model, as text."),
     (
         "instructions",
@@ -34,7 +34,7 @@ _FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
     ),
     (
         "policy",
-        lambda value: value is None or _has_method("evaluate")(value),
+        lambda value: value is None or has_method("evaluate")(value),
         'Give RulePolicy([Rule(...)]), or load_policy("policy.yaml").',
     ),
     ("fail_safe", lambda value: isinstance(value, FailSafeConfig), "Give FailSafeConfig(...)."),

@@ -21,7 +21,7 @@ from ..agent.agent import Agent, AgentTool, collect_team
 from ..agent.driver import advance
 from ..agent.next_step import Budgets
 from ..agent.session import AgentSession
-from ..app import App, AppOptions
+from ..app import App
 from ..domain.errors import ConfigurationError, ModelError, ToolError
 from ..domain.event import LogEntry, UserMessageReceived, genesis_hash
 from ..domain.state.ledger import Ledger
@@ -146,15 +146,13 @@ class ReplayEnvironment:
         self.recording = recording
         self.time = VirtualClock()
         self.model = RecordedModel(recording, self.time)
-        options: AppOptions = {
-            "tools": tools,
-            "interaction": RecordedInteraction(recording.calls),
-            "fail_safe": first.fail_safe,
-            "clock": Clock(now=self.time.now, elapsed=self.time.elapsed),
-        }
-        if first.policy is not None:
-            options["policy"] = first.policy
-        self.app = App(**options)
+        self.app = App(
+            tools=tools,
+            policy=first.policy,
+            interaction=RecordedInteraction(recording.calls),
+            fail_safe=first.fail_safe,
+            clock=Clock(now=self.time.now, elapsed=self.time.elapsed),
+        )
         self.app.parts = msgspec.structs.replace(
             self.app.parts,
             artifacts=RecordedArtifacts(self.app.artifacts, recording),

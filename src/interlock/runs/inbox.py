@@ -73,8 +73,7 @@ class Inbox:
             active_runs: The runs that this process executes, whose leases must not be taken from them.
         """
         self._log = log
-        own_app = App(log=log) if artifacts is None else App(log=log, artifacts=artifacts)
-        self._app = own_app if app is None else app
+        self._app = App(log=log, artifacts=artifacts) if app is None else app
         self._owns_app = app is None
         self._active_runs = active_runs
 

@@ -1,28 +1,18 @@
-"""`Runner`: starts, resumes and recovers runs of an agent with the built-in loop.
-
-    agent = Agent(provider=OpenAIChat(), model="...", instructions="...", tools=LocalTools("project"))
-    async with Runner(agent, log=SqliteLog("runs.db")) as runner:
-        handle = await runner.start("Find out why the tests fail, and fix it.")
-        async for event in handle.events(): ...
-        result = await handle.result()
-
-A run belongs to the process with its lease. `result` returns when the run is over or waits for a person; then the lease
-is released, so any process may answer and resume it. Nothing is lost when this one dies.
-"""
+"""`Runner`: run an agent, and keep its runs in a log."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from os.path import abspath, realpath
+from os import PathLike
 from types import TracebackType
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from ..agent.agent import Agent, AgentTool, collect_team
 from ..agent.session import AgentSession
-from ..app import App, AppOptions
+from ..app import App
 from ..domain.call import Answer
 from ..domain.errors import (
     ConfigurationError,
@@ -34,17 +24,33 @@ from ..domain.errors import (
 from ..domain.event import RunFailed
 from ..domain.ids import is_valid_name, new_run_id
 from ..domain.state.ledger import Ledger
-from ..domain.tool import CallContext, ToolContext
+from ..domain.tool import CallContext, PermissionMode, ToolContext
 from ..history.fold import has_ended, load_run
-from ..interaction.providers import HeadlessInteractionProvider
+from ..interaction.interface import InteractionProvider
+from ..interaction.providers import Callback, CallbackInteractionProvider, HeadlessInteractionProvider
+from ..oauth.interface import ConsentProvider
+from ..options import (
+    DEFAULT_DEPTH,
+    check_agent,
+    check_alternatives,
+    check_max_depth,
+    check_types,
+    checked_options,
+    parse_mode,
+)
 from ..pipeline.events import missing_terminal_event
+from ..pipeline.parts import Clock, Limits, RuleChange
+from ..redaction.interface import Redactor
+from ..sandbox.interface import Sandbox
+from ..scheduler import Scheduler
+from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog, Lease, RunSummary
+from ..telemetry.interface import Telemetry
 from .children import read_run_started, run_child
 from .command_poller import CommandPoller
 from .fork import is_unopened_fork
 from .handle import RunHandle
 from .inbox import PARENT_ENDED, Inbox
-from .options import RunIdentity, RunnerOptions, check_options, read_max_depth, read_mode, select_app_options
 from .readiness import ReadinessChecker
 from .result import AgentResult
 from .toolkit import build_toolkit
@@ -55,28 +61,123 @@ _MAX_RUN_ID_CHARS = 128
 
 
 class Runner:
-    """Starts, resumes and recovers runs of an agent."""
+    """Run an agent: start runs, follow them, and continue them after a pause or a crash.
 
-    def __init__(self, agent: Agent, **options: Unpack[RunnerOptions]) -> None:
-        given = cast(dict[str, Any], options)
-        check_options(agent, given)
+        agent = Agent(provider=OpenAIChat("gpt-5"), tools=LocalTools("project"))
+        async with Runner(agent, log=SqliteLog("runs.db")) as runner:
+            result = await runner.run("Find out why the tests fail, and fix it.")
+
+    `start` returns a `RunHandle` to follow, pause and cancel the run; `open` continues a run of the log, and
+    `recover` all that were interrupted. `result` returns when a run is over or waits for a person: then any process
+    may answer (`Inbox`) and continue it. For code without an event loop: `with Runner(...)` and `run_sync`.
+    """
+
+    @checked_options
+    def __init__(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        agent: Agent,
+        *,
+        approve: Callback | None = None,
+        interaction: InteractionProvider | None = None,
+        log: EventLog | None = None,
+        artifacts: ArtifactStore | None = None,
+        consents: ConsentProvider | None = None,
+        secrets: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        max_concurrency: int | None = None,
+        on_progress: Callable[[str, str], None] | None = None,
+        record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
+        clock: Clock | None = None,
+        mode: PermissionMode | str = PermissionMode.DEFAULT,
+        workspace: str | PathLike[str] | None = None,
+        requester: str = "",
+        chat: bool = False,
+        max_depth: int = DEFAULT_DEPTH,
+        sandbox: Sandbox | None = None,
+        scheduler: Scheduler | None = None,
+        redactor: Redactor | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """Set up the parts for an agent. Every option has a default.
+
+        Args:
+            agent: The agent to run.
+            approve: Answers questions: a function of the `Question`, sync or async, that returns True, False, an
+                `Answer`, or None to leave the question open. Short for
+                `interaction=CallbackInteractionProvider(approve)`.
+            interaction: Who is asked in this process. Default: nobody; the run waits until somebody answers.
+            log: Where events are stored, such as `SqliteLog("runs.db")`. Default: in memory.
+            artifacts: Where large outputs are stored, such as `FileArtifacts("artifacts")`. Default: in memory.
+            consents: Access that users gave to tools. Default: none, so a tool that needs consent is refused.
+            secrets: Values by name that must never be shown or stored.
+            limits: Limits of every call, and how long people may take to answer.
+            max_concurrency: How many handlers may run at once. Default: 128.
+            on_progress: Called with call id and message when a running handler reports progress.
+            record_rule: Called before a rule that a person keeps with an approval is added to the policy.
+            clock: The time, for tests.
+            mode: The permission mode: `read_only`, `default`, `accept_edits` or `trusted`.
+            workspace: The folder that the run works in; relative paths start there.
+            requester: Who the run acts for.
+            chat: A final answer does not end the run: it waits for the next message.
+            max_depth: How deep agents may call agents that call others.
+            sandbox: Runs the handlers. Default: in this process, its threads and child processes.
+            scheduler: Orders calls that use the same resources; replaces `max_concurrency`. Agents that are called by
+                this one get their own, so that a call never waits for itself.
+            redactor: Removes secrets from what is shown and stored; replaces `secrets`.
+            telemetry: Records metrics and spans. Default: OpenTelemetry.
+
+        Raises:
+            ConfigurationError: An option is unknown, of the wrong type, or contradicts another.
+        """
+        check_agent(agent)
+        check_types({"approve": approve, "workspace": workspace, "requester": requester})
+        check_alternatives("interaction", interaction, "approve", approve)
+        check_max_depth(max_depth)
+        if approve is not None:
+            interaction = CallbackInteractionProvider(approve)
+        elif interaction is None:
+            interaction = HeadlessInteractionProvider("wait", approval_timeout_s=None)
         self.agent = agent
         self.agents = collect_team(agent)
-        self.chat = bool(given.get("chat", False))
-        self.max_depth = read_max_depth(given)
-        self._mode = read_mode(given)
-        self._options = given
-        #: By the child agent, and its policy.
+        self.chat = bool(chat)
+        self.max_depth = max_depth
+        self._mode = parse_mode(mode)
+        self._requester = requester
+        #: By the agent inside, and its policy.
         self._children: dict[tuple[int, int], Runner] = {}
-        parts = select_app_options(given)
-        parts.setdefault("interaction", HeadlessInteractionProvider("wait", approval_timeout_s=None))
-        parts |= {"tools": build_toolkit(self.agents, self._child_asker), "fail_safe": agent.fail_safe}
-        if agent.policy is not None:
-            parts["policy"] = agent.policy
-        self.app = App(**cast(AppOptions, parts))
-        #: The runs that this runner drives right now.
+        parts: dict[str, Any] = {
+            "interaction": interaction,
+            "consents": consents,
+            "secrets": secrets,
+            "limits": limits,
+            "max_concurrency": max_concurrency,
+            "on_progress": on_progress,
+            "record_rule": record_rule,
+            "clock": clock,
+            "sandbox": sandbox,
+            "redactor": redactor,
+            "telemetry": telemetry,
+        }
+        self.app = App(
+            tools=build_toolkit(self.agents, self._child_asker),
+            policy=agent.policy,
+            fail_safe=agent.fail_safe,
+            log=log,
+            artifacts=artifacts,
+            scheduler=scheduler,
+            **parts,
+        )
+        self._child_options: dict[str, Any] = parts | {
+            "mode": self._mode,
+            "workspace": workspace,
+            "requester": requester,
+            "max_depth": max_depth,
+            "log": self.app.log,
+            "artifacts": self.app.artifacts,
+        }
+        #: The runs that are moved on by this runner right now.
         self.live_handles: dict[str, RunHandle] = {}
-        self._workspace = self._resolve_workspace()
+        self._workspace = self.app.resolve_workspace(workspace)
         self._asyncio: asyncio.Runner | None = None
         self._closed = False
         #: For the runner of a nested agent: its parent agents, outermost first.
@@ -88,10 +189,22 @@ class Runner:
         return self.app.log
 
     async def start(
-        self, task: str, *, run_id: str = "", parent_call: ToolContext | None = None, **who: Unpack[RunIdentity]
+        self,
+        task: str,
+        *,
+        run_id: str = "",
+        parent_call: ToolContext | None = None,
+        requester: str | None = None,
+        created_by: str = "",
     ) -> RunHandle:
-        """Start a new run. `parent_call`: the call that it answers, for a child run. Other arguments say who it acts
-        for and who created it, where that differs from the runner's options.
+        """Start a new run and return its handle.
+
+        Args:
+            task: What to do: the first message of the conversation.
+            run_id: The id of the run. Default: a new one.
+            parent_call: The call that the run answers. It decides who the run acts for.
+            requester: Who the run acts for. Default: that of the runner.
+            created_by: Who created the run, where that is somebody else.
         """
         if run_id and not (is_valid_name(run_id) and (parent_call or len(run_id) <= _MAX_RUN_ID_CHARS)):
             raise ConfigurationError(
@@ -100,9 +213,9 @@ class Runner:
             )
         if parent_call is not None:
             parent = parent_call.situation
-            who = RunIdentity(requester=parent.requester, created_by=parent.created_by)
-        self._check_names(who)
-        handle = RunHandle(self, self._build_context(run_id or new_run_id(), parent_call, who))
+            requester, created_by = parent.requester, parent.created_by
+        self._check_names(requester or "", created_by)
+        handle = RunHandle(self, self._build_context(run_id or new_run_id(), parent_call, requester, created_by))
         await handle.begin(task)
         return handle
 
@@ -113,8 +226,8 @@ class Runner:
         begun = await read_run_started(self.log, run_id)
         if begun is None:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
-        who = RunIdentity(requester=begun.requester, created_by=begun.created_by) if begun.created_by else RunIdentity()
-        handle = RunHandle(self, self._build_context(run_id, None, who))
+        requester = begun.requester if begun.created_by else None
+        handle = RunHandle(self, self._build_context(run_id, None, requester, begun.created_by))
         await handle.resume(answers=answers, force=force)
         return handle
 
@@ -252,9 +365,7 @@ class Runner:
         known = self._children.get((id(inside.agent), id(policy)))
         if known is not None:
             return known
-        shared = {name: value for name, value in self._options.items() if name not in ("chat", "log", "artifacts")}
-        shared |= {"log": self.app.log, "artifacts": self.app.artifacts}
-        child = Runner(_with_policy(inside.agent, policy), **cast(RunnerOptions, shared))
+        child = Runner(_with_policy(inside.agent, policy), **self._child_options)
         child.use_poller(self.poller)
         child.parent_agents = (*self.parent_agents, self.agent.name)
         self._children[id(inside.agent), id(policy)] = child
@@ -266,17 +377,18 @@ class Runner:
         self.inbox = Inbox(self.app.log, self.app.artifacts, app=self.app, active_runs=poller)
         self.readiness = ReadinessChecker(self.app.log, poller, self.app.parts.clock.now, chat=self.chat)
 
-    def _check_names(self, who: RunIdentity) -> None:
-        """Check the identities. Permissions follow from them, so names that the log would redact are rejected."""
+    def _check_names(self, requester: str, created_by: str) -> None:
+        """Refuse names that look like secrets: who may decide follows from them, and the log would not have them."""
         redact = self.app.parts.redactor.redact
-        names = (who.get("requester", ""), who.get("created_by", ""))
-        if who.get("created_by") and any(redact(name) != name for name in names):
+        if created_by and any(redact(name) != name for name in (requester, created_by)):
             raise ConfigurationError(
                 "The name of who made the run, or of whom it acts for, looks like a secret, and a secret is not written"
                 " down. Nothing was started. Use an account or a key of another name."
             )
 
-    def _build_context(self, run_id: str, parent_call: ToolContext | None, who: RunIdentity) -> CallContext:
+    def _build_context(
+        self, run_id: str, parent_call: ToolContext | None, requester: str | None, created_by: str
+    ) -> CallContext:
         redact = self.app.parts.redactor.redact
         return CallContext(
             run_id=run_id,
@@ -284,20 +396,12 @@ class Runner:
             mode=self._mode,
             interactive=self.app.parts.interaction.interactive,
             workspace=self._workspace,
-            requester=redact(who.get("requester", self._options.get("requester", ""))),
-            created_by=redact(who.get("created_by", "")),
+            requester=redact(self._requester if requester is None else requester),
+            created_by=redact(created_by),
             parent_run_id="" if parent_call is None else parent_call.run_id,
             parent_call_id="" if parent_call is None else parent_call.call_id,
             parent_agents=self.parent_agents,
         )
-
-    def _resolve_workspace(self) -> str:
-        given = self._options.get("workspace", "")
-        for box in self.app.toolboxes:
-            if realpath(given or box.root) != box.root:
-                raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
-            return box.root
-        return abspath(given) if given else ""
 
     def _run_sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         if _is_in_event_loop():

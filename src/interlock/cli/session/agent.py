@@ -23,7 +23,7 @@ from ...models.interface import ModelProvider
 from ...models.provider_factory import NO_KEY, create_provider, load_adapter
 from ...models.usage import Prices
 from ...policy.files.policy_files import PolicyFiles
-from ...runs.runner import Runner, RunnerOptions
+from ...runs.runner import Runner
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
 from ..commands.trust import resolve_project
@@ -159,7 +159,7 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerExtras(TypedDict, total=False):
-    """Options of the runner beside the agent: see `RunnerOptions`."""
+    """What a runner gets beside the agent: see `Runner`."""
 
     interaction: Any
     on_progress: Any
@@ -217,15 +217,16 @@ async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> 
             fail_safe=FAIL_SAFE,
             budgets=prepared.budgets,
         )
-        options: RunnerOptions = {
-            "log": log,
-            "artifacts": FileArtifacts(prepared.files.artifacts),
-            "secrets": prepared.model.secrets,
-            "mode": prepared.mode,
-            "requester": login_name(),
+        runner = Runner(
+            agent,
+            log=log,
+            artifacts=FileArtifacts(prepared.files.artifacts),
+            secrets=prepared.model.secrets,
+            mode=prepared.mode,
+            requester=login_name(),
             **extras,
-        }
-        yield await stack.enter_async_context(Runner(agent, **options))
+        )
+        yield await stack.enter_async_context(runner)
 
 
 def _resolve_folder(folder: Path) -> Path:

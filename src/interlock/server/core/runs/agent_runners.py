@@ -3,14 +3,13 @@ known to all.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from ....domain.errors import ConfigurationError
 from ....oauth.interface import ConsentProvider
 from ....runs.command_poller import CommandPoller
 from ....runs.handle import RunHandle
 from ....runs.inbox import Inbox
-from ....runs.options import RunnerOptions
 from ....runs.runner import Runner
 from ....storage.artifacts import ArtifactStore
 from ....storage.event_log import EventLog
@@ -35,7 +34,7 @@ class AgentRunners:
         self.log = log
         self.artifacts = artifacts
         self._command_poller = CommandPoller(log)
-        self._options = {"log": log, "artifacts": artifacts, "consents": consents} | options
+        self._options: dict[str, Any] = {"log": log, "artifacts": artifacts, "consents": consents} | options
         self.by_agent = {name: self._create_runner(each) for name, each in self.served_agents.items()}
         #: For runs of agents that are not here: of the command, or of another server.
         self._fallback_inbox = Inbox(log, artifacts, active_runs=self._command_poller)
@@ -65,11 +64,11 @@ class AgentRunners:
         await self._fallback_inbox.close()
 
     def _create_runner(self, served_agent: ServedAgent) -> Runner:
-        options = dict(self._options) | {"mode": served_agent.mode}
+        options: dict[str, Any] = self._options | {"mode": served_agent.mode}
         if served_agent.secrets:
             options["secrets"] = served_agent.secrets
         if served_agent.workspace:
             options["workspace"] = served_agent.workspace
-        runner = Runner(served_agent.to_server_agent(), **cast(RunnerOptions, options))
+        runner = Runner(served_agent.to_server_agent(), **options)
         runner.use_poller(self._command_poller)
         return runner
