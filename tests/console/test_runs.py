@@ -39,7 +39,7 @@ async def test_runs_appear_and_change_their_status_while_somebody_looks(operator
     run_id = await served.begin("Give Mia her money back.", REFUND)
     row = operator.locator(f'tr[data-key="{run_id}"]')
     await expect(row).to_contain_text("Waits for approval")
-    await served.service.runners.get_inbox("shop").cancel(run_id, "Enough.", "user:olga")
+    await served.service.runners.get_inbox("shop").cancel(run_id, "Enough.", by="user:olga")
 
     await expect(row).to_contain_text("Cancelled")
 

@@ -8,7 +8,7 @@ import pytest
 
 from interlock import ConfigurationError, MemoryLog, PermissionMode, RulePolicy, Runner, ToolRuntime
 from interlock.redaction.redactor import SecretRedactor
-from interlock.sandbox.handlers.executor import LocalSandbox
+from interlock.sandbox.handlers.executor import HandlerExecutor
 from interlock.scheduler import LocalScheduler
 from interlock.telemetry.otel import OtelTelemetry
 from tests.support import call
@@ -78,7 +78,7 @@ def test_signatures_name_every_option() -> None:
 async def test_parts_are_replaceable() -> None:
     used: list[str] = []
 
-    class Sandbox(LocalSandbox):
+    class Sandbox(HandlerExecutor):
         def start(self, tool: Any, checked: Any, context: Any) -> Any:
             used.append("sandbox")
             return super().start(tool, checked, context)

@@ -98,9 +98,8 @@ def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
         if type(event.get("seq")) is not int or event["seq"] != place:
             raise BadExport(f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}")
         if sha256(bytes.fromhex(heads[place]) + body).hexdigest() != written.decode():
-            raise BadExport(
-                f"event {place} breaks the chain: it was edited, or the one before it was and its hash made anew"
-            )
+            why = "it was edited, or the one before it was and its hash made anew"
+            raise BadExport(f"event {place} breaks the chain: {why}")
         heads.append(written.decode())
     return run, heads
 

@@ -6,13 +6,12 @@ pytest_plugins = ["interlock.testing.pytest_plugin"]
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import Protocol, Unpack
+from typing import Any, Protocol
 
 from ..agent.agent import Agent
 from ..domain.errors import ConfigurationError
-from ..runs.options import RunnerOptions
 from ..runs.runner import Runner
-from ..runtime import RuntimeOptions, ToolRuntime
+from ..runtime import ToolRuntime
 from ..storage.memory import MemoryLog
 from .clock import FakeClock
 
@@ -28,13 +27,13 @@ except ImportError as missing:
 class RuntimeFactory(Protocol):
     """Make a `ToolRuntime`. Log and clock are the fixtures' unless others are given."""
 
-    def __call__(self, **options: Unpack[RuntimeOptions]) -> ToolRuntime: ...
+    def __call__(self, **options: Any) -> ToolRuntime: ...
 
 
 class RunnerFactory(Protocol):
     """Make a `Runner`. Log and clock are the fixtures' unless others are given."""
 
-    def __call__(self, agent: Agent, **options: Unpack[RunnerOptions]) -> Runner: ...
+    def __call__(self, agent: Agent, **options: Any) -> Runner: ...
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ async def interlock_runtime(interlock_log: MemoryLog, interlock_clock: FakeClock
     """Return a factory of runtimes. They are closed after the test."""
     async with AsyncExitStack() as opened:
 
-        def make(**options: Unpack[RuntimeOptions]) -> ToolRuntime:
+        def make(**options: Any) -> ToolRuntime:
             runtime = ToolRuntime(**{"log": interlock_log, "clock": interlock_clock, **options})
             opened.push_async_callback(runtime.close)
             return runtime
@@ -67,7 +66,7 @@ async def interlock_runner(interlock_log: MemoryLog, interlock_clock: FakeClock)
     """Return a factory of runners. They are closed after the test."""
     async with AsyncExitStack() as opened:
 
-        def make(agent: Agent, **options: Unpack[RunnerOptions]) -> Runner:
+        def make(agent: Agent, **options: Any) -> Runner:
             runner = Runner(agent, **{"log": interlock_log, "clock": interlock_clock, **options})
             opened.push_async_callback(runner.close)
             return runner
