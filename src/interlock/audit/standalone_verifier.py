@@ -32,7 +32,7 @@ Point = tuple[int, int, int, int]
 Signed = tuple[int, Any, Any, Any]  # of a run: how many events, when, as which checkpoint, by which key
 
 
-class BadExport(Exception):
+class Bad(Exception):
     """The export is not what was written."""
 
 
@@ -78,7 +78,7 @@ def read(written: bytes) -> dict[str, Any]:
     try:
         return dict(json.loads(written))
     except RecursionError:
-        raise BadExport("it is nested too deep to be read (nested_too_deep)") from None
+        raise Bad("it is nested too deep to be read (nested_too_deep)") from None
     except (ValueError, TypeError):
         return {}
 
@@ -87,19 +87,18 @@ def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
     """Return the run, and the hash before each event and after the last one."""
     run = read(events[0][1]).get("run_id") if events else None
     if not isinstance(run, str):
-        raise BadExport("event 0 does not say whose it is" if events else "there is no event")
+        raise Bad("event 0 does not say whose it is" if events else "there is no event")
     heads = [sha256(b"interlock/log/v1\n" + run.encode(errors="replace")).hexdigest()]
     for place, (written, body) in enumerate(events):
         event = read(body)
         if not body:
-            raise BadExport(f"event {place} is not an exported event")
+            raise Bad(f"event {place} is not an exported event")
         if event.get("run_id") != run:
-            raise BadExport(f"event {place} is of another run, {event.get('run_id')!r}")
+            raise Bad(f"event {place} is of another run, {event.get('run_id')!r}")
         if type(event.get("seq")) is not int or event["seq"] != place:
-            raise BadExport(f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}")
+            raise Bad(f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}")
         if sha256(bytes.fromhex(heads[place]) + body).hexdigest() != written.decode():
-            why = "it was edited, or the one before it was and its hash made anew"
-            raise BadExport(f"event {place} breaks the chain: {why}")
+            raise Bad(f"event {place} breaks the chain: it was edited, or the one before it was and its hash made anew")
         heads.append(written.decode())
     return run, heads
 
@@ -111,14 +110,14 @@ def signed_part(document: bytes, signature: bytes, keys: dict[str, bytes], run: 
     if public is None:
         return None
     if said.get("schema") != SCHEMA or not verify_signature(public, document, bytes.fromhex(signature.decode())):
-        raise BadExport(f"the signature of checkpoint {said.get('number')!r} is not by key {said.get('key')}")
+        raise Bad(f"the signature of checkpoint {said.get('number')!r} is not by key {said.get('key')}")
     if run not in said["runs"]:
         return 0, None, None, None
     count, head = said["runs"][run]["count"], said["runs"][run]["head"]
     if count >= len(heads):
-        raise BadExport(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
+        raise Bad(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
     if heads[count] != head:
-        raise BadExport(f"event {count - 1} or one before it is not the one that was signed: hashes were made anew")
+        raise Bad(f"event {count - 1} or one before it is not the one that was signed: hashes were made anew")
     return count, said.get("at"), said.get("number"), said["key"]
 
 
@@ -137,8 +136,8 @@ def verify_export(export: Iterable[bytes], keys: Iterable[str], checkpoints: Ite
         run, heads = check_chain([(match[1], match[2]) if match else (b"", b"") for match in events])
         parts = [signed_part(*each, known, run, heads) for each in (*own, *other)]
         if any(part and not part[0] for part in parts[: len(own)]):
-            raise BadExport(f"the checkpoint at its end is not about {run}: it was taken from another export")
-    except BadExport as bad:
+            raise Bad(f"the checkpoint at its end is not about {run}: it was taken from another export")
+    except Bad as bad:
         return {"code": INVALID, "message": f"NOT WHAT WAS WRITTEN: {bad}"}
     best: Signed = max((part for part in parts if part), key=lambda part: part[0], default=(0, None, None, None))
     count, (signed, at, number, key) = len(heads) - 1, best

@@ -51,10 +51,11 @@ def interlock_clock() -> FakeClock:
 @pytest_asyncio.fixture
 async def interlock_runtime(interlock_log: MemoryLog, interlock_clock: FakeClock) -> AsyncIterator[RuntimeFactory]:
     """Return a factory of runtimes. They are closed after the test."""
+    defaults: dict[str, Any] = {"log": interlock_log, "clock": interlock_clock}
     async with AsyncExitStack() as opened:
 
         def make(**options: Any) -> ToolRuntime:
-            runtime = ToolRuntime(**{"log": interlock_log, "clock": interlock_clock, **options})
+            runtime = ToolRuntime(**(defaults | options))
             opened.push_async_callback(runtime.close)
             return runtime
 
@@ -64,10 +65,11 @@ async def interlock_runtime(interlock_log: MemoryLog, interlock_clock: FakeClock
 @pytest_asyncio.fixture
 async def interlock_runner(interlock_log: MemoryLog, interlock_clock: FakeClock) -> AsyncIterator[RunnerFactory]:
     """Return a factory of runners. They are closed after the test."""
+    defaults: dict[str, Any] = {"log": interlock_log, "clock": interlock_clock}
     async with AsyncExitStack() as opened:
 
         def make(agent: Agent, **options: Any) -> Runner:
-            runner = Runner(agent, **{"log": interlock_log, "clock": interlock_clock, **options})
+            runner = Runner(agent, **(defaults | options))
             opened.push_async_callback(runner.close)
             return runner
 
