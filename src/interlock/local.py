@@ -38,7 +38,10 @@ _LIMITS = CommandLimits()
 
 
 class LocalTools(Toolbox):
-    """Read, write, edit, grep, glob, list and bash in one folder. Iterating yields the tools."""
+    """Tools for one folder: read, write, edit, list, glob, grep and bash, with a sandbox around commands.
+
+    Agent(provider=..., tools=LocalTools("project"))
+    """
 
     def __init__(  # noqa: PLR0913 - one for each thing that may be chosen
         self,
@@ -53,12 +56,13 @@ class LocalTools(Toolbox):
     ) -> None:
         """
         Args:
+            workspace: The folder.
             commands: Where commands run. Default: the best that this host allows.
             extra_read_paths: Folders beside the workspace that commands may read, absolute.
             environment: Variables for commands, beside the few that every command gets. Nothing is inherited.
             network: Commands may access the network. Off by default.
             limits: What a command may use.
-            allow_unsandboxed: Also offer `bash_outside`, which runs unconfined and requires approval every time.
+            allow_unsandboxed: Also offer `bash_outside`, which runs without a sandbox and asks a person every time.
         """
         self._masks: Callable[[str], tuple[Mask, ...]] = _masks_not_set
         self._compiled_masks: dict[str, tuple[tuple[Mask, ...], MaskMatcher]] = {}

@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one model turn."""
+    """The outcome of one model turn: what `ToolRuntime.execute` and `resume` return."""
 
     #: In model order, one per call that has an outcome. The same call twice has the same observation twice.
     observations: tuple[Observation, ...]

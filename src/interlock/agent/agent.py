@@ -100,7 +100,28 @@ Instructions: TypeAlias = str | Callable[[CallContext], str]
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An agent: a model with instructions, tools, a policy and budgets."""
+    """Declare an agent: the model, the tools, and the limits. A `Runner` runs it.
+
+        Agent(provider=OpenAIChat("gpt-5"), instructions="Be brief.", tools=[search], policy=policy)
+
+    Args:
+        provider: The model: `OpenAIChat(...)`, `AnthropicMessages(...)`, `ScriptedModel([...])` or your own.
+        model: The name of the model. Default: the provider's choice.
+        name: The name of the agent, for rules, records and other agents.
+        instructions: The system prompt, or a function of the `CallContext` that returns it.
+        tools: Functions, definitions, toolboxes such as `LocalTools`, and other agents (`agent.as_tool()`).
+        handoffs: Agents that the run may be handed to. They work under the same policy.
+        handoff_description: What other agents read about this one.
+        policy: Decides which calls may run. Default: no rules, so the declared risk of a tool decides.
+        fail_safe: What failures do to the run.
+        budgets: Limits of the run: steps, calls, time, tokens, cost.
+        tool_choice: `auto`, `none`, `required`, or the name of a tool.
+        reset_tool_choice: Lift a forced tool choice once a tool was used.
+        output_type: The type of the final answer, as pydantic knows it. Default: text.
+        check_claims: Compare what the final answer claims about tests and checks with the recorded facts.
+        max_output_tokens: Maximum length of one answer.
+        temperature: Sampling temperature, where the provider takes one.
+    """
 
     provider: ModelProvider
     #: As the provider names it; empty takes the provider's own choice.

@@ -119,7 +119,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A person's answer. With `kind="input"`, `value` becomes the requested argument."""
+    """The answer of a person. To a question of the kind `input`, `value` is the argument that was asked for."""
 
     approved: bool
     reason: str = ""

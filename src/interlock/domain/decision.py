@@ -29,7 +29,7 @@ _STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The result of evaluating a call: the verdict, its reason, and where it came from."""
+    """What a policy decides about a call: allow, ask, deny or request a value, with the reason."""
 
     verdict: Verdict
     reason: str
@@ -130,7 +130,10 @@ FailurePolicy: TypeAlias = Literal["continue", "degrade", "fail"]
 
 
 class FailSafeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run reacts to failures: continue, ask, or fail, for each kind of failure."""
+    """What happens to a run after a failure, a denial, or an unknown outcome.
+
+    `continue` informs the model, `degrade` ends the run as degraded, and `fail` fails it.
+    """
 
     #: After a tool ran and failed.
     tool_failure_policy: FailurePolicy = "continue"

@@ -21,7 +21,11 @@ class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The outcome of one call: success or failure, summary, output and side effects."""
+    """The outcome of one call: what the model reads, and what is recorded.
+
+    `ok` says whether it succeeded, `code` is `"ok"` or the error code, `failure` says where and why it stopped,
+    `content` is the output, and `side_effects` are what it changed.
+    """
 
     call_id: str
     tool: str

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Risk(StrEnum):
-    """The kinds of effects that a tool declares."""
+    """What a tool may do. It decides where no rule of the policy does."""
 
     READ = "read"
     WRITE = "write"
@@ -54,7 +54,7 @@ class Risk(StrEnum):
 
 
 class PermissionMode(StrEnum):
-    """How much a run may do without asking."""
+    """What a run may do without asking a person. Rules of the policy are stricter or more permissive."""
 
     READ_ONLY = "read_only"
     DEFAULT = "default"
@@ -150,7 +150,7 @@ _NO_STATE: Mapping[str, Any] = {}
 
 
 class ToolContext:
-    """What a handler, hook or guardrail knows about its call, and how it reports while it runs.
+    """What a handler, hook or guardrail knows about its call, with methods to report while it runs.
 
     A handler in a thread may use all of it.
     """
@@ -314,7 +314,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered tool: its spec, its handler, and everything it declares about its effects."""
+    """A tool as the runtime knows it. Make one with `@tool`; see its options there."""
 
     spec: ToolSpec
     #: Given by the developer, or a digest of what the tool declares.

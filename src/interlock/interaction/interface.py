@@ -9,7 +9,7 @@ Fallback: TypeAlias = Literal["deny", "approve", "wait"]
 
 
 class InteractionProvider(Protocol):
-    """Answers questions in the same process."""
+    """Ask a person. Implement it to bring questions to your own users; see also `CallbackInteractionProvider`."""
 
     @property
     def approval_timeout_s(self) -> float | None:

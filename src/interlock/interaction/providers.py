@@ -1,4 +1,4 @@
-"""Interaction providers without a terminal: fixed answers, and a callback."""
+"""Answer questions without a person, or with a function."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,10 +19,12 @@ _RECOVERY_LAYER = "recovery"
 
 
 class HeadlessInteractionProvider:
-    """Answers every question at once as configured.
+    """Answer every question without a person.
 
-    `deny` rejects, `approve` approves, `wait` leaves the question open for another process. Whether a call may run
-    twice needs a person: `approve` rejects that.
+    Args:
+        approval_fallback: `deny` refuses, `approve` grants, `wait` leaves the question open for another process.
+            Whether a call may run a second time is never granted: only a person can say that.
+        approval_timeout_s: How long an answer may take.
     """
 
     interactive = False
@@ -47,8 +49,15 @@ Callback: TypeAlias = Callable[[Question], Any | Awaitable[Any]]
 
 
 class CallbackInteractionProvider:
-    """Answers questions with a callback. One that raises, or returns no valid answer, rejects: only an explicit
-    approval approves.
+    """Ask a function: `CallbackInteractionProvider(lambda question: question.tool_name == "search")`.
+
+    A function that raises, or that returns something else than an answer, refuses the call.
+
+    Args:
+        callback: A function of the `Question`, sync or async. It returns True, False, an `Answer`, None to leave the
+            question open, or the value that was asked for.
+        approval_timeout_s: How long it may take; None waits without end.
+        approval_fallback: What happens after that: `deny`, `approve` or `wait`.
     """
 
     interactive = True

@@ -27,7 +27,7 @@ _WITHDRAWAL_SECONDS = 1.0
 
 
 class TerminalInteractionProvider:
-    """Asks on the terminal of `keys` and `output`: standard input and standard error, unless others are given."""
+    """Ask the person at the terminal: standard input and standard error, or `keys` and `output`."""
 
     def __init__(  # noqa: PLR0913 - what may be chosen
         self,

@@ -19,7 +19,7 @@ from ..telemetry.interface import Telemetry
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits that apply to every call."""
+    """Limits of every call: sizes, time for checks, and time for people to answer."""
 
     max_argument_bytes: int = 256 * 1024
     max_calls_per_batch: int = 4096

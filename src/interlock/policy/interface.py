@@ -50,7 +50,7 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class PolicyEngine(Protocol):
-    """Evaluates calls."""
+    """Decide whether a call may run. Implement `evaluate` for a policy of your own, or use `RulePolicy`."""
 
     def evaluate(self, event: PolicyEvent) -> Decision | Awaitable[Decision]:
         """Decide. An exception, or anything that is not a `Decision`, counts as deny."""

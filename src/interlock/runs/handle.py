@@ -37,7 +37,12 @@ _POLL_SECONDS = 0.5
 
 
 class RunHandle:
-    """A run of an agent: its events, its questions, its result, and the means to stop or resume it."""
+    """Follow and control one run: what `Runner.start` and `Runner.open` return.
+
+    `await handle.result()` returns when the run is over or waits for a person. `events()` yields what happens
+    meanwhile, `questions()` are open, `decide(...)` answers one, `send_message` continues a chat, and `pause`,
+    `resume` and `cancel` do what they say.
+    """
 
     def __init__(self, runner: "Runner", situation: CallContext) -> None:
         self._runner = runner

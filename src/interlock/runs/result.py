@@ -72,7 +72,11 @@ class ObservationCollector:
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run: its state, final text and output, usage, and open questions."""
+    """The result of a run so far: `status`, the final answer, what was used, and what people are asked.
+
+    `text` is what the model said last, `output` the final answer as the type that the agent declares, and `questions`
+    what a paused run waits for.
+    """
 
     run_id: str
     state: RunState

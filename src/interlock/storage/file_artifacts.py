@@ -25,7 +25,7 @@ _MAX_CHECKED = 1_024
 
 
 class FileArtifacts:
-    """Artifact store in a folder of files."""
+    """Store artifacts as files of a folder, named by the digest of their content."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder).absolute()

@@ -12,7 +12,7 @@ from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token, this_pro
 
 
 class MemoryLog:
-    """Event log in memory."""
+    """Keep events in memory: for tests, and for runs that need not survive the process."""
 
     immediate = True
 

@@ -14,7 +14,7 @@ from ..errors import IllegalTransitionError
 
 
 class RunState(StrEnum):
-    """The states of a run."""
+    """Where a run is: running, paused for a person, or over (`is_over`)."""
 
     RUNNING = "running"
     PAUSED_APPROVAL = "paused_approval"

@@ -38,8 +38,9 @@ _ERRORS = SdkErrors(
 
 
 class AnthropicMessages:
-    """Provider for Anthropic's messages API. `model` is for requests that name none. Without `api_key` the SDK uses
-    `ANTHROPIC_API_KEY`.
+    """A model behind the API of Anthropic messages.
+
+    `model` is for requests that name none. Without `api_key` the SDK takes it from `ANTHROPIC_API_KEY`.
 
     The API takes no temperature, so it is not sent. `max_output_tokens` is for requests that set no limit, because the
     API wants one. `prompt_cache` lets the provider keep the conversation so far for the next turn, which makes that

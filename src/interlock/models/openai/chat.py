@@ -38,8 +38,9 @@ _OWN_HOSTS = (".openai.com", ".azure.com")
 
 
 class OpenAIChat:
-    """Provider for the chat completions API. `model` is for requests that name none. Without `api_key` the SDK uses
-    `OPENAI_API_KEY`.
+    """A model behind the API of OpenAI chat completions, or any compatible server (Ollama, vLLM, ...).
+
+    `model` is for requests that name none. Without `api_key` the SDK takes it from `OPENAI_API_KEY`.
 
     A `client` of your own (`AsyncAzureOpenAI`, other headers, a proxy) stays yours to close. `prices` are by model.
     `extra_body` is added to every request.

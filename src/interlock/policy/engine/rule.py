@@ -46,7 +46,10 @@ ArgumentTest: TypeAlias = ArgumentIs | ArgumentGlob | ArgumentRegex
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of a policy: its conditions, its verdict, and its texts."""
+    """Allow, ask about or deny calls that match every condition given.
+
+    Rule(id="no-secrets", verdict="deny", path=".env")
+    """
 
     id: str
     #: A `Verdict`; also `defer` and `request_approval` for ask, `request_user_input` for request_input.

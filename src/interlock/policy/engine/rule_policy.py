@@ -66,7 +66,7 @@ _MAX_PLANS = 4096
 
 
 class RulePolicy:
-    """A set of rules. Where none matches, `default` applies: the tool's declared risk, or one verdict for all."""
+    """Decide by rules. Where none matches, `default` decides: the declared risk of the tool, or one verdict for all."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ def check_file(path: str | Path, layer: Layer = "user") -> PolicyFileReport:
 
 
 def load_policy(path: str | Path, layer: Layer = "user") -> RulePolicy:
-    """Load one file as a policy. Raise `PolicyFileError` with all problems."""
+    """Load a policy file, and check it with its examples. `PolicyFileError` lists everything that is wrong in it."""
     return _build_policy([read_layer(str(path), layer)], time_ns)
 
 

@@ -60,9 +60,11 @@ _SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VA
 
 
 class SqliteLog:
-    """Event log in one SQLite file.
+    """Store events in a SQLite file, which several processes may open. What is appended is on the disk.
 
-    Opening creates the file if there is none, readable by its owner only. `factory` is the class of the connections.
+    Args:
+        path: The file. It is created if there is none, readable for its owner only.
+        factory: The class of the connections.
     """
 
     immediate = False
