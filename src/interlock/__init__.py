@@ -1,42 +1,119 @@
 """Interlock: the tool runtime for Python agents. A model proposes; Interlock decides, executes and remembers.
 
-Importing this package loads nothing else: a public name is loaded when it is first used, so a program pays for what it
-takes. `__init__.pyi` has the same names for type checkers; a test holds the two together.
+    from interlock import Agent, LocalTools, OpenAIChat, Runner
+
+    agent = Agent(provider=OpenAIChat("gpt-5"), tools=LocalTools("project"))
+    with Runner(agent, approve=lambda question: input(f"{question.prompt} [y/N] ") == "y") as runner:
+        print(runner.run_sync("Find out why the tests fail, and fix it.").text)
+
+`Runner` runs an `Agent`; `ToolRuntime` executes the tool calls of your own loop. More names are in `interlock.audit`,
+`interlock.errors`, `interlock.models`, `interlock.policy`, `interlock.replay` and `interlock.storage`.
+
+Importing this package loads nothing else: a name is loaded when it is first used. Some need an extra, such as
+`pip install 'interlock[openai]'`; without it they raise `ConfigurationError` when they are used.
 """
 
+import sys
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
 
+#: A package that may be missing, and the extra that installs it.
+_EXTRAS = {
+    "anthropic": "anthropic",
+    "cel": "policy",
+    "fastapi": "server",
+    "httpx2": "openai",
+    "openai": "openai",
+    "re2": "policy",
+    "rich": "cli",
+    "starlette": "server",
+    "tree_sitter": "policy",
+    "tree_sitter_bash": "policy",
+    "yaml": "policy",
+}
+
+
+class _Package(ModuleType):
+    """A package that loads its public names on first use."""
+
+    _modules: Mapping[str, str]
+
+    def __getattr__(self, name: str) -> Any:
+        module = self._modules.get(name)
+        if module is None and self.__name__ == _ROOT and name in _PUBLIC_MODULES:
+            return import_module(f"{_ROOT}.{name}")
+        if module is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"{_ROOT}.{module}"), _RENAMED.get(name, name))
+        except Exception as error:
+            extra = _find_missing_extra(error)
+            if extra is None:
+                raise
+            return _make_stand_in(name, extra)
+        self.__dict__[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing a submodule binds its name in the package. A public name that is spelt the same keeps its meaning:
+        # `interlock.replay.dry_run` is the function.
+        if not (isinstance(value, ModuleType) and name in self._modules):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*(name for name in self.__dict__ if name.startswith("__")), *self.__dict__["__all__"]})
+
+
+def lazy_package(name: str, modules: Mapping[str, Iterable[str]], listed: Iterable[str] = ()) -> None:
+    """Make a package load its public names on first use.
+
+    Args:
+        name: The package, as `__name__` of its `__init__.py`.
+        modules: Names by the module that defines them, from the root package on.
+        listed: The names for `__all__`. Default: all.
+    """
+    package = sys.modules[name]
+    places = {public: module for module, names in modules.items() for public in names}
+    package.__dict__["_modules"] = places
+    package.__dict__["__all__"] = sorted(listed or places)
+    package.__class__ = _Package
+
+
+def _find_missing_extra(error: BaseException | None) -> str | None:
+    """Return the extra that installs what could not be imported; None when that is not why it failed."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError):
+            return _EXTRAS.get((error.name or "").partition(".")[0])
+        error = error.__cause__
+    return None
+
+
+def _make_stand_in(name: str, extra: str) -> type:
+    """Return a class of that name that says what to install when it is called."""
+    advice = f"{name} needs an extra that is not installed: pip install 'interlock[{extra}]'"
+
+    def refuse(kind: type, *args: object, **options: object) -> None:
+        raise import_module(f"{_ROOT}.domain.errors").ConfigurationError(advice)
+
+    return type(name, (), {"__doc__": advice + ".", "__module__": _ROOT, "__new__": refuse})
+
+
+_ROOT = __name__
+_PUBLIC_MODULES = ("audit", "errors", "models", "policy", "replay", "storage")
+_RENAMED = {"PolicyDecision": "Decision"}
+
+#: Those in `__all__`, and older flat names that now also have a place in a subpackage.
 _NAMES = {
-    "agent.agent": (
-        "Agent",
-        "AgentTool",
-    ),
+    "agent.agent": ("Agent", "AgentTool"),
     "agent.next_step": ("Budgets",),
-    "audit.export": (
-        "read_export",
-        "to_json",
-        "to_ndjson",
-    ),
-    "audit.verify": (
-        "ChainFlaw",
-        "ChainVerification",
-        "Checkpoint",
-        "verify",
-    ),
-    "domain.call": (
-        "Answer",
-        "Question",
-        "ToolIntent",
-        "WaitingCall",
-    ),
-    "domain.decision": (
-        "Decision",
-        "FailSafeConfig",
-        "Verdict",
-    ),
+    "audit.export": ("read_export", "to_json", "to_ndjson"),
+    "audit.verify": ("ChainFlaw", "ChainVerification", "Checkpoint", "verify"),
+    "domain.call": ("Answer", "Question", "ToolIntent", "WaitingCall"),
+    "domain.decision": ("Decision", "FailSafeConfig", "PolicyDecision", "Verdict"),
     "domain.errors": (
         "AgentExecutionError",
         "AnswerRefusedError",
@@ -64,40 +141,12 @@ _NAMES = {
         "ToolValidationError",
         "UnknownToolError",
     ),
-    "domain.event": (
-        "Event",
-        "LogEntry",
-    ),
-    "domain.messages": (
-        "AssistantMessage",
-        "ProposedCall",
-        "ToolMessage",
-        "Usage",
-        "UserMessage",
-    ),
-    "domain.observation": (
-        "Observation",
-        "ToolExecutionRecord",
-        "ToolResult",
-        "tool_result",
-    ),
-    "domain.outcome": (
-        "ERROR_CODES",
-        "Failure",
-        "Phase",
-        "SideEffect",
-    ),
-    "domain.payload": (
-        "ApprovalBinding",
-        "BindingChange",
-        "ExecutionEnvironment",
-        "FileOperand",
-    ),
-    "domain.rendering": (
-        "render_for_model",
-        "render_for_user",
-        "render_untrusted_tool_message",
-    ),
+    "domain.event": ("Event", "LogEntry"),
+    "domain.messages": ("AssistantMessage", "ProposedCall", "ToolMessage", "Usage", "UserMessage"),
+    "domain.observation": ("Observation", "ToolExecutionRecord", "ToolResult", "tool_result"),
+    "domain.outcome": ("ERROR_CODES", "Failure", "Phase", "SideEffect"),
+    "domain.payload": ("ApprovalBinding", "BindingChange", "ExecutionEnvironment", "FileOperand"),
+    "domain.rendering": ("render_for_model", "render_for_user", "render_untrusted_tool_message"),
     "domain.state.lifecycle": ("RunState",),
     "domain.state.verification": ("Verification",),
     "domain.tool": (
@@ -120,15 +169,9 @@ _NAMES = {
     ),
     "history.actions": ("Action",),
     "history.run_handle_view": ("AgentRunEvent",),
-    "history.run_view": (
-        "RunEvent",
-        "to_run_events",
-    ),
+    "history.run_view": ("RunEvent", "to_run_events"),
     "interaction.interface": ("InteractionProvider",),
-    "interaction.providers": (
-        "CallbackInteractionProvider",
-        "HeadlessInteractionProvider",
-    ),
+    "interaction.providers": ("CallbackInteractionProvider", "HeadlessInteractionProvider"),
     "interaction.terminal": ("TerminalInteractionProvider",),
     "local": ("LocalTools",),
     "models.anthropic.messages": ("AnthropicMessages",),
@@ -143,38 +186,16 @@ _NAMES = {
         "ToolCallDelta",
     ),
     "models.openai.chat": ("OpenAIChat",),
+    "models.recorder": ("ModelRecorder",),
     "models.retry": ("with_retries",),
-    "models.scripted": (
-        "ScriptedFault",
-        "ScriptedModel",
-        "ScriptedTurn",
-        "from_script",
-        "to_script",
-        "tool_call",
-    ),
+    "models.scripted": ("ScriptedFault", "ScriptedModel", "ScriptedTurn", "from_script", "to_script", "tool_call"),
     "models.usage": ("Prices",),
     "oauth.interface": ("ConsentProvider",),
-    "pipeline.parts": (
-        "Clock",
-        "Limits",
-    ),
-    "policy.analysis.backtest": (
-        "Backtest",
-        "backtest",
-    ),
-    "policy.analysis.explain": (
-        "Explanation",
-        "explain",
-        "find_masks",
-    ),
-    "policy.analysis.recorded_calls": (
-        "RecordedCall",
-        "read_recorded_calls",
-    ),
-    "policy.analysis.suggestions": (
-        "RuleSuggestion",
-        "find_suggestions",
-    ),
+    "pipeline.parts": ("Clock", "Limits"),
+    "policy.analysis.backtest": ("Backtest", "backtest"),
+    "policy.analysis.explain": ("Explanation", "explain", "find_masks"),
+    "policy.analysis.recorded_calls": ("RecordedCall", "read_recorded_calls"),
+    "policy.analysis.suggestions": ("RuleSuggestion", "find_suggestions"),
     "policy.engine.example_event": ("example_event",),
     "policy.engine.rule": (
         "ArgumentGlob",
@@ -185,48 +206,24 @@ _NAMES = {
         "Rule",
     ),
     "policy.engine.rule_policy": ("RulePolicy",),
-    "policy.files.policy_files": (
-        "PolicyFiles",
-        "check_file",
-        "load_policy",
-    ),
+    "policy.files.policy_files": ("PolicyFiles", "check_file", "load_policy"),
     "policy.files.problems": ("PolicyFileError",),
-    "policy.interface": (
-        "PolicyEngine",
-        "PolicyEvent",
-    ),
+    "policy.interface": ("PolicyEngine", "PolicyEvent"),
     "registry.decorator": ("tool",),
     "registry.memory": ("ToolRegistry",),
-    "registry.toolsets": (
-        "filter_tools",
-        "prefix_tools",
-        "rename_tools",
-    ),
+    "registry.toolsets": ("filter_tools", "prefix_tools", "rename_tools"),
     "rendering.excerpt": ("apply_tool_output_limits",),
-    "replay.dry_run": (
-        "DryRun",
-        "dry_run",
-    ),
+    "replay.dry_run": ("DryRun", "dry_run"),
     "replay.export_test": ("export_test",),
-    "replay.model": (
-        "ModelReplay",
-        "replay_model",
-    ),
+    "replay.model": ("ModelReplay", "replay_model"),
     "replay.trace": ("Replay",),
     "runs.fork": ("fork",),
     "runs.handle": ("RunHandle",),
     "runs.inbox": ("Inbox",),
     "runs.result": ("AgentResult",),
     "runs.runner": ("Runner",),
-    "runtime": (
-        "BatchResult",
-        "ToolRuntime",
-    ),
-    "sandbox.interface": (
-        "CommandLimits",
-        "CommandSandbox",
-        "Confinement",
-    ),
+    "runtime": ("BatchResult", "ToolRuntime"),
+    "sandbox.interface": ("CommandLimits", "CommandSandbox", "Confinement"),
     "server.core.runs.served_agent": ("ServedAgent",),
     "storage.event_log": ("EventLog",),
     "storage.file_artifacts": ("FileArtifacts",),
@@ -235,24 +232,55 @@ _NAMES = {
     "storage.sqlite.log": ("SqliteLog",),
     "tools.skills.skill_tools": ("skills",),
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names} | {
-    "ModelRecorder": "models.recorder",
-    "PolicyDecision": "domain.decision",
-}
-_RENAMED = {"PolicyDecision": "Decision"}
 
+#: The names that programs use most, by subject.
+_LISTED = (
+    # Agents and runs
+    "Agent",
+    "AgentResult",
+    "Budgets",
+    "Inbox",
+    "RunHandle",
+    "RunState",
+    "Runner",
+    # Your own loop
+    "BatchResult",
+    "Observation",
+    "ToolRuntime",
+    # Tools
+    "LocalTools",
+    "PermissionMode",
+    "Risk",
+    "ToolContext",
+    "ToolDefinition",
+    "skills",
+    "tool",
+    # Policy
+    "PolicyDecision",
+    "PolicyEngine",
+    "Rule",
+    "RulePolicy",
+    "load_policy",
+    # People
+    "Answer",
+    "CallbackInteractionProvider",
+    "HeadlessInteractionProvider",
+    "InteractionProvider",
+    "Question",
+    "TerminalInteractionProvider",
+    # Limits and failures
+    "FailSafeConfig",
+    "InterlockError",
+    "Limits",
+    # Storage
+    "FileArtifacts",
+    "MemoryLog",
+    "SqliteLog",
+    # Models
+    "AnthropicMessages",
+    "OpenAIChat",
+    "ScriptedModel",
+    "tool_call",
+)
 
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'interlock' has no attribute {name!r}")
-    value = getattr(import_module(f".{module}", __name__), _RENAMED.get(name, name))
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
-
-
-__all__ = [*_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - names from the table
+lazy_package(__name__, _NAMES, _LISTED)

@@ -1,1 +1,15 @@
-"""Event log and artifacts: the interfaces, in memory, in files."""
+"""Event logs and artifact stores."""
+
+from .. import lazy_package
+
+_NAMES = {
+    "domain.event": ("Event", "LogEntry"),
+    "storage.artifacts": ("ArtifactStore",),
+    "storage.event_log": ("EventLog",),
+    "storage.file_artifacts": ("FileArtifacts",),
+    "storage.memory": ("MemoryLog",),
+    "storage.memory_artifacts": ("MemoryArtifacts",),
+    "storage.sqlite.log": ("SqliteLog",),
+}
+
+lazy_package(__name__, _NAMES)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ...replay import export_test as exporting
+from ...replay.export_test import export_test as render_test
 from ...runs import fork as forking
 from ...storage.file_artifacts import FileArtifacts
 from ..config.logs import add_log_option, find_run_files, open_log, resolve_run, shorten_id
@@ -29,7 +29,7 @@ async def export_run_test(log_path: Path | None, run_ref: str, output: Path, age
         run_id = await resolve_run(log, run_ref)
         entries = await log.read(run_id)
     artifacts = find_run_files(log_path, find_user_paths()).artifacts
-    source = await exporting.export_test(entries, FileArtifacts(artifacts) if artifacts.is_dir() else None, agent=agent)
+    source = await render_test(entries, FileArtifacts(artifacts) if artifacts.is_dir() else None, agent=agent)
     write_new_file(output, [source.encode()])
     if as_json:
         echo_json({"run_id": run_id, "path": str(output)})

@@ -1,0 +1,20 @@
+"""Event logs and artifact stores."""
+
+from ..domain.event import Event, LogEntry
+from .artifacts import ArtifactStore
+from .event_log import EventLog
+from .file_artifacts import FileArtifacts
+from .memory import MemoryLog
+from .memory_artifacts import MemoryArtifacts
+from .sqlite.log import SqliteLog
+
+__all__ = [
+    "ArtifactStore",
+    "Event",
+    "EventLog",
+    "FileArtifacts",
+    "LogEntry",
+    "MemoryArtifacts",
+    "MemoryLog",
+    "SqliteLog",
+]
