@@ -7,7 +7,7 @@ from .analysis.backtest import Backtest, backtest
 from .analysis.explain import Explanation, explain, find_masks
 from .analysis.recorded_calls import RecordedCall, read_recorded_calls
 from .analysis.suggestions import RuleSuggestion, find_suggestions
-from .engine.example_event import hypothetical
+from .engine.example_event import example_event
 from .engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
 from .engine.rule_policy import RulePolicy
 from .files.policy_files import PolicyFiles, check_file, load_policy
@@ -38,10 +38,10 @@ __all__ = [
     "Verdict",
     "backtest",
     "check_file",
+    "example_event",
     "explain",
     "find_masks",
     "find_suggestions",
-    "hypothetical",
     "load_policy",
     "read_recorded_calls",
 ]

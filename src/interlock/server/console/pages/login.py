@@ -22,7 +22,7 @@ from ..session import (
     sanitize_next,
 )
 
-_SIGN_IN_FAILED = "The name or the password is wrong."
+_WRONG_SIGN_IN = "The name or the password is wrong."
 _MAX_FIELD_CHARS = 1_024
 _NOT_SIGNED_IN = "Nobody was signed in."
 #: Why a callback of an identity provider failed, by the word in the address.
@@ -87,6 +87,6 @@ async def _try_sign_in(service: Service, name: str, password: str, address: str)
     new = None if principal is None else await service.sessions.start(name, detail={"address": address})
     if new is None:
         await service.audit_log.add(f"user:{name}", "session.started", outcome="refused", detail={"from": address})
-        return _SignInProblem(401, _SIGN_IN_FAILED)
+        return _SignInProblem(401, _WRONG_SIGN_IN)
     service.login_throttle.record_success(name, address)
     return new
