@@ -110,7 +110,7 @@ def test_an_ordinary_user_uses_a_delegated_group(delegated: Path) -> None:
     program = f"from {__name__} import end_at_the_limit; print(end_at_the_limit())"
     ended = run_as_ordinary_user("-c", program, preexec_fn=join)
 
-    assert ended.stdout == f"(-9, MemoryUse(peak_bytes={LIMIT}, is_exceeded=True))\n", ended.stderr
+    assert ended.stdout == f"(-9, MemoryUsage(peak_bytes={LIMIT}, is_exceeded=True))\n", ended.stderr
 
 
 def test_version_two_is_read_like_version_one(tmp_path: Path) -> None:

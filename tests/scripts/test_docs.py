@@ -63,7 +63,7 @@ def test_fields_are_read_with_their_types_and_comments() -> None:
             "The version of this vocabulary. A reader that does not know it refuses the run with a message.",
         ),
         ("agent", "str", False, ""),
-        ("workspace", "str", False, "The folder that it works in, and who it acts for."),
+        ("workspace", "str", False, "The workspace, and the user that the run acts for."),
         ("requester", "str", False, ""),
     ]
     assert [field.name for field in fields(InvocationStarted)] == list(InvocationStarted.__struct_fields__)
