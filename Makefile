@@ -32,7 +32,7 @@ endif
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(READY) ## Repair a failing project, with a question and a crash: offline, in seconds
@@ -43,6 +43,14 @@ test: check ## Check everything, then run the tests
 	@echo "tests"
 	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.console.install
 	@$(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
+
+# No browser, node, sandbox or process that is killed.
+FAST := agent approvals artifacts batch domain history observation pipeline policy registry rendering runtime scheduler \
+	secrets telemetry testing
+
+.PHONY: test-fast
+test-fast: $(READY) ## Run the tests of the core, in less than a minute
+	@$(PYTEST) -n $(JOBS) --dist worksteal $(addprefix tests/,$(FAST))
 
 .PHONY: check
 check: check-format check-lint check-types check-imports check-docs ## Check format, lint, types, layers and generated docs
