@@ -302,3 +302,23 @@ async def test_after_a_yes_the_run_runs_again_the_grant_is_logged_and_then_the_c
 
     order = ["run.paused", "run.resumed", "approval.granted", "tool.invocation.started"]
     assert [type_ for type_ in types if type_ in order] == order
+
+
+@pytest.mark.requirement("D11")
+@pytest.mark.parametrize("status", ["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTED", "VOID"])
+async def test_an_action_reaches_each_status_and_the_log_keeps_it(scene: Scene, status: str) -> None:
+    scene.policy = ask_rule(answer_within_seconds=60)
+    async with scene.runtime() as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+        if status in ("APPROVED", "EXECUTED", "VOID", "REJECTED"):
+            await runtime.decide(question.action_id, approved=status != "REJECTED", by="ada")
+        if status == "EXPIRED":
+            scene.time.passes(61)
+        if status == "VOID":
+            scene.file.write_text("changed after the approval")
+        if status in ("EXECUTED", "EXPIRED", "VOID"):
+            await runtime.resume()
+        assert (await runtime.actions())[0].status == status
+    assert len(scene.ran) == (status == "EXECUTED")
+    async with scene.runtime() as reopened:
+        assert (await reopened.actions())[0].status == status

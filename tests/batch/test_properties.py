@@ -24,8 +24,9 @@ from interlock import (
     Verdict,
     tool,
 )
+from interlock.domain.event import InvocationCompleted, InvocationStarted
 from tests.batch.stage import PATIENCE, others_ran, walk
-from tests.support import call
+from tests.support import call, facts
 
 Outcome = Literal["ok", "raise", "hang", "deny", "yes", "no", "open"]
 CODES = {
@@ -166,6 +167,21 @@ class World:
             steps = "".join(f"{step} " for step in [first, *(step for step in later if step != "tool.intent")])
             assert LIFECYCLE.fullmatch(steps), steps
 
+    async def check_explanations(self) -> None:
+        """From the log alone: conflicting calls never overlapped, and a call waited only for earlier ones in its way."""
+        running: set[int] = set()
+        for fact in await facts(self.runtime):
+            if isinstance(fact, InvocationStarted):
+                number = int(fact.call_id[1:])
+                spec = self.batch[number]
+                assert [other for other in running if spec.conflicts(self.batch[other])] == []
+                waited_for = [int(other[1:]) for other in fact.waited_for if other != "cap"]
+                assert all(other < number and spec.conflicts(self.batch[other]) for other in waited_for)
+                running.add(number)
+            elif isinstance(fact, InvocationCompleted):
+                running.remove(int(fact.call_id[1:]))
+        assert running == set()
+
 
 def outcomes(result: BatchResult) -> list[tuple[str, str]]:
     return [(observation.call_id, observation.code) for observation in result.observations]
@@ -174,7 +190,7 @@ def outcomes(result: BatchResult) -> list[tuple[str, str]]:
 THOROUGH = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@pytest.mark.requirement("R084", "R086", "R097", "R098", "R099", "R106", "R121")
+@pytest.mark.requirement("R084", "R086", "R097", "R098", "R099", "R106", "R121", "R227")
 @THOROUGH
 @given(batch=specs(OUTCOMES), cap=st.integers(1, 4), repeats=st.lists(st.integers(0, 6), max_size=2), answers=st.data())
 def test_every_batch_keeps_the_rules(batch: list[Spec], cap: int, repeats: list[int], answers: st.DataObject) -> None:
@@ -210,6 +226,7 @@ async def check_batch(batch: list[Spec], cap: int, repeats: list[int], answers: 
     world.check_handlers(cap)
     world.check_order_of_starts()
     await world.check_log()
+    await world.check_explanations()
     assert len(await world.runtime.tool_executions()) == len(batch)
 
 
