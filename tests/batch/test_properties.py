@@ -168,7 +168,7 @@ class World:
             assert LIFECYCLE.fullmatch(steps), steps
 
     async def check_explanations(self) -> None:
-        """From the log alone: conflicting calls never overlapped, and a call waited only for earlier ones in its way."""
+        """From the log alone: conflicting calls never overlap, and a call waits only for earlier ones in its way."""
         running: set[int] = set()
         for fact in await facts(self.runtime):
             if isinstance(fact, InvocationStarted):
