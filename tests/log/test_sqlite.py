@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock.domain.errors import LogError
+from interlock.domain.errors import LogError, LogVersionError
 from interlock.storage.sqlite.database import SCHEMA_VERSION
 from interlock.storage.sqlite.log import SqliteLog
 from interlock.testing.conformance import DurableEventLogConformance
@@ -87,7 +87,7 @@ def test_a_newer_schema_is_refused_in_words(tmp_path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     connection.close()
 
-    with pytest.raises(LogError, match="use a newer Interlock"):
+    with pytest.raises(LogVersionError, match="Use a newer Interlock"):
         SqliteLog(tmp_path / "log")
 
 

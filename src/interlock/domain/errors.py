@@ -15,6 +15,7 @@ InterlockError
 │   ├── LogWriteError
 │   ├── LogFencedError
 │   ├── RunClaimedError     another process owns this run
+│   ├── LogVersionError     a newer version of Interlock wrote it
 │   └── LogCorruptError
 ├── SandboxDeniedError       the sandbox refused what a tool tried
 ├── PreconditionError        a handler found that the call cannot be done now; nothing was done
@@ -98,6 +99,10 @@ class LogFencedError(LogError):
 
 class RunClaimedError(LogError):
     """Another process owns this run. Nothing was written; the run can be watched and its questions answered."""
+
+
+class LogVersionError(LogError):
+    """The log, or a run in it, was written by a newer version of Interlock. It is not damaged; nothing was changed."""
 
 
 class LogCorruptError(LogError):

@@ -1,39 +1,26 @@
 """Opens the file of a SQLite log: readable by its owner only, durable, and with a known schema version.
 
-The schema is a list of migrations; the version of a file is the number of migrations applied. An older file gets the
-rest in one transaction, under the write lock, so of several processes one does it.
+The schema is the folder `migrations`: numbered SQL files, each applied once and never edited after its release. The
+version of a file is the number of migrations applied. An older file gets the rest in one transaction, under the write
+lock, so of several processes one does it. A newer file is refused.
+
+The other statements are in `queries.sql`.
 """
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from ...domain.errors import LogError
+from ...domain.errors import LogError, LogVersionError
 from .writer import BUSY_SECONDS, execute_with_retry
 
-_MIGRATIONS = (
-    (
-        "CREATE TABLE runs (number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE)",
-        """CREATE TABLE events (
-            run INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)
-        )""",
-        """CREATE TABLE snapshots (
-            run_id TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash BLOB NOT NULL, state BLOB NOT NULL
-        ) WITHOUT ROWID""",
-    ),
-    (
-        """CREATE TABLE claims (
-            run_id TEXT PRIMARY KEY, token INTEGER NOT NULL,
-            host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL, started INTEGER NOT NULL
-        ) WITHOUT ROWID""",
-        "CREATE TABLE notes (run INTEGER NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (run, key))",
-    ),
-)
+MIGRATIONS = sorted(Path(__file__).with_name("migrations").glob("[0-9]*_*.sql"))
 
-SCHEMA_VERSION = len(_MIGRATIONS)
+SCHEMA_VERSION = len(MIGRATIONS)
 
 _FULL = 2
 
@@ -96,11 +83,21 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
         return
     execute_with_retry(connection, "BEGIN IMMEDIATE")
     _check_is_log(path, connection)
-    for step in _MIGRATIONS[_read_version(connection) :]:
-        for statement in step:
+    for migration in MIGRATIONS[_read_version(connection) :]:
+        for statement in split_statements(migration.read_text()):
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
+
+
+def split_statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script. `executescript` would commit the transaction that is open."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _check_before_writing(path: Path, connection: sqlite3.Connection) -> None:
@@ -115,7 +112,10 @@ def _check_before_writing(path: Path, connection: sqlite3.Connection) -> None:
 def _check_is_log(path: Path, connection: sqlite3.Connection) -> None:
     version = _read_version(connection)
     if version > SCHEMA_VERSION:
-        raise LogError(f"the log {path} has schema {version}, newer than {SCHEMA_VERSION}: use a newer Interlock")
+        raise LogVersionError(
+            f"The log {path} was written by a newer version of Interlock: its schema is {version}, and this version "
+            f"reads up to {SCHEMA_VERSION}. Use a newer Interlock. Nothing was changed."
+        )
     if version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise LogError(f"{path} is an SQLite file, but not a log")
 

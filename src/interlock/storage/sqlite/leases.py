@@ -14,13 +14,7 @@ from pathlib import Path
 from ...domain.errors import LogError, LogFencedError, RunClaimedError
 from ..event_log import Lease, QueuedCommand
 from ..leases import NO_TOKEN, ProcessIdentity, claimed_error, fenced_error, is_dead, this_process
-
-_LOAD = "SELECT token, host, boot, pid, started FROM claims WHERE run_id = ?"
-_ACQUIRE = "INSERT OR REPLACE INTO claims (run_id, token, host, boot, pid, started) VALUES (?, ?, ?, ?, ?, ?)"
-_RELEASE = "UPDATE claims SET pid = 0 WHERE run_id = ? AND token = ?"
-_FIND_RUN = "SELECT number FROM runs WHERE run_id = ?"
-_ENQUEUE = "INSERT OR IGNORE INTO notes (run, key, body) VALUES (?, ?, ?)"
-_ACK = "DELETE FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND key = ?"
+from .queries import QUERIES
 
 
 class OpenLeases:
@@ -54,14 +48,14 @@ def acquire(
     here = this_process()
     if not force and holder is not None and holding.is_held(Lease(run_id, token), holder, here):
         return claimed_error(run_id, holder, here)
-    connection.execute(_ACQUIRE, (run_id, token + 1, here.host, here.boot, here.pid, here.started))
+    connection.execute(QUERIES["acquire_lease"], (run_id, token + 1, here.host, here.boot, here.pid, here.started))
     made.append(Lease(run_id, token + 1))
     holding.claims.add(made[0])
     return made[0]
 
 
 def release(connection: sqlite3.Connection, claims: Sequence[Lease], holding: OpenLeases) -> None:
-    connection.executemany(_RELEASE, [(claim.run_id, claim.token) for claim in claims])
+    connection.executemany(QUERIES["release_lease"], [(claim.run_id, claim.token) for claim in claims])
     holding.claims.difference_update(claims)
 
 
@@ -71,19 +65,19 @@ def build_fenced_error(connection: sqlite3.Connection, run_id: str, token: int) 
 
 
 def enqueue(connection: sqlite3.Connection, run_id: str, note: QueuedCommand) -> bool | LogError:
-    run = connection.execute(_FIND_RUN, (run_id,)).fetchone()
+    run = connection.execute(QUERIES["find_run"], (run_id,)).fetchone()
     if run is None:
         return LogError(f"there is no run {run_id} in this log, so no note can be left for it. Nothing was written.")
-    return connection.execute(_ENQUEUE, (*run, note.key, note.body)).rowcount == 1
+    return connection.execute(QUERIES["enqueue_command"], (*run, note.key, note.body)).rowcount == 1
 
 
 def ack(connection: sqlite3.Connection, run_id: str, key: str) -> None:
-    connection.execute(_ACK, (run_id, key))
+    connection.execute(QUERIES["ack_command"], (run_id, key))
 
 
 def _load(connection: sqlite3.Connection, run_id: str) -> tuple[int, ProcessIdentity | None]:
     """Return the last token, 0 if there was none, and the current holder."""
-    row = connection.execute(_LOAD, (run_id,)).fetchone()
+    row = connection.execute(QUERIES["load_lease"], (run_id,)).fetchone()
     if row is None:
         return NO_TOKEN, None
     holder = ProcessIdentity(*row[1:])

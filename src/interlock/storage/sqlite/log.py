@@ -28,35 +28,10 @@ from ..event_log import FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
 from ..leases import ProcessIdentity, lease_token, this_process
 from .database import open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
+from .queries import QUERIES
 from .writer import SqliteWriter, is_busy
 
 T = TypeVar("T")
-
-#: A file edited by hand may have text where bytes belong: it is read as bytes, and fails verification.
-_READ = """
-    SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM events
-    WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ? ORDER BY seq LIMIT ?
-"""
-_RUN_IDS = "SELECT run_id FROM runs ORDER BY number"
-_LIST_RUNS = """
-    SELECT run_id, first.seq, CAST(first.body AS BLOB), CAST(first.hash AS BLOB),
-        CAST(last.seq AS INTEGER), CAST(last.body AS BLOB), CAST(last.hash AS BLOB)
-    FROM runs
-    CROSS JOIN events AS first ON first.run = number AND first.seq = 0
-    CROSS JOIN events AS last ON last.run = number AND last.seq = (SELECT max(seq) FROM events WHERE run = number)
-    ORDER BY number DESC LIMIT ?
-"""
-#: Events are only ever added, by one writer at a time: the number of a row says when it became durable.
-_FEED = """
-    SELECT events.rowid, run_id, seq, CAST(body AS BLOB), CAST(hash AS BLOB)
-    FROM events CROSS JOIN runs ON number = run WHERE events.rowid > ? ORDER BY events.rowid LIMIT ?
-"""
-_QUEUED_COMMANDS = (
-    "SELECT key, CAST(body AS BLOB) FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
-)
-_HOLDERS = "SELECT run_id, token, host, boot, pid, started FROM claims WHERE pid != 0"
-_LOAD_SNAPSHOT = "SELECT seq, hash, state FROM snapshots WHERE run_id = ?"
-_SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)"
 
 
 class SqliteLog:
@@ -93,16 +68,16 @@ class SqliteLog:
         return self._writer.append(run_id, tuple(entries), lease_token(run_id, lease)) if entries else None
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
-        return await self._query(partial(LogEntry, run_id), _READ, run_id, after_seq, -1 if limit is None else limit)
+        return await self._query(partial(LogEntry, run_id), "read", run_id, after_seq, -1 if limit is None else limit)
 
     async def run_ids(self) -> list[str]:
-        return await self._query(str, _RUN_IDS)
+        return await self._query(str, "run_ids")
 
     async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
-        return await self._query(_make_run_summary, _LIST_RUNS, -1 if limit is None else limit)
+        return await self._query(_make_run_summary, "list_runs", -1 if limit is None else limit)
 
     async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
-        return await self._query(_make_feed_entry, _FEED, after, -1 if limit is None else limit)
+        return await self._query(_make_feed_entry, "feed", after, -1 if limit is None else limit)
 
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
         made: list[Lease] = []
@@ -120,14 +95,14 @@ class SqliteLog:
 
     async def lease_holders(self) -> dict[str, str]:
         here = this_process()
-        claims = await self._query(_make_holder, _HOLDERS)
+        claims = await self._query(_make_holder, "list_leases")
         return {lease.run_id: str(process) for lease, process in claims if self._leases.is_held(lease, process, here)}
 
     async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
         return await self._change(run_id, partial(enqueue, run_id=run_id, note=command))
 
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
-        return await self._query(QueuedCommand, _QUEUED_COMMANDS, run_id)
+        return await self._query(QueuedCommand, "queued_commands", run_id)
 
     async def ack(self, run_id: str, key: str) -> None:
         await self._change(run_id, partial(ack, run_id=run_id, key=key))
@@ -147,7 +122,7 @@ class SqliteLog:
         await self._change(run_id, partial(_save_snapshot, row=row))
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
-        found = await self._query(Snapshot, _LOAD_SNAPSHOT, run_id)
+        found = await self._query(Snapshot, "load_snapshot", run_id)
         return found[0] if found else None
 
     async def close(self) -> None:
@@ -164,8 +139,8 @@ class SqliteLog:
     async def _change(self, run_id: str, change: Callable[[sqlite3.Connection], T | LogError]) -> T:
         return await self._writer.run_operation(run_id, change)
 
-    async def _query(self, make: Callable[..., T], sql: str, *parameters: str | int) -> list[T]:
-        return await asyncio.to_thread(self._query_now, make, sql, parameters)
+    async def _query(self, make: Callable[..., T], query: str, *parameters: str | int) -> list[T]:
+        return await asyncio.to_thread(self._query_now, make, QUERIES[query], parameters)
 
     def _query_now(self, make: Callable[..., T], sql: str, parameters: tuple[str | int, ...]) -> list[T]:
         try:
@@ -178,7 +153,7 @@ class SqliteLog:
 
 
 def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, bytes]) -> None:
-    connection.execute(_SAVE_SNAPSHOT, row)
+    connection.execute(QUERIES["save_snapshot"], row)
 
 
 def _make_run_summary(run_id: str, *row: Any) -> RunSummary:

@@ -29,6 +29,7 @@ from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ..leases import NO_TOKEN
 from .leases import build_fenced_error
+from .queries import QUERIES
 
 T = TypeVar("T")
 
@@ -42,15 +43,7 @@ POLL_SECONDS = 0.001
 #: Heads are remembered for this many runs and then forgotten together; a forgotten one is one query.
 MAX_HEADS = 10_000
 
-_LOAD_HEAD = """
-    SELECT
-        coalesce(number, 0),
-        (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = number),
-        coalesce((SELECT token FROM claims WHERE run_id = ?1 AND pid <> 0), 0)
-    FROM (SELECT (SELECT number FROM runs WHERE run_id = ?1) AS number)
-"""
-_ADD_RUN = "INSERT INTO runs (run_id) VALUES (?)"
-_ADD_EVENT = "INSERT INTO events (run, seq, body, hash) VALUES (?, ?, ?, ?)"
+_LOAD_HEAD, _ADD_RUN, _ADD_EVENT = QUERIES["load_head"], QUERIES["add_run"], QUERIES["add_event"]
 
 _Row: TypeAlias = tuple[int, int, bytes, bytes]
 _Operation: TypeAlias = Callable[[sqlite3.Connection], object]
