@@ -21,6 +21,11 @@ class LogAround:
         self.queued_commands = inner.queued_commands
         self.ack = inner.ack
         self.version = inner.version
+        self.reopen = inner.reopen
+
+    @property
+    def problem(self) -> str:
+        return self._inner.problem
 
     def append(
         self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None

@@ -147,6 +147,37 @@ async def test_after_a_failed_commit_the_log_refuses_everything_and_reopening_de
     await log.close()
 
 
+@pytest.mark.parametrize(
+    ("fail", "written"), [(sync_fails, False), (committed_but_raised, True), (out_of_memory, False)]
+)
+async def test_a_failed_log_is_reopened_when_it_can_be_written(
+    tmp_path: Path, fail: Callable[[sqlite3.Connection], None], written: bool
+) -> None:
+    fault, run = Fault(fail), chained("run", 3)
+    log = SqliteLog(tmp_path / "log", factory=fault.connections)
+    await append(log, "run", run[:1])
+    before = log.version()
+    fault.armed = True
+    with pytest.raises(LogWriteError):
+        await append(log, "run", run[1:2])
+    problem = log.problem
+    with pytest.raises((LogError, MemoryError)):
+        await log.reopen()
+    assert log.problem == problem != ""
+    fault.armed = False
+
+    await log.reopen()
+
+    assert log.problem == ""
+    assert log.version() != before
+    assert await log.read("run") == run[: 2 if written else 1]
+    await append(log, "run", run[2 if written else 1 :])
+    assert await log.read("run") == run
+    await log.close()
+    with pytest.raises(LogError, match="closed"):
+        await log.reopen()
+
+
 async def test_what_queued_behind_a_failed_commit_is_refused_too(tmp_path: Path) -> None:
     reached, go = threading.Event(), threading.Event()
 

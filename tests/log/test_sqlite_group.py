@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from interlock.domain.errors import LogFencedError, LogWriteError
+from interlock.domain.errors import LogError, LogFencedError
 from interlock.storage.event_log import Lease, Snapshot
 from interlock.storage.sqlite import writer
 from interlock.storage.sqlite.log import SqliteLog
+from tests.patience import eventually
 
 from .runs import append, chained
 from .watched import Gate, watched
@@ -245,8 +246,44 @@ async def test_an_append_does_not_wait_for_ever_for_another_process(
     other.execute("BEGIN IMMEDIATE")
     monkeypatch.setattr(writer, "BUSY_SECONDS", 0.02)
 
-    with pytest.raises(LogWriteError, match="locked"):
+    with pytest.raises(LogError, match=r"database is locked.*Nothing was written") as refused:
         await append(log, "run", chained("run", 1))
 
+    assert type(refused.value) is LogError, "nothing was written, so the log did not fail"
+    assert log.problem == ""
     other.close()
+    await append(log, "run", chained("run", 1))
+    await log.close()
+
+
+async def test_a_locked_log_is_a_problem_while_it_lasts(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log")
+    other = sqlite3.connect(tmp_path / "log", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    waiting = asyncio.ensure_future(append(log, "run", chained("run", 1)))
+    await eventually(lambda: log.problem != "")
+    assert "another process has held the write lock" in log.problem
+    other.execute("COMMIT")
+    await waiting
+
+    assert log.problem == ""
+    other.close()
+    await log.close()
+
+
+async def test_a_lease_that_could_not_be_released_is_free_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = SqliteLog(tmp_path / "log")
+    await append(log, "run", chained("run", 1))
+    lease = await log.acquire("run")
+    other = sqlite3.connect(tmp_path / "log", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(writer, "BUSY_SECONDS", 0.02)
+    with pytest.raises(LogError, match="locked"):
+        await log.release(lease)
+    monkeypatch.undo()
+    other.close()
+
+    assert await log.lease_holders() == {}
+    assert (await log.acquire("run")).token > lease.token
     await log.close()

@@ -6,7 +6,8 @@ Guarantees, tested for every implementation by `EventLogConformance` of `interlo
 2. Entries of a run have `seq` 0, 1, 2, ...; an append that does not continue the run raises `LogFencedError` and
    writes nothing.
 3. After any other failed append the log refuses further appends (`LogWriteError`): "raised" does not mean "not
-   written", so no caller may continue as if it was not. Reopening decides.
+   written", so no caller may continue as if it was not. Reopening decides; until then `problem` says why. An append
+   that was refused before anything was written, because another process writes, raises `LogError` and changes nothing.
 4. `read` returns exactly the bytes that were appended, in order.
 5. A snapshot is a hint: losing it loses nothing.
 6. A run has at most one lease. Once it was acquired, only the newest lease can append: a process that lost it, or never
@@ -127,6 +128,17 @@ class EventLog(Protocol):
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None: ...
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None: ...
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be written now; empty when writes work. Cheap, and never waits."""
+        ...
+
+    async def reopen(self) -> None:
+        """Open the storage again after a failed append, and check that it can be written. Do nothing when no append
+        failed. Raise `LogError` when it still cannot be written. Leases of before are lost: runs are opened again.
+        """
+        ...
 
     async def close(self) -> None:
         """Finish pending appends and release files and threads. Closing twice is fine."""

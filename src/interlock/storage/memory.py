@@ -15,6 +15,7 @@ class MemoryLog:
     """Keep events in memory: for tests, and for runs that need not survive the process."""
 
     immediate = True
+    problem = ""
 
     def __init__(self) -> None:
         self._runs: dict[str, list[LogEntry]] = {}
@@ -104,6 +105,9 @@ class MemoryLog:
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
         return self._snapshots.get(run_id)
+
+    async def reopen(self) -> None:
+        """Do nothing: an append never fails."""
 
     async def close(self) -> None:
         self._closed = True

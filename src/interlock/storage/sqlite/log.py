@@ -26,12 +26,15 @@ from ...domain.errors import LogError, LogWriteError
 from ...domain.event import LogEntry
 from ..event_log import FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
 from ..leases import ProcessIdentity, lease_token, this_process
-from .database import open_database
+from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
 from .queries import QUERIES
-from .writer import SqliteWriter, is_busy
+from .writer import SqliteWriter, execute_with_retry, is_busy
 
 T = TypeVar("T")
+
+#: More than one open file ever has.
+_VERSIONS_PER_FILE = 1 << 40
 
 
 class SqliteLog:
@@ -46,16 +49,30 @@ class SqliteLog:
 
     def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self._path = Path(path).resolve()
-        writing, self._reader, self._watcher = open_database(self._path, factory)
+        self._factory = factory
         self._reading = Lock()
         self._watching = Lock()
+        self._reopening = Lock()
         self._version = 0
+        #: The versions of a reopened file begin above those of before.
+        self._first_version = 0
+        self._use(open_database(self._path, factory))
+
+    def _use(self, connections: Connections) -> None:
+        writing, self._reader, self._watcher = connections
         self._leases = OpenLeases(self._path)
         self._writer = SqliteWriter(writing, self._leases.close)
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
         self._finalizer = finalize(
             self, _close_connections, self._writer, (self._watching, self._watcher), (self._reading, self._reader)
         )
+
+    @property
+    def problem(self) -> str:
+        return self._writer.find_problem()
+
+    async def reopen(self) -> None:
+        await asyncio.to_thread(self._reopen)
 
     @property
     def own_paths(self) -> tuple[str, ...]:
@@ -91,7 +108,12 @@ class SqliteLog:
             raise
 
     async def release(self, lease: Lease) -> None:
-        await self._change(lease.run_id, partial(release, claims=[lease], holding=self._leases))
+        leases = self._leases
+        try:
+            await self._change(lease.run_id, partial(release, claims=[lease], holding=leases))
+        except LogError:
+            leases.claims.discard(lease)  # it could not be recorded, but nothing here uses the lease any more
+            raise
 
     async def lease_holders(self) -> dict[str, str]:
         here = this_process()
@@ -111,7 +133,8 @@ class SqliteLog:
         """Return the version without waiting: unchanged while the file is being recovered."""
         try:
             with self._watching:
-                (self._version,) = self._watcher.execute("PRAGMA data_version").fetchone()
+                (found,) = self._watcher.execute("PRAGMA data_version").fetchone()
+                self._version = self._first_version + found
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise LogError(f"cannot read the log {self._path}: {error}") from error
@@ -126,7 +149,7 @@ class SqliteLog:
         return found[0] if found else None
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._finalizer)
+        await asyncio.to_thread(self._close)
 
     async def __aenter__(self) -> "SqliteLog":
         return self
@@ -135,6 +158,31 @@ class SqliteLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _close(self) -> None:
+        with self._reopening:
+            self._finalizer()
+
+    def _reopen(self) -> None:
+        with self._reopening:
+            if not self._writer.refusal:
+                return
+            if not self._finalizer.alive:
+                raise LogError(f"the log {self._path} is closed")
+            connections = open_database(self._path, self._factory)
+            try:
+                _check_writable(connections.writing)
+            except BaseException as error:
+                for connection in connections:
+                    connection.close()
+                raise LogError(f"cannot write the log {self._path}: {error}") from error
+            with self._reading, self._watching:
+                self._finalizer.detach()
+                self._writer.stop()
+                self._reader.close()
+                self._watcher.close()
+                self._first_version += _VERSIONS_PER_FILE
+                self._use(connections)
 
     async def _change(self, run_id: str, change: Callable[[sqlite3.Connection], T | LogError]) -> T:
         return await self._writer.run_operation(run_id, change)
@@ -150,6 +198,14 @@ class SqliteLog:
             return []
         except sqlite3.Error as error:
             raise LogError(f"cannot read the log {self._path}: {error}") from error
+
+
+def _check_writable(connection: sqlite3.Connection) -> None:
+    """Write something that changes nothing, and wait for the disk."""
+    execute_with_retry(connection, "BEGIN IMMEDIATE")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.execute("COMMIT")
 
 
 def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, bytes]) -> None:

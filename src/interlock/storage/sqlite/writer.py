@@ -11,6 +11,9 @@ transaction before anything of it is written, and only its caller fails (`LogFen
 are functions of the connection and run in order in the same transaction, so an append sees every lease that
 was acquired before it and none that was acquired after it.
 
+While another process holds the write lock, a group waits. After `BUSY_SECONDS` its callers are refused (`LogError`):
+nothing of it was written, and the thread continues with the next group.
+
 Anything else that goes wrong ends the thread: every append of the group fails, the connection is closed so that its
 locks are free when the file is reopened, and from then on `refusal` says why nothing is accepted. `refusal` is set
 before the queue is emptied for the last time and looked at after an append was queued; so no append is forgotten.
@@ -40,6 +43,9 @@ PAUSE_SECONDS = 0.0002
 BUSY_SECONDS = 10.0
 POLL_SECONDS = 0.001
 
+#: A write that takes longer than this is a problem that `find_problem` reports while it lasts.
+STALL_SECONDS = 0.7
+
 #: Heads are remembered for this many runs and then forgotten together; a forgotten one is one query.
 MAX_HEADS = 10_000
 
@@ -47,6 +53,10 @@ _LOAD_HEAD, _ADD_RUN, _ADD_EVENT = QUERIES["load_head"], QUERIES["add_run"], QUE
 
 _Row: TypeAlias = tuple[int, int, bytes, bytes]
 _Operation: TypeAlias = Callable[[sqlite3.Connection], object]
+
+
+class _LockedError(Exception):
+    """Another process kept the write lock for too long; no transaction was begun."""
 
 
 class _PendingWrite(NamedTuple):
@@ -76,6 +86,8 @@ class SqliteWriter:
         self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
         self._heads: dict[str, _RunHead] = {}
         self._version = -1
+        #: What the group that is being written waits for, and since when.
+        self._waiting: tuple[str, float] | None = None
         # A daemon, because the interpreter would wait for another thread before it runs the exit hook that stops it.
         self._thread = Thread(target=self._run, name="interlock-log", daemon=True)
         self._thread.start()
@@ -100,6 +112,14 @@ class SqliteWriter:
             raise LogWriteError(self.refusal)
         return future
 
+    def find_problem(self) -> str:
+        """Return why nothing can be written now; empty when writes work."""
+        waiting = self._waiting
+        seconds = monotonic() - waiting[1] if waiting else 0.0
+        if self.refusal or waiting is None or seconds < STALL_SECONDS:
+            return self.refusal
+        return f"{waiting[0]} for {seconds:.1f} s"
+
     def stop(self) -> None:
         """Finish what was queued, then end. Blocks; may be called twice, and by the garbage collector."""
         self._queue.put(None)
@@ -117,9 +137,14 @@ class SqliteWriter:
         group = [pending for pending in taken if pending is not None]
         try:
             answers = self._write(group) if group else []
+        except _LockedError as error:
+            message = f"another process holds the write lock of the log ({error}). Nothing was written."
+            answers = [LogError(message) for _ in group]
         except BaseException as error:  # whatever it was, it may have been written
             self._end(group, f"a write failed ({error}): reopen the run, the log decides what was written", error)
             return False
+        finally:
+            self._waiting = None
         back_to_back = self._queue.qsize() > 0
         _deliver_results(group, answers)
         if len(group) < len(taken):
@@ -131,7 +156,14 @@ class SqliteWriter:
 
     def _write(self, group: list[_PendingWrite]) -> list[object]:
         execute = self._connection.execute
-        execute_with_retry(self._connection, "BEGIN IMMEDIATE")
+        self._waiting = "another process has held the write lock", monotonic()
+        try:
+            execute_with_retry(self._connection, "BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if is_busy(error) and not self._connection.in_transaction:
+                raise _LockedError(error) from error
+            raise
+        self._waiting = "the disk has not confirmed a write", monotonic()
         (version,) = execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._heads) > MAX_HEADS:
             self._version = version

@@ -122,6 +122,17 @@ class EventLogConformance(LeaseConformance):
 
         assert outcomes == [None] * 21
 
+    async def test_reopening_a_working_log_changes_nothing(self, log: EventLog) -> None:
+        run = make_entries("run", 2)
+        await append_entries(log, "run", run[:1])
+        lease = await log.acquire("run")
+
+        await log.reopen()
+
+        assert not log.problem
+        await append_entries(log, "run", run[1:], lease)
+        assert await log.read("run") == run
+
     async def test_closed_log_refuses_appends(self, log: EventLog) -> None:
         await log.close()
         await log.close()
