@@ -25,6 +25,10 @@ PRINTED = {
     ],
     "loop": ["Take an umbrella.", "| Bern: rain"],
     "nested_agents": ["front wants ask_clerk", "clerk wants refund", "COMPLETED - Your money is on its way."],
+    "refusal": [
+        "policy_denied: read_file was refused",
+        "command_failed: cat: /home/agent/.ssh/id_ed25519: No such file",
+    ],
     "quickstart": ["a True 3.5", "b False Denied by policy", "c False The arguments do not fit order"],
     "typed_output": ["Review(stars=4, summary='Good soup.')"],
     "your_own_model": ["The dice have spoken. 4 42 tokens"],
@@ -58,7 +62,7 @@ def _run(path: Path) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem in PRINTED], ids=lambda path: path.stem)
 def test_an_example_runs_offline_and_shows_what_it_says(path: Path) -> None:
     printed = _run(path)
     place = 0

@@ -1,4 +1,4 @@
-"""What the README promises is so."""
+"""What the README and the page of guarantees promise is so."""
 
 import asyncio
 import os
@@ -14,71 +14,98 @@ import pytest
 
 from interlock import ERROR_CODES, CallbackInteractionProvider, Observation, Rule, RulePolicy, ToolRuntime, tool
 from interlock.domain.outcome import Phase
+from tests.models.loopback import STREAM, Reply, serving
+from tests.models.wire import openai_call, openai_chunks, openai_delta
+from tests.patience import HANG_SECONDS
 from tests.test_requirements import marks, proofs
 
 from .pages import ROOT, section, table_rows, text_of, yaml_blocks
 
-README = text_of("README.md")
+README, CONTRIBUTING, GUARANTEES = (text_of(page) for page in ("README.md", "CONTRIBUTING.md", "docs/guarantees.md"))
 
 
-def test_make_help_and_the_readme_agree() -> None:
+def test_the_readme_is_short_and_starts_with_the_two_commands() -> None:
+    assert len(README.splitlines()) <= 150
+    assert re.findall(r"^make (\w+) ", README, re.MULTILINE)[:2] == ["demo", "test"]
+
+
+def test_make_help_and_the_contributing_page_agree() -> None:
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    shown = {name: words for name, words in table_rows(section(README, "Layout")) if name.startswith("`make")}
+    shown = {name: words for name, words in table_rows(section(CONTRIBUTING, "Set-up")) if name.startswith("`make")}
     assert [line.split(maxsplit=2) for line in listed.splitlines()] == [
         [*name.strip("`").split(), words] for name, words in shown.items()
     ]
 
 
 def test_the_picture_has_every_stage_in_order() -> None:
-    picture = section(README, "The way of a call")
+    picture = section(text_of("docs/architecture.md"), "The way of a call").partition("generated: stages")[0]
     drawn = " > ".join(line for line in picture.splitlines() if " > " in line)
     assert drawn.replace(" ", "").split(">") == [phase for phase in Phase if phase is not Phase.RECORD]
     assert f"{Phase.RECORD}: after every stage" in picture
 
 
 @pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        ("agent", "An agent"),
-        ("quickstart", "Your own loop"),
-        ("local_tools", "A folder, and commands that stay in it"),
-    ],
+    ("name", "page"),
+    [("refusal", "README.md"), ("quickstart", "docs/guide.md"), ("local_tools", "docs/local-tools.md")],
 )
-def test_an_example_prints_what_the_readme_says(name: str, place: str) -> None:
+def test_an_example_prints_what_its_page_says(name: str, page: str) -> None:
     run = subprocess.run([sys.executable, f"examples/{name}.py"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"```text\n{run.stdout}```" in section(README, place)
+    assert f"```text\n{run.stdout}```" in text_of(page)
 
 
-def test_the_command_says_what_the_readme_shows() -> None:
-    (shown,) = re.findall(r"^```console\n\$ (.+)\n((?:.*\n)*?)```$", README, re.MULTILINE)
+async def test_the_first_agent_asks_a_real_server_and_the_person() -> None:
+    order = openai_call(id="c1", function={"name": "order", "arguments": '{"item": "tea", "count": 50}'})
+    replies = [(order, openai_delta(finish_reason="tool_calls")), (openai_delta({"content": "Ordered."}, "stop"),)]
+    async with serving(
+        *(Reply(openai_chunks(*chunks), headers={"content-type": STREAM}) for chunks in replies)
+    ) as server:
+        env = {**os.environ, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "test"}
+        run = await asyncio.create_subprocess_exec(
+            *(sys.executable, "examples/first_agent.py"),
+            cwd=ROOT,
+            env=env,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await asyncio.wait_for(run.communicate(b"y\n"), HANG_SECONDS)
+    assert printed.decode().startswith("Run order?")
+    assert printed.decode().endswith("Ordered.\n")
+    assert "ordered 50 tea" in str(server.asked[1].body["messages"][-1])
+
+
+def test_the_command_says_what_the_policy_page_shows() -> None:
+    place = section(text_of("docs/policy.md"), "Why a call is decided as it is")
+    (shown,) = re.findall(r"^```console\n\$ (.+)\n((?:.*\n)*?)```$", place, re.MULTILINE)
     _, *words = shlex.split(shown[0])
     command = [str(Path(sys.executable).with_name("interlock")), *words]
     env = {**os.environ, "NO_COLOR": "1"}
     said = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=False)
     assert (said.stdout, said.returncode) == (shown[1], 1)
-    assert "exit code 1" in section(README, "A policy, and why it says no")
 
 
 def test_the_policy_of_the_readme_fits_in_eight_lines() -> None:
-    (policy,) = yaml_blocks(section(README, "A policy, and why it says no"))
+    (policy,) = yaml_blocks(section(README, "A policy you can read and test"))
     assert policy == text_of("examples/small_policy.yaml")
     assert len(policy.splitlines()) == 8
 
 
-def test_the_extras_of_the_readme_are_those_of_the_package() -> None:
+def test_the_extras_are_those_of_the_package() -> None:
     declared = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
-    assert sorted(re.findall(r"^\| `interlock\[(\w+)\]`", README, re.MULTILINE)) == sorted(declared)
+    listed = re.findall(r"^\| `interlock\[(\w+)\]`", text_of("docs/quickstart.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(declared)
+    install = section(README, "Install")
+    assert [extra for extra in declared if f"`{extra}`" not in install] == []
 
 
 def test_every_guarantee_names_lines_that_tests_prove() -> None:
     proved = proofs(marks())
-    rows = table_rows(section(README, "What holds"))
+    rows = table_rows(section(GUARANTEES, "Guarantees"))
     assert len(rows) > 5
     assert [id_ for _, ids in rows for id_ in ids.split() if id_ not in proved] == []
 
 
 def test_the_layout_names_what_is_there() -> None:
-    for row in table_rows(section(README, "Layout")):
+    for row in table_rows(section(CONTRIBUTING, "Layout")):
         for path in re.findall(r"`([\w/.]+[/y])`", row[0]):
             assert any((ROOT / place / path).exists() for place in ("", "src/interlock")), path
 
@@ -139,14 +166,14 @@ BAD_CALLS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 }
 
 
-def test_every_bad_call_of_the_readme_is_tried_here() -> None:
-    rows = table_rows(section(README, "What happens to a bad call"))
+def test_every_bad_call_of_the_page_is_tried_here() -> None:
+    rows = table_rows(section(GUARANTEES, "What happens to a bad call"))
     assert [row[1].strip("`") for row in rows] == list(BAD_CALLS)
     assert set(BAD_CALLS) | {"outcome_unknown"} <= set(ERROR_CODES)
 
 
 @pytest.mark.parametrize("code", BAD_CALLS)
-async def test_a_bad_call_gets_the_code_and_the_words_that_the_readme_says(code: str) -> None:
+async def test_a_bad_call_gets_the_code_and_the_words_of_the_page(code: str) -> None:
     calls, words = BAD_CALLS[code]
     interaction = CallbackInteractionProvider(lambda question: False)
     async with ToolRuntime(tools=[closed, order, hang, fail], policy=POLICY, interaction=interaction) as runtime:
