@@ -110,6 +110,11 @@ soak: $(READY) ## Run the long tests, within 20 minutes (SOAK_SECONDS=20 for eac
 	@SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) -m soak --timeout $$(($(SOAK_SECONDS) + 400)) \
 		--session-timeout $$((60 * $(SOAK_SECONDS)))
 
+.PHONY: dist
+dist: $(READY) ## Build sdist and wheel, and try the wheel in a clean environment
+	@rm -rf dist && $(BIN)/hatchling build
+	@$(BIN)/python -m scripts.check_dist
+
 .PHONY: lock
 lock: ## Choose dependency versions anew, none younger than a week (needs uv)
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
