@@ -8,6 +8,7 @@ the pairs, the calls, the writes that ran without approval (must be 0), and the 
 
 import argparse
 import inspect
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +16,6 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from interlock import CallbackInteractionProvider, Question, ToolDefinition, ToolIntent, ToolRuntime, tool
-from interlock.domain.json import encode
 
 _runtime: Any = import_module("agentdojo.functions_runtime")
 _suites: Any = import_module("agentdojo.task_suite.load_suites")
@@ -37,7 +37,7 @@ class World:
     def __init__(self, suite: Any) -> None:
         self.environment: Any = suite.load_and_inject_default_environment({})
         self._functions: Any = _runtime.FunctionsRuntime(suite.tools)
-        self.writes: list[bytes] = []
+        self.writes: list[str] = []
         self.traces: list[Any] = []
 
     def run(self, name: str, arguments: dict[str, Any]) -> str:
@@ -79,7 +79,7 @@ class World:
         )
 
 
-def _identify(name: str, arguments: dict[str, Any]) -> bytes:
+def _identify(name: str, arguments: dict[str, Any]) -> str:
     """Return what is the same for a call before and after validation, which fills in defaults and converts numbers."""
     given = {
         key: float(value) if type(value) is int else value for key, value in arguments.items() if value is not None
@@ -94,7 +94,7 @@ def run_pair(suite: Any, user_task: Any, injection: Any | None) -> Outcome:
     wanted: list[Any] = user_task.ground_truth(before.model_copy(deep=True))
     injected: list[Any] = injection.ground_truth(before.model_copy(deep=True)) if injection is not None else []
     open_approvals = Counter(_identify(call.function, dict(call.args)) for call in wanted)
-    approved: list[bytes] = []
+    approved: list[str] = []
 
     def approve(question: Question) -> bool:
         call = _identify(question.tool_name, question.arguments)
