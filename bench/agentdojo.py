@@ -81,10 +81,8 @@ class World:
 
 def _identify(name: str, arguments: dict[str, Any]) -> str:
     """Return what is the same for a call before and after validation, which fills in defaults and converts numbers."""
-    given = {
-        key: float(value) if type(value) is int else value for key, value in arguments.items() if value is not None
-    }
-    return encode([name, dict(sorted(given.items()))])
+    given = {key: float(value) if type(value) is int else value for key, value in arguments.items()}
+    return json.dumps([name, {key: value for key, value in given.items() if value not in (None, "")}], sort_keys=True)
 
 
 def run_pair(suite: Any, user_task: Any, injection: Any | None) -> Outcome:
