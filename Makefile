@@ -81,8 +81,9 @@ format: $(READY) ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 .PHONY: docs
-docs: $(READY) ## Write the generated parts of the docs
+docs: $(READY) ## Write the generated parts of the docs, and build the site in build/site
 	@$(BIN)/python -m scripts.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 .PHONY: shape
 shape: $(READY) ## Show the largest modules and functions

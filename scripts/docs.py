@@ -470,7 +470,27 @@ def contracts() -> str:
     return "\n".join(f"- {contract['name']} (`{contract['id']}`)" for contract in _contracts())
 
 
+#: The public packages, in the order of the API reference.
+PACKAGES = (
+    "interlock",
+    *(f"interlock.{name}" for name in ("models", "policy", "storage", "audit", "replay", "testing")),
+)
+
+
+def api_reference() -> str:
+    """Return a directive of mkdocstrings for every public name, under the package that lists it."""
+    shown: set[object] = set()
+    parts: list[str] = []
+    for package in PACKAGES:
+        module = import_module(package)
+        names = [name for name in sorted(module.__all__) if id(getattr(module, name)) not in shown]
+        shown |= {id(getattr(module, name)) for name in names}
+        parts.append(f"## {package}\n\n" + "\n\n".join(f"::: {package}.{name}" for name in names))
+    return "\n\n".join(parts)
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
+    "api-reference": api_reference,
     "run-states": lambda: state_diagram(RUN_TRANSITIONS),
     "call-states": lambda: state_diagram(CALL_TRANSITIONS),
     "action-states": lambda: state_diagram(ACTION_TRANSITIONS),

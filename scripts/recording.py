@@ -66,7 +66,8 @@ def record() -> list[Line]:
     os.close(master)
     if process.wait():
         raise SystemExit(f"the demo ended with {process.returncode}")
-    return lines
+    began = lines[0].at
+    return [Line(text, at - began) for text, at in lines]
 
 
 def draw(lines: list[Line]) -> str:
