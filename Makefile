@@ -77,7 +77,7 @@ check-docs: $(READY)
 	@$(BIN)/python -m scripts.docs --check
 
 .PHONY: format
-format: $(READY) ## Format the code and mend what ruff can mend
+format: $(READY) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 .PHONY: docs
@@ -117,7 +117,7 @@ dist: $(READY) ## Build sdist and wheel, and try the wheel in a clean environmen
 	@$(BIN)/python -m scripts.check_dist
 
 .PHONY: lock
-lock: ## Choose dependency versions anew, none younger than a week (needs uv)
+lock: ## Choose new dependency versions, none younger than a week (needs uv)
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --exclude-newer '7 days' \
 		--upgrade --quiet --output-file requirements/dev.txt

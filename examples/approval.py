@@ -1,4 +1,4 @@
-"""A run waits for a person, its process ends, and another one goes on with the answer."""
+"""A run waits for a person, its process ends, and another one continues with the answer."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A conversation: the run goes on with what a person says next, and ends when they say so."""
+"""A conversation: the run continues with the next message of the user, and ends when they say so."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Three processes and one run: it starts and waits, a person answers elsewhere, and it goes on."""
+"""Three processes and one run: it starts and waits, a person answers elsewhere, and it continues."""
 
 import asyncio
 from multiprocessing import get_context
@@ -30,7 +30,7 @@ TURNS = [
 
 
 def agent() -> Agent:
-    """The same in every process. A script by position goes on where the conversation is."""
+    """The same in every process. A script by position continues where the conversation is."""
     return Agent(provider=ScriptedModel(TURNS, by_position=True), tools=[send_mail])
 
 

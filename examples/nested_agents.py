@@ -1,4 +1,4 @@
-"""An agent asks another one. Each call of it is a run of its own: the yes for the outer call covers nothing inside."""
+"""An agent asks another one. Each call of it is a separate run: an approval of the outer call covers nothing inside."""
 
 from interlock import (
     Agent,

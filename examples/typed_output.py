@@ -1,4 +1,4 @@
-"""The final answer as a type. What does not fit is told to the model, which may try again."""
+"""The final answer as a type. What does not fit is reported to the model, which may try again."""
 
 from pydantic import BaseModel, Field
 

@@ -15,7 +15,7 @@ import httpx2
 
 
 def follow(client: httpx2.Client, run_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every event once and in order: whoever comes back says which one they have."""
+    """Yield every event once and in order: a reader that returns says which one it has."""
     last = {}
     while True:
         try:

@@ -21,7 +21,7 @@ def refund(order: str, amount: float) -> str:
 
 
 def support() -> Agent:
-    """A script by position goes on where the conversation is, in whichever process."""
+    """A script by position continues where the conversation is, in whichever process."""
     turns = [
         ScriptedTurn(text="I look the order up.", calls=(tool_call("find_order", number="A-1042"),)),
         tool_call("refund", order="A-1042", amount=129.0),
