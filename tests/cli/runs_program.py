@@ -20,7 +20,7 @@ from typing import Any
 
 from interlock import SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.cli.display.log_events import follow_events
+from interlock.cli.display.run_list import follow_events
 from interlock.domain.call import Answer, Question
 from interlock.domain.ids import new_run_id
 from interlock.interaction.providers import CallbackInteractionProvider

@@ -102,7 +102,7 @@ async def _right(log: Path, password: str) -> tuple[bool, list[str]]:
 async def test_a_new_password_counts_and_the_journal_says_who_did_it(
     cli: Run, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.cli.config.server_database.login_name", lambda: "root")
+    monkeypatch.setattr("interlock.cli.commands.server_database.login_name", lambda: "root")
 
     def commands() -> None:
         cli("accounts", "add", "ada", "--log", log, input=f"{PASSWORD}\n")

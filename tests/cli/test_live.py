@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from interlock.cli.display.live import LiveView
-from interlock.cli.display.live_calls import MAX_DIFF_LINES
+from interlock.cli.display.live import MAX_DIFF_LINES, LiveView
 from interlock.cli.display.live_region import LiveRegion
 from interlock.domain import event as facts
 from interlock.domain.call import Answer

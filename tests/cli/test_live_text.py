@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from interlock.cli.display.live_text import StreamedText, neutralize_text, wrap_line
+from interlock.cli.display.live_region import StreamedText, neutralize_text, wrap_line
 
 WIDTH = 30
 plain = st.text(st.sampled_from("ab cd\néß漢字 "), max_size=200)

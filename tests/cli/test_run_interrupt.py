@@ -5,7 +5,7 @@ from rich.console import Console
 
 from interlock.cli.display.live import LiveView
 from interlock.cli.display.live_region import LiveRegion
-from interlock.cli.session.interrupts import SECOND_INTERRUPT_SECONDS, InterruptHandler
+from interlock.cli.session.terminal import SECOND_INTERRUPT_SECONDS, InterruptHandler
 
 
 class Handle:

@@ -115,7 +115,7 @@ async def test_a_long_list_reads_only_the_runs_that_it_shows(tmp_path: Path) -> 
             await runner.run(TASK)
     log.reads = 0
 
-    listed = await list_runs(log, (), RunFilter(limit=5))
+    listed = await list_runs(log, RunFilter(limit=5), ())
 
     assert (len(listed), log.reads) == (5, 5)
 

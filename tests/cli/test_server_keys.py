@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.config.server_database import run_with_database
+from interlock.cli.commands.server_database import run_with_database
 from interlock.server.core.identity.api_keys import ApiKeys
 
 from .conftest import Run

@@ -22,8 +22,9 @@ from interlock.cli.config.settings import (
     LoadedSettings,
     Settings,
     load_settings,
+    read_values,
+    replace_setting,
 )
-from interlock.cli.config.settings_file import read_values, replace_setting
 from interlock.cli.config.user_paths import UserPaths
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode

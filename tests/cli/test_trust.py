@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.config import project_files as looking
-from interlock.cli.config.project_files import find_project_root
+from interlock.cli.config import project_trust as looking
 from interlock.cli.config.project_trust import (
     FileChange,
     TrustedProject,
     UntrustedProject,
     check_trust,
+    find_project_root,
     read_trust_records,
     revoke_trust,
     trust_project,

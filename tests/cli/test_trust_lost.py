@@ -10,7 +10,7 @@ from interlock.cli.config.policy_files import load_policy
 from interlock.cli.config.project_trust import TrustedProject, check_trust, trust_project
 from interlock.cli.config.settings import Settings
 from interlock.cli.config.user_paths import UserPaths
-from interlock.cli.session.tools import load_skill_tools
+from interlock.cli.session.agent import load_skill_tools
 from interlock.policy.files.policy_files import BROKEN_RULE_ID
 from interlock.policy.files.problems import PolicyFileError
 

@@ -15,7 +15,7 @@ import pytest
 from interlock import FileArtifacts, SqliteLog, ToolRuntime
 from interlock.cli.config.settings import Settings
 from interlock.cli.config.user_paths import UserPaths
-from interlock.cli.session.tools import make_local_tools
+from interlock.cli.session.agent import make_local_tools
 from interlock.policy.files.policy_files import PolicyFiles
 from tests.sandbox.ordinary_user import ROOT, pytest_as_ordinary_user
 

@@ -25,6 +25,7 @@ MEANINGS: Mapping[ExitCode, str] = {
 }
 
 
-def format_exit_codes(meanings: Mapping[ExitCode, str] = MEANINGS) -> str:
-    """Return the exit codes for a help text. A command may override the common meanings."""
-    return f"Exit codes: {'; '.join(f'{code.value} {meaning}' for code, meaning in meanings.items())}."
+def format_exit_codes(**meanings: str) -> str:
+    """Return the exit codes of a command for its help: `format_exit_codes(ok="done")`. Default: all of them."""
+    codes = {ExitCode[name.upper()]: meaning for name, meaning in meanings.items()} or MEANINGS
+    return f"Exit codes: {'; '.join(f'{code.value} {meaning}' for code, meaning in codes.items())}."

@@ -1,58 +1,54 @@
-"""Options shared by several commands."""
+"""Declarations of commands and of the options that several of them share."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from ..domain.tool import PermissionMode
 
+
+def create_app(epilog: str | None = None, *, is_group: bool = False) -> typer.Typer:
+    """Create the application of a command. `epilog`: the exit codes; `is_group`: it has only subcommands."""
+    return typer.Typer(
+        add_completion=False,
+        no_args_is_help=is_group,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        epilog=epilog,
+    )
+
+
+def argument(metavar: str, help_text: str, complete: Callable[[str], Sequence[str]] | None = None) -> Any:
+    """Declare an argument whose default is not shown."""
+    return typer.Argument(metavar=metavar, help=help_text, show_default=False, autocompletion=complete)
+
+
+def option(help_text: str, *names: str, metavar: str | None = None, **rules: Any) -> Any:
+    """Declare an option whose default is not shown, or is in its help text."""
+    return typer.Option(*names, metavar=metavar, help=help_text, show_default=False, **rules)
+
+
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="For programs: the result as JSON.")]
 
-ModelOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="The model.", show_default=False)]
+ModelOption: TypeAlias = Annotated[str | None, option("The model.", metavar="NAME")]
 ProviderOption: TypeAlias = Annotated[
-    Literal["openai", "anthropic"] | None,
-    typer.Option(help="How the model is spoken to. openai: and all that are compatible.", show_default=False),
+    Literal["openai", "anthropic"] | None, option("How the model is spoken to. openai: and all that are compatible.")
 ]
-BaseUrlOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="URL", help="The model's server.", show_default=False)
-]
-ModeOption: TypeAlias = Annotated[
-    PermissionMode | None, typer.Option(help="How much it may do without asking.", show_default=False)
-]
-PolicyOption: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Your policy file, instead of the usual one.", show_default=False)
-]
-WorkspaceOption: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="The folder to work in. Default: this one.", show_default=False)
-]
+BaseUrlOption: TypeAlias = Annotated[str | None, option("The model's server.", metavar="URL")]
+ModeOption: TypeAlias = Annotated[PermissionMode | None, option("How much it may do without asking.")]
+PolicyOption: TypeAlias = Annotated[Path | None, option("Your policy file, instead of the usual one.", metavar="FILE")]
+WorkspaceOption: TypeAlias = Annotated[Path | None, option("The folder to work in. Default: this one.", metavar="DIR")]
 ScriptOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Answers of a model from a file, instead of a model.", show_default=False),
+    Path | None, option("Answers of a model from a file, instead of a model.", metavar="FILE")
 ]
 HeadlessOption: TypeAlias = Annotated[
     bool, typer.Option("--headless", help="Ask nobody here: a question pauses the run until somebody answers.")
 ]
-MaxStepsOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How many answers with calls it may give.", show_default=False)
-]
-MaxModelCallsOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How often it may ask the model.", show_default=False)
-]
-MaxToolCallsOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How many calls it may make.", show_default=False)
-]
-MaxSecondsOption: TypeAlias = Annotated[
-    float | None, typer.Option(min=0.001, metavar="S", help="How long it may take.", show_default=False)
-]
-MaxTokensOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How many tokens it may use.", show_default=False)
-]
-MaxCostOption: TypeAlias = Annotated[
-    float | None, typer.Option(min=0.000001, metavar="C", help="What it may cost.", show_default=False)
-]
 
 
 def collect_options(**options: object) -> dict[str, str]:
-    """Return the given options as written."""
-    return {name: str(value) for name, value in options.items() if value is not None}
+    """Return the given options as written, paths from the root on."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: str(value.absolute() if isinstance(value, Path) else value) for name, value in given.items()}

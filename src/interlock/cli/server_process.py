@@ -15,7 +15,7 @@ import msgspec
 from ..domain.errors import ConfigurationError, LogError
 from ..rendering.text import pluralize
 from .display.output import echo
-from .session.interrupts import signal_handlers
+from .session.terminal import signal_handlers
 
 try:
     import uvicorn

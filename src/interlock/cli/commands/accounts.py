@@ -14,26 +14,16 @@ from ...domain.errors import ConfigurationError
 from ...server.core.database import Database
 from ...server.core.identity.accounts import Account, Accounts
 from ...server.core.identity.principal import IdentityProblem, Role
-from ..config.server_database import (
-    exit_on_refusal,
-    format_iso,
-    format_names,
-    get_actor,
-    parse_agents,
-    run_with_database,
-    sort_names,
-)
 from ..config.server_files import ServerLogOption
-from ..display.output import echo, echo_json, echo_table
-from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption
+from ..display.output import echo, echo_list
+from ..exit_codes import format_exit_codes
+from ..options import JsonOption, create_app
+from .server_database import format_iso, format_names, get_actor, parse_agents, run_with_database, sort_names
 
 _EXITS = format_exit_codes(
-    {
-        ExitCode.OK: "done",
-        ExitCode.FAILED: "not as things stand: the name is taken, or no admin would be left",
-        ExitCode.USAGE: "bad usage, or there is no such account",
-    }
+    ok="done",
+    failed="not as things stand: the name is taken, or no admin would be left",
+    usage="bad usage, or there is no such account",
 )
 _MAX_PASSWORD_CHARS = 4_096
 
@@ -45,9 +35,7 @@ PasswordStdinOption: TypeAlias = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, also at a terminal.")
 ]
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
-)
+app = create_app(_EXITS, is_group=True)
 
 
 @app.callback()
@@ -67,12 +55,8 @@ def add(
 ) -> None:
     """Make an account. The password is asked for, or read from standard input."""
     password = _read_password(password_stdin)
-    roles, owned = role or [], parse_agents(agents)
-    created = exit_on_refusal(
-        run_with_database(
-            log, lambda database: Accounts(database).create(name, password, roles=roles, agents=owned, by=get_actor())
-        )
-    )
+    given, owned, by = role or [], parse_agents(agents), get_actor()
+    created = run_with_database(log, lambda db: Accounts(db).create(name, password, roles=given, agents=owned, by=by))
     echo(f"{created.name} may sign in: {_format_trust(created)}")
 
 
@@ -80,15 +64,13 @@ def add(
 def list_accounts(log: ServerLogOption = None, as_json: JsonOption = False) -> None:
     """List the accounts, and what each may do."""
     found = run_with_database(log, lambda database: Accounts(database).list())
-    if as_json:
-        echo_json([_account_to_json(account) for account in found])
-    elif not found:
-        echo("There is no account yet. `interlock accounts add NAME --role admin` makes one.")
-    else:
-        rows = [
-            (each.name, format_names(each.roles), format_names(each.agents), _account_state(each)) for each in found
-        ]
-        echo_table(("NAME", "ROLES", "AGENTS", "STATE"), rows)
+    echo_list(
+        as_json,
+        [_account_to_json(account) for account in found],
+        ("NAME", "ROLES", "AGENTS", "STATE"),
+        [(each.name, format_names(each.roles), format_names(each.agents), _account_state(each)) for each in found],
+        empty="There is no account yet. `interlock accounts add NAME --role admin` makes one.",
+    )
 
 
 @app.command(epilog=_EXITS)
@@ -111,30 +93,28 @@ def roles(
         owned = known.agents if agents is None else parse_agents(agents)
         return await store.set_roles(name, role or [], owned, by=get_actor())
 
-    echo(f"{name}: {_format_trust(exit_on_refusal(run_with_database(log, change)))}")
+    echo(f"{name}: {_format_trust(run_with_database(log, change))}")
 
 
 @app.command(epilog=_EXITS)
 def password(name: AccountArgument, password_stdin: PasswordStdinOption = False, log: ServerLogOption = None) -> None:
     """Set a new password. All of their sign-ins end."""
     text = _read_password(password_stdin)
-    exit_on_refusal(
-        run_with_database(log, lambda database: Accounts(database).set_password(name, text, by=get_actor()))
-    )
+    run_with_database(log, lambda database: Accounts(database).set_password(name, text, by=get_actor()))
     echo(f"{name} has a new password, and has to sign in again.")
 
 
 @app.command(epilog=_EXITS)
 def disable(name: AccountArgument, log: ServerLogOption = None) -> None:
     """Nobody signs in with it any more. All of their sign-ins end."""
-    exit_on_refusal(run_with_database(log, lambda database: Accounts(database).disable(name, by=get_actor())))
+    run_with_database(log, lambda database: Accounts(database).disable(name, by=get_actor()))
     echo(f"{name} is disabled.")
 
 
 @app.command(epilog=_EXITS)
 def enable(name: AccountArgument, log: ServerLogOption = None) -> None:
     """Let somebody sign in again."""
-    exit_on_refusal(run_with_database(log, lambda database: Accounts(database).enable(name, by=get_actor())))
+    run_with_database(log, lambda database: Accounts(database).enable(name, by=get_actor()))
     echo(f"{name} may sign in again.")
 
 
@@ -151,6 +131,7 @@ def _read_password(from_stdin: bool) -> str:
 
 
 def is_terminal() -> bool:
+    """Return True if standard input is a terminal."""
     return sys.stdin.isatty()
 
 
@@ -159,9 +140,7 @@ def _format_trust(account: Account) -> str:
 
 
 def _account_state(account: Account) -> str:
-    if account.disabled:
-        return "disabled"
-    return f"from {account.issuer}" if account.issuer else "enabled"
+    return "disabled" if account.disabled else f"from {account.issuer}" if account.issuer else "enabled"
 
 
 def _account_to_json(account: Account) -> dict[str, object]:

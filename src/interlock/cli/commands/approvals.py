@@ -1,6 +1,5 @@
 """`interlock approvals`: what runs ask people, and the answers, from any terminal."""
 
-import asyncio
 import time
 from importlib import import_module
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from ..config.logs import LogOption, complete_run, has_log, open_log, resolve_run
-from ..display.output import echo, echo_json, echo_table
+from ...storage.sqlite.log import SqliteLog
+from ..config.logs import LogOption, complete_run, has_log, resolve_run, run_with_log
+from ..display.output import echo_json, echo_list
 from ..display.questions import (
     FoundQuestion,
     complete_question,
@@ -19,46 +19,31 @@ from ..display.questions import (
     list_open_questions,
     question_to_json,
 )
-from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption
+from ..exit_codes import format_exit_codes
+from ..options import JsonOption, argument, create_app, option
 
 _EXITS = format_exit_codes(
-    {
-        ExitCode.OK: "done, and the answer stands",
-        ExitCode.FAILED: "another answer stands, or the run is over; with --resume also: the run failed",
-        ExitCode.USAGE: "bad usage, or it cannot be the answer",
-        ExitCode.WAITING: "it was not taken yet, or it is asked again; with --resume also: the run waits",
-        ExitCode.INTERRUPTED: "interrupted",
-    }
+    ok="done, and the answer stands",
+    failed="another answer stands, or the run is over; with --resume also: the run failed",
+    usage="bad usage, or it cannot be the answer",
+    waiting="it was not taken yet, or it is asked again; with --resume also: the run waits",
+    interrupted="interrupted",
 )
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
-)
+app = create_app(_EXITS, is_group=True)
 
 _QuestionArgument: TypeAlias = Annotated[
     str,
-    typer.Argument(
-        metavar="ID",
-        help="A question: its id as `list` shows it. To answer fewer letters of it, or `last`: add --hash, or confirm.",
-        show_default=False,
-        autocompletion=complete_question,
+    argument(
+        "ID",
+        "A question: its id as `list` shows it. To answer fewer letters of it, or `last`: add --hash, or confirm.",
+        complete_question,
     ),
 ]
-_ByOption: TypeAlias = Annotated[
-    str, typer.Option(metavar="NAME", help="Who answers. Default: your login name.", show_default=False)
-]
-_ReasonOption: TypeAlias = Annotated[
-    str, typer.Option(metavar="TEXT", help="Why. The log has it, and after a no the model.", show_default=False)
-]
+_ByOption: TypeAlias = Annotated[str, option("Who answers. Default: your login name.", metavar="NAME")]
+_ReasonOption: TypeAlias = Annotated[str, option("Why. The log has it, and after a no the model.", metavar="TEXT")]
 _HashOption: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--hash",
-        metavar="HASH",
-        help="First 4 or more characters of the payload hash shown by `show`.",
-        show_default=False,
-    ),
+    str, option("First 4 or more characters of the payload hash shown by `show`.", "--hash", metavar="HASH")
 ]
 _ResumeOption: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="When no process has the run, go on with it here.")
@@ -75,29 +60,29 @@ def approvals() -> None:
 
 @app.command("list", epilog=_EXITS)
 def list_(
-    run: Annotated[
-        str,
-        typer.Option(metavar="RUN", help="Only of this run.", show_default=False, autocompletion=complete_run),
-    ] = "",
+    run: Annotated[str, option("Only of this run.", metavar="RUN", autocompletion=complete_run)] = "",
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the open questions of all runs, the oldest first."""
-    found = asyncio.run(_list_open(log, run)) if has_log(log) else []
-    now = time.time_ns()
-    if as_json:
-        echo_json([question_to_json(each) for each in found])
-    elif found:
-        titles = ("ID", "RUN", "TOOL", "AGE", "EXPIRES", "RISK", "WHAT")
-        echo_table(titles, [format_question_row(each.question, now) for each in found])
-    else:
-        echo("No question is open.")
+
+    async def load(event_log: SqliteLog) -> list[FoundQuestion]:
+        return await list_open_questions(event_log, await resolve_run(event_log, run) if run else "")
+
+    found, now = run_with_log(log, load) if has_log(log) else [], time.time_ns()
+    echo_list(
+        as_json,
+        [question_to_json(each) for each in found] if as_json else (),
+        ("ID", "RUN", "TOOL", "AGE", "EXPIRES", "RISK", "WHAT"),
+        [format_question_row(each.question, now) for each in found],
+        empty="No question is open.",
+    )
 
 
 @app.command(epilog=_EXITS)
 def show(question: _QuestionArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
     """Show a question in full: what would run, who asks and why, the risk, what changed, and the hash."""
-    found = asyncio.run(_find_question(log, question))
+    found = run_with_log(log, lambda event_log: find_question(event_log, question))
     if as_json:
         echo_json(question_to_json(found))
     else:
@@ -113,20 +98,14 @@ def approve(  # noqa: PLR0913 - one for each option
         typer.Option(help="This call once, the very same call until the run ends, or also keep a rule for it."),
     ] = "once",
     rule: Annotated[
-        str,
-        typer.Option(
-            metavar="RULE", help="With --scope rule: a narrower rule. Default: the suggested one.", show_default=False
-        ),
+        str, option("With --scope rule: a narrower rule. Default: the suggested one.", metavar="RULE")
     ] = "",
     edit: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Run it with the arguments in this JSON file; - is standard input."),
+        Path | None, option("Run it with the arguments in this JSON file; - is standard input.", metavar="FILE")
     ] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="Run it with this argument instead: text, or = and JSON (n==3)."
-        ),
+        option("Run it with this argument instead: text, or = and JSON (n==3).", "--set", metavar="NAME=VALUE"),
     ] = None,
     shown_hash: _HashOption = "",
     reason: _ReasonOption = "",
@@ -155,17 +134,14 @@ def reject(  # noqa: PLR0913 - one for each option
     as_json: JsonOption = False,
 ) -> None:
     """Do not let the call run. The model is told, with the reason."""
-    _answer_question(
-        "reject", question, {"shown_hash": shown_hash}, reason=reason, by=by, resume=resume, log=log, as_json=as_json
-    )
+    given = {"shown_hash": shown_hash}
+    _answer_question("reject", question, given, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
 
 
 @app.command(epilog=_EXITS)
 def answer(  # noqa: PLR0913 - one for each option
     question: _QuestionArgument,
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="Text as it is, or = and JSON for anything else.", show_default=False)
-    ],
+    value: Annotated[str, argument("VALUE", "Text as it is, or = and JSON for anything else.")],
     *,
     shown_hash: _HashOption = "",
     reason: _ReasonOption = "",
@@ -181,13 +157,3 @@ def answer(  # noqa: PLR0913 - one for each option
 
 def _answer_question(command: str, question: str, values: dict[str, Any], **options: Any) -> None:
     import_module("interlock.cli.session.answers").answer_question(command, question, values, **options)
-
-
-async def _list_open(log: Path | None, run: str) -> list[FoundQuestion]:
-    async with open_log(log) as event_log:
-        return await list_open_questions(event_log, await resolve_run(event_log, run) if run else "")
-
-
-async def _find_question(log: Path | None, question_ref: str) -> FoundQuestion:
-    async with open_log(log) as event_log:
-        return await find_question(event_log, question_ref)

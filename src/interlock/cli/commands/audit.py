@@ -2,12 +2,12 @@
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import typer
@@ -30,21 +30,32 @@ from ...audit.verify import ChainVerification, Checkpoint, verify
 from ...domain.errors import ConfigurationError
 from ...rendering.text import pluralize
 from ..config.audit_keys import load_keys, load_signing, read_own_keys
-from ..config.logs import LogOption, RunArgument, read_run
-from ..config.recordings import MAX_EXPORT_BYTES, RecordedRun, count_unnamed_runs, read_runs
+from ..config.logs import (
+    MAX_EXPORT_BYTES,
+    LogOption,
+    RecordedRun,
+    RunArgument,
+    count_unnamed_runs,
+    is_log_file,
+    read_run,
+    read_runs,
+)
 from ..config.user_paths import write_new_file
 from ..display.output import echo, echo_json
 from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption
+from ..options import JsonOption, argument, create_app, option
 
-_SQLITE_MAGIC = b"SQLite format 3\0"
+#: A checkpoint, and its verification with these keys.
+ReadCheckpoint: TypeAlias = tuple[SignedCheckpoint, CheckpointStatement | UntrustedCheckpoint]
+_HASH_BYTES = 32
+_VERIFIER_FILE = "standalone_verifier.py"
+_EXITS = format_exit_codes(
+    ok="done, and the log is what was written",
+    failed="it is not",
+    usage="bad usage, something that cannot be read, or a signature that proves nothing",
+)
 
-
-class ReadCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint, and its verification with these keys."""
-
-    signed: SignedCheckpoint
-    statement: CheckpointStatement | UntrustedCheckpoint
+app = create_app(_EXITS, is_group=True)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,20 +70,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     requires_signature: bool = False
 
 
-def is_log_file(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
-
-
-def read_embedded_checkpoints(path: str, keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
-    """Return the checkpoints in an export; a log has none."""
-    if is_log_file(path):
-        return []
-    with open(path, "rb") as file:
-        return _read_statements(read_checkpoints(file), keys)
-
-
-def read_external_checkpoints(path: Path, keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
+def _read_external_checkpoints(path: Path, keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
     """Return the checkpoints of an external copy. Raise `ConfigurationError` when there is no key to check it with."""
     try:
         with path.open("rb") as file:
@@ -86,39 +84,29 @@ def read_external_checkpoints(path: Path, keys: Mapping[str, PublicKey]) -> list
     return _read_statements(dict.fromkeys(found), keys)
 
 
-def find_checkpoint_flaws(evidence: Evidence) -> list[str]:
+def _find_checkpoint_flaws(evidence: Evidence) -> list[str]:
     """Return what is wrong with them as a sequence. It may begin anywhere, and has no gap."""
     if not evidence.external:
         return []
-    first = evidence.external[0].statement
-    begin = (
-        CheckpointSequence()
-        if isinstance(first, UntrustedCheckpoint)
-        else CheckpointSequence(first.number - 1, first.previous)
-    )
-    so_far, _ = verify_sequence(begin, [(each.signed, each.statement) for each in evidence.external], evidence.keys)
+    _, first = evidence.external[0]
+    is_trusted = isinstance(first, CheckpointStatement)
+    begin = CheckpointSequence(first.number - 1, first.previous) if is_trusted else CheckpointSequence()
+    so_far, _ = verify_sequence(begin, evidence.external, evidence.keys)
     return [so_far.flaw.message] if so_far.flaw else []
 
 
-def prove_run(run: RecordedRun, evidence: Evidence) -> SignedVerification:
-    statements = [each.statement for each in (*evidence.embedded, *evidence.external)]
-    return verify_signed(run.entries, run.run_id, statements, trace=run.trace, expected=evidence.expected)
-
-
-def find_foreign_checkpoints(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
+def _find_foreign_checkpoints(run_ids: Set[str], evidence: Evidence) -> list[str]:
     """Return checkpoints that came with the events and are about none of them: from another export."""
-    run_ids = {run.run_id for run in runs}
     return [
-        f"checkpoint {each.statement.number} in it is about {', '.join(each.statement.runs)[:200]}, which is not in it"
-        for each in evidence.embedded
-        if isinstance(each.statement, CheckpointStatement) and not run_ids & each.statement.runs.keys()
+        f"checkpoint {statement.number} in it is about {', '.join(statement.runs)[:200]}, which is not in it"
+        for _, statement in evidence.embedded
+        if isinstance(statement, CheckpointStatement) and not run_ids & statement.runs.keys()
     ]
 
 
-def find_missing_runs(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
+def _find_missing_runs(run_ids: Set[str], evidence: Evidence) -> list[str]:
     """Return signed runs that are missing in a whole log."""
-    run_ids = {run.run_id for run in runs}
-    statements = [each.statement for each in evidence.external if isinstance(each.statement, CheckpointStatement)]
+    statements = [statement for _, statement in evidence.external if isinstance(statement, CheckpointStatement)]
     signed = {name: head.count for statement in statements for name, head in statement.runs.items()}
     return [
         f"{name}: not what was written: {pluralize(events, 'event')} were signed, and none is there"
@@ -127,19 +115,16 @@ def find_missing_runs(runs: Sequence[RecordedRun], evidence: Evidence) -> list[s
     ]
 
 
-def is_unproven(proof: SignedVerification, evidence: Evidence) -> bool:
+def _is_unproven(proof: SignedVerification, evidence: Evidence) -> bool:
     """Return True if the chain is valid, but an expected signature does not cover it."""
     return proof.ok and not proof.complete and bool(evidence.embedded or evidence.requires_signature)
 
 
-def proof_to_json(run_id: str, proof: SignedVerification, *, end_checked: bool) -> dict[str, Any]:
-    audit, statement = proof.audit, proof.statement
+def _proof_to_json(run_id: str, proof: SignedVerification, *, end_checked: bool) -> dict[str, Any]:
+    statement = proof.statement
     return {
-        "run_id": run_id,
+        **_chain_to_json(run_id, proof.audit),
         "ok": proof.ok,
-        "events": audit.count,
-        "checkpoint": format_checkpoint(audit),
-        "flaw": audit.flaw,
         "problem": proof.problem,
         "end_checked": end_checked or proof.complete,
         "signed_events": proof.signed_count if statement else None,
@@ -150,8 +135,8 @@ def proof_to_json(run_id: str, proof: SignedVerification, *, end_checked: bool) 
     }
 
 
-def echo_proof(run_id: str, proof: SignedVerification, evidence: Evidence) -> None:
-    echo_audit(run_id, proof.audit, proof.problem, error=False)
+def _echo_proof(run_id: str, proof: SignedVerification, evidence: Evidence) -> None:
+    _echo_chain(run_id, proof.audit, proof.problem, error=False)
     statement, left = proof.statement, proof.audit.count - proof.signed_count
     if not proof.ok:
         return
@@ -161,11 +146,11 @@ def echo_proof(run_id: str, proof: SignedVerification, evidence: Evidence) -> No
         echo(f"  signed {by}: {pluralize(proof.signed_count, 'event')}, up to event {proof.signed_count - 1}; {rest}")
     for doubt in proof.doubts:
         echo(f"  not proved: {doubt}: name it with --key")
-    if statement is None and not proof.doubts and is_unproven(proof, evidence):
+    if statement is None and not proof.doubts and _is_unproven(proof, evidence):
         echo("  not proved: it is not signed")
 
 
-def echo_audit(run_id: str, audit: ChainVerification, problem: str = "", *, error: bool) -> None:
+def _echo_chain(run_id: str, audit: ChainVerification, problem: str = "", *, error: bool) -> None:
     name = run_id or "a run without a name"
     flaw = audit.flaw.message if audit.flaw else problem
     if flaw:
@@ -173,12 +158,13 @@ def echo_audit(run_id: str, audit: ChainVerification, problem: str = "", *, erro
         echo(f"  in order before it: {pluralize(audit.count, 'event')}", error=error)
     else:
         echo(f"{name}: {pluralize(audit.count, 'event')}, in one unbroken chain", error=error)
-        echo(f"  checkpoint {format_checkpoint(audit)}", error=error)
+        echo(f"  checkpoint {audit.count}:{audit.head_hash.hex()}", error=error)
 
 
-def format_checkpoint(audit: ChainVerification) -> str:
-    """Return the value for `--checkpoint`; empty where there is nothing to rely on."""
-    return f"{audit.count}:{audit.head_hash.hex()}" if audit.ok else ""
+def _chain_to_json(run_id: str, chain: ChainVerification) -> dict[str, Any]:
+    """Return a verification for JSON output. `checkpoint` is empty where there is nothing to rely on."""
+    checkpoint = f"{chain.count}:{chain.head_hash.hex()}" if chain.ok else ""
+    return {"run_id": run_id, "ok": chain.ok, "events": chain.count, "checkpoint": checkpoint, "flaw": chain.flaw}
 
 
 def _read_statements(found: Collection[SignedCheckpoint], keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
@@ -187,22 +173,7 @@ def _read_statements(found: Collection[SignedCheckpoint], keys: Mapping[str, Pub
         return []
     can_sign = find_spec("cryptography")
     check = import_module("interlock.server.core.audit.signing").is_signature if can_sign else verify_signature
-    return [ReadCheckpoint(signed, read_statement(signed, keys, check)) for signed in found]
-
-
-_EXITS = format_exit_codes(
-    {
-        ExitCode.OK: "done, and the log is what was written",
-        ExitCode.FAILED: "it is not",
-        ExitCode.USAGE: "bad usage, something that cannot be read, or a signature that proves nothing",
-    }
-)
-_HASH_BYTES = 32
-_VERIFIER_FILE = "standalone_verifier.py"
-
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
-)
+    return [(signed, read_statement(signed, keys, check)) for signed in found]
 
 
 @app.callback()
@@ -236,11 +207,16 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     found = read_run(log, run)
     checked = verify(found.entries, found.run_id, trace=found.trace)
     signed = _sign_export(found) if sign and checked.ok else None
-    _write_export(output, exported(found.entries, schema, form, signed=signed))
-    if as_json:
-        echo_json({**_export_to_json(found.run_id, checked), "signed": signed is not None, "path": str(output)})
+    parts = exported(found.entries, schema, form, signed=signed)
+    if output is None:
+        sys.stdout.buffer.writelines(parts)
+        sys.stdout.buffer.flush()
     else:
-        echo_audit(found.run_id, checked, error=True)
+        write_new_file(output, parts)
+    if as_json:
+        echo_json({**_chain_to_json(found.run_id, checked), "signed": signed is not None, "path": str(output)})
+    else:
+        _echo_chain(found.run_id, checked, error=True)
         if signed is not None:
             echo("  signed, and checked with the key that `interlock audit key` prints", error=True)
     if not checked.ok:
@@ -249,12 +225,8 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
 
 @app.command("verify", epilog=_EXITS)
 def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
-    what: Annotated[
-        str, typer.Argument(metavar="RUN|FILE", help="A run, or an export or a log as a file.", show_default=False)
-    ],
-    checkpoint: Annotated[
-        str, typer.Option(metavar="COUNT:HASH", help="What an earlier export or check said.", show_default=False)
-    ] = "",
+    what: Annotated[str, argument("RUN|FILE", "A run, or an export or a log as a file.")],
+    checkpoint: Annotated[str, option("What an earlier export or check said.", metavar="COUNT:HASH")] = "",
     key: Annotated[
         list[str] | None,
         typer.Option(metavar="HEX", help="A public key of who signed it. Default: those of this user."),
@@ -270,32 +242,40 @@ def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
     Says the first event that is not, and what happened to it.
     """
     expected = _parse_checkpoint(checkpoint) if checkpoint else None
-    is_file = _is_file(what)
-    runs, unnamed = (read_runs(what), count_unnamed_runs(what)) if is_file else ([read_run(log, what)], 0)
+    is_file = os.sep in what or what.endswith((".ndjson", ".json", ".db")) or os.path.isfile(what)
+    runs = read_runs(what) if is_file else [read_run(log, what)]
+    is_log = is_file and is_log_file(what)
     if expected and len(runs) > 1:
         raise ConfigurationError(f"A checkpoint is of one run, and {what} has {len(runs):,}.")
     keys = load_keys(key or ())
+    embedded: Collection[SignedCheckpoint] = ()
+    if is_file and not is_log:
+        with open(what, "rb") as file:
+            embedded = read_checkpoints(file)
     evidence = Evidence(
         keys=keys,
-        embedded=read_embedded_checkpoints(what, keys) if is_file else (),
-        external=read_external_checkpoints(checkpoints, keys) if checkpoints else (),
+        embedded=_read_statements(embedded, keys),
+        external=_read_external_checkpoints(checkpoints, keys) if checkpoints else (),
         expected=expected,
         requires_signature=bool(key) and checkpoints is None,
     )
-    proofs = {run.run_id: prove_run(run, evidence) for run in runs}
-    missing = find_missing_runs(runs, evidence) if is_file and is_log_file(what) else []
+    statements = [statement for _, statement in (*evidence.embedded, *evidence.external)]
+    proofs = {
+        run.run_id: verify_signed(run.entries, run.run_id, statements, trace=run.trace, expected=expected)
+        for run in runs
+    }
     problems = [
-        *_find_file_problems(what, runs, unnamed),
-        *find_foreign_checkpoints(runs, evidence),
-        *find_checkpoint_flaws(evidence),
-        *missing,
+        *_find_file_problems(what, runs, count_unnamed_runs(what) if is_log else 0),
+        *_find_foreign_checkpoints(proofs.keys(), evidence),
+        *_find_checkpoint_flaws(evidence),
+        *(_find_missing_runs(proofs.keys(), evidence) if is_log else ()),
     ]
     _echo_proofs(proofs, evidence, as_json=as_json)
     for each in problems:
         echo(f"interlock: {each}", error=True)
     if problems or not all(proof.ok for proof in proofs.values()):
         raise typer.Exit(ExitCode.FAILED)
-    if any(is_unproven(proof, evidence) for proof in proofs.values()):
+    if any(_is_unproven(proof, evidence) for proof in proofs.values()):
         raise typer.Exit(ExitCode.USAGE)
 
 
@@ -352,16 +332,12 @@ def _find_file_problems(what: str, runs: list[RecordedRun], unnamed: int) -> lis
 def _echo_proofs(proofs: Mapping[str, SignedVerification], evidence: Evidence, *, as_json: bool) -> None:
     end_checked = evidence.expected is not None
     if as_json:
-        echo_json([proof_to_json(run_id, proof, end_checked=end_checked) for run_id, proof in proofs.items()])
+        echo_json([_proof_to_json(run_id, proof, end_checked=end_checked) for run_id, proof in proofs.items()])
         return
     for run_id, proof in proofs.items():
-        echo_proof(run_id, proof, evidence)
+        _echo_proof(run_id, proof, evidence)
     if not end_checked and any(proof.ok and proof.statement is None for proof in proofs.values()):
         echo("  Events that were cut off at the end are seen only with an earlier checkpoint: --checkpoint COUNT:HASH.")
-
-
-def _is_file(what: str) -> bool:
-    return os.sep in what or what.endswith((".ndjson", ".json", ".db")) or os.path.isfile(what)
 
 
 def _parse_checkpoint(text: str) -> Checkpoint:
@@ -375,22 +351,3 @@ def _parse_checkpoint(text: str) -> Checkpoint:
             "a checkpoint is a number of events and a hash, as in 12:5eed...", param_hint="--checkpoint"
         )
     return found
-
-
-def _export_to_json(run_id: str, checked: ChainVerification) -> dict[str, Any]:
-    return {
-        "run_id": run_id,
-        "ok": checked.ok,
-        "events": checked.count,
-        "checkpoint": format_checkpoint(checked),
-        "flaw": checked.flaw,
-    }
-
-
-def _write_export(output: Path | None, parts: Iterator[bytes]) -> None:
-    if output is None:
-        for part in parts:
-            sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
-        return
-    write_new_file(output, parts)

@@ -10,8 +10,8 @@ from ...domain.errors import ConfigurationError, RunEndedError
 from ...domain.event import RunStarted
 from ...history.fold import load_run
 from ..config.logs import LogOption, complete_run, open_log, resolve_run, shorten_id
-from ..display.log_events import read_first_event
 from ..display.output import echo_notice
+from ..display.run_list import read_first_event
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
     BaseUrlOption,
@@ -22,30 +22,25 @@ from ..options import (
     ScriptOption,
     WorkspaceOption,
     collect_options,
+    create_app,
+    option,
 )
 from ..session.agent import PreparedRun, RunOptions, prepare_run
 from ..session.chat import ChatSession
-from ..session.terminal import TerminalModes, preserve_terminal
+from ..session.terminal import preserve_terminal
 
 _EXITS = format_exit_codes(
-    {
-        ExitCode.OK: "done",
-        ExitCode.USAGE: "bad usage, or something that is not in order",
-        ExitCode.INTERRUPTED: "interrupted; the run is kept",
-    }
+    ok="done", usage="bad usage, or something that is not in order", interrupted="interrupted; the run is kept"
 )
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = create_app()
 
 
 @app.command(epilog=_EXITS)
 def chat(  # noqa: PLR0913 - one for each option
     *,
     resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN", help="Go on with this run, or `last`.", show_default=False, autocompletion=complete_run
-        ),
+        str | None, option("Go on with this run, or `last`.", metavar="RUN", autocompletion=complete_run)
     ] = None,
     model: ModelOption = None,
     provider: ProviderOption = None,
@@ -61,22 +56,16 @@ def chat(  # noqa: PLR0913 - one for each option
     The conversation is one run, which is kept. /help lists what can be typed beside tasks. Ctrl-C interrupts the agent,
     Ctrl-D ends the chat.
     """
-    settings = collect_options(
-        model=model, provider=provider, base_url=base_url, mode=mode, policy=policy and policy.absolute()
-    )
+    settings = collect_options(model=model, provider=provider, base_url=base_url, mode=mode, policy=policy)
     prepared = prepare_run(RunOptions(workspace=workspace or Path(), settings=settings, script=script, log=log))
     for note in prepared.notes:
         echo_notice(f"interlock: {note}")
     with preserve_terminal() as modes:
         try:
-            asyncio.run(_chat(prepared, modes, resume))
+            run_id = "" if resume is None else asyncio.run(_find_resumable(prepared, resume))
+            asyncio.run(ChatSession(prepared, modes, run_id).run())
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
-
-
-async def _chat(prepared: PreparedRun, modes: TerminalModes, run_ref: str | None) -> None:
-    run_id = "" if run_ref is None else await _find_resumable(prepared, run_ref)
-    await ChatSession(prepared, modes, run_id).run()
 
 
 async def _find_resumable(prepared: PreparedRun, run_ref: str) -> str:

@@ -5,34 +5,37 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
-import typer
 
 from ...domain.errors import ConfigurationError
 from ...policy.files.atomic_write import lock_folder, replace_file
 from ...policy.files.source import read_policy_file
 from ...rendering.text import to_compact_json
 from ..config.model_keys import find_key, get_key_variable
-from ..config.project_files import PROJECT_FOLDER, find_project_root
-from ..config.settings import DESCRIPTIONS, SETTING_TYPES, LoadedSettings, Settings, load_settings
-from ..config.settings_file import describe_unknown, parse_setting, read_values, replace_setting
+from ..config.project_trust import PROJECT_FOLDER, find_project_root
+from ..config.settings import (
+    DESCRIPTIONS,
+    SETTING_TYPES,
+    LoadedSettings,
+    Settings,
+    describe_unknown,
+    load_settings,
+    parse_setting,
+    read_values,
+    replace_setting,
+)
 from ..config.user_paths import find_user_paths, make_private_folder
-from ..display.output import echo, echo_json, echo_table
-from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption
-from .trust import resolve_project
+from ..display.output import echo, echo_json, echo_list, echo_result, echo_table
+from ..exit_codes import format_exit_codes
+from ..options import JsonOption, argument, create_app
+from ..session.trust import resolve_project
 
-_EXITS = format_exit_codes({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
+_EXITS = format_exit_codes(ok="done", usage="bad usage, or a file that is not in order")
 
 SettingArgument: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="KEY", help="The name of a setting.", show_default=False, autocompletion=lambda: list(DESCRIPTIONS)
-    ),
+    str, argument("KEY", "The name of a setting.", complete=lambda incomplete: list(DESCRIPTIONS))
 ]
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
-)
+app = create_app(_EXITS, is_group=True)
 
 
 @app.callback()
@@ -53,25 +56,18 @@ def show(as_json: JsonOption = False) -> None:
     )
     for note in loaded.notes:
         echo(f"note: {note}", error=True)
-    settings = loaded.settings
+    settings, names = loaded.settings, list(DESCRIPTIONS)
     key = find_key(settings.provider, settings.base_url)
     if as_json:
         found: dict[str, Any] = msgspec.to_builtins(settings)
-        echo_json(
-            {
-                "settings": {name: {"value": found[name], "from": loaded.origins[name]} for name in DESCRIPTIONS},
-                "key": {"found": key is not None, "from": key.origin if key else ""},
-                "notes": loaded.notes,
-            }
-        )
+        values = {name: {"value": found[name], "from": loaded.origins[name]} for name in names}
+        origin = {"found": key is not None, "from": key.origin if key else ""}
+        echo_json({"settings": values, "key": origin, "notes": loaded.notes})
         return
-    echo_table(
-        ("SETTING", "VALUE", "FROM"),
-        [(name, _format_value(loaded, name), loaded.origins[name]) for name in DESCRIPTIONS],
-    )
-    echo(
-        f"key: from {key.origin}" if key else f"key: none; set {get_key_variable(settings.provider, settings.base_url)}"
-    )
+    rows = [(name, _format_value(loaded, name), loaded.origins[name]) for name in names]
+    echo_table(("SETTING", "VALUE", "FROM"), rows)
+    variable = get_key_variable(settings.provider, settings.base_url)
+    echo(f"key: from {key.origin}" if key else f"key: none; set {variable}")
 
 
 def _format_value(loaded: LoadedSettings, name: str) -> str:
@@ -94,22 +90,18 @@ def path(as_json: JsonOption = False) -> None:
         "artifacts": user_paths.state and user_paths.artifacts,
         "trusted projects": user_paths.state and user_paths.trust_file,
     }
-    if as_json:
-        echo_json({name: None if place is None else str(place) for name, place in found.items()})
-    else:
-        echo_table(("WHAT", "THERE", "WHERE"), [(name, *_describe_path(place)) for name, place in found.items()])
-
-
-def _describe_path(location: Path | None) -> tuple[str, str]:
-    if location is None:
-        return "no", "nowhere: this user has no home folder"
-    return ("yes" if location.exists() else "no"), str(location)
+    rows = [
+        (name, "yes" if place and place.exists() else "no", str(place or "nowhere: this user has no home folder"))
+        for name, place in found.items()
+    ]
+    values = {name: place and str(place) for name, place in found.items()}
+    echo_list(as_json, values, ("WHAT", "THERE", "WHERE"), rows, empty="")
 
 
 @app.command("set", epilog=_EXITS)
 def set_value(
     name: SettingArgument,
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="Its value; paths as in PATH.", show_default=False)],
+    value: Annotated[str, argument("VALUE", "Its value; paths as in PATH.")],
     as_json: JsonOption = False,
 ) -> None:
     """Write a setting into your config.toml."""
@@ -151,7 +143,5 @@ def _write_setting(name: str, value: Any, as_json: bool) -> None:
         content = read_policy_file(str(file)) if file.exists() else b""
         read_values(str(file), SETTING_TYPES, content)
         replace_file(str(file), replace_setting(content, name, plain, str(file)))
-    if as_json:
-        echo_json({"path": str(file), "key": name, "value": plain})
-    else:
-        echo(f"{file}: {name} {'is not set' if plain is None else f'= {to_compact_json(plain)}'}")
+    shown = "is not set" if plain is None else f"= {to_compact_json(plain)}"
+    echo_result(as_json, {"path": str(file), "key": name, "value": plain}, f"{file}: {name} {shown}")

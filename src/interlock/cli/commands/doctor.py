@@ -7,9 +7,9 @@ from ...sandbox.commands.probe import BackendStatus, choose_sandbox, probe_backe
 from ...sandbox.host.host_info import HostInfo, read_host_info
 from ...sandbox.host.programs import HostProgram, find_bwrap, find_program_problems, find_ripgrep
 from ...sandbox.interface import CAPABILITIES, Confinement
-from ..display.output import echo, echo_json
+from ..display.output import echo_result
 from ..exit_codes import ExitCode
-from ..options import JsonOption
+from ..options import JsonOption, create_app
 
 _EXITS = (
     "Exit codes: 0 commands are confined; 1 less than they should be, or not at all, or a bundled program is not what "
@@ -22,7 +22,7 @@ _DIGEST_LABELS = {
     "pinned": ", digest as pinned",
 }
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = create_app()
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,33 +50,27 @@ def doctor(as_json: JsonOption = False) -> None:
         ripgrep=find_ripgrep(),
         problems=find_program_problems(),
     )
-    if as_json:
-        echo_json(diagnosis)
-    else:
-        for line in format_diagnosis(diagnosis):
-            echo(line)
+    echo_result(as_json, diagnosis, *format_diagnosis(diagnosis))
     if diagnosis.confinement.degraded or diagnosis.problems:
         raise typer.Exit(ExitCode.FAILED)
 
 
 def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
     """Format a diagnosis for people."""
-    used = diagnosis.confinement
+    used, host = diagnosis.confinement, diagnosis.host
+    user = "root" if host.user_id == 0 else f"user {host.user_id}"
+    landlock = f"version {host.landlock_abi}" if host.landlock_abi else "no"
+    seccomp, openat2 = ("yes" if has else "no" for has in (host.seccomp, host.openat2))
     return [
-        _format_host(diagnosis.host),
+        f"{host.system} {host.kernel} on {host.machine}, as {user}{', in a container' if host.container else ''}",
         f"commands run with: {used.backend}{', which holds back less than it should' if used.degraded else ''}",
         *(f"  note: {note}" for note in used.notes if "interlock doctor" not in note),
         *(line for finding in diagnosis.backends for line in _format_backend(finding)),
         _format_program("bubblewrap", diagnosis.bubblewrap),
         _format_program("ripgrep", diagnosis.ripgrep),
         *diagnosis.problems,
-        _format_kernel(diagnosis.host),
+        f"kernel: Landlock {landlock}, seccomp {seccomp}, openat2 {openat2}, cgroups {host.cgroup}",
     ]
-
-
-def _format_host(host: HostInfo) -> str:
-    user = "root" if host.user_id == 0 else f"user {host.user_id}"
-    return f"{host.system} {host.kernel} on {host.machine}, as {user}{', in a container' if host.container else ''}"
 
 
 def _format_backend(finding: BackendStatus) -> list[str]:
@@ -91,9 +85,3 @@ def _format_program(name: str, program: HostProgram | None) -> str:
     if program is None:
         return f"{name}: not found"
     return f"{name}: {program.version}, from {program.origin} ({program.path}){_DIGEST_LABELS[program.checked]}"
-
-
-def _format_kernel(host: HostInfo) -> str:
-    landlock = f"version {host.landlock_abi}" if host.landlock_abi else "no"
-    seccomp, openat2 = ("yes" if has else "no" for has in (host.seccomp, host.openat2))
-    return f"kernel: Landlock {landlock}, seccomp {seccomp}, openat2 {openat2}, cgroups {host.cgroup}"

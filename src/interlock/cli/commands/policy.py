@@ -30,10 +30,8 @@ from ...policy.files.source import PolicyFileError, parse_source, read_policy_fi
 from ...policy.importers.claude import import_claude
 from ...policy.importers.codex import import_codex
 from ...policy.importers.gemini import import_gemini
-from ...policy.importers.policy_draft import ImportResult
+from ..config.logs import Recordings, read_recordings
 from ..config.policy_files import (
-    EXIT_FAILED,
-    EXIT_USAGE,
     POLICY_EXIT_CODES,
     LayerOption,
     ManagedOption,
@@ -42,25 +40,142 @@ from ..config.policy_files import (
     SessionOption,
     UserOption,
     choose_user_file,
+    load_named_policy,
     require_policy_file,
-    require_valid,
 )
-from ..config.recordings import Recordings, read_recordings
-from ..display.output import echo, echo_json, echo_problems
+from ..display.output import echo, echo_json, echo_problems, echo_result
 from ..display.policy_output import echo_backtest, echo_explanation, echo_rules, echo_suggestions, to_yaml
-from ..options import JsonOption
+from ..exit_codes import ExitCode
+from ..options import JsonOption, argument, create_app
 
 LogsOption: TypeAlias = Annotated[
     list[Path], typer.Option("--log", help="A log (runs.db) or an export (runs.ndjson). May be given more than once.")
 ]
 
 
+_IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}
+
+
+app = create_app(POLICY_EXIT_CODES, is_group=True)
+
+
+@app.command(epilog=POLICY_EXIT_CODES)
+def check(
+    files: Annotated[list[Path], argument("FILE...", "Policy files, YAML or TOML.")],
+    layer: LayerOption = "user",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is wrong with policy files, line by line."""
+    found = [_check_policy_file(str(path), layer) for path in files]
+    if as_json:
+        echo_json(found)
+    else:
+        for each in found:
+            echo_problems(each["problems"])
+            echo_problems(each["warnings"], "warning: ")
+            if not each["problems"]:
+                echo(f"{each['path']}: in order, {each['rules']} rules")
+    if any(each["problems"] for each in found):
+        raise typer.Exit(ExitCode.USAGE if any(each["unreadable"] for each in found) else ExitCode.FAILED)
+
+
+def _check_policy_file(path: str, layer: Layer) -> dict[str, Any]:
+    result: dict[str, Any] = {"path": path, "rules": 0, "problems": (), "warnings": (), "unreadable": False}
+    try:
+        read_policy_file(path)
+    except PolicyFileError as error:
+        return result | {"problems": error.problems, "unreadable": True}
+    try:
+        report = check_file(path, layer)
+    except PolicyFileError as error:
+        return result | {"problems": error.problems}
+    return result | {"rules": len(report.rules), "warnings": report.warnings}
+
+
+@app.command("test", epilog=POLICY_EXIT_CODES)
+def run_examples(file: PolicyFileArgument, layer: LayerOption = "user", as_json: JsonOption = False) -> None:
+    """Run the examples of all rules of a file."""
+    content = read_policy_file(str(file))
+    try:
+        source = parse_source(content, str(file))
+        read = compile_layer(source, parse_document(source), layer, time_ns)
+    except PolicyFileError as error:
+        echo_problems(error.problems)
+        raise typer.Exit(ExitCode.FAILED) from None
+    failing = check_examples(source, read.located_rules, read.resources)
+    counts = {each.rule.id: len(each.entry.matches) + len(each.entry.does_not_match) for each in read.located_rules}
+    count, without = sum(counts.values()), [rule_id for rule_id, examples in counts.items() if not examples]
+    if as_json:
+        echo_json({"path": str(file), "examples": count, "failing": failing, "without_examples": without})
+    else:
+        echo_problems(failing)
+        echo(f"{count} examples, {len(failing) or 'none'} of them wrong")
+        if without:
+            echo(f"rules without examples: {', '.join(without)}")
+    if failing:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("explain", epilog=POLICY_EXIT_CODES)
+def explain_call(  # noqa: PLR0913 - one for each option
+    tool: Annotated[str, argument("TOOL", "The name of the tool.")],
+    args: Annotated[str, argument("ARGS", "Its arguments as a JSON object; for bash, the command.")] = "{}",
+    *,
+    policy: Annotated[Path | None, typer.Option(help="A policy file; the same as --user.")] = None,
+    managed: ManagedOption = None,
+    user: UserOption = None,
+    project: ProjectOption = None,
+    session: SessionOption = None,
+    mode: Annotated[PermissionMode, typer.Option(help="The permission mode.")] = PermissionMode.DEFAULT,
+    agent: Annotated[str, typer.Option(help="The name of the agent.")] = "",
+    workspace: Annotated[Path, typer.Option(help="The folder of the run.")] = Path(),
+    interactive: Annotated[bool, typer.Option("--interactive", help="A person is there.")] = False,
+    risk: Annotated[list[Risk] | None, typer.Option(help="A risk that the tool declares.")] = None,
+    origin: Annotated[
+        Literal["local", "mcp", "skill", "extension"], typer.Option(help="Where the tool comes from.")
+    ] = "local",
+    server: Annotated[str, typer.Option(help="The MCP server, skill folder or extension.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is decided about a call, and why.
+
+    Every rule that speaks, part by part, and where each is enforced. Nothing is executed.
+    """
+    folder = os.path.abspath(workspace)
+    files = load_named_policy(managed, choose_user_file(policy, user), project, session, folder)
+    context = CallContext(run_id="run_explain", agent=agent, mode=mode, workspace=folder, interactive=interactive)
+    declared: ToolDeclaration = {"origin": origin, "source": server}
+    if risk is not None:
+        declared["risk"] = risk
+    event = example_event(tool, _parse_arguments(tool, args), context, **declared)
+    explanation = msgspec.structs.replace(explain(files.policy, event), decision=files.evaluate(event))
+    if as_json:
+        echo_json(explanation)
+    else:
+        echo_explanation(explanation)
+    if explanation.decision.verdict is Verdict.DENY:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _parse_arguments(tool: str, text: str) -> JsonObject:
+    family = TOOL_DEFAULTS.get(tool)
+    try:
+        value = json.parse(text)
+        if isinstance(value, dict):
+            return cast(JsonObject, value)
+    except json.InvalidJsonError as error:
+        if family is None:
+            raise typer.BadParameter(f'ARGS is no JSON: {error}. Write an object, as in \'{{"path": "a"}}\'') from None
+    if family is None:
+        raise typer.BadParameter('ARGS is a JSON object, as in \'{"path": "a"}\'')
+    return {next(iter(family.resources)): text}
+
+
+@app.command("backtest", epilog=POLICY_EXIT_CODES)
 def backtest_policy(  # noqa: PLR0913 - one for each option
     *,
     log: LogsOption,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A policy file; the same as --user.", show_default=False)
-    ] = None,
+    file: Annotated[Path | None, argument("[FILE]", "A policy file; the same as --user.")] = None,
     managed: ManagedOption = None,
     user: UserOption = None,
     project: ProjectOption = None,
@@ -73,8 +188,7 @@ def backtest_policy(  # noqa: PLR0913 - one for each option
     Which decisions would be others, and which rules never fire. Nothing is executed.
     """
     require_policy_file(managed, file, user, project, session)
-    user_file = choose_user_file(file, user)
-    policy = require_valid(PolicyFiles(managed=managed, user=user_file, project=project, session=session))
+    policy = load_named_policy(managed, choose_user_file(file, user), project, session)
     recordings = _load_recordings(log)
     result = backtest(policy, read_recorded_calls(recordings.events))
     if as_json:
@@ -82,9 +196,10 @@ def backtest_policy(  # noqa: PLR0913 - one for each option
     else:
         echo_backtest(result)
     if result.flips and fail_on_flip:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
+@app.command("suggest", epilog=POLICY_EXIT_CODES)
 def suggest_rules(
     log: LogsOption,
     min_count: Annotated[int, typer.Option(min=1, help="How often people must have said yes.")] = 3,
@@ -111,149 +226,10 @@ def _load_recordings(paths: Sequence[Path]) -> Recordings:
     return recordings
 
 
-_IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}
-
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    epilog=POLICY_EXIT_CODES,
-)
-
-
-@app.command(epilog=POLICY_EXIT_CODES)
-def check(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Policy files, YAML or TOML.", show_default=False)
-    ],
-    layer: LayerOption = "user",
-    as_json: JsonOption = False,
-) -> None:
-    """Say what is wrong with policy files, line by line."""
-    found = [_check_policy_file(str(path), layer) for path in files]
-    if as_json:
-        echo_json(found)
-    else:
-        for each in found:
-            echo_problems(each["problems"])
-            echo_problems(each["warnings"], "warning: ")
-            if not each["problems"]:
-                echo(f"{each['path']}: in order, {each['rules']} rules")
-    if any(each["problems"] for each in found):
-        raise typer.Exit(EXIT_USAGE if any(each["unreadable"] for each in found) else EXIT_FAILED)
-
-
-def _check_policy_file(path: str, layer: Layer) -> dict[str, Any]:
-    result: dict[str, Any] = {"path": path, "rules": 0, "problems": (), "warnings": (), "unreadable": False}
-    try:
-        read_policy_file(path)
-    except PolicyFileError as error:
-        return result | {"problems": error.problems, "unreadable": True}
-    try:
-        report = check_file(path, layer)
-    except PolicyFileError as error:
-        return result | {"problems": error.problems}
-    return result | {"rules": len(report.rules), "warnings": report.warnings}
-
-
-@app.command("test", epilog=POLICY_EXIT_CODES)
-def run_examples(file: PolicyFileArgument, layer: LayerOption = "user", as_json: JsonOption = False) -> None:
-    """Run the examples of all rules of a file."""
-    content = read_policy_file(str(file))
-    try:
-        source = parse_source(content, str(file))
-        read = compile_layer(source, parse_document(source), layer, time_ns)
-    except PolicyFileError as error:
-        echo_problems(error.problems)
-        raise typer.Exit(EXIT_FAILED) from None
-    failing = check_examples(source, read.located_rules, read.resources)
-    counts = {each.rule.id: len(each.entry.matches) + len(each.entry.does_not_match) for each in read.located_rules}
-    count, without = sum(counts.values()), [rule_id for rule_id, examples in counts.items() if not examples]
-    if as_json:
-        echo_json({"path": str(file), "examples": count, "failing": failing, "without_examples": without})
-    else:
-        echo_problems(failing)
-        echo(f"{count} examples, {len(failing) or 'none'} of them wrong")
-        if without:
-            echo(f"rules without examples: {', '.join(without)}")
-    if failing:
-        raise typer.Exit(EXIT_FAILED)
-
-
-@app.command("explain", epilog=POLICY_EXIT_CODES)
-def explain_call(  # noqa: PLR0913 - one for each option
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The name of the tool.", show_default=False)],
-    args: Annotated[
-        str,
-        typer.Argument(
-            metavar="ARGS", help="Its arguments as a JSON object; for bash, the command.", show_default=False
-        ),
-    ] = "{}",
-    *,
-    policy: Annotated[Path | None, typer.Option(help="A policy file; the same as --user.")] = None,
-    managed: ManagedOption = None,
-    user: UserOption = None,
-    project: ProjectOption = None,
-    session: SessionOption = None,
-    mode: Annotated[PermissionMode, typer.Option(help="The permission mode.")] = PermissionMode.DEFAULT,
-    agent: Annotated[str, typer.Option(help="The name of the agent.")] = "",
-    workspace: Annotated[Path, typer.Option(help="The folder of the run.")] = Path(),
-    interactive: Annotated[bool, typer.Option("--interactive", help="A person is there.")] = False,
-    risk: Annotated[list[Risk] | None, typer.Option(help="A risk that the tool declares.")] = None,
-    origin: Annotated[
-        Literal["local", "mcp", "skill", "extension"], typer.Option(help="Where the tool comes from.")
-    ] = "local",
-    server: Annotated[str, typer.Option(help="The MCP server, skill folder or extension.")] = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Say what is decided about a call, and why.
-
-    Every rule that speaks, part by part, and where each is enforced. Nothing is executed.
-    """
-    folder = os.path.abspath(workspace)
-    files = require_valid(
-        PolicyFiles(
-            managed=managed, user=choose_user_file(policy, user), project=project, session=session, workspace=folder
-        )
-    )
-    context = CallContext(run_id="run_explain", agent=agent, mode=mode, workspace=folder, interactive=interactive)
-    declared: ToolDeclaration = {"origin": origin, "source": server}
-    if risk is not None:
-        declared["risk"] = risk
-    event = example_event(tool, _parse_arguments(tool, args), context, **declared)
-    explanation = msgspec.structs.replace(explain(files.policy, event), decision=files.evaluate(event))
-    if as_json:
-        echo_json(explanation)
-    else:
-        echo_explanation(explanation)
-    if explanation.decision.verdict is Verdict.DENY:
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _parse_arguments(tool: str, text: str) -> JsonObject:
-    family = TOOL_DEFAULTS.get(tool)
-    try:
-        value = json.parse(text)
-        if isinstance(value, dict):
-            return cast(JsonObject, value)
-    except json.InvalidJsonError as error:
-        if family is None:
-            raise typer.BadParameter(f'ARGS is no JSON: {error}. Write an object, as in \'{{"path": "a"}}\'') from None
-    if family is None:
-        raise typer.BadParameter('ARGS is a JSON object, as in \'{"path": "a"}\'')
-    return {next(iter(family.resources)): text}
-
-
-app.command("backtest", epilog=POLICY_EXIT_CODES)(backtest_policy)
-app.command("suggest", epilog=POLICY_EXIT_CODES)(suggest_rules)
-
-
 @app.command("import", epilog=POLICY_EXIT_CODES)
 def import_policy(
     source: Annotated[Literal["claude", "codex", "gemini"], typer.Argument(help="Whose file it is.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to import.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "The file to import.")],
     out: Annotated[Path | None, typer.Option(help="Write the policy to this new file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -261,29 +237,21 @@ def import_policy(
 
     What could not be said exactly is noted on stderr.
     """
-    imported = _IMPORTERS[source](_read_text(file))
+    try:
+        imported = _IMPORTERS[source](read_policy_file(str(file)).decode())
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{file} is not UTF-8 text.") from None
     text = to_yaml(imported.document)
     read_layer(f"{file} (imported)", "user", text.encode())
     if as_json:
         echo_json({"policy": imported.document, "notes": imported.notes})
     elif out is None:
         print(text, end="")
-    _echo_notes(imported)
+    for note in imported.notes:
+        echo(f"note: {note}", error=True)
     if out is not None:
         _write_policy(out, text)
         echo(f"wrote {out}: {len(imported.document['rules'])} rules", error=True)
-
-
-def _echo_notes(imported: ImportResult) -> None:
-    for note in imported.notes:
-        echo(f"note: {note}", error=True)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return read_policy_file(str(path)).decode()
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path} is not UTF-8 text.") from None
 
 
 def _write_policy(path: Path, text: str) -> None:
@@ -314,21 +282,18 @@ def list_rules(
 ) -> None:
     """List rules: layer, id, decision, what about."""
     require_policy_file(managed, user, project, session)
-    rules = require_valid(PolicyFiles(managed=managed, user=user, project=project, session=session)).rules
+    rules = load_named_policy(managed, user, project, session).rules
     layers: Mapping[str, str] = {words: layer for layer, words in LAYER_LABELS.items()}
-    if as_json:
-        found = [
-            {"layer": layers[rule.layer], "id": rule.id, "decision": rule.verdict, "about": describe_rule(rule)}
-            for rule in rules
-        ]
-        echo_json(found)
-    else:
+    if not as_json:
         echo_rules(rules)
+        return
+    fields = [(layers[rule.layer], rule.id, rule.verdict, describe_rule(rule)) for rule in rules]
+    echo_json([dict(zip(("layer", "id", "decision", "about"), each, strict=True)) for each in fields])
 
 
 @app.command(epilog=POLICY_EXIT_CODES)
 def revoke(
-    rule_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a kept rule.", show_default=False)],
+    rule_id: Annotated[str, argument("ID", "The id of a kept rule.")],
     user: Annotated[Path, typer.Option(help="The policy file of the user.")],
     as_json: JsonOption = False,
 ) -> None:
@@ -342,7 +307,4 @@ def revoke(
             f"{user} keeps no rule {rule_id}. `interlock policy rules --user {user}` lists all; rules that people "
             "wrote are taken out by hand."
         )
-    if as_json:
-        echo_json({"revoked": rule_id, "path": str(user)})
-    else:
-        echo(f"{user}: {rule_id} is gone")
+    echo_result(as_json, {"revoked": rule_id, "path": str(user)}, f"{user}: {rule_id} is gone")

@@ -1,12 +1,9 @@
 """`interlock replay`: go through a recorded run, event by event. Nothing is executed."""
 
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 import typer
 
 from ...domain.errors import ConfigurationError, LogCorruptError
@@ -14,38 +11,26 @@ from ...domain.event import Event
 from ...rendering.text import pluralize
 from ...replay.trace import Replay
 from ..config.logs import LogOption, RunArgument, read_run
-from ..display.event_format import format_event, format_event_row, format_state, state_to_json
 from ..display.output import echo, echo_json, echo_table
+from ..display.transcript import format_event, format_event_row, format_state, state_to_json
 from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption
+from ..options import JsonOption, create_app, option
 
 _EXITS = format_exit_codes(
-    {
-        ExitCode.OK: "done",
-        ExitCode.FAILED: "the log is not what was written, or it comes out differently now",
-        ExitCode.USAGE: "bad usage, or something that cannot be read",
-    }
+    ok="done",
+    failed="the log is not what was written, or it comes out differently now",
+    usage="bad usage, or something that cannot be read",
 )
 _STEP_PROMPT = "[Enter] next  [b] back  [number] go there  [q] quit: "
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
-
-class ReplayOptions(msgspec.Struct, frozen=True):
-    """What to show of a run."""
-
-    at: int | None
-    step: bool
-    as_json: bool
-    log: Path | None = None
-    agent: str = ""
+app = create_app()
 
 
 @app.command(epilog=_EXITS)
 def replay(  # noqa: PLR0913 - one for each option
     run: RunArgument,
     *,
-    at: Annotated[int | None, typer.Option(metavar="N", help="Show event N and the state right after it.")] = None,
+    at: Annotated[int | None, option("Show event N and the state right after it.", metavar="N")] = None,
     step: Annotated[bool, typer.Option("--step", help="Go event by event, at a terminal.")] = False,
     mode: Annotated[
         Literal["trace", "model", "dry-run"],
@@ -56,11 +41,10 @@ def replay(  # noqa: PLR0913 - one for each option
     ] = "trace",
     agent: Annotated[
         str,
-        typer.Option(
-            metavar="PLACE",
-            help="With model and dry-run: where your agent comes from, package.module:function. Default: the agent "
+        option(
+            "With model and dry-run: where your agent comes from, package.module:function. Default: the agent "
             "of `interlock run`.",
-            show_default=False,
+            metavar="PLACE",
         ),
     ] = "",
     log: LogOption = None,
@@ -73,27 +57,31 @@ def replay(  # noqa: PLR0913 - one for each option
     except LogCorruptError as error:
         echo(f"interlock: {error}. `interlock audit verify {found.run_id}` says more.", error=True)
         raise typer.Exit(ExitCode.FAILED) from None
-    _MODES[mode](recorded, ReplayOptions(at, step, as_json, log, agent))
+    if mode == "trace":
+        _show_trace(recorded, at, step, as_json)
+        return
+    if at is not None or step:
+        raise ConfigurationError(f"--at and --step are for the mode trace, not for {mode}.")
+    # What goes through today's code is loaded only when it is used.
+    again = import_module("interlock.cli.session.replay")
+    again.REPLAY_MODES[mode](recorded, again.ReplayTarget(log, agent), as_json)
 
 
-def _show_trace(recorded: Replay, options: ReplayOptions) -> None:
-    events = [step.event for step in recorded]
-    if options.at is not None and not 0 <= options.at < len(events):
-        raise ConfigurationError(f"{recorded.run_id} has events 0 to {len(events) - 1}, not {options.at}.")
-    if options.step:
-        _step_through(recorded, events, options.at or 0)
-    elif options.at is not None:
-        _show_event(recorded, events, options.at, options.as_json)
-    elif options.as_json:
+def _show_trace(recorded: Replay, at: int | None, step: bool, as_json: bool) -> None:
+    events = [each.event for each in recorded]
+    if at is not None and not 0 <= at < len(events):
+        raise ConfigurationError(f"{recorded.run_id} has events 0 to {len(events) - 1}, not {at}.")
+    if step:
+        _step_through(recorded, events, at or 0)
+    elif at is not None:
+        _show_event(recorded, events, at, as_json)
+    elif as_json:
         echo_json({"run_id": recorded.run_id, "events": events})
     else:
-        echo(f"{recorded.run_id}: {_summarize(recorded, events)}")
+        state = recorded.state_at(len(events) - 1).state
+        seconds = (events[-1].at - events[0].at) / 1e9
+        echo(f"{recorded.run_id}: {pluralize(len(events), 'event')} in {seconds:.3f} s, {state}")
         echo_table(("EVENT", "SECONDS", "WHAT", ""), [format_event_row(event, events[0].at) for event in events])
-
-
-def _summarize(recorded: Replay, events: list[Event]) -> str:
-    state = recorded.state_at(len(events) - 1).state
-    return f"{pluralize(len(events), 'event')} in {(events[-1].at - events[0].at) / 1e9:.3f} s, {state}"
 
 
 def _show_event(recorded: Replay, events: list[Event], at: int, as_json: bool) -> None:
@@ -112,40 +100,11 @@ def _step_through(recorded: Replay, events: list[Event], at: int) -> None:
         raise ConfigurationError("Stepping needs a terminal. `--at N` shows one event, and without it all are listed.")
     while 0 <= at < len(events):
         _show_event(recorded, events, at, as_json=False)
-        step = _read_step()
+        try:
+            step = input(_STEP_PROMPT).strip().lower()
+        except EOFError:
+            return
         if step == "q":
             return
-        at = _next_position(at, step, len(events) - 1)
-
-
-def _next_position(at: int, step: str, last: int) -> int:
-    if step.isdecimal():
-        return min(int(step[:9]), last)
-    return max(at - 1, 0) if step == "b" else at + 1
-
-
-def _read_step() -> str:
-    try:
-        return input(_STEP_PROMPT).strip().lower()
-    except EOFError:
-        return "q"
-
-
-def _lazy_mode(mode: str) -> Callable[[Replay, ReplayOptions], None]:
-    """What goes through today's code is loaded only when it is used."""
-
-    def run_mode(recorded: Replay, asked: ReplayOptions) -> None:
-        if asked.at is not None or asked.step:
-            raise ConfigurationError(f"--at and --step are for the mode trace, not for {mode}.")
-        again = import_module("interlock.cli.session.replay")
-        again.REPLAY_MODES[mode](recorded, again.ReplayTarget(asked.log, asked.agent), asked.as_json)
-
-    return run_mode
-
-
-#: What `--mode` may be.
-_MODES: Mapping[str, Callable[[Replay, Any], None]] = {
-    "trace": _show_trace,
-    "model": _lazy_mode("model"),
-    "dry-run": _lazy_mode("dry-run"),
-}
+        following = max(at - 1, 0) if step == "b" else at + 1
+        at = min(int(step[:9]), len(events) - 1) if step.isdecimal() else following

@@ -11,13 +11,23 @@ import typer
 from ...domain.tool import PermissionMode
 from ...rendering.text import shorten_line
 from ...rendering.times import format_duration
-from ..config.logs import LogOption, RunArgument, complete_run, has_log, open_log, resolve_run, shorten_id
-from ..display.formatting import DisplayState, style_state
-from ..display.log_events import follow_events, read_events, read_first_event
-from ..display.output import echo, echo_json, echo_table
-from ..display.run_details import RunDetails, details_to_json, echo_run_details, load_run_details
-from ..display.run_list import ListedRun, RunFilter, list_runs
-from ..display.transcript import RunPrinter, echo_json_line
+from ...runs import fork as forking
+from ...storage.sqlite.log import SqliteLog
+from ..config.logs import (
+    LogOption,
+    RunArgument,
+    add_log_option,
+    complete_run,
+    has_log,
+    open_log,
+    resolve_run,
+    run_with_log,
+    shorten_id,
+)
+from ..display.output import echo_json, echo_list, echo_result
+from ..display.run_details import details_to_json, echo_run_details, load_run_details
+from ..display.run_list import ListedRun, RunFilter, follow_events, list_runs, read_events, read_first_event
+from ..display.transcript import DisplayState, RunPrinter, echo_json_line, style_state
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
     BaseUrlOption,
@@ -27,22 +37,21 @@ from ..options import (
     PolicyOption,
     ProviderOption,
     ScriptOption,
+    argument,
     collect_options,
+    create_app,
+    option,
 )
 
 _EXITS = format_exit_codes(
-    {
-        ExitCode.OK: "done",
-        ExitCode.FAILED: "the run failed, or is not to be had",
-        ExitCode.USAGE: "bad usage, or something that cannot be read",
-        ExitCode.WAITING: "the run waits for a person",
-        ExitCode.INTERRUPTED: "interrupted",
-    }
+    ok="done",
+    failed="the run failed, or is not to be had",
+    usage="bad usage, or something that cannot be read",
+    waiting="the run waits for a person",
+    interrupted="interrupted",
 )
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
-)
+app = create_app(_EXITS, is_group=True)
 
 
 @app.callback()
@@ -70,19 +79,16 @@ def list_(
     answered all that was said in a chat, or over.
     """
     run_filter = RunFilter(limit=limit, states=frozenset(state or ()), include_nested=nested)
-    found = asyncio.run(_list_runs(log, run_filter)) if has_log(log) else []
-    if as_json:
-        echo_json(found)
-    elif found:
-        echo_table(("RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"), [_format_row(run) for run in found])
-    else:
-        echo("There are no such runs." if state else "There are no runs yet. `interlock run` starts one.")
+    found = run_with_log(log, lambda event_log: list_runs(event_log, run_filter)) if has_log(log) else []
+    empty = "There are no such runs." if state else "There are no runs yet. `interlock run` starts one."
+    rows = [_format_row(run) for run in found]
+    echo_list(as_json, found, ("RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"), rows, empty)
 
 
 @app.command(epilog=_EXITS)
 def show(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
     """Show what a run is, where it stands, what was done, and what to type next."""
-    details = asyncio.run(_load_details(log, run))
+    details = run_with_log(log, lambda event_log: load_run_details(event_log, run))
     if as_json:
         echo_json(details_to_json(details))
     else:
@@ -112,15 +118,7 @@ def watch(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) 
 
 @app.command(epilog=_EXITS)
 def resume(  # noqa: PLR0913 - one for each option
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="[RUN]",
-            help="A run: its id, the first letters of it, or `last`.",
-            show_default=False,
-            autocompletion=complete_run,
-        ),
-    ] = "",
+    run: Annotated[str, argument("[RUN]", "A run: its id, the first letters of it, or `last`.", complete_run)] = "",
     *,
     every: Annotated[
         bool, typer.Option("--all", help="Every run that stopped and waits for nobody, one after the other.")
@@ -132,13 +130,11 @@ def resume(  # noqa: PLR0913 - one for each option
     provider: ProviderOption = None,
     base_url: BaseUrlOption = None,
     mode: Annotated[
-        PermissionMode | None,
-        typer.Option(help="How much it may do without asking. Default: as before, or less.", show_default=False),
+        PermissionMode | None, option("How much it may do without asking. Default: as before, or less.")
     ] = None,
     policy: PolicyOption = None,
     workspace: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The folder to work in, for a run that does not say it.", show_default=False),
+        Path | None, option("The folder to work in, for a run that does not say it.", metavar="DIR")
     ] = None,
     script: ScriptOption = None,
     headless: HeadlessOption = False,
@@ -155,9 +151,7 @@ def resume(  # noqa: PLR0913 - one for each option
     module = _load_module("session.resume")
     options = module.ResumeOptions(
         log=log,
-        settings=collect_options(
-            model=model, provider=provider, base_url=base_url, mode=mode, policy=policy and policy.absolute()
-        ),
+        settings=collect_options(model=model, provider=provider, base_url=base_url, mode=mode, policy=policy),
         workspace=workspace,
         script=script,
         headless=headless,
@@ -170,13 +164,13 @@ def resume(  # noqa: PLR0913 - one for each option
 @app.command(epilog=_EXITS)
 def cancel(
     run: RunArgument,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the log.", show_default=False)] = "",
+    reason: Annotated[str, option("Why, for the log.", metavar="TEXT")] = "",
     by: Annotated[str, typer.Option(metavar="NAME", help="Who says so. Default: your login name.")] = "",
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """End a run for good: what runs is cancelled, what waits stays undone."""
-    asyncio.run(_load_module("session.cancel").cancel_run(log, run, reason, by, as_json))
+    asyncio.run(_load_module("session.delivery").cancel_run(log, run, reason, by, as_json))
 
 
 @app.command(epilog=_EXITS)
@@ -192,7 +186,19 @@ def fork(
 
     It has the other one's memory and none of its approvals. Nothing is executed before it is resumed.
     """
-    asyncio.run(_load_module("session.fork").fork_run(log, run, at, as_json))
+
+    async def make_fork(event_log: SqliteLog) -> tuple[str, str]:
+        run_id = await resolve_run(event_log, run)
+        return run_id, await forking.fork(event_log, run_id, at)
+
+    run_id, new_id = run_with_log(log, make_fork)
+    echo_result(
+        as_json,
+        {"run_id": new_id, "forked_from": run_id},
+        f"{shorten_id(new_id)} has what {shorten_id(run_id)} had up to there."
+        " Nothing was executed, and files are as they are now.",
+        f"To go on with it: {add_log_option(f'interlock runs resume {shorten_id(new_id)}', log)}",
+    )
 
 
 @app.command("export-test", epilog=_EXITS)
@@ -209,17 +215,7 @@ def export_test(
     as_json: JsonOption = False,
 ) -> None:
     """Write a run as a pytest file that needs no model, no network and no keys."""
-    asyncio.run(_load_module("session.fork").export_run_test(log, run, output, agent, as_json))
-
-
-async def _list_runs(log: Path | None, run_filter: RunFilter) -> list[ListedRun]:
-    async with open_log(log) as event_log:
-        return await list_runs(event_log, await event_log.lease_holders(), run_filter)
-
-
-async def _load_details(log: Path | None, run_ref: str) -> RunDetails:
-    async with open_log(log) as event_log:
-        return await load_run_details(event_log, await resolve_run(event_log, run_ref), await event_log.lease_holders())
+    asyncio.run(_load_module("session.replay").export_run_test(log, run, output, agent, as_json))
 
 
 async def _print_events(log: Path | None, run_ref: str, after: int, following: bool, as_json: bool) -> None:
@@ -236,15 +232,8 @@ async def _print_events(log: Path | None, run_ref: str, after: int, following: b
 
 def _format_row(run: ListedRun) -> tuple[Any, ...]:
     age = format_duration(time.time_ns() - run.started_at) if run.started_at else "?"
-    questions = str(run.questions) if run.questions else ""
-    return (
-        shorten_id(run.run_id),
-        style_state(run.state),
-        shorten_line(run.agent, 16),
-        age,
-        questions,
-        shorten_line(run.task),
-    )
+    run_id, state, agent = shorten_id(run.run_id), style_state(run.state), shorten_line(run.agent, 16)
+    return run_id, state, agent, age, str(run.questions or ""), shorten_line(run.task)
 
 
 def _run_until_interrupted(work: Any) -> None:

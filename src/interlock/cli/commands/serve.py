@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ...domain.errors import ConfigurationError
 from ..config.server_files import ServerLogOption, lock_server, prepare_server_files
 from ..config.user_paths import find_user_paths
+from ..options import create_app
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = create_app()
 
 _EXITS = "Exit codes: 0 stopped by a signal; 2 the server could not start."
 
@@ -37,20 +37,12 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     process = import_module("interlock.cli.server_process")  # all of a server, which help does not need
-    config = _find_config(config)
+    folder = find_user_paths().config
+    if config is None and folder is not None and (folder / "serve.toml").exists():
+        config = folder / "serve.toml"
     settings, served = process.prepare_server(config, agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
     files = prepare_server_files(log)
     with lock_server(files.state):
         own_paths = (*find_user_paths().own_paths, *(() if config is None else (str(config),)))
         asyncio.run(process.run_server(settings, served, files, own_paths))
-
-
-def _find_config(path: Path | None) -> Path | None:
-    if path is not None:
-        return path
-    try:
-        default = find_user_paths().settings_file.with_name("serve.toml")
-    except ConfigurationError:
-        return None
-    return default if default.exists() else None

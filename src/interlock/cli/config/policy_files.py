@@ -11,20 +11,16 @@ from ...domain.errors import ConfigurationError
 from ...policy.files.policy_files import PolicyFiles
 from ...policy.files.problems import PolicyFileError, PolicyProblem
 from ...policy.files.source import read_policy_file
-from ..exit_codes import ExitCode
-from .project_files import PROJECT_FOLDER
-from .project_trust import TrustedProject
+from ..options import argument
+from .project_trust import PROJECT_FOLDER, TrustedProject
 from .settings import Settings
 from .user_paths import MANAGED_POLICY, UserPaths
 
-EXIT_FAILED, EXIT_USAGE = ExitCode.FAILED, ExitCode.USAGE
 POLICY_EXIT_CODES = (
     "Exit codes: 0 fine; 1 refused, wrong, or flips with --fail-on-flip; 2 bad usage or a file that cannot be read."
 )
 
-PolicyFileArgument: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A policy file, YAML or TOML.", show_default=False)
-]
+PolicyFileArgument: TypeAlias = Annotated[Path, argument("FILE", "A policy file, YAML or TOML.")]
 ManagedOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the organisation.")]
 UserOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the user.")]
 ProjectOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the project.")]
@@ -39,6 +35,13 @@ def require_valid(files: PolicyFiles) -> PolicyFiles:
     if files.problems:
         raise PolicyFileError(files.problems)
     return files
+
+
+def load_named_policy(
+    managed: Path | None, user: Path | None, project: Path | None, session: Path | None, workspace: str = ""
+) -> PolicyFiles:
+    """Return the policy of files that were named, one per layer. Raise `PolicyFileError` for an invalid one."""
+    return require_valid(PolicyFiles(managed=managed, user=user, project=project, session=session, workspace=workspace))
 
 
 def require_policy_file(*files: Path | None) -> None:

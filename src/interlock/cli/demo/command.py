@@ -28,20 +28,15 @@ from ...rendering.text import pluralize
 from ...sandbox.commands.probe import choose_sandbox
 from ...sandbox.interface import Confinement
 from ...storage.sqlite.log import SqliteLog
-from ..display.formatting import summarize_arguments
-from ..display.live_text import neutralize_text, wrap_line
+from ..display.live_region import neutralize_text, wrap_line
 from ..display.output import echo, echo_table
+from ..display.transcript import summarize_arguments
 from ..exit_codes import ExitCode, format_exit_codes
+from ..options import create_app
 from .process import CRASH, SURVIVE
 from .scenario import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_escapes
 
-_EXITS = format_exit_codes(
-    {
-        ExitCode.OK: "done",
-        ExitCode.FAILED: "something was not as it should be",
-        ExitCode.INTERRUPTED: "interrupted",
-    }
-)
+_EXITS = format_exit_codes(ok="done", failed="something was not as it should be", interrupted="interrupted")
 _END_LABELS = {
     ExitCode.OK: "Done in",
     ExitCode.FAILED: "Not as it should be, after",
@@ -55,7 +50,7 @@ _NEXT_COMMANDS = (
     ("interlock --help", "everything else"),
 )
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = create_app()
 
 
 class CallCounts(msgspec.Struct, frozen=True):

@@ -21,10 +21,8 @@ from ..display.live import LiveView
 from ..display.live_region import LiveRegion, make_live_console
 from ..display.output import echo_error
 from ..exit_codes import ExitCode
-from ..session.interrupts import InterruptHandler
-from ..session.live_session import LiveSession, restore_view, show_run
-from ..session.result_format import format_verification, get_exit_code
-from ..session.terminal import TerminalModes, preserve_terminal
+from ..session.live_session import LiveSession, format_verification, get_exit_code, restore_view, show_run
+from ..session.terminal import InterruptHandler, TerminalModes, preserve_terminal
 from .scenario import EDIT, RUN_ID, TASK, demo_agent, demo_tools
 
 CRASH, SURVIVE = "dies", "lives"

@@ -60,6 +60,27 @@ def echo_json(value: Any) -> None:
     print(text.replace("\x7f", "\\u007f"))
 
 
+def echo_result(as_json: bool, value: Any, *lines: str | Text) -> None:
+    """Print the value for a program, or the lines for a person."""
+    if as_json:
+        echo_json(value)
+        return
+    for line in lines:
+        echo(line)
+
+
+def echo_list(
+    as_json: bool, values: Any, titles: Sequence[str], rows: Sequence[Sequence[str | Text]], empty: str
+) -> None:
+    """Print values for a program, or their rows for a person; `empty` when there are none."""
+    if as_json:
+        echo_json(values)
+    elif rows:
+        echo_table(titles, rows)
+    else:
+        echo(empty)
+
+
 def style_verdict(verdict: str) -> Text:
     return Text(verdict, style=_VERDICT_STYLES.get(verdict, ""))
 

@@ -17,11 +17,11 @@ from ...history.fold import fold_entries, load_run
 from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_expiry, format_local_time
 from ...storage.event_log import EventLog
-from ..config.logs import add_log_option, is_nested_in, shorten_id
-from .formatting import DisplayState, style_state
+from ...storage.sqlite.log import SqliteLog
+from ..config.logs import add_log_option, is_nested_in, resolve_run, shorten_id
 from .output import echo
 from .run_list import get_display_state
-from .transcript import EventFormatter, RunPrinter, TranscriptLine
+from .transcript import DisplayState, EventFormatter, RunPrinter, TranscriptLine, style_state
 
 
 class NestedRun(msgspec.Struct, frozen=True):
@@ -59,7 +59,9 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     forks: tuple[str, ...]
 
 
-async def load_run_details(log: EventLog, run_id: str, holders: Mapping[str, str]) -> RunDetails:
+async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
+    """Load the details of a run that is named by its id, by the first letters of it, or as `last`."""
+    run_id, holders = await resolve_run(log, run_ref), await log.lease_holders()
     entries = await log.read(run_id)
     ledger = fold_entries(run_id, entries)
     events = [decode_event(entry) for entry in entries]

@@ -1,6 +1,8 @@
 """The list of runs, newest first. The first and the last event say most; only unfinished runs are folded."""
 
-from collections.abc import Collection, Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterable
+from math import inf
 
 import msgspec
 
@@ -8,10 +10,54 @@ from ...domain.errors import IllegalTransitionError, LogCorruptError
 from ...domain.event import Event, RunStarted, UserMessageReceived, decode_event
 from ...domain.state.ledger import Ledger
 from ...history.fold import load_run
+from ...runs.command_poller import POLL_SECONDS
 from ...runs.fork import is_unopened_fork
 from ...storage.event_log import EventLog, RunSummary
 from ..config.logs import is_nested_in, list_ancestors
-from .formatting import DisplayState
+from .transcript import DisplayState
+
+TERMINAL_EVENTS = frozenset(("run.completed", "run.degraded", "run.failed", "run.cancelled"))
+_PAGE_EVENTS = 500
+
+
+async def read_first_event(log: EventLog, run_id: str) -> Event:
+    return decode_event((await log.read(run_id, limit=1))[0])
+
+
+async def read_events(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncGenerator[Event, None]:
+    """Yield all current events."""
+    while entries := await log.read(run_id, after_seq, _PAGE_EVENTS):
+        for entry in entries:
+            yield decode_event(entry)
+        after_seq = entries[-1].seq
+
+
+async def follow_events(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncGenerator[Event, None]:
+    """Yield all current events, and new ones, until the run ends."""
+    version = log.version()
+    ledger = (await load_run(log, run_id)).ledger
+    last_seq = ledger.next_seq - 1
+    if after_seq >= last_seq and ledger.is_over:
+        return
+    after_seq = min(after_seq, last_seq)
+    while True:
+        async for event in read_events(log, run_id, after_seq):
+            yield event
+            after_seq = event.seq
+            if event.type in TERMINAL_EVENTS:
+                return
+        await wait_for_change(log, version)
+        version = log.version()
+
+
+async def wait_for_change(log: EventLog, version: int, seconds: float = inf) -> float:
+    """Wait until the log changed since `version`, or the timeout. Return the seconds left."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while log.version() == version and loop.time() < end:  # noqa: ASYNC110 - other processes set no event
+        await asyncio.sleep(POLL_SECONDS)
+    return max(0.0, end - loop.time())
+
 
 _STATE_BY_END = {f"run.{state}": DisplayState(state) for state in ("completed", "degraded", "failed", "cancelled")}
 #: How many of the first events may hold the task of a run.
@@ -56,8 +102,9 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     include_nested: bool = False
 
 
-async def list_runs(log: EventLog, held_ids: Collection[str], run_filter: RunFilter) -> list[ListedRun]:
-    """Return runs. `held_ids`: the runs that a living process owns."""
+async def list_runs(log: EventLog, run_filter: RunFilter, held_ids: Collection[str] | None = None) -> list[ListedRun]:
+    """Return the runs that pass a filter. `held_ids`: those that a living process owns; None: look them up."""
+    held_ids = await log.lease_holders() if held_ids is None else held_ids
     newest = None if run_filter.states else _LOOKAHEAD_FACTOR * run_filter.limit
     ends = await log.list_runs(newest)
     listed = await _list_matching(log, ends, held_ids, run_filter)

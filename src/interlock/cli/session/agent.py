@@ -6,7 +6,7 @@ opens the log and yields a runner.
 
 import os
 import shlex
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,24 +18,60 @@ from ...agent.agent import Agent
 from ...agent.next_step import Budgets
 from ...domain.decision import FailSafeConfig
 from ...domain.errors import ConfigurationError
-from ...domain.tool import PermissionMode
+from ...domain.tool import PermissionMode, ToolDefinition
+from ...local import LocalTools
 from ...models.interface import ModelProvider
 from ...models.provider_factory import NO_KEY, create_provider, load_adapter
 from ...models.usage import Prices
 from ...policy.files.policy_files import PolicyFiles
 from ...runs.runner import Runner
+from ...sandbox.host.programs import python_folders
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
-from ..commands.trust import resolve_project
-from ..config.logs import RunFiles, find_run_files
+from ...tools.skills.skill_tools import skills
+from ..config.logs import RunFiles, find_run_files, require_log_file
 from ..config.model_keys import KEY_VARIABLE, PROVIDER_VARIABLES, find_key, get_key_variable
 from ..config.policy_files import load_policy, require_valid
-from ..config.project_trust import TrustedProject
-from ..config.recordings import require_log_file
-from ..config.settings import SETTING_TYPES, Settings, load_settings
-from ..config.settings_file import parse_setting
+from ..config.project_trust import PROJECT_FOLDER, TrustedProject, check_trust
+from ..config.settings import SETTING_TYPES, Settings, load_settings, parse_setting
 from ..config.user_paths import UserPaths, find_user_paths, login_name
-from .tools import load_skill_tools, make_local_tools
+from .trust import resolve_project
+
+PROJECT_SKILLS = f"{PROJECT_FOLDER}/skills"
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) -> LocalTools:
+    tools = LocalTools(
+        workspace,
+        extra_read_paths=[os.path.expanduser(path) for path in settings.readable],
+        environment=_build_environment(workspace, os.environ),
+        network=settings.network,
+        allow_unsandboxed=settings.outside,
+    )
+    tools.protect_paths(user_paths.own_paths)
+    return tools
+
+
+def load_skill_tools(user_paths: UserPaths, project: TrustedProject) -> Iterator[ToolDefinition]:
+    """Yield the skills of the user, then those of the project. Only trusted content is used."""
+    if user_paths.config is not None and user_paths.skills_folder.is_dir():
+        yield from skills(user_paths.skills_folder)
+    start = f"{PROJECT_SKILLS}/"
+    digests = {file.path.removeprefix(start): file.sha256 for file in project.files if file.path.startswith(start)}
+    if digests:
+        yield from skills(os.path.join(project.root, PROJECT_SKILLS), trusted=digests)
+        if check_trust(Path(project.root), user_paths) != project:
+            raise ConfigurationError(f"The skills of {project.root} were changed a moment ago. Nothing was started.")
+
+
+def _build_environment(workspace: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Commands inherit nothing. An environment for Python that is active and that they can see is active for them."""
+    virtual_env = environ.get("VIRTUAL_ENV", "")
+    programs = os.path.join(virtual_env, "bin")
+    is_visible = os.path.realpath(virtual_env).startswith(f"{workspace}/") or programs in python_folders()
+    return {"PATH": f"{programs}:{_SYSTEM_PATH}"} if virtual_env and is_visible else {}
+
 
 _SETTINGS_HELP = "`interlock config show` shows what is set, and from where."
 

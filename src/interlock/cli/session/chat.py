@@ -26,10 +26,16 @@ from ..display.live import format_speech
 from ..display.output import make_visible
 from ..display.run_list import RunFilter, list_runs
 from .agent import PreparedRun
-from .interrupts import signal_handlers
-from .live_session import LiveSession, note_stopped_runs, open_session, restore_view, show_run
-from .result_format import format_result, format_verification
-from .terminal import TerminalModes
+from .live_session import (
+    LiveSession,
+    format_result,
+    format_verification,
+    note_stopped_runs,
+    open_session,
+    restore_view,
+    show_run,
+)
+from .terminal import TerminalModes, signal_handlers
 
 _QUIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _MAX_CHARS = 1_000_000
@@ -143,7 +149,7 @@ class ChatSession:
         finally:
             await self._mark_shown(session)
 
-    async def resume(self) -> None:
+    async def resume(self, _: str = "") -> None:
         """Ask open questions again, or the model when it gave no answer."""
         session = await self._open_session()
         if not self._run_id:
@@ -171,14 +177,20 @@ class ChatSession:
         self._prepared = msgspec.structs.replace(self._prepared, mode=PermissionMode(word))
         (await self._open_session()).view.print_note(f"The mode is {word} from now on.")
 
-    async def list_runs(self) -> None:
+    async def quit(self, _: str = "") -> None:
+        """End the chat; the run is kept."""
+        self.is_over = True
+
+    async def list_runs(self, _: str = "") -> None:
+        """Print the newest runs."""
         session = await self._open_session()
-        for run in await list_runs(session.runner.log, (), RunFilter(limit=_SHOWN_RUNS)):
+        for run in await list_runs(session.runner.log, RunFilter(limit=_SHOWN_RUNS), ()):
             task = make_visible(shorten_line(run.task, 50))
             session.view.print_lines(Text(f"  {shorten_id(run.run_id)}  {run.state:10} {task}"))
         session.view.print_note("  `interlock runs` has more, in any other terminal.", "dim")
 
-    def print_help(self) -> None:
+    async def print_help(self, _: str = "") -> None:
+        """Print the commands."""
         for name, command in CHAT_COMMANDS.items():
             print(f"  {name:9} {command.help}")
         print("  A line that ends with \\ goes on in the next one.")
@@ -189,23 +201,18 @@ class ChatSession:
             return
         name, _, arguments = text.partition(" ")
         try:
-            if name.startswith("/"):
-                await self._run_command(name, arguments.strip())
-            else:
+            if not name.startswith("/"):
                 await self.send_message(text)
+            elif command := CHAT_COMMANDS.get(name):
+                await command.run(self, arguments.strip())
+            else:
+                (await self._open_session()).view.print_note(
+                    f"There is no command {name[:40]}. /help lists them.", "yellow"
+                )
         except ModelError:
             print("/resume asks the model again.")
         except InterlockError as error:
             (await self._open_session()).view.print_note(f"interlock: {error}", "red")
-
-    async def _run_command(self, name: str, arguments: str) -> None:
-        command = CHAT_COMMANDS.get(name)
-        if command is None:
-            (await self._open_session()).view.print_note(
-                f"There is no command {name[:40]}. /help lists them.", "yellow"
-            )
-        else:
-            await command.run(self, arguments)
 
     async def _print_welcome(self) -> None:
         session = await self._open_session()
@@ -256,30 +263,10 @@ class ChatSession:
             self._handle, self._run_id, self._last_seq = None, "", -1
 
 
-async def _quit(chat: ChatSession, arguments: str) -> None:
-    chat.is_over = True
-
-
-async def _help(chat: ChatSession, arguments: str) -> None:
-    chat.print_help()
-
-
-async def _mode(chat: ChatSession, arguments: str) -> None:
-    await chat.choose_mode(arguments)
-
-
-async def _resume(chat: ChatSession, arguments: str) -> None:
-    await chat.resume()
-
-
-async def _runs(chat: ChatSession, arguments: str) -> None:
-    await chat.list_runs()
-
-
 CHAT_COMMANDS: Mapping[str, ChatCommand] = {
-    "/help": ChatCommand("this list", _help),
-    "/mode": ChatCommand("how much is done without asking; with a word: another mode", _mode),
-    "/resume": ChatCommand("go on: ask open questions again, or the model", _resume),
-    "/runs": ChatCommand("the newest runs", _runs),
-    "/quit": ChatCommand("end the chat; the run is kept", _quit),
+    "/help": ChatCommand("this list", ChatSession.print_help),
+    "/mode": ChatCommand("how much is done without asking; with a word: another mode", ChatSession.choose_mode),
+    "/resume": ChatCommand("go on: ask open questions again, or the model", ChatSession.resume),
+    "/runs": ChatCommand("the newest runs", ChatSession.list_runs),
+    "/quit": ChatCommand("end the chat; the run is kept", ChatSession.quit),
 }

@@ -7,14 +7,16 @@ what the log says.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
+import typer
 
 from ...app import App
 from ...domain.call import Answer, Question
 from ...domain.commands import AnswerCommand, CancelCommand, command_key
-from ...domain.errors import ConfigurationError, DecisionConflictError
+from ...domain.errors import ConfigurationError, DecisionConflictError, RunEndedError
 from ...domain.event import WarningRaised
 from ...domain.state.ledger import ActionEntry, Ledger
 from ...domain.state.lifecycle import ActionState
@@ -22,9 +24,11 @@ from ...history.fold import load_run
 from ...runs.commands import read_command
 from ...runs.inbox import Inbox
 from ...storage.event_log import EventLog
-from ..config.logs import shorten_id
+from ..config.logs import open_log, resolve_run, shorten_id
 from ..config.user_paths import login_name
-from ..display.log_events import read_events, wait_for_change
+from ..display.output import echo_error, echo_result
+from ..display.run_list import read_events, wait_for_change
+from ..exit_codes import ExitCode
 
 MAX_NAME_CHARS = 200
 #: How long a living process is waited for, and then how long for what it makes of the answer.
@@ -70,9 +74,7 @@ def get_person_name(name: str) -> str:
     return name or login_name()
 
 
-async def deliver_answer(
-    log: EventLog, inbox: Inbox, question: Question, answer: Answer, *, seconds: float | None = None
-) -> AnswerDelivery:
+async def deliver_answer(log: EventLog, inbox: Inbox, question: Question, answer: Answer) -> AnswerDelivery:
     """Deliver an answer to exactly this question. Raise `DecisionConflictError` when another answer counts,
     `AnswerRefusedError` when it does not fit.
     """
@@ -87,9 +89,9 @@ async def deliver_answer(
     try:
         status: DeliveryStatus = await inbox.deliver(run_id, action_id, answer, payload_hash)
     except DecisionConflictError as conflict:
-        raise await _find_conflict(log, inbox, pending, action_id, seconds) or conflict from None
+        raise await _find_conflict(log, inbox, pending, action_id) or conflict from None
     if status == "left":
-        status = await _wait_until_taken(log, inbox, pending, seconds)
+        status = await _wait_until_taken(log, inbox, pending)
     ledger = (await load_run(log, run_id)).ledger
     action = ledger.actions[action_id]
     if status != "left" and not _is_same_answer(action.answer, answer):
@@ -99,21 +101,17 @@ async def deliver_answer(
     return AnswerDelivery(status, ledger.actions[action_id], ledger)
 
 
-async def deliver_cancel(
-    log: EventLog, inbox: Inbox, run_id: str, message: str, seconds: float | None = None
-) -> DeliveryStatus:
+async def deliver_cancel(log: EventLog, inbox: Inbox, run_id: str, message: str) -> DeliveryStatus:
     """Deliver a cancellation. Raise `RunEndedError` when the run was already over."""
     pending = _PendingCommand(run_id, command_key(CancelCommand()), lambda ledger, _: ledger.is_over)
     with suppress(DecisionConflictError):  # the same request is already queued
         if await inbox.cancel(run_id, message) == "recorded":
             return "recorded"
-    return await _wait_until_taken(log, inbox, pending, seconds)
+    return await _wait_until_taken(log, inbox, pending)
 
 
-async def _wait_until_taken(
-    log: EventLog, inbox: Inbox, pending: _PendingCommand, seconds: float | None
-) -> DeliveryStatus:
-    seconds = TAKE_SECONDS if seconds is None else seconds
+async def _wait_until_taken(log: EventLog, inbox: Inbox, pending: _PendingCommand) -> DeliveryStatus:
+    seconds = TAKE_SECONDS
     while True:
         version = log.version()
         is_queued = any(command.key == pending.key for command in await log.queued_commands(pending.run_id))
@@ -138,10 +136,10 @@ async def _wait_until_settled(log: EventLog, run_id: str, action_id: str) -> Led
 
 
 async def _find_conflict(
-    log: EventLog, inbox: Inbox, pending: _PendingCommand, action_id: str, seconds: float | None
+    log: EventLog, inbox: Inbox, pending: _PendingCommand, action_id: str
 ) -> DecisionConflictError | None:
     """Return the answer that counts. Another one may be queued and not applied yet: the log says it then."""
-    await _wait_until_taken(log, inbox, pending, seconds)
+    await _wait_until_taken(log, inbox, pending)
     action = (await load_run(log, pending.run_id)).ledger.actions[action_id]
     if action.answer is not None:
         return _already_decided_error(action)
@@ -175,3 +173,26 @@ def _already_decided_error(action: ActionEntry) -> DecisionConflictError:
 
 def _is_same_answer(recorded: Answer | None, given: Answer) -> bool:
     return recorded is not None and (recorded.approved, recorded.by) == (given.approved, given.by)
+
+
+_STATUS_MESSAGES: dict[DeliveryStatus, str] = {
+    "recorded": "cancelled. No process had it.",
+    "taken": "cancelled by the process that has it.",
+    "left": "to be cancelled. The process that has it did not do so yet; it will when it looks.",
+}
+
+
+async def cancel_run(log_path: Path | None, run_ref: str, reason: str, by: str, as_json: bool) -> None:
+    """Cancel a run, whichever process owns it."""
+    message = f"Cancelled by {get_person_name(by)}{f': {reason}' if reason else '.'}"
+    async with open_log(log_path) as log, open_inbox(log) as inbox:
+        run_id = await resolve_run(log, run_ref)
+        try:
+            status = await deliver_cancel(log, inbox, run_id, message)
+        except RunEndedError as error:
+            echo_error(error)
+            raise typer.Exit(ExitCode.FAILED) from None
+    line = f"{shorten_id(run_id)} is {_STATUS_MESSAGES[status]}"
+    echo_result(as_json, {"run_id": run_id, "how": status, "message": message}, line)
+    if status == "left":
+        raise typer.Exit(ExitCode.WAITING)

@@ -1,7 +1,6 @@
 """One run while it is driven in this process: shown live, with questions at the terminal, and interruptible.
 
-    code = run_and_report(prepared, lambda runner: runner.start(task))
-    code = run_and_report(prepared, lambda runner: runner.open(run_id), resumed_run_id=run_id)
+    code = run_and_report(prepared, lambda runner: runner.start(task), SessionOptions())
 
 `run_and_report` returns when the run is over, waits for a person or was stopped. The run is in the log in any case.
 """
@@ -9,37 +8,46 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from io import StringIO
 from typing import NamedTuple
 
 from rich.console import Console
+from rich.text import Text
 
 from ...domain.errors import InterlockError, LogFencedError, ModelError
 from ...domain.event import decode_event
 from ...domain.json import JsonObject
+from ...domain.state.lifecycle import RunState
+from ...domain.state.verification import VerificationStatus
 from ...interaction.terminal import TerminalInteractionProvider
 from ...policy.files.saved_rules import find_rule_problem
-from ...rendering.text import pluralize
+from ...rendering.text import pluralize, shorten_line
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
 from ...runs.runner import Runner
 from ..config.logs import add_log_option, shorten_id
 from ..display.live import LiveView
-from ..display.live_region import LiveRegion, make_live_console
-from ..display.output import echo, echo_json, echo_notice
+from ..display.live_region import LiveRegion, make_live_console, wrap_line
+from ..display.output import echo, echo_json, echo_notice, make_visible
 from ..display.run_list import list_stopped
 from ..exit_codes import ExitCode
 from .agent import AGENT_NAME, PreparedRun, open_runner
-from .interrupts import InterruptHandler, signal_handlers
-from .result_format import build_resume_command, format_result, get_exit_code, stopped_to_json
-from .result_format import result_to_json as json_of
-from .terminal import TerminalModes, TerminalPerson, preserve_terminal
+from .terminal import InterruptHandler, TerminalModes, TerminalPerson, preserve_terminal, signal_handlers
 
+_LABEL_CHARS = 12
 _TICK_SECONDS = 0.1
 #: So many runs are looked at before a new one begins.
 _MAX_RECENT_RUNS = 200
+_VERIFICATION_LABELS: Mapping[VerificationStatus, tuple[str, str]] = {
+    "passed": ("verified", "green"),
+    "failed": ("failed", "red"),
+    "stale": ("stale", "yellow"),
+    "none": ("unverified", "yellow"),
+}
+_STATE_STYLES: Mapping[RunState, str] = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELLED: "red"}
+_CALL_FIELDS = ("call_id", "tool", "ok", "code", "summary")
 
 StartRun = Callable[[Runner], Awaitable[RunHandle]]
 
@@ -70,22 +78,16 @@ class SessionOptions(NamedTuple):
     as_json: bool = False
 
 
-def run_and_report(
-    prepared: PreparedRun,
-    start_run: StartRun,
-    *,
-    resumed_run_id: str = "",
-    headless: bool = False,
-    as_json: bool = False,
-) -> ExitCode:
+def run_and_report(prepared: PreparedRun, start_run: StartRun, options: SessionOptions) -> ExitCode:
     """Drive a run, print its result, and return the exit code."""
-    outcome = run_session(prepared, start_run, SessionOptions(resumed_run_id, headless, as_json))
-    if as_json and outcome.result_json:
+    outcome = run_session(prepared, start_run, options)
+    if options.as_json and outcome.result_json:
         echo_json(outcome.result_json)
     return outcome.code
 
 
 def run_session(prepared: PreparedRun, start_run: StartRun, options: SessionOptions) -> SessionOutcome:
+    """Drive a run until it is over, waits for a person or was stopped."""
     with preserve_terminal() as modes:
         try:
             return asyncio.run(_run_session(prepared, start_run, modes, options))
@@ -94,16 +96,56 @@ def run_session(prepared: PreparedRun, start_run: StartRun, options: SessionOpti
             return SessionOutcome(ExitCode.INTERRUPTED)
 
 
+async def _run_session(
+    prepared: PreparedRun, start_run: StartRun, modes: TerminalModes, options: SessionOptions
+) -> SessionOutcome:
+    for note in prepared.notes:
+        echo_notice(f"interlock: {note}")
+    async with open_session(prepared, modes, headless=options.headless, silent=options.as_json) as session:
+        if not options.resumed_run_id:
+            await note_stopped_runs(session, prepared)
+        last_seq = await restore_view(session.runner, options.resumed_run_id, session.view)
+        handle = await start_run(session.runner)
+        handle.on_model(session.view.on_model_event)
+        name = shorten_id(handle.run_id)
+        headline = f"run {name}: {prepared.model.label}, mode {prepared.mode}, in {prepared.workspace}"
+        session.view.print_note(headline, "dim")
+        try:
+            result = await show_run(handle, session, last_seq)
+        except InterlockError as error:
+            if isinstance(error, LogFencedError):
+                echo_notice(f"interlock: another process took run {name} over. Nothing more is done here. To see it:")
+                command = add_log_option(f"interlock runs watch {name}", prepared.log_path)
+            else:
+                if options.as_json or not isinstance(error, ModelError):  # Else the view has said it.
+                    echo_notice(f"interlock: {error}")
+                echo("The run is kept as it is. To go on with it:", error=True)
+                command = build_resume_command(handle.run_id, prepared)
+            echo(f"  {command}", error=True)
+            return SessionOutcome(ExitCode.FAILED, stopped_to_json(handle.run_id, str(error)))
+        code = get_exit_code(result, session.interrupts.is_stopped)
+        session.view.print_lines(*format_result(result, prepared, session.region.width))
+    return SessionOutcome(code, _result_to_json(result, code))
+
+
 @asynccontextmanager
 async def open_session(
     prepared: PreparedRun, modes: TerminalModes, *, headless: bool = False, silent: bool = False, chat: bool = False
 ) -> AsyncGenerator[LiveSession]:
+    """Open the runner of a prepared run, with a view and a person at the terminal."""
     region = LiveRegion(Console(file=StringIO()) if silent else make_live_console())
     view = LiveView(region)
     seconds = prepared.settings.approval_timeout_seconds
     terminal = TerminalInteractionProvider(seconds, "wait", find_rule_problem=find_rule_problem)
     person = TerminalPerson(terminal, view, modes) if terminal.interactive and not headless else None
-    interrupts = InterruptHandler(view, person, exit_now=lambda: _exit_now(region, modes))
+
+    def exit_now() -> None:
+        """Exit at once. Commands end with this process, and running calls have an unknown outcome in the log."""
+        region.clear()
+        modes.restore()
+        os._exit(ExitCode.INTERRUPTED)
+
+    interrupts = InterruptHandler(view, person, exit_now=exit_now)
     extras = {} if person is None else {"interaction": person}
     async with open_runner(prepared, on_progress=view.on_progress, chat=chat, **extras) as runner:
         yield LiveSession(runner, view, region, interrupts, modes)
@@ -111,14 +153,28 @@ async def open_session(
 
 async def show_run(handle: RunHandle, session: LiveSession, after_seq: int = -1) -> AgentResult:
     """Show the run until it is over, waits or was stopped. Raise `ModelError` or `LogError` when it cannot continue."""
-    view = session.view
-    session.interrupts.attach(handle)
-    display = asyncio.create_task(_show_events(handle, view, after_seq))
-    refresh = asyncio.create_task(_refresh_view(view))
+    view, interrupts = session.view, session.interrupts
+
+    async def show_events() -> None:
+        async for event in handle.log_events(after_seq):
+            view.on_event(event)
+
+    async def refresh_view() -> None:
+        while view.is_animated:
+            await asyncio.sleep(_TICK_SECONDS)
+            view.refresh()
+
+    interrupts.attach(handle)
+    display, refresh = asyncio.create_task(show_events()), asyncio.create_task(refresh_view())
     if view.is_animated:
         session.modes.disable_echo()
+    handlers: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGINT: interrupts.interrupt,
+        signal.SIGTERM: lambda: interrupts.stop("This process received SIGTERM."),
+        signal.SIGHUP: lambda: interrupts.stop("The terminal is gone."),
+    }
     try:
-        with signal_handlers(_signal_actions(session.interrupts)):
+        with signal_handlers(handlers):
             return await handle.result()
     finally:
         await display
@@ -135,33 +191,6 @@ async def restore_view(runner: Runner, run_id: str, view: LiveView) -> int:
     return len(entries) - 1
 
 
-async def _run_session(
-    prepared: PreparedRun, start_run: StartRun, modes: TerminalModes, options: SessionOptions
-) -> SessionOutcome:
-    for note in prepared.notes:
-        echo_notice(f"interlock: {note}")
-    async with open_session(prepared, modes, headless=options.headless, silent=options.as_json) as session:
-        if not options.resumed_run_id:
-            await note_stopped_runs(session, prepared)
-        last_seq = await restore_view(session.runner, options.resumed_run_id, session.view)
-        handle = await start_run(session.runner)
-        handle.on_model(session.view.on_model_event)
-        session.view.print_note(_format_headline(handle, prepared), "dim")
-        try:
-            result = await show_run(handle, session, last_seq)
-        except LogFencedError as error:
-            _echo_taken_over(handle, prepared)
-            return SessionOutcome(ExitCode.FAILED, stopped_to_json(handle.run_id, str(error), ExitCode.FAILED))
-        except InterlockError as error:
-            if options.as_json or not isinstance(error, ModelError):  # Else the view has said it.
-                echo_notice(f"interlock: {error}")
-            _echo_kept(handle, prepared)
-            return SessionOutcome(ExitCode.FAILED, stopped_to_json(handle.run_id, str(error), ExitCode.FAILED))
-        code = get_exit_code(result, session.interrupts.is_stopped)
-        session.view.print_lines(*format_result(result, prepared, session.region.width))
-    return SessionOutcome(code, json_of(result, code))
-
-
 async def note_stopped_runs(session: LiveSession, prepared: PreparedRun) -> None:
     """Mention stopped runs of the same folder."""
     found = await list_stopped(session.runner.log, AGENT_NAME, _MAX_RECENT_RUNS)
@@ -169,48 +198,96 @@ async def note_stopped_runs(session: LiveSession, prepared: PreparedRun) -> None
     if run_ids:
         target = shorten_id(run_ids[0]) if len(run_ids) == 1 else "--all"
         command = add_log_option(f"interlock runs resume {target}", prepared.log_path)
-        session.view.print_note(
-            f"{pluralize(len(run_ids), 'run')} stopped in this folder. `{command}` goes on.", "yellow"
-        )
+        stopped = pluralize(len(run_ids), "run")
+        session.view.print_note(f"{stopped} stopped in this folder. `{command}` goes on.", "yellow")
 
 
-async def _show_events(handle: RunHandle, view: LiveView, after_seq: int) -> None:
-    async for event in handle.log_events(after_seq):
-        view.on_event(event)
+def get_exit_code(result: AgentResult, stopped: bool) -> ExitCode:
+    """Return the exit code of a result. `stopped`: the run was stopped here."""
+    if result.state is RunState.COMPLETED:
+        return ExitCode.FAILED if result.conflict else ExitCode.OK
+    if stopped:
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILED if result.state.is_over else ExitCode.WAITING
 
 
-async def _refresh_view(view: LiveView) -> None:
-    while view.is_animated:
-        await asyncio.sleep(_TICK_SECONDS)
-        view.refresh()
+def build_resume_command(run_id: str, prepared: PreparedRun) -> str:
+    """Return the command to resume, with the model given on the command line."""
+    return add_log_option(f"interlock runs resume {shorten_id(run_id)}{prepared.resume_options}", prepared.log_path)
 
 
-def _signal_actions(interrupts: InterruptHandler) -> dict[signal.Signals, Callable[[], None]]:
+def format_verification(result: AgentResult, width: int) -> list[Text]:
+    """Format what was verified."""
+    label, style = _VERIFICATION_LABELS[result.verification.status]
+    return _format_fact(label, result.verification.message, width, style)
+
+
+def format_result(result: AgentResult, prepared: PreparedRun, width: int, resume: str = "") -> list[Text]:
+    """Format a result. `resume`: the command to resume, where that is not the usual one."""
+    is_over, lines = result.state.is_over, [Text()]
+    for question in result.questions:
+        lines += _format_fact("waits", f"{question.capability}: {question.reason or question.prompt}", width, "yellow")
+    if result.observations and (is_over or result.verification.status != "none"):
+        lines += format_verification(result, width)
+    if result.conflict:
+        lines += _format_fact("conflict", result.conflict, width, "bold red")
+    usage = result.usage
+    tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out" if usage.input_tokens else ""
+    parts = (pluralize(len(result.observations), "call"), tokens, f"cost {usage.cost:,.4f}" if usage.cost else "")
+    lines += _format_fact("used", "; ".join(filter(None, parts)), width)
+    if is_over:
+        message = result.message if result.state is not RunState.COMPLETED else ""
+        lines += _format_fact(result.state.value, message, width, _STATE_STYLES.get(result.state, "yellow"))
+    commands = _suggest_commands(result, prepared, resume)
+    return [*lines, *(Text(f"  {command:43}  {about}", "dim") for command, about in commands)]
+
+
+def _suggest_commands(result: AgentResult, prepared: PreparedRun, resume: str) -> Iterator[tuple[str, str]]:
+    log = prepared.log_path
+    if result.questions:
+        question = shorten_id(result.questions[0].action_id)
+        yield add_log_option(f"interlock approvals show {question}", log), "see all of it"
+        yield add_log_option(f"interlock approvals approve {question}", log), "or reject"
+    if result.state.is_over:
+        yield add_log_option(f"interlock runs show {shorten_id(result.run_id)}", log), "look at the run"
+    else:
+        yield resume or build_resume_command(result.run_id, prepared), "go on with the run"
+
+
+def _format_fact(label: str, text: str, width: int, style: str = "") -> list[Text]:
+    """A label, and the text beside it in as many rows as it takes."""
+    rows = wrap_line(make_visible(shorten_line(text, 1_000)), width - _LABEL_CHARS - 2)
+    first = Text("  ").append(f"{label:{_LABEL_CHARS}}" if rows[0] else label, style).append(rows[0])
+    return [first, *(Text(" " * (_LABEL_CHARS + 2) + row) for row in rows[1:])]
+
+
+def _result_to_json(result: AgentResult, code: ExitCode) -> JsonObject:
     return {
-        signal.SIGINT: interrupts.interrupt,
-        signal.SIGTERM: lambda: interrupts.stop("This process received SIGTERM."),
-        signal.SIGHUP: lambda: interrupts.stop("The terminal is gone."),
+        "run_id": result.run_id,
+        "state": result.state.value,
+        "status": result.status,
+        "text": result.text,
+        "message": result.message,
+        "verification": {"status": result.verification.status, "message": result.verification.message},
+        "conflict": result.conflict,
+        "usage": {name: getattr(result.usage, name) for name in result.usage.__struct_fields__},
+        "calls": [{name: getattr(record, name) for name in _CALL_FIELDS} for record in result.observations],
+        "questions": [
+            {
+                "action_id": question.action_id,
+                "run_id": question.run_id,
+                "tool": question.tool_name,
+                "capability": question.capability,
+                "prompt": question.prompt,
+                "reason": question.reason,
+            }
+            for question in result.questions
+        ],
+        "exit_code": code.value,
     }
 
 
-def _exit_now(region: LiveRegion, modes: TerminalModes) -> None:
-    """Exit at once. Commands end with this process, and running calls have an unknown outcome in the log."""
-    region.clear()
-    modes.restore()
-    os._exit(ExitCode.INTERRUPTED)
-
-
-def _format_headline(handle: RunHandle, prepared: PreparedRun) -> str:
-    return f"run {shorten_id(handle.run_id)}: {prepared.model.label}, mode {prepared.mode}, in {prepared.workspace}"
-
-
-def _echo_taken_over(handle: RunHandle, prepared: PreparedRun) -> None:
-    echo_notice(
-        f"interlock: another process took run {shorten_id(handle.run_id)} over. Nothing more is done here. To see it:"
-    )
-    echo(f"  {add_log_option(f'interlock runs watch {shorten_id(handle.run_id)}', prepared.log_path)}", error=True)
-
-
-def _echo_kept(handle: RunHandle, prepared: PreparedRun) -> None:
-    echo("The run is kept as it is. To go on with it:", error=True)
-    echo(f"  {build_resume_command(handle.run_id, prepared)}", error=True)
+def stopped_to_json(run_id: str, message: str) -> JsonObject:
+    """Return JSON output for a run that could not continue and stays resumable."""
+    code = ExitCode.FAILED.value
+    return {"run_id": run_id, "state": "stopped", "text": "", "message": message, "exit_code": code}

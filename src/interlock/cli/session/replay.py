@@ -1,11 +1,11 @@
 """Replays a recorded run with the code, tools and policy of today: `interlock replay --mode model` and `--mode
-dry-run`.
+dry-run`. Exports a run as a test.
 """
 
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -20,20 +20,20 @@ from ...domain.event import LogEntry, RunStarted
 from ...models.scripted import ScriptedModel
 from ...rendering.text import pluralize, shorten_line
 from ...replay.dry_run import DryRun, DryRunRow, dry_run
+from ...replay.export_test import export_test
 from ...replay.model import ModelReplay, replay_recording
 from ...replay.recording_reader import read_recording
 from ...replay.trace import Replay
 from ...storage.artifacts import ArtifactStore
 from ...storage.file_artifacts import FileArtifacts
-from ..commands.trust import resolve_project
-from ..config.logs import find_run_files, read_run
+from ..config.logs import find_run_files, open_log, read_run, resolve_run, shorten_id
 from ..config.policy_files import load_policy, require_valid
 from ..config.settings import load_settings
-from ..config.user_paths import find_user_paths
-from ..display.output import echo, echo_json, echo_table, style_verdict
+from ..config.user_paths import find_user_paths, write_new_file
+from ..display.output import echo, echo_json, echo_result, echo_table, style_verdict
 from ..exit_codes import ExitCode
-from .agent import AGENT_NAME, FAIL_SAFE, INSTRUCTIONS, make_budgets
-from .tools import load_skill_tools, make_local_tools
+from .agent import AGENT_NAME, FAIL_SAFE, INSTRUCTIONS, load_skill_tools, make_budgets, make_local_tools
+from .trust import resolve_project
 
 _MAX_CHARS = 300
 
@@ -45,24 +45,34 @@ class ReplayTarget(msgspec.Struct, frozen=True):
     #: `package.module:function`; empty: the agent of `interlock run`.
     agent: str = ""
 
+    @property
+    def artifacts(self) -> ArtifactStore | None:
+        """The artifacts of the run; None where there are none."""
+        folder = find_run_files(self.log, find_user_paths()).artifacts
+        return FileArtifacts(folder) if folder.is_dir() else None
+
+    def read_entries(self, recorded: Replay) -> list[LogEntry]:
+        """Return the entries of the run."""
+        return read_run(self.log, recorded.run_id).entries
+
 
 def _run_model_replay(recorded: Replay, target: ReplayTarget, as_json: bool) -> None:
-    replay = asyncio.run(_replay_model(recorded, _read_entries(recorded, target), target))
-    if as_json:
-        found = {"differences": replay.differences, "unchecked": dict(replay.unchecked)}
-        echo_json({"run_id": recorded.run_id, "same": replay.same, **found})
-    else:
-        _echo_replay(replay)
+    replay = asyncio.run(_replay_model(recorded, target.read_entries(recorded), target))
+    found = {"differences": replay.differences, "unchecked": dict(replay.unchecked)}
+    echo_result(as_json, {"run_id": recorded.run_id, "same": replay.same, **found}, *_format_replay(replay))
     if not replay.same:
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _run_dry_run(recorded: Replay, target: ReplayTarget, as_json: bool) -> None:
-    result = asyncio.run(_evaluate_calls(recorded, _read_entries(recorded, target), target))
+    result = asyncio.run(_evaluate_calls(recorded, target.read_entries(recorded), target))
     if as_json:
-        echo_json({"run_id": result.run_id, "calls": [_row_to_json(row) for row in result.rows]})
+        calls = [{**msgspec.structs.asdict(row), "changed": row.changed, "looser": row.looser} for row in result.rows]
+        echo_json({"run_id": result.run_id, "calls": calls})
     else:
-        _echo_dry_run(result)
+        echo_table(("EVENT", "CALL", "TOOL", "THEN", "SAID", "NOW", "WHY"), map(_format_row, result.rows))
+        changed = f"{pluralize(len(result.changed), 'call')} of {len(result.rows):,}"
+        echo(f"{changed} would be decided differently. Nothing was executed.")
     if result.changed:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -75,7 +85,7 @@ REPLAY_MODES: Mapping[str, Callable[[Replay, ReplayTarget, bool], None]] = {
 
 
 async def _replay_model(recorded: Replay, entries: list[LogEntry], target: ReplayTarget) -> ModelReplay:
-    recording = read_recording(entries, _open_artifacts(target))
+    recording = read_recording(entries, target.artifacts)
     if not target.agent and recording.agent != AGENT_NAME:
         echo(
             f"This is a run of the agent {recording.agent or 'without a name'}. Without it (--agent) its tools and "
@@ -94,16 +104,18 @@ async def _evaluate_calls(recorded: Replay, entries: list[LogEntry], target: Rep
             f"This is a run of the agent {agent_name!r}. Say where it comes from: --agent package.module:function."
         )
     async with _open_agent(recorded, target) as agent:
-        return await dry_run(entries, agent, _open_artifacts(target))
+        return await dry_run(entries, agent, target.artifacts)
 
 
-def _read_entries(recorded: Replay, target: ReplayTarget) -> list[LogEntry]:
-    return read_run(target.log, recorded.run_id).entries
-
-
-def _open_artifacts(target: ReplayTarget) -> ArtifactStore | None:
-    folder = find_run_files(target.log, find_user_paths()).artifacts
-    return FileArtifacts(folder) if folder.is_dir() else None
+async def export_run_test(log_path: Path | None, run_ref: str, output: Path, agent: str, as_json: bool) -> None:
+    """Write a run as a test."""
+    async with open_log(log_path) as log:
+        run_id = await resolve_run(log, run_ref)
+        entries = await log.read(run_id)
+    source = await export_test(entries, ReplayTarget(log_path).artifacts, agent=agent)
+    write_new_file(output, [source.encode()])
+    line = f"{output}: run {shorten_id(run_id)} as a test. Look through it before you share it."
+    echo_result(as_json, {"run_id": run_id, "path": str(output)}, line)
 
 
 def _read_start(recorded: Replay) -> RunStarted:
@@ -116,15 +128,10 @@ async def _open_agent(recorded: Replay, target: ReplayTarget) -> AsyncGenerator[
     if target.agent:
         yield _load_agent(target.agent)
         return
-    async with _open_default_agent(_find_workspace(_read_start(recorded))) as agent:
-        yield agent
-
-
-@asynccontextmanager
-async def _open_default_agent(workspace: Path) -> AsyncGenerator[Agent]:
-    """As `run` would have it in this folder, without a model: what that said is in the record. Nobody is asked: a
-    project that is not trusted brings nothing."""
-    user_paths = find_user_paths()
+    # As `run` would have it in this folder, without a model: what that said is in the record. Nobody is asked: a
+    # project that is not trusted brings nothing.
+    folder, user_paths = Path(_read_start(recorded).workspace or os.curdir), find_user_paths()
+    workspace = (folder if folder.is_dir() else Path()).resolve()  # noqa: ASYNC240 - nothing else runs yet
     project = resolve_project(workspace, user_paths, ask=False)
     settings = load_settings(user_paths, project).settings
     policy = require_valid(load_policy(settings, user_paths, project, str(workspace)))
@@ -160,41 +167,17 @@ def _load_agent(entry_point: str) -> Agent:
     return made
 
 
-def _find_workspace(started: RunStarted) -> Path:
-    workspace = started.workspace
-    return Path(os.path.realpath(workspace if os.path.isdir(workspace) else os.curdir))
-
-
-def _echo_replay(replay: ModelReplay) -> None:
-    echo(replay.words.splitlines()[0])
+def _format_replay(replay: ModelReplay) -> Iterator[str]:
+    yield replay.words.splitlines()[0]
     for call_id, reason in replay.unchecked.items():
-        echo(f"  not compared: {call_id}, {reason}")
+        yield f"  not compared: {call_id}, {reason}"
     for found in replay.differences:
-        echo(f"event {found.seq}: {found.kind}{f' of {found.call_id}' if found.call_id else ''}")
-        echo(f"  was {shorten_line(found.was, _MAX_CHARS)}")
-        echo(f"  now {shorten_line(found.now, _MAX_CHARS)}")
-
-
-def _echo_dry_run(result: DryRun) -> None:
-    titles = ("EVENT", "CALL", "TOOL", "THEN", "SAID", "NOW", "WHY")
-    echo_table(titles, [_format_row(row) for row in result.rows])
-    changed = len(result.changed)
-    echo(f"{pluralize(changed, 'call')} of {len(result.rows):,} would be decided differently. Nothing was executed.")
+        yield f"event {found.seq}: {found.kind}{f' of {found.call_id}' if found.call_id else ''}"
+        yield f"  was {shorten_line(found.was, _MAX_CHARS)}"
+        yield f"  now {shorten_line(found.now, _MAX_CHARS)}"
 
 
 def _format_row(row: DryRunRow) -> tuple[Any, ...]:
     now = style_verdict(row.now.verdict) if row.changed else "the same" if not row.lost else "?"
-    answer = row.said if row.said != "none" else ""
-    return (
-        f"{row.seq:5}",
-        row.call_id,
-        row.tool,
-        style_verdict(row.was.verdict),
-        answer,
-        now,
-        row.lost or row.now.reason,
-    )
-
-
-def _row_to_json(row: DryRunRow) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(row), "changed": row.changed, "looser": row.looser}
+    then, answer = style_verdict(row.was.verdict), row.said if row.said != "none" else ""
+    return f"{row.seq:5}", row.call_id, row.tool, then, answer, now, row.lost or row.now.reason

@@ -1,6 +1,5 @@
 """Resumes a run in this process: in its workspace, with the agent of `run`."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -8,18 +7,15 @@ import msgspec
 
 from ...domain.errors import ConfigurationError, InterlockError, RunClaimedError, RunEndedError
 from ...domain.event import BatchStarted, RunStarted
-from ...domain.state.ledger import Ledger
 from ...domain.tool import PermissionMode
 from ...history.fold import load_run
-from ...storage.event_log import EventLog
-from ..config.logs import add_log_option, has_log, list_ancestors, open_log, resolve_run, shorten_id
-from ..display.log_events import read_events
+from ...storage.sqlite.log import SqliteLog
+from ..config.logs import add_log_option, has_log, list_ancestors, resolve_run, run_with_log, shorten_id
 from ..display.output import echo, echo_error, echo_json
-from ..display.run_list import list_stopped
+from ..display.run_list import list_stopped, read_events
 from ..exit_codes import ExitCode
-from .agent import AGENT_NAME, PreparedRun, RunOptions, prepare_run
-from .live_session import SessionOptions, SessionOutcome, run_session
-from .result_format import stopped_to_json
+from .agent import AGENT_NAME, RunOptions, prepare_run
+from .live_session import SessionOptions, SessionOutcome, run_session, stopped_to_json
 
 _STRICTEST_FIRST = tuple(PermissionMode)
 _BY_SEVERITY = (ExitCode.OK, ExitCode.WAITING, ExitCode.FAILED, ExitCode.INTERRUPTED)
@@ -63,60 +59,51 @@ def resume_all(options: ResumeOptions) -> ExitCode:
     """Resume every stopped run that waits for no person, one after the other, the oldest first. Failures are
     printed.
     """
-    found = asyncio.run(_list_stopped(options.log)) if has_log(options.log) else []
+    found = run_with_log(options.log, lambda log: list_stopped(log, AGENT_NAME)) if has_log(options.log) else []
     if not found and not options.as_json:
         echo("No run stopped.")
     outcomes: list[SessionOutcome] = []
-    for run_id in found:
-        outcomes.append(_resume_or_report(run_id, options))
+    for run in found:
+        try:
+            outcomes.append(_resume(run.run_id, options))
+        except InterlockError as error:
+            echo(f"run {shorten_id(run.run_id)} stays as it is:", error=True)
+            echo_error(error)
+            outcomes.append(SessionOutcome(ExitCode.FAILED, stopped_to_json(run.run_id, str(error))))
         if outcomes[-1].code is ExitCode.INTERRUPTED:
             break
     if options.as_json:
-        echo_json([moved.result_json for moved in outcomes if moved.result_json])
+        echo_json([outcome.result_json for outcome in outcomes if outcome.result_json])
     return max((outcome.code for outcome in outcomes), key=_BY_SEVERITY.index, default=ExitCode.OK)
 
 
-async def _list_stopped(log_path: Path | None) -> list[str]:
-    async with open_log(log_path) as log:
-        return [run.run_id for run in await list_stopped(log, AGENT_NAME)]
-
-
-def _resume_or_report(run_id: str, options: ResumeOptions) -> SessionOutcome:
-    try:
-        return _resume(run_id, options)
-    except InterlockError as error:
-        echo(f"run {shorten_id(run_id)} stays as it is:", error=True)
-        echo_error(error)
-        return SessionOutcome(ExitCode.FAILED, stopped_to_json(run_id, str(error), ExitCode.FAILED))
-
-
 def _resume(run_ref: str, options: ResumeOptions) -> SessionOutcome:
-    run = asyncio.run(_find_run(run_ref, options))
-    return run_session(
-        _prepare(run, options),
-        lambda runner: runner.open(run.run_id, force=options.take_over),
-        SessionOptions(run.run_id, options.headless, options.as_json),
+    run = run_with_log(options.log, lambda log: _find_run(log, run_ref, options))
+    prepared = prepare_run(
+        RunOptions(
+            workspace=_choose_workspace(run, options),
+            settings=options.settings,
+            script=options.script,
+            log=options.log,
+            headless=options.headless,
+        )
     )
+    if "mode" not in options.settings:  # Without a word about it, a run gets no freer than it was.
+        mode = min(prepared.mode, run.mode, key=_STRICTEST_FIRST.index)
+        prepared = msgspec.structs.replace(prepared, mode=mode)
+    session = SessionOptions(run.run_id, options.headless, options.as_json)
+    return run_session(prepared, lambda runner: runner.open(run.run_id, force=options.take_over), session)
 
 
-async def _find_run(run_ref: str, options: ResumeOptions) -> _ResumableRun:
-    async with open_log(options.log) as log:
-        run_name = await resolve_run(log, run_ref)
-        run_id = (*list_ancestors(run_name), run_name)[0]
-        if run_id != run_name and not options.as_json:
-            echo(f"{shorten_id(run_name)} is inside of {shorten_id(run_id)}, which is resumed.", error=True)
-        ledger = (await load_run(log, run_id)).ledger
-        _check_resumable(ledger, options.log)
-        holder = (await log.lease_holders()).get(run_id, "")
-        if holder and not options.take_over:
-            raise _claimed_error(run_id, holder, options.log)
-        return await _read_run(log, run_id)
-
-
-def _check_resumable(ledger: Ledger, log: Path | None) -> None:
-    name = shorten_id(ledger.run_id)
+async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> _ResumableRun:
+    run_name = await resolve_run(log, run_ref)
+    run_id = (*list_ancestors(run_name), run_name)[0]
+    name = shorten_id(run_id)
+    if run_id != run_name and not options.as_json:
+        echo(f"{shorten_id(run_name)} is inside of {name}, which is resumed.", error=True)
+    ledger = (await load_run(log, run_id)).ledger
     if ledger.is_over:
-        command = add_log_option(f"interlock runs fork {name}", log)
+        command = add_log_option(f"interlock runs fork {name}", options.log)
         raise RunEndedError(f"{name} is {ledger.state.value}: it cannot go on. `{command}` makes a new run.")
     if ledger.created_by:
         raise ConfigurationError(
@@ -127,18 +114,13 @@ def _check_resumable(ledger: Ledger, log: Path | None) -> None:
             f"{name} is a run of the agent {ledger.agent[:80]!r}, which belongs to another program: resume it there. "
             "Its questions can be answered from here."
         )
-
-
-def _claimed_error(run_id: str, holder: str, log: Path | None) -> RunClaimedError:
-    name = shorten_id(run_id)
-    watch = add_log_option(f"interlock runs watch {name}", log)
-    return RunClaimedError(
-        f"{name} is moved on by {holder}, which is alive. Nothing was done. `{watch}` shows it, and its questions can "
-        "be answered from here. --take-over takes it away from that process."
-    )
-
-
-async def _read_run(log: EventLog, run_id: str) -> _ResumableRun:
+    holder = (await log.lease_holders()).get(run_id, "")
+    if holder and not options.take_over:
+        watch = add_log_option(f"interlock runs watch {name}", options.log)
+        raise RunClaimedError(
+            f"{name} is moved on by {holder}, which is alive. Nothing was done. `{watch}` shows it, and its questions "
+            "can be answered from here. --take-over takes it away from that process."
+        )
     workspace, mode = "", PermissionMode.DEFAULT
     async for event in read_events(log, run_id):
         match event.fact:
@@ -161,20 +143,3 @@ def _choose_workspace(run: _ResumableRun, options: ResumeOptions) -> Path:
     if run.workspace and workspace is not None and os.path.realpath(workspace) != os.path.realpath(run.workspace):
         raise ConfigurationError(f"{name} works in {run.workspace}, and not in {workspace}. Nothing was done.")
     return Path(run.workspace) if workspace is None else workspace
-
-
-def _prepare(run: _ResumableRun, options: ResumeOptions) -> PreparedRun:
-    """Without a word about it, a run gets no freer than it was."""
-    prepared = prepare_run(
-        RunOptions(
-            workspace=_choose_workspace(run, options),
-            settings=options.settings,
-            script=options.script,
-            log=options.log,
-            headless=options.headless,
-        )
-    )
-    if "mode" in options.settings:
-        return prepared
-    mode = min(prepared.mode, run.mode, key=_STRICTEST_FIRST.index)
-    return msgspec.structs.replace(prepared, mode=mode)

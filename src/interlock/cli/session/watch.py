@@ -12,8 +12,8 @@ from ...history.fold import load_run
 from ..config.logs import add_log_option, open_log, resolve_run, shorten_id
 from ..display.live import LiveView, format_speech
 from ..display.live_region import LiveRegion, make_live_console
-from ..display.log_events import TERMINAL_EVENTS, follow_events
 from ..display.output import make_visible
+from ..display.run_list import TERMINAL_EVENTS, follow_events
 from ..exit_codes import ExitCode
 from .terminal import preserve_terminal
 

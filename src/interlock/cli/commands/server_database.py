@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,31 +13,25 @@ from ...server.core.audit import audit_log
 from ...server.core.database import Database
 from ...server.core.identity import account_rows, api_keys, sessions
 from ...server.core.identity.principal import IdentityProblem, Role
+from ..config.server_files import prepare_server_files
+from ..config.user_paths import login_name
 from ..display.output import echo
 from ..exit_codes import ExitCode
-from .server_files import prepare_server_files
-from .user_paths import login_name
 
 _T = TypeVar("_T")
 _TABLES = (*account_rows.TABLES, *api_keys.TABLES, *sessions.TABLES, *audit_log.TABLES)
-ALL_AGENTS = "*"
 
 
-def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T]]) -> _T:
-    """Run work on the server's database. A running server sees the change with its next request."""
+def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T | IdentityProblem]]) -> _T:
+    """Run work on the server's database. A running server sees the change with its next request. A refusal is printed,
+    and ends the command.
+    """
 
-    async def opened() -> _T:
-        database = Database(prepare_server_files(log).state / "server.db", _TABLES)
-        try:
+    async def opened() -> _T | IdentityProblem:
+        with closing(Database(prepare_server_files(log).state / "server.db", _TABLES)) as database:
             return await work(database)
-        finally:
-            database.close()
 
-    return asyncio.run(opened())
-
-
-def exit_on_refusal(answer: _T | IdentityProblem) -> _T:
-    """Return what was created or changed. A refusal is printed, and ends the command."""
+    answer = asyncio.run(opened())
     if not isinstance(answer, IdentityProblem):
         return answer
     echo(f"interlock: {answer.field}: {answer.problem}. Nothing was changed.", error=True)
@@ -50,10 +45,11 @@ def get_actor() -> str:
 
 def parse_agents(text: str) -> frozenset[str] | None:
     """Parse names separated by commas; None: all agents."""
-    return None if text.strip() == ALL_AGENTS else frozenset(name.strip() for name in text.split(",") if name.strip())
+    return None if text.strip() == "*" else frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
 def format_names(names: Collection[str | Role] | None) -> str:
+    """Return names for a table. None is all of them."""
     return "all" if names is None else ", ".join(sorted(map(str, names))) or "none"
 
 
@@ -63,9 +59,10 @@ def sort_names(names: Collection[str | Role] | None) -> list[str] | None:
 
 
 def format_iso(at: int) -> str | None:
-    """For programs. None is never."""
+    """Return a time for programs. None is never."""
     return format_rfc3339(at, 0) if at else None
 
 
 def format_minute(at: int) -> str:
+    """Return a time for people, to the minute; empty for never."""
     return format_utc(at)[:16] if at else ""
