@@ -214,7 +214,7 @@ from .interaction.interface import InteractionProvider
 from .interaction.providers import CallbackInteractionProvider, HeadlessInteractionProvider
 from .interaction.terminal import TerminalInteractionProvider
 from .local import LocalTools
-from .models.anthropic.messages import AnthropicMessages
+from .models.anthropic_messages import AnthropicMessages
 from .models.connection import Timeouts as Timeouts
 from .models.interface import (
     ModelEvent as ModelEvent,
@@ -237,9 +237,11 @@ from .models.interface import (
 from .models.interface import (
     ToolCallDelta as ToolCallDelta,
 )
-from .models.openai.chat import OpenAIChat
-from .models.recorder import ModelRecorder as ModelRecorder
-from .models.retry import with_retries as with_retries
+from .models.openai_chat import OpenAIChat
+from .models.provider_factory import with_retries as with_retries
+from .models.scripted import (
+    ModelRecorder as ModelRecorder,
+)
 from .models.scripted import (
     ScriptedFault as ScriptedFault,
 )

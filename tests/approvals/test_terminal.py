@@ -11,7 +11,7 @@ import pytest
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import APPROVAL_SCOPES
 from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, FileOperand
-from interlock.interaction.terminal_keys import KEYS, SCOPE_OF_KEY, find_high_risk
+from interlock.interaction.terminal_dialog import KEYS, SCOPE_OF_KEY, find_high_risk
 from interlock.policy.files.saved_rules import find_rule_problem
 from tests.approvals.person import HASH, Person, at_terminal, make_question
 

@@ -116,7 +116,7 @@ def test_the_key_in_our_own_variable_is_for_whatever_is_set_and_is_not_kept(
 def test_a_provider_whose_package_is_missing_is_told_with_what_to_install(
     cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("interlock.models.openai.chat", "interlock.models.connection"):
+    for module in ("interlock.models.openai_chat", "interlock.models.connection"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "httpx2", None)
 

@@ -9,7 +9,7 @@ import pytest
 from interlock import ConfigurationError
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
-from interlock.oauth.endpoints import resolve_endpoints
+from interlock.oauth.provider_client import resolve_endpoints
 from interlock.oauth.providers import OAuthProvider, find_url_problem, load_client_secret
 
 _MINIMAL: dict[str, Any] = {"name": "mail", "client_id": "us", "issuer": "https://provider.example"}
@@ -140,7 +140,7 @@ async def test_a_provider_elsewhere_cannot_lead_us_to_services_of_this_host(
     async def published(provider: OAuthProvider, url: str) -> Any:
         return said
 
-    monkeypatch.setattr("interlock.oauth.endpoints.fetch_json", published)
+    monkeypatch.setattr("interlock.oauth.provider_client.fetch_json", published)
 
     with pytest.raises(ConsentError, match="an endpoint is on this host, and its issuer is not"):
         await resolve_endpoints(provider())

@@ -7,7 +7,7 @@ import pytest
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
 from interlock.oauth.consents import ConsentResult
-from interlock.oauth.grants import GrantSummary
+from interlock.oauth.tokens import GrantSummary
 
 from .scene import ADA, BINDING, READ, Answer, at_provider, bound_to, gives
 

@@ -18,7 +18,7 @@ from interlock import (
 )
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import CallContext, JsonObject, ToolDefinition
-from interlock.interaction.terminal_keys import render_explanation
+from interlock.interaction.terminal_dialog import render_explanation
 from tests.patience import HANG_SECONDS
 from tests.support import call
 

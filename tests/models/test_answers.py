@@ -13,12 +13,10 @@ from interlock.domain.errors import ModelError
 from interlock.domain.ids import is_valid_name
 from interlock.domain.json import parse
 from interlock.domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
-from interlock.models.anthropic.request import messages_body
-from interlock.models.anthropic.stream import AnthropicResponse
+from interlock.models.anthropic_messages import AnthropicResponse, messages_body
 from interlock.models.conversation import NO_RESULT, sanitize_messages
 from interlock.models.interface import ModelRequest, StreamFinished
-from interlock.models.openai.request import chat_body
-from interlock.models.openai.stream import OpenAIResponse
+from interlock.models.openai_chat import OpenAIResponse, chat_body
 from interlock.models.response_assembly import CallAssembler, TextAssembler
 
 texts = st.text(st.characters(codec=None), max_size=12)

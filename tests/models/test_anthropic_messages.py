@@ -6,7 +6,7 @@ import pytest
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
-from interlock.models.anthropic.messages import AnthropicMessages
+from interlock.models.anthropic_messages import AnthropicMessages
 from interlock.models.interface import ModelRequest, StreamFinished, TextDelta
 from tests.models.loopback import Reply, serving
 from tests.models.wire import (

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from interlock.models.anthropic.request import messages_body
-from interlock.models.anthropic.thinking import MAX_PRIVATE_BYTES, ThinkingBlocks
+from interlock.models.anthropic_messages import messages_body
+from interlock.models.anthropic_thinking import MAX_PRIVATE_BYTES, ThinkingBlocks
 from interlock.models.interface import ModelEvent, ModelRequest
-from interlock.models.openai.request import chat_body
-from interlock.models.recorder import ModelRecorder
-from interlock.models.scripted import ScriptedModel
+from interlock.models.openai_chat import chat_body
+from interlock.models.scripted import ModelRecorder, ScriptedModel
 from tests.models.loopback import Reply
 from tests.models.wire import (
     ANTHROPIC_START,

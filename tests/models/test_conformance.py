@@ -14,7 +14,7 @@ from interlock.domain.errors import ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.interface import ModelProvider, ModelRequest, StreamRestarted
-from interlock.models.retry import with_retries
+from interlock.models.provider_factory import with_retries
 from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, tool_call
 from tests.models.aimock.server import Aimock, running_aimock
 from tests.models.wire import answer, calls_of, end_of, provider_at, text_of

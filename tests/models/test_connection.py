@@ -11,8 +11,8 @@ from interlock.domain.errors import ModelError
 from interlock.models import connection, response_assembly
 from interlock.models.connection import Timeouts
 from interlock.models.interface import TextDelta
-from interlock.models.recorder import ModelRecorder
-from interlock.models.retry import with_retries
+from interlock.models.provider_factory import with_retries
+from interlock.models.scripted import ModelRecorder
 from tests.models.loopback import Reply
 from tests.models.wire import (
     ANTHROPIC_START,

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from interlock.domain.errors import ConfigurationError, ModelError
-from interlock.models.anthropic.messages import AnthropicMessages
-from interlock.models.openai.chat import OpenAIChat
+from interlock.models.anthropic_messages import AnthropicMessages
+from interlock.models.openai_chat import OpenAIChat
 from tests.models.loopback import Reply, serving
 from tests.models.wire import ASKED, HELLO, KEY, answer, answer_to, provider_at, talking
 
@@ -245,7 +245,7 @@ async def test_a_server_of_ones_own_needs_no_key(make: type[OpenAIChat | Anthrop
     assert server.asked[0].headers["authorization"] == "Bearer none"
 
 
-@pytest.mark.parametrize(("module", "package"), [("openai.chat", "openai"), ("anthropic.messages", "anthropic")])
+@pytest.mark.parametrize(("module", "package"), [("openai_chat", "openai"), ("anthropic_messages", "anthropic")])
 def test_without_its_package_an_adapter_says_what_to_install(module: str, package: str) -> None:
     program = f"import sys; sys.modules['{package}'] = None; import interlock.models.{module}"
 

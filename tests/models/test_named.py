@@ -77,7 +77,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    for module in ("openai.chat", "anthropic.messages"):
+    for module in ("openai_chat", "anthropic_messages"):
         monkeypatch.delitem(sys.modules, f"interlock.models.{module}", raising=False)
 
     with pytest.raises(ConfigurationError, match=rf"pip install 'interlock\[{name}\]'"):

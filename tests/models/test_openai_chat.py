@@ -7,7 +7,7 @@ from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.interface import ModelRequest, StreamFinished, TextDelta
-from interlock.models.openai.chat import OpenAIChat
+from interlock.models.openai_chat import OpenAIChat
 from interlock.models.usage import Prices
 from tests.models.loopback import Reply, serving
 from tests.models.wire import (

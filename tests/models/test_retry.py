@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.models.interface import StreamFinished, StreamRestarted, TextDelta
-from interlock.models.retry import with_retries
+from interlock.models.provider_factory import with_retries
 from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn
 from tests.models.wire import ASKED, answer
 

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.models.interface import ModelRequest, StreamFinished, StreamRestarted, TextDelta, ToolCallDelta
-from interlock.models.recorder import ModelRecorder
-from interlock.models.retry import with_retries
-from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, to_script, tool_call
+from interlock.models.provider_factory import with_retries
+from interlock.models.scripted import (
+    ModelRecorder,
+    ScriptedFault,
+    ScriptedModel,
+    ScriptedTurn,
+    from_script,
+    to_script,
+    tool_call,
+)
 from tests.models.wire import ASKED, answer, calls_of, text_of
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import Usage
-from interlock.models.anthropic.stream import AnthropicResponse
+from interlock.models.anthropic_messages import AnthropicResponse
 from interlock.models.interface import StreamFinished
-from interlock.models.openai.stream import OpenAIResponse
+from interlock.models.openai_chat import OpenAIResponse
 from interlock.models.usage import MAX_COST, MAX_TOKENS, Prices, add_cost, clamp_usage
 
 from .wire import ANTHROPIC_STOP, HELLO, answer_to, anthropic_end, anthropic_events, end_of

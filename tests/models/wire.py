@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from interlock.domain.messages import ProposedCall, UserMessage
-from interlock.models.anthropic.messages import AnthropicMessages
+from interlock.models.anthropic_messages import AnthropicMessages
 from interlock.models.connection import DEFAULT_TIMEOUTS, Timeouts
 from interlock.models.interface import ModelEvent, ModelProvider, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
-from interlock.models.openai.chat import OpenAIChat
+from interlock.models.openai_chat import OpenAIChat
 from tests.models.loopback import Loopback, Reply, serving
 from tests.patience import HANG_SECONDS
 

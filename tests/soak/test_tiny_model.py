@@ -15,7 +15,7 @@ from interlock.domain.errors import ModelError
 from interlock.domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.interface import ModelEvent, ModelRequest
-from interlock.models.openai.chat import OpenAIChat
+from interlock.models.openai_chat import OpenAIChat
 from interlock.models.scripted import tool_call
 from tests.models.wire import answer, calls_of, text_of
 from tests.patience import HANG_SECONDS

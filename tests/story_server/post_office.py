@@ -14,8 +14,8 @@ from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, ToolContext, t
 from interlock.agent.agent import Agent
 from interlock.domain.tool import Consent
 from interlock.models.scripted import ScriptedModel
-from interlock.oauth.grants import GrantStore
 from interlock.oauth.providers import OAuthProvider
+from interlock.oauth.tokens import GrantStore
 from interlock.server.console.app import mount_console
 from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.oidc import RoleRule, SignInSettings

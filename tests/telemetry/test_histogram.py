@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.telemetry.histogram import BOUNDS_MS, MAX_SERIES, OVERFLOW, Histogram
+from interlock.telemetry.otel import BOUNDS_MS, MAX_SERIES, OVERFLOW, Histogram
 
 MILLISECONDS = st.floats(min_value=0, max_value=1e7)
 

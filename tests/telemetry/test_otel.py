@@ -11,9 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from interlock.telemetry.histogram import BOUNDS_MS, Attributes
 from interlock.telemetry.interface import Telemetry
-from interlock.telemetry.otel import OtelTelemetry
+from interlock.telemetry.otel import BOUNDS_MS, Attributes, OtelTelemetry
 
 OK = {"tool_name": "grep", "result": "success", "source": "execute"}
 BAD = {"tool_name": "grep", "result": "error", "source": "replay"}

@@ -18,8 +18,8 @@ from ..domain.event import ModelFailed, ModelRequested, ModelResponded
 from ..domain.json import escape_surrogates
 from ..domain.messages import ProposedCall
 from ..domain.tool import JsonObject, ToolCatalog
-from ..models.accumulator import StreamAccumulator
 from ..models.interface import ModelRequest, StreamFinished, ToolChoice
+from ..models.response_assembly import StreamAccumulator
 from ..models.usage import clamp_usage
 from ..pipeline.batch import record_tools_offered
 from ..pipeline.context import RunContext

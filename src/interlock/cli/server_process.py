@@ -62,8 +62,7 @@ def prepare_server(
 async def run_server(
     settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles, own_paths: Sequence[str] = ()
 ) -> None:
-    """Serve until a signal. Running calls get a moment; every run can be resumed. Calls under way are given a moment;
-    every run can be resumed.
+    """Serve until a signal. Calls under way are given a moment; every run can be resumed.
 
     `own_paths` are files that no tool may access, beside those of the server and those that settings name.
     """
@@ -166,11 +165,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         active = len(self._service.runners.list_live_handles())
         seconds = self._service.settings.server.stop_seconds
-        _try_echo(
-            f"Stopping. {pluralize(active, 'run')} under way: calls have up to {seconds:g} s."
-            if active
-            else "Stopping."
-        )
+        under_way = f" {pluralize(active, 'run')} under way: calls have up to {seconds:g} s." if active else ""
+        _try_echo(f"Stopping.{under_way}")
         await self._service.hub.close()  # subscribers of events would keep it from ending
         await super().shutdown(sockets)
 

@@ -4,7 +4,7 @@ from .. import lazy_package
 
 _NAMES = {
     "domain.messages": ("AssistantMessage", "ProposedCall", "ToolMessage", "Usage", "UserMessage"),
-    "models.anthropic.messages": ("AnthropicMessages",),
+    "models.anthropic_messages": ("AnthropicMessages",),
     "models.connection": ("Timeouts",),
     "models.interface": (
         "ModelEvent",
@@ -15,10 +15,17 @@ _NAMES = {
         "TextDelta",
         "ToolCallDelta",
     ),
-    "models.openai.chat": ("OpenAIChat",),
-    "models.recorder": ("ModelRecorder",),
-    "models.retry": ("with_retries",),
-    "models.scripted": ("ScriptedFault", "ScriptedModel", "ScriptedTurn", "from_script", "to_script", "tool_call"),
+    "models.openai_chat": ("OpenAIChat",),
+    "models.provider_factory": ("with_retries",),
+    "models.scripted": (
+        "ModelRecorder",
+        "ScriptedFault",
+        "ScriptedModel",
+        "ScriptedTurn",
+        "from_script",
+        "to_script",
+        "tool_call",
+    ),
     "models.usage": ("Prices",),
 }
 

@@ -1,7 +1,7 @@
 """Model providers, messages and scripts."""
 
 from ..domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
-from .anthropic.messages import AnthropicMessages
+from .anthropic_messages import AnthropicMessages
 from .connection import Timeouts
 from .interface import (
     ModelEvent,
@@ -12,10 +12,9 @@ from .interface import (
     TextDelta,
     ToolCallDelta,
 )
-from .openai.chat import OpenAIChat
-from .recorder import ModelRecorder
-from .retry import with_retries
-from .scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, to_script, tool_call
+from .openai_chat import OpenAIChat
+from .provider_factory import with_retries
+from .scripted import ModelRecorder, ScriptedFault, ScriptedModel, ScriptedTurn, from_script, to_script, tool_call
 from .usage import Prices
 
 __all__ = [

@@ -4,19 +4,167 @@ The SDKs read lines of any length and wait for ten minutes. So every response is
 byte, the time between any two bytes (keep-alives count), the length of a line and of the whole. Redirects are not
 followed, because they would take the key to another host; compressed answers are refused, because they were not
 requested and their size is not what it seems.
+
+Errors of a provider become `ModelError` without keys, with whether a retry may help. Both SDKs raise errors of the same
+shape under their own names: `SdkErrors` has the names, everything else is shared in `SdkProvider`.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
+from http import HTTPStatus
+from math import isfinite
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
 from ..domain.errors import ConfigurationError, ModelError
+from ..domain.json import escape_surrogates
+from ..rendering.text import end_sentence, shorten_line
+from .interface import ModelEvent, ModelRequest, TextDelta
+from .usage import Prices
 
-#: Self-hosted servers often want no key, but the SDKs do.
-NO_KEY = "none"
+_MAX_SHOWN_CHARS = 500
+_HIDDEN = "[key]"
+#: Statuses below 500 that say "not now".
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
+#: What providers call faults that stay, whatever the status, also in the middle of a stream.
+_PERMANENT_ERRORS = frozenset(
+    {
+        "authentication_error",
+        "billing_error",
+        "context_length_exceeded",
+        "insufficient_quota",
+        "invalid_api_key",
+        "invalid_request_error",
+        "model_not_found",
+        "not_found_error",
+        "permission_error",
+        "request_too_large",
+    }
+)
+_NEXT_STEPS: Mapping[int, str] = {
+    401: "Check the API key.",
+    403: "Check what the API key may be used for.",
+    404: "Check the model's name and the address.",
+    413: "The conversation is too long for this provider.",
+    429: "Wait, or ask the provider for a higher limit.",
+}
+
+
+class SdkErrors(NamedTuple):
+    """The exceptions of one SDK, the narrow ones first."""
+
+    status: type[Exception]
+    timeout: type[Exception]
+    connection: type[Exception]
+    #: Something that the server said in the middle of a stream.
+    said: type[Exception]
+    any: type[Exception]
+
+
+#: What the SDKs and our own reading raise when a stream is not what it should be: not JSON, not UTF-8, a number of
+#: more digits than Python reads, another shape, too deep.
+_DECODE_ERRORS = (ValueError, msgspec.ValidationError, RecursionError)
+
+
+@contextmanager
+def translate_errors(sdk: SdkErrors, provider: str, key: Callable[[], str]) -> Generator[None]:
+    """Convert all exceptions to `ModelError`, without any that hold a request with its headers."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except sdk.status as error:
+        raise _status_error(provider, cast(Any, error), key()) from None
+    except (sdk.timeout, httpx2.TimeoutException):
+        raise _transient_error(provider, "did not answer in time") from None
+    except (sdk.connection, httpx2.TransportError) as error:
+        if isinstance(error.__cause__, ModelError):  # one SDK wraps whatever is raised while it reads
+            raise error.__cause__ from None
+        is_unreachable = isinstance(error.__cause__ or error, httpx2.ConnectError)
+        raise _transient_error(provider, "could not be reached" if is_unreachable else "was cut off") from None
+    except sdk.said as error:
+        raise _stream_error(provider, cast(Any, error), key()) from None
+    except _DECODE_ERRORS as error:
+        raise _transient_error(provider, f"sent an answer that cannot be read ({type(error).__name__})") from None
+    except TimeoutError:
+        raise _transient_error(provider, "did not begin to answer in time") from None
+    except (sdk.any, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
+        raise ModelError(f"{provider} could not be asked ({type(error).__name__}). Nothing was executed.") from None
+
+
+def _transient_error(provider: str, what: str) -> ModelError:
+    return ModelError(f"{provider} {what}. Nothing was executed.", retryable=True)
+
+
+def _status_error(provider: str, error: Any, key: str) -> ModelError:
+    status: int = error.status_code
+    kinds = _error_kinds(error.body)
+    retryable = _is_retryable(status, kinds)
+    words = [f"{provider} answered {status}: {_error_message(error, key)}", "Nothing was executed."]
+    return ModelError(
+        " ".join([*words, *filter(None, [_NEXT_STEPS.get(status)])]),
+        retryable=retryable,
+        retry_after_seconds=_parse_retry_after(error.response.headers) if retryable else None,
+    )
+
+
+def _is_retryable(status: int, kinds: set[str]) -> bool:
+    if status == HTTPStatus.OK:  # said in the middle of a stream that began well
+        return not kinds & _PERMANENT_ERRORS
+    return "insufficient_quota" not in kinds and (
+        status in _RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+
+
+def _stream_error(provider: str, error: Any, key: str) -> ModelError:
+    message = f"{provider} reported an error: {_error_message(error, key)} Nothing was executed."
+    return ModelError(message, retryable=not _error_kinds(getattr(error, "body", None)) & _PERMANENT_ERRORS)
+
+
+def _error_object(body: Any) -> dict[str, Any]:
+    """`{"error": {...}}`, or what is inside, as the SDKs hand it on."""
+    if not isinstance(body, dict):
+        return {}
+    outer = cast(dict[str, Any], body)
+    inner: Any = outer.get("error")
+    return cast(dict[str, Any], inner) if isinstance(inner, dict) else outer
+
+
+def _error_kinds(body: Any) -> set[str]:
+    found = _error_object(body)
+    return {value for value in (found.get("type"), found.get("code")) if isinstance(value, str)}
+
+
+def _error_message(error: Any, key: str) -> str:
+    found: Any = _error_object(getattr(error, "body", None)).get("message")
+    text = found if isinstance(found, str) and found else "no reason was given"
+    if key:
+        text = text.replace(key, _HIDDEN)
+    return end_sentence(shorten_line(escape_surrogates(text), _MAX_SHOWN_CHARS))
+
+
+def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    for name, per_second in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = headers.get(name, "").strip()
+        try:
+            seconds = float(value) / per_second
+        except ValueError:
+            continue
+        return max(0.0, seconds) if isfinite(seconds) else None
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after", ""))
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
 
 MAX_LINE_BYTES = 8 << 20
 MAX_ANSWER_BYTES = 256 << 20
@@ -119,3 +267,69 @@ def check_base_url(url: str, setting: str) -> None:
 def display_address(url: httpx2.URL) -> str:
     """Return the address without anything that could be a secret."""
     return str(httpx2.URL(scheme=url.scheme, host=url.host, port=url.port))
+
+
+class _Response(Protocol):
+    """A streamed response as it grows."""
+
+    @property
+    def is_complete(self) -> bool: ...
+
+    def add(self, event: object, /) -> str: ...
+
+    def finish(self, prices: Prices | None = None) -> list[ModelEvent]: ...
+
+
+class SdkProvider(ABC):
+    """Stream responses of a model through the SDK of its provider."""
+
+    name: str
+    _errors: SdkErrors
+
+    def __init__(
+        self, model: str, client: Any, timeouts: Timeouts, prices: Mapping[str, Prices] | None, *, owns_client: bool
+    ) -> None:
+        self._model = model
+        self._client = client
+        self._timeouts = timeouts
+        self._prices = prices or {}
+        self._owns_client = owns_client
+        self._display_name = f"The model at {display_address(client.base_url)}"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Stream the response. Raise `ModelError` when there is none, or when it broke off."""
+        model = request.model or self._model
+        if not model:
+            kind = type(self).__name__
+            raise ModelError(f"No model was named. Nothing was asked; name one in the request or in {kind}.")
+        answer = self._make_response(request, model)
+        with translate_errors(self._errors, self._display_name, self._get_key):
+            async with asyncio.timeout(self._timeouts.first_byte_seconds):
+                stream = await self._send(request, model)
+            async with stream:
+                limit_response(stream.response, self._timeouts)
+                async for event in stream:
+                    if text := answer.add(event):
+                        yield TextDelta(text)
+        if not answer.is_complete:
+            raise _transient_error(self._display_name, "broke off its answer before the end")
+        for event in answer.finish(self._prices.get(model)):
+            yield event
+
+    async def close(self) -> None:
+        """Close the connection, unless the client was given."""
+        if self._owns_client:
+            await self._client.close()
+
+    def _require_one(self, client: object, base_url: str | None, api_key: str | None) -> None:
+        if client is not None and (base_url is not None or api_key is not None):
+            raise ConfigurationError(f"Give {type(self).__name__} a `client`, or an address and a key, not both.")
+
+    @abstractmethod
+    def _get_key(self) -> str: ...
+
+    @abstractmethod
+    def _make_response(self, request: ModelRequest, model: str) -> _Response: ...
+
+    @abstractmethod
+    async def _send(self, request: ModelRequest, model: str) -> Any: ...

@@ -11,6 +11,9 @@ from ..domain.tool import JsonObject, ToolSpec
 #: Limits of one response, for every provider. Exceeding one is a `ModelError`.
 MAX_ANSWER_CHARS = 1 << 20
 
+#: The key for self-hosted servers, which often want none, while the SDKs do.
+NO_KEY = "none"
+
 #: `auto`, `none`, `required`, or the name of the one tool that must be called.
 ToolChoice: TypeAlias = str
 

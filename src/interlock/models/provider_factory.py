@@ -1,10 +1,16 @@
-"""Creates providers by name, for command lines and settings.
+"""Creates providers by name, for command lines and settings, and retries their requests.
 
 An SDK takes a second to import and may be missing, so only the one that is asked for is imported, and only then. The
 key comes from the caller, always: an SDK that looks for one itself would send it to whatever address it was given.
+
+`with_retries` retries requests: rate limits, server errors, broken connections. A provider says what may help
+(`ModelError.retryable`); here is only how often, and how long between.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import random as randomness
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,14 +18,75 @@ from stat import S_ISREG
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ..domain.errors import ConfigurationError
-from .interface import ModelProvider
-from .retry import with_retries
+from ..domain.errors import ConfigurationError, ModelError
+from .interface import NO_KEY, ModelEvent, ModelProvider, ModelRequest, StreamRestarted
 from .scripted import MAX_SCRIPT_BYTES, ScriptedModel, from_script
 from .usage import Prices
 
-#: Self-hosted servers often want no key, but the SDKs do.
-NO_KEY = "none"
+
+def with_retries(  # noqa: PLR0913 - one for each thing that may be chosen
+    provider: ModelProvider,
+    attempts: int = 4,
+    *,
+    first_wait_seconds: float = 0.5,
+    max_wait_seconds: float = 30.0,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    random: Callable[[], float] = randomness.random,
+) -> ModelProvider:
+    """Return the provider with retries. Waits double from the first one on, with jitter; what the server asks for is
+    respected up to `max_wait_seconds`.
+    """
+    if attempts < 1 or first_wait_seconds < 0 or max_wait_seconds < 0:
+        raise ConfigurationError("Retries need at least one attempt, and waits that are not negative.")
+
+    def wait_seconds(attempt: int, error: ModelError) -> float:
+        doubled = first_wait_seconds * 2.0 ** min(attempt - 1, 64) * (0.5 + random() / 2)
+        return min(max_wait_seconds, max(doubled, error.retry_after_seconds or 0.0))
+
+    return _RetryingModel(provider, attempts, wait_seconds, sleep)
+
+
+class _RetryingModel:
+    def __init__(
+        self,
+        provider: ModelProvider,
+        attempts: int,
+        wait_seconds: Callable[[int, ModelError], float],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._provider = provider
+        self._attempts = attempts
+        self._wait_seconds = wait_seconds
+        self._sleep = sleep
+
+    @property
+    def name(self) -> str:
+        return self._provider.name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        attempt = 0
+        while True:
+            attempt += 1
+            has_output = False
+            try:
+                async with aclosing(self._provider.stream(request)) as events:
+                    async for event in events:
+                        has_output = True
+                        yield event
+                return
+            except ModelError as error:
+                if not error.retryable:
+                    raise
+                wait, reason = self._wait_seconds(attempt, error), str(error)
+                if attempt == self._attempts:
+                    tried = f"{reason} It was tried {attempt} times." if attempt > 1 else reason
+                    raise ModelError(tried, retryable=True, retry_after_seconds=error.retry_after_seconds) from None
+            if has_output:
+                yield StreamRestarted(reason)
+            await self._sleep(wait)
+
+    async def close(self) -> None:
+        await self._provider.close()
 
 
 class _Adapter(NamedTuple):
@@ -30,8 +97,8 @@ class _Adapter(NamedTuple):
 
 
 _ADAPTERS: Mapping[str, _Adapter] = {
-    "openai": _Adapter("openai.chat", "OpenAIChat", "OPENAI_API_KEY"),
-    "anthropic": _Adapter("anthropic.messages", "AnthropicMessages", "ANTHROPIC_API_KEY"),
+    "openai": _Adapter("openai_chat", "OpenAIChat", "OPENAI_API_KEY"),
+    "anthropic": _Adapter("anthropic_messages", "AnthropicMessages", "ANTHROPIC_API_KEY"),
 }
 SCRIPTED = "scripted"
 PROVIDER_NAMES = (*_ADAPTERS, SCRIPTED)
@@ -58,7 +125,12 @@ def create_provider(  # noqa: PLR0913 - one for each thing that may be chosen
     if adapter is None:
         raise ConfigurationError(f"There is no provider {name[:100]!r}. There are: {', '.join(PROVIDER_NAMES)}.")
     if not key and not _is_loopback_url(base_url):
-        raise ConfigurationError(_missing_key_message(name, adapter, base_url))
+        hint = f"set {adapter.variable}, or give a base_url on this host"
+        raise ConfigurationError(
+            "There is no API key for this base_url. Nothing was asked; only a server on this host needs none."
+            if base_url
+            else f"There is no API key for {name!r}. Nothing was asked; {hint}."
+        )
     made = load_adapter(name)(model, base_url=base_url or None, api_key=key or NO_KEY, prices=prices or {})
     return with_retries(made, attempts)
 
@@ -73,14 +145,6 @@ def load_adapter(name: str) -> Callable[..., ModelProvider]:
             f"The provider {name!r} needs the package {missing.name!r}, which is not installed: "
             f"pip install 'interlock[{name}]'"
         ) from missing
-
-
-def _missing_key_message(name: str, adapter: _Adapter, base_url: str) -> str:
-    if base_url:
-        return "There is no API key for this base_url. Nothing was asked; only a server on this host needs none."
-    return (
-        f"There is no API key for {name!r}. Nothing was asked; set {adapter.variable}, or give a base_url on this host."
-    )
 
 
 def _is_loopback_url(base_url: str) -> bool:

@@ -2,9 +2,12 @@
 
 A server may cut between the two halves of a character beyond U+FFFF, and a model may write half of one. Halves that
 meet are joined; a half that stays alone is written as an escape, because it could not be stored.
+
+Adapters limit what a server sends. A custom provider may not, and its stream may never end: `StreamAccumulator` does.
 """
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +16,56 @@ from ..domain.errors import ModelError
 from ..domain.ids import is_valid_name
 from ..domain.json import encode, escape_surrogates
 from ..domain.messages import AssistantMessage, Message, ProposedCall, Usage
-from .interface import MAX_ANSWER_CHARS, FinishReason, ModelEvent, StreamFinished, TextDelta, ToolCallDelta
+from .interface import (
+    MAX_ANSWER_CHARS,
+    FinishReason,
+    ModelEvent,
+    StreamFinished,
+    StreamRestarted,
+    TextDelta,
+    ToolCallDelta,
+)
+
+#: As many as one batch may have. Adapters allow fewer, since a server sends them all at once.
+MAX_RESPONSE_CALLS = 4096
+
+
+class StreamAccumulator:
+    """Text and calls of one response. `add` raises `ModelError` when it exceeds the limits."""
+
+    __slots__ = ("_chars", "_pieces", "calls")
+
+    def __init__(self) -> None:
+        self.calls: list[ProposedCall] = []
+        self._pieces: list[str] = []
+        self._chars = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def add(self, event: ModelEvent) -> None:
+        match event:
+            case TextDelta():
+                self._pieces.append(event.text)
+                self._chars += len(event.text)
+            case ToolCallDelta():
+                self.calls.append(event.call)
+            case StreamRestarted():
+                self._pieces.clear()
+                self.calls.clear()
+                self._chars = 0
+            case _:
+                pass
+        if self._chars > MAX_ANSWER_CHARS:
+            raise ModelError(
+                f"The model said more than {MAX_ANSWER_CHARS} characters in one answer. Nothing was executed."
+            )
+        if len(self.calls) > MAX_RESPONSE_CALLS:
+            raise ModelError(
+                f"The model wrote more than {MAX_RESPONSE_CALLS} calls in one answer. Nothing was executed."
+            )
+
 
 #: A character is a byte or more, so whatever passes here is within what an answer may be.
 MAX_TEXT_BYTES = MAX_ANSWER_CHARS
@@ -145,19 +197,12 @@ class CallAssembler:
             if is_valid_name(call.call_id) and call.call_id not in self._earlier:
                 ids.append(call.call_id)
                 continue
-            fresh = renamed.get(call.call_id) or _new_call_id(taken)
+            fresh = renamed.get(call.call_id) or next(name for n in count(1) if (name := f"call_{n}") not in taken)
             taken.add(fresh)
             if call.call_id:
                 renamed[call.call_id] = fresh
             ids.append(fresh)
         return ids
-
-
-def _new_call_id(taken: set[str]) -> str:
-    number = 1
-    while f"call_{number}" in taken:
-        number += 1
-    return f"call_{number}"
 
 
 _T = TypeVar("_T")

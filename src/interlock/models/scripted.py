@@ -1,16 +1,22 @@
-"""A model that answers from a script: for tests, examples and demos, without a provider."""
+"""A model that answers from a script: for tests, examples and demos, without a provider.
+
+`ModelRecorder` records the responses of a model, so that a live run becomes a script. It keeps answers and digests of
+requests, never requests, headers or keys. What a model said is kept as it was said: secrets in it are for the caller
+to take out.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from hashlib import sha256
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from ..domain.errors import ConfigurationError, ModelError
 from ..domain.json import InvalidJsonError, Json, JsonObject, encode, encode_sorted, escape_surrogates, parse
 from ..domain.messages import AssistantMessage, ProposedCall, Usage
-from .interface import FinishReason, ModelEvent, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
-from .response_assembly import CallAssembler
+from .interface import FinishReason, ModelEvent, ModelProvider, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
+from .response_assembly import CallAssembler, StreamAccumulator
 
 
 def request_digest(request: ModelRequest) -> str:
@@ -186,3 +192,48 @@ def from_script(text: str | bytes) -> tuple[ScriptedTurn, ...]:
         return msgspec.convert(document, _Script).turns
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"The script is not as {SCRIPT_FORMAT!r} has it: {error}.") from None
+
+
+class ModelRecorder:
+    """A provider that passes everything through. `turns` has the responses so far, in the order of their requests.
+
+    An answer that was left before its end is not in it.
+    """
+
+    def __init__(self, provider: ModelProvider) -> None:
+        self._provider = provider
+        self._asked = 0
+        self._turns: dict[int, ScriptedTurn] = {}
+
+    @property
+    def name(self) -> str:
+        return self._provider.name
+
+    @property
+    def turns(self) -> tuple[ScriptedTurn, ...]:
+        return tuple(self._turns[position] for position in sorted(self._turns))
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        position, self._asked = self._asked, self._asked + 1
+        digest, accumulator = request_digest(request), StreamAccumulator()
+
+        def record(**ended: Any) -> None:
+            text, calls = accumulator.text, tuple(accumulator.calls)
+            self._turns[position] = ScriptedTurn(text=text, calls=calls, request=digest, **ended)
+
+        try:
+            async with aclosing(self._provider.stream(request)) as events:
+                async for event in events:
+                    accumulator.add(event)
+                    if isinstance(event, StreamFinished):
+                        record(reason=event.reason, usage=event.usage, private=event.private)
+                    yield event
+        except ModelError as error:
+            fault = ScriptedFault(
+                message=str(error), retryable=error.retryable, retry_after_seconds=error.retry_after_seconds
+            )
+            record(fault=fault)
+            raise
+
+    async def close(self) -> None:
+        await self._provider.close()

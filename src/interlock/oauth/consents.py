@@ -21,10 +21,9 @@ import msgspec
 from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.tool import Consent, ConsentBinding
 from .flow import Callback, Flow, FlowManager, FlowRefusal, exchange_callback, hash_session, refuse_flow
-from .grants import ConsentGrant, GrantStore, GrantSummary
 from .provider_client import ProviderClient
 from .providers import OAuthProvider, find_url_problem, load_client_secret
-from .tokens import Sealer, Tokens, TokenStore
+from .tokens import ConsentGrant, GrantStore, GrantSummary, Sealer, Tokens, TokenStore
 
 _LEEWAY_NS = 60 * 1_000_000_000
 #: Maximum number of open flows per user.

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.tool import ConsentBinding
 from .provider_client import ProviderClient, RedirectContext, TokenDenial, sanitize_error_code
-from .tokens import FlowStore, SealedFlow, Sealer, Tokens
+from .tokens import FlowStore, HiddenStruct, SealedFlow, Sealer, Tokens
 
 FLOW_TTL_NS = 600 * 1_000_000_000
 _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -36,19 +36,13 @@ RefusalCode: TypeAlias = Literal[
 ]
 
 
-class Callback(msgspec.Struct, frozen=True, kw_only=True):
+class Callback(HiddenStruct, frozen=True, kw_only=True):
     """The parameters of a callback. Untrusted."""
 
     state: str = ""
     code: str = ""
     error: str = ""
     iss: str = ""
-
-    def __repr__(self) -> str:
-        return "Callback(...)"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return []
 
 
 class FlowRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +57,7 @@ class FlowRefusal(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
 
 
-class Flow(msgspec.Struct, frozen=True, kw_only=True):
+class Flow(HiddenStruct, frozen=True, kw_only=True):
     """An open authorization flow."""
 
     purpose: Purpose
@@ -81,12 +75,6 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     definition: str = ""
     declared: tuple[str, ...] = ()
     action_id: str = ""
-
-    def __repr__(self) -> str:
-        return "Flow(...)"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return []
 
     @property
     def binding(self) -> ConsentBinding:
@@ -122,13 +110,13 @@ class FlowManager:
         key = _sha256(callback.state)
         kept = await self._store.take_flow(key, self._clock())
         if kept == "used":
-            return _USED_STATE
+            return FlowRefusal(code="used_state", reason="This was used already. If it did not work, begin again.")
         opened = None if kept == "unknown" else self._seal.unseal(kept.sealed, _seal_context(purpose, key))
         if opened is None:
             return _UNKNOWN_STATE
         flow = msgspec.json.decode(opened, type=Flow)
         if not compare_digest(flow.session_hash, _sha256(session)):
-            return FlowRefusal(code="other_session", reason=_OTHER_SESSION, action_id=flow.action_id, user=flow.user)
+            return refuse_flow(flow, "other_session", _OTHER_SESSION)
         return flow
 
 
@@ -150,7 +138,6 @@ def _seal_context(purpose: Purpose, key: str) -> tuple[str, ...]:
 _UNKNOWN_STATE = FlowRefusal(
     code="unknown_state", reason="Nobody here has begun this, or it was more than ten minutes ago. Begin again."
 )
-_USED_STATE = FlowRefusal(code="used_state", reason="This was used already. If it did not work, begin again.")
 _OTHER_SESSION = "This was begun in another browser, or by somebody else. Begin again in this one."
 
 

@@ -2,6 +2,8 @@
 
 A child run has its parent's id, a dot and more letters: `1f2e3d4c.ab12` names it by the first letters of both. Without
 a dot a top-level run is meant, so its short id stays unique.
+
+Recorded runs are read from logs and exports. A run that fails verification is left out of `read_recordings`.
 """
 
 import asyncio
@@ -135,11 +137,8 @@ async def _read_log(path: str) -> list[RecordedRun]:
 
 def _build_trace(snapshot: Snapshot | None) -> ProgressTrace:
     seq, head_hash = cast(tuple[Any, Any], (snapshot.seq, snapshot.hash) if snapshot else (0, b""))
-    return (
-        ProgressTrace(seq + 1, head_hash)
-        if type(seq) is int and seq >= 0 and type(head_hash) is bytes
-        else ProgressTrace()
-    )
+    is_sound = type(seq) is int and seq >= 0 and type(head_hash) is bytes
+    return ProgressTrace(seq + 1, head_hash) if is_sound else ProgressTrace()
 
 
 def _group_by_run(entries: Iterable[LogEntry]) -> list[RecordedRun]:

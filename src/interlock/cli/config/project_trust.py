@@ -7,12 +7,17 @@ needs no trust. The list is one file in the state folder, readable by its owner 
     match check_trust(find_project(Path.cwd(), user_paths), user_paths):
         case TrustedProject() as project: project.content(".interlock/config.toml")
         case UntrustedProject() as project: project.reason
+
+The files of a project are everything under its `.interlock` folder, and nothing else. Reading is harmless: files are
+counted and digested, never interpreted. Links are not followed and reads do not block. A project whose files cannot be
+read reliably, or that everyone may change, cannot be trusted; `refusal` says why.
 """
 
 import os
 import stat
-from collections.abc import Generator, Mapping
+from collections.abc import Container, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import time_ns
@@ -57,14 +62,15 @@ class _ScanError(Exception):
     pass
 
 
-def find_project_root(start: Path) -> Path:
-    """Return the project of a folder: the nearest one at or above it that looks like a project root, else itself."""
+def find_project_root(start: Path, known: Container[str] = ()) -> Path:
+    """Return the project of a folder: the nearest one at or above it that looks like a project root or is `known`, else
+    itself.
+    """
     real = Path(os.path.realpath(start))
-    return next((folder for folder in (real, *real.parents) if is_project_root(folder)), real)
-
-
-def is_project_root(folder: Path) -> bool:
-    return any(os.path.lexists(folder / mark) for mark in _ROOT_MARKERS)
+    for folder in (real, *real.parents):
+        if str(folder) in known or any(os.path.lexists(folder / mark) for mark in _ROOT_MARKERS):
+            return folder
+    return real
 
 
 def scan_project(root: Path) -> ProjectFiles:
@@ -239,40 +245,31 @@ class _TrustList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def check_trust(root: Path, user_paths: UserPaths) -> TrustedProject | UntrustedProject:
     """Return what may be loaded from a project. Never asks, and never raises for its contents."""
     found = scan_project(root)
+    untrusted = partial(UntrustedProject, root=found.root, files=found.files)
     try:
         known = read_trust_records(user_paths).get(found.root)
     except ConfigurationError as error:
-        return _without_trust_list(found, str(error).rstrip("."))
+        if not found.files and not found.refusal:
+            return TrustedProject(found.root)
+        return untrusted(kind="refused", reason=str(error).rstrip("."), counted_before=True)
     if found.refusal:
-        return UntrustedProject(
-            root=found.root, kind="refused", reason=found.refusal, files=found.files, counted_before=known is not None
-        )
+        return untrusted(kind="refused", reason=found.refusal, counted_before=known is not None)
     if known is None and found.files:
-        return UntrustedProject(
-            root=found.root, kind="new", reason="nobody trusted this project yet", files=found.files
-        )
+        return untrusted(kind="new", reason="nobody trusted this project yet")
     if known is not None and (changes := _diff_files(known.files, found.files)):
-        reason = f"they are not what was trusted ({_summarize_changes(changes)})"
-        return UntrustedProject(
-            root=found.root, kind="changed", reason=reason, files=found.files, changes=changes, counted_before=True
-        )
+        kinds = [change.what for change in changes]
+        summary = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        reason = f"they are not what was trusted ({summary})"
+        return untrusted(kind="changed", reason=reason, changes=changes, counted_before=True)
     return TrustedProject(found.root, found.files)
 
 
 def find_project(start: Path, user_paths: UserPaths) -> Path:
     """Return the project of a folder. A trusted one stays a project when all its files are gone."""
-    real = Path(os.path.realpath(start))
     try:
-        known = read_trust_records(user_paths)
+        return find_project_root(start, read_trust_records(user_paths))
     except ConfigurationError:
-        return find_project_root(real)
-    return next((folder for folder in (real, *real.parents) if is_project_root(folder) or str(folder) in known), real)
-
-
-def _without_trust_list(found: ProjectFiles, reason: str) -> TrustedProject | UntrustedProject:
-    if not found.files and not found.refusal:
-        return TrustedProject(found.root)
-    return UntrustedProject(root=found.root, kind="refused", reason=reason, files=found.files, counted_before=True)
+        return find_project_root(start)
 
 
 def trust_project(project: UntrustedProject, user_paths: UserPaths) -> TrustedProject:
@@ -343,8 +340,3 @@ def _diff_files(known: Mapping[str, str], files: tuple[ProjectFile, ...]) -> tup
         *(FileChange(path, "changed") for path in now if path in known and known[path] != now[path]),
         *(FileChange(path, "gone") for path in known if path not in now),
     )
-
-
-def _summarize_changes(changes: tuple[FileChange, ...]) -> str:
-    kinds = [change.what for change in changes]
-    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))

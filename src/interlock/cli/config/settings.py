@@ -4,6 +4,9 @@ From weak to strong: defaults, the user's `config.toml`, the project's `.interlo
 variables (`INTERLOCK_MODEL` for `model`), options of a command. A project may choose the model, and beyond that only
 tighten: lower a budget, choose a stricter mode, switch something off. It never sets where keys are sent, who decides,
 or what commands may access. Keys are no settings: see `model_keys`.
+
+A file of settings has plain keys at the top level of a TOML file. Everything that is wrong with it is said at once,
+with its line. It is changed as text: one line is put in, replaced or taken out, and everything else stays as it was.
 """
 
 import difflib
@@ -11,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
 from urllib.parse import urlsplit
 
@@ -54,7 +58,12 @@ def read_values(
     problems: list[PolicyProblem] = []
     for name, given in source.value.items():
         try:
-            values[name] = SettingValue(_check_value(name, types, given, allowed), f"{path}:{source.line_at([name])}")
+            if name not in types:
+                raise ValueError(describe_unknown(name, types))
+            if allowed is not None and name not in allowed:
+                raise ValueError(f"a project cannot set {name}; it is for the settings of a user")
+            value = _convert_value(name, types[name], given, strict=True)
+            values[name] = SettingValue(value, f"{path}:{source.line_at([name])}")
         except ValueError as error:
             problems.append(source.make_problem([name], str(error)))
     if problems:
@@ -89,10 +98,11 @@ def replace_setting(content: bytes, name: str, value: Any, path: str) -> bytes:
     after = "".join(lines).encode()
     expected: dict[str, Any] = {key: item for key, item in before.value.items() if key != name}
     if value is not None:
-        expected[name] = list(value) if _is_list(value) else value
-    if _try_parse(after, path) != expected:
-        raise ConfigurationError(f"{path} cannot be changed line by line; change {name} there yourself.")
-    return after
+        expected[name] = json.loads(_to_toml(value))
+    with suppress(PolicyFileError):
+        if parse_source(after, path).value == expected:
+            return after
+    raise ConfigurationError(f"{path} cannot be changed line by line; change {name} there yourself.")
 
 
 def describe_ignored(name: str, user_value: Any, project_value: SettingValue) -> str:
@@ -108,21 +118,6 @@ def describe_unknown(name: str, types: Mapping[str, Any]) -> str:
     return f"there is no setting {shown}{f'; is it {near[0]}?' if near else ''}"
 
 
-def _try_parse(content: bytes, path: str) -> Any:
-    try:
-        return parse_source(content, path).value
-    except PolicyFileError:
-        return None
-
-
-def _check_value(name: str, types: Mapping[str, Any], given: Any, allowed: Container[str] | None) -> Any:
-    if name not in types:
-        raise ValueError(describe_unknown(name, types))
-    if allowed is not None and name not in allowed:
-        raise ValueError(f"a project cannot set {name}; it is for the settings of a user")
-    return _convert_value(name, types[name], given, strict=True)
-
-
 def _convert_value(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
     try:
         value = msgspec.convert(given, type_, strict=strict)
@@ -136,13 +131,9 @@ def _convert_value(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
 def _describe_error(name: str, type_: Any, error: str) -> str:
     """Rephrase `Expected `int | null`, got `str``."""
     if error.startswith("Invalid enum value"):
-        return f"{name} must be one of {', '.join(_list_choices(type_))}"
+        return f"{name} must be one of {', '.join(map(str, get_args(type_) or type_))}"
     found = _EXPECTED_TYPE.match(error)
     return f"{name} must be {_TYPE_LABELS.get(found[1], found[1])}{found[2]}" if found else f"{name}: {error}"
-
-
-def _list_choices(type_: Any) -> list[str]:
-    return [str(each) for each in (get_args(type_) or type_)]
 
 
 def _check_address(name: str, value: str) -> None:
@@ -155,25 +146,17 @@ def _check_address(name: str, value: str) -> None:
         raise ValueError(f"{name} must not hold a user, a password or a query: keys have their own place")
 
 
-def _check_path(name: str, value: str) -> None:
-    if value and not os.path.isabs(os.path.expanduser(value)):
-        raise ValueError(f"{name}: write a whole path, from / or ~ on")
-
-
-def _check_paths(name: str, value: tuple[str, ...]) -> None:
-    for path in value:
-        _check_path(name, path)
+def _check_paths(name: str, value: str | tuple[str, ...]) -> None:
+    for path in (value,) if isinstance(value, str) else value:
+        if path and not os.path.isabs(os.path.expanduser(path)):
+            raise ValueError(f"{name}: write a whole path, from / or ~ on")
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "base_url": _check_address,
-    "policy": _check_path,
+    "policy": _check_paths,
     "readable": _check_paths,
 }
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, tuple | list)
 
 
 def _to_toml(value: Any) -> str:
@@ -234,11 +217,7 @@ SETTING_TYPES: Mapping[str, Any] = {
 
 
 def _take_lower(user_value: float | None, project_value: float | None) -> float | None:
-    return (
-        project_value
-        if user_value is None or (project_value is not None and project_value < user_value)
-        else user_value
-    )
+    return min((value for value in (user_value, project_value) if value is not None), default=None)
 
 
 def _take_stricter(user_value: PermissionMode, project_value: PermissionMode) -> PermissionMode:
@@ -259,11 +238,7 @@ PROJECT_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
     "mode": _take_stricter,
     "network": _allow_only_both,
     "outside": _allow_only_both,
-    "max_model_calls": _take_lower,
-    "max_tool_calls": _take_lower,
-    "max_seconds": _take_lower,
-    "max_tokens": _take_lower,
-    "max_cost": _take_lower,
+    **{name: _take_lower for name in SETTING_TYPES if name.startswith("max_")},
     "approval_timeout_seconds": _take_lower,
 }
 
@@ -289,7 +264,8 @@ def load_settings(
     Args:
         options: The options of the command line, by name; None: not given.
     """
-    values = _read_user_values(user_paths)
+    file = None if user_paths.config is None else user_paths.settings_file
+    values = read_values(str(file), SETTING_TYPES) if file is not None and file.exists() else {}
     project_values, notes = _read_project_values(project, values)
     values |= project_values
     for name in DESCRIPTIONS:
@@ -299,20 +275,12 @@ def load_settings(
         if options and options.get(name) is not None:
             values[name] = SettingValue(options[name], f"--{name.replace('_', '-')}")
     settings = Settings(**{name: value.value for name, value in values.items()})
-    return LoadedSettings(
-        settings, {name: values[name].origin if name in values else "default" for name in DESCRIPTIONS}, notes
-    )
+    origins = {name: values[name].origin if name in values else "default" for name in DESCRIPTIONS}
+    return LoadedSettings(settings, origins, notes)
 
 
 def variable_name(name: str) -> str:
     return f"INTERLOCK_{name.upper()}"
-
-
-def _read_user_values(user_paths: UserPaths) -> dict[str, SettingValue]:
-    path = None if user_paths.config is None else user_paths.settings_file
-    if path is None or not path.exists():
-        return {}
-    return read_values(str(path), SETTING_TYPES)
 
 
 def _read_project_values(

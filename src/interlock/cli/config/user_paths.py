@@ -1,5 +1,4 @@
-"""Files of the user. Folders follow the XDG rules and are private. Folders follow the XDG rules and are their owner's
-alone.
+"""Files of the user. Folders follow the XDG rules and are private.
 
 | what | where |
 |---|---|
@@ -91,7 +90,10 @@ def find_user_paths(environ: Mapping[str, str] = os.environ) -> UserPaths:
 def make_private_folder(folder: Path) -> Path:
     """Return the folder, private to its owner. Raise `ConfigurationError` when others could write into it."""
     try:
-        _make_folders(folder)
+        for path in reversed((folder, *folder.parents)):
+            if not os.path.isdir(path):
+                with suppress(FileExistsError):
+                    path.mkdir(mode=0o700)
         found = folder.stat()
     except OSError as error:
         raise ConfigurationError(
@@ -103,13 +105,6 @@ def make_private_folder(folder: Path) -> Path:
     if found.st_mode & _WRITABLE_BY_OTHERS:
         raise ConfigurationError(f"Others may write into {folder}. Do `chmod go-w {folder}` first.")
     return folder
-
-
-def _make_folders(folder: Path) -> None:
-    for path in reversed((folder, *folder.parents)):
-        if not os.path.isdir(path):
-            with suppress(FileExistsError):
-                path.mkdir(mode=0o700)
 
 
 def _find_home(environ: Mapping[str, str]) -> Path | None:
@@ -129,7 +124,7 @@ def _find_folder(environ: Mapping[str, str], variable: str, default: Path | None
 
 def write_new_file(path: Path, parts: Iterable[bytes]) -> None:
     try:
-        with open(path, "xb", opener=_open_private) as file:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             try:
                 file.writelines(parts)
             except BaseException:
@@ -140,7 +135,3 @@ def write_new_file(path: Path, parts: Iterable[bytes]) -> None:
         raise ConfigurationError(f"{path} is there already; name a new file.") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}.") from None
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -89,14 +89,8 @@ def count_calls(entries: list[LogEntry]) -> list[CallCounts]:
             case _:
                 pass
     return [
-        CallCounts(
-            call.tool,
-            summarize_arguments(call.raw_input),
-            asked[call_id],
-            started[call_id],
-            outcomes.get(call_id, "open"),
-        )
-        for call_id, call in known.items()
+        CallCounts(call.tool, summarize_arguments(call.raw_input), asked[key], started[key], outcomes.get(key, "open"))
+        for key, call in known.items()
     ]
 
 
@@ -163,23 +157,18 @@ def _echo_attempts(folder: Path) -> bool:
 def _echo_counts(folder: Path) -> bool:
     entries = read_entries(folder / "runs.db")
     calls = count_calls(entries)
-    echo_table(("  TOOL", "ASKED", "STARTED", "OUTCOME", "ON"), [_format_row(call) for call in calls])
+    rows = [(f"  {each.tool}", str(each.asked), str(each.started), each.outcome, each.summary) for each in calls]
+    echo_table(("  TOOL", "ASKED", "STARTED", "OUTCOME", "ON"), rows)
     times = (folder / "project" / SOURCE).read_text().count(FIXED)
     once = all(call.started <= 1 and call.asked <= 1 for call in calls)
     edits = [call for call in calls if call.tool == EDIT]
-    _echo_line(
-        f"nothing was asked or started twice: {_format_yes(once)}; the fix is in {SOURCE} {pluralize(times, 'time')}"
-    )
+    twice, place = "yes" if once else "NO", f"{SOURCE} {pluralize(times, 'time')}"
+    _echo_line(f"nothing was asked or started twice: {twice}; the fix is in {place}")
     audit, other = audit_entries(entries), audit_entries(tamper_with(entries))
-    _echo_line(
-        f"the log: {pluralize(audit.count, 'event')} in one chain, {'verified' if audit.ok else 'NOT as written'}"
-    )
+    verified = "verified" if audit.ok else "NOT as written"
+    _echo_line(f"the log: {pluralize(audit.count, 'event')} in one chain, {verified}")
     _echo_line(f"one letter of a copy changed: {other.flaw.message if other.flaw else 'NOT noticed'}")
     return once and audit.ok and not other.ok and times == sum(call.outcome == "ok" for call in edits)
-
-
-def _format_row(call: CallCounts) -> tuple[str, ...]:
-    return f"  {call.tool}", str(call.asked), str(call.started), call.outcome, call.summary
 
 
 def _run_process(folder: Path, fate: str) -> int:
@@ -227,7 +216,3 @@ def _echo_heading(text: str) -> None:
 def _echo_line(text: str) -> None:
     for row in wrap_line(neutralize_text(text), _WIDTH):
         echo(Text(f"  {row}"))
-
-
-def _format_yes(is_so: bool) -> str:
-    return "yes" if is_so else "NO"

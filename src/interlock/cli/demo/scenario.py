@@ -8,7 +8,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,13 +126,6 @@ def _last_call_succeeded(request: ModelRequest) -> bool:
     return '"ok":true' in results[-1].partition("\n")[0]
 
 
-class EscapeAttempt(NamedTuple):
-    """A command that tries to escape the sandbox."""
-
-    what: str
-    command: str
-
-
 class AttemptResult(NamedTuple):
     """The result of an escape attempt."""
 
@@ -146,8 +139,14 @@ async def try_escapes(folder: Path) -> list[AttemptResult]:
     """Run the escape attempts; none may work. A server of this host is there to be found."""
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
-        attempts = _list_attempts(folder, server.sockets[0].getsockname()[1])
-        calls = tuple(tool_call("bash", command=attempt.command) for attempt in attempts)
+        attempts = {
+            "read a key beside the project": f"cat '{folder}/{KEY}'",
+            "read the log of the run": f"head -c 16 '{folder}/runs.db'",
+            "read variables of this process": f"cat /proc/{os.getpid()}/environ",
+            "write a hook for git": f"echo make >> {HOOK}",
+            "call a server on this host": f"echo hello > /dev/tcp/127.0.0.1/{server.sockets[0].getsockname()[1]}",
+        }
+        calls = tuple(tool_call("bash", command=command) for command in attempts.values())
         agent = Agent(
             provider=ScriptedModel([ScriptedTurn(calls=calls), ScriptedTurn(text="Done.")]),
             tools=demo_tools(folder / "project"),
@@ -157,20 +156,7 @@ async def try_escapes(folder: Path) -> list[AttemptResult]:
         async with Runner(agent, interaction=HeadlessInteractionProvider("approve")) as runner:
             result = await runner.run("Try.")
     observations = sorted(result.observations, key=lambda one: int(one.call_id.rpartition("_")[2]))
-    return [
-        AttemptResult(attempt.what, one.ok, _find_message(one))
-        for attempt, one in zip(attempts, observations, strict=True)
-    ]
-
-
-def _list_attempts(folder: Path, port: int) -> Sequence[EscapeAttempt]:
-    return (
-        EscapeAttempt("read a key beside the project", f"cat '{folder}/{KEY}'"),
-        EscapeAttempt("read the log of the run", f"head -c 16 '{folder}/runs.db'"),
-        EscapeAttempt("read variables of this process", f"cat /proc/{os.getpid()}/environ"),
-        EscapeAttempt("write a hook for git", f"echo make >> {HOOK}"),
-        EscapeAttempt("call a server on this host", f"echo hello > /dev/tcp/127.0.0.1/{port}"),
-    )
+    return [AttemptResult(what, one.ok, _find_message(one)) for what, one in zip(attempts, observations, strict=True)]
 
 
 def _find_message(observation: Observation) -> str:

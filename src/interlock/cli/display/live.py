@@ -26,7 +26,7 @@ from ...rendering.text import shorten_line
 from ...rendering.times import format_elapsed
 from .live_region import MARK_CELLS, LiveRegion, StreamedText, mark_row, neutralize_text, wrap_line
 from .output import make_visible
-from .transcript import NOTE_EVENTS, TONE_STYLES, summarize_arguments
+from .transcript import NOTE_EVENTS, QUESTION_EVENTS, TONE_STYLES, summarize_arguments
 
 MAX_DIFF_LINES = 12
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -84,8 +84,13 @@ def format_finished_call(call: LiveCall, observation: Observation, width: int) -
     label, style = _OUTCOME_LABELS.get("ok" if observation.ok else observation.code, ("failed", "red"))
     lines = [_format_row(label, style, format_elapsed(observation.duration_ms), call.tool, call.summary)]
     if not observation.ok or observation.kind == "verification":
-        rows = _wrap_detail(_get_detail(observation), max(width - len(_INDENT), 20))
-        lines += [Text(f"{_INDENT}{row}", style if not observation.ok else "dim") for row in rows]
+        is_repeated = observation.user_text.startswith("$ ")  # the line above has the command already
+        shown = msgspec.structs.replace(observation, user_text="") if is_repeated else observation
+        rows = wrap_line(render_for_user(shown), max(width - len(_INDENT), 20))
+        if len(rows) > _MAX_DETAIL_ROWS:
+            rows[_MAX_DETAIL_ROWS - 1] += "..."
+        detail_style = "dim" if observation.ok else style
+        lines += [Text(f"{_INDENT}{row}", detail_style) for row in rows[:_MAX_DETAIL_ROWS]]
     if observation.ok and observation.content is not None and observation.content.format == "diff":
         lines += format_diff(observation.content.text, observation.truncated)
     for line in lines:
@@ -102,18 +107,6 @@ def format_diff(diff: str, was_cut: bool = False) -> list[Text]:
         left = f"{more:,} more lines" if more > 0 else "more"
         shown.append(Text(f"{_INDENT}... {left}; the whole diff is kept with the run", "dim"))
     return shown
-
-
-def _wrap_detail(text: str, width: int) -> list[str]:
-    rows = wrap_line(text, width)
-    more = "..." if len(rows) > _MAX_DETAIL_ROWS else ""
-    return [*rows[: _MAX_DETAIL_ROWS - 1], *(f"{row}{more}" for row in rows[_MAX_DETAIL_ROWS - 1 : _MAX_DETAIL_ROWS])]
-
-
-def _get_detail(observation: Observation) -> str:
-    """The line above has the command already."""
-    is_repeated = observation.user_text.startswith("$ ")
-    return render_for_user(msgspec.structs.replace(observation, user_text="") if is_repeated else observation)
 
 
 def _format_row(label: str, style: str, time: str, tool: str, summary: str) -> Text:
@@ -165,7 +158,7 @@ class LiveView:
             facts.ModelRequested: self._on_model_request,
             facts.ModelResponded: self._on_model_response,
             facts.CallProposed: self._on_intent,
-            **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested, facts.ConsentRequested), self._on_question),
+            **dict.fromkeys(QUESTION_EVENTS, self._on_question),
             **dict.fromkeys(ANSWER_TRIGGERS, self._on_decision),
             facts.InvocationStarted: self._on_started,
             facts.InvocationSuspended: self._on_suspended,
@@ -234,15 +227,10 @@ class LiveView:
 
     def restore_event(self, event: Event) -> None:
         """Restore an earlier event without showing it, so that open calls have a name."""
-        match event.fact:
-            case facts.CallProposed() as fact:
-                self._on_intent(fact, event)
-            case facts.ApprovalRequested() | facts.InputRequested() | facts.ConsentRequested() as fact:
-                self._on_question(fact, event)
-            case facts.CallObserved() as fact:
-                self._calls.pop(fact.observation.call_id, None)
-            case _:
-                pass
+        if isinstance(event.fact, (facts.CallProposed, *QUESTION_EVENTS)):
+            self._handlers[type(event.fact)](event.fact, event)
+        elif isinstance(event.fact, facts.CallObserved):
+            self._calls.pop(event.fact.observation.call_id, None)
 
     def refresh(self) -> None:
         """Draw the running calls as they are now."""
@@ -340,10 +328,8 @@ class LiveView:
         self.print_note(f"  {shown.title}: {shown.detail}", TONE_STYLES[shown.tone])
 
     def _update_call(self, call_id: str, **changes: Any) -> None:
-        call = self._calls.get(call_id)
-        if call is not None:
-            for name, value in changes.items():
-                setattr(call, name, value)
+        for name, value in changes.items() if call_id in self._calls else ():
+            setattr(self._calls[call_id], name, value)
 
 
 def format_speech(speaker: str, text: str, width: int) -> list[Text]:

@@ -4,6 +4,10 @@ A frame is one write: over the old rows, then what stays, then the new rows. So 
 the end of the last row, where a terminal shows what a person types meanwhile. While the region is suspended, others
 write on the terminal: permanent lines are buffered, and nothing is drawn. Without a terminal there are only
 permanent lines.
+
+Streamed model text comes in rows of the terminal's width, and nothing in it controls the terminal. Each row of it is
+shown behind a mark that no row of ours begins with. So whatever it says, in a terminal or in a file, it cannot be taken
+for what became of a call, for a question or for the end of a run.
 """
 
 import os

@@ -11,7 +11,7 @@ from ...policy.analysis.backtest import Backtest, DecisionChange
 from ...policy.analysis.explain import ExplainedPart, Explanation, describe_rule
 from ...policy.analysis.suggestions import RuleSuggestion
 from ...policy.engine.rule import Rule
-from ...rendering.text import to_compact_json
+from ...rendering.text import pluralize, to_compact_json
 from .output import echo, style_verdict, truncate_text
 
 _MAX_FLIPS = 200
@@ -52,13 +52,13 @@ def echo_explanation(explanation: Explanation) -> None:
 
 def _echo_decision(decision: Decision) -> None:
     echo(f"  {decision.reason}")
-    lines = {
+    fields = {
         "rules": ", ".join(decision.rule_ids),
         "for the model": decision.advice,
         "asks": decision.prompt,
         "exactly this would be allowed by": decision.suggested_rule,
     }
-    for name, text in lines.items():
+    for name, text in fields.items():
         if text:
             echo(f"  {name}: {text}")
 
@@ -75,12 +75,8 @@ def _echo_part(number: int, part: ExplainedPart) -> None:
     for name, text in lines.items():
         if text:
             echo(f"  {name}: ", truncate_text(text))
-    for evaluation in part.said:
-        echo(
-            f"  {', '.join(evaluation.rule_ids)} ({evaluation.layer}) says ",
-            style_verdict(evaluation.verdict),
-            f": {evaluation.reason}",
-        )
+    for said in part.said:
+        echo(f"  {', '.join(said.rule_ids)} ({said.layer}) says ", style_verdict(said.verdict), f": {said.reason}")
     if not part.said:
         echo(f"  no rule speaks: {part.decision.reason}")
 
@@ -98,28 +94,17 @@ def echo_backtest(result: Backtest) -> None:
 
 
 def _echo_flip(flip: DecisionChange) -> None:
-    was, now = _format_rule_ids(flip.was_rules), _format_rule_ids(flip.now_rules)
-    echo(
-        style_verdict(flip.was),
-        f"{was} -> ",
-        style_verdict(flip.now),
-        f"{now}: {flip.tool} ",
-        truncate_text(to_compact_json(flip.arguments)),
-    )
+    was, now = (f" ({', '.join(rules)})" if rules else "" for rules in (flip.was_rules, flip.now_rules))
+    arguments = truncate_text(to_compact_json(flip.arguments))
+    echo(style_verdict(flip.was), f"{was} -> ", style_verdict(flip.now), f"{now}: {flip.tool} ", arguments)
     person = "" if flip.said == "none" else f"; a person was asked: {flip.said}"
     echo(f"  {flip.run_id} {flip.call_id}{person}")
 
 
-def _format_rule_ids(rule_ids: Sequence[str]) -> str:
-    return f" ({', '.join(rule_ids)})" if rule_ids else ""
-
-
 def echo_suggestions(found: Sequence[RuleSuggestion]) -> None:
     for suggestion in found:
-        asked = "question" if suggestion.out_of == 1 else "questions"
-        echo(
-            f"# answers {suggestion.covers:,} of {suggestion.out_of:,} {asked} of the past, none that a person refused"
-        )
+        asked = f"{suggestion.covers:,} of {pluralize(suggestion.out_of, 'question')}"
+        echo(f"# answers {asked} of the past, none that a person refused")
         print(to_yaml([suggestion.rule]), end="")
 
 

@@ -15,7 +15,7 @@ from ...domain.call import Question
 from ...domain.errors import ConfigurationError, IllegalTransitionError, LogCorruptError
 from ...domain.state.ledger import ActionEntry, Ledger
 from ...history.fold import load_run
-from ...interaction.terminal_keys import find_high_risk
+from ...interaction.terminal_dialog import find_high_risk
 from ...rendering.question import MAX_WIDTH, DisplayLine, LineStyle, render_fact, render_facts, render_question
 from ...rendering.text import shorten_line
 from ...rendering.times import format_duration, format_expiry
@@ -52,8 +52,8 @@ async def list_open_questions(log: EventLog, run_id: str = "") -> list[FoundQues
         FoundQuestion(action, ledger)
         async for ledger in _load_ledgers(log, run_ids)
         if not ledger.is_over
-        for action in ledger.actions.values()
-        if action.is_open and _is_own_question(action, ledger)
+        for action in _list_own_questions(ledger)
+        if action.is_open
     ]
     return sorted(found, key=lambda each: (each.question.asked_at, each.action.asked_seq))
 
@@ -72,7 +72,7 @@ async def find_question(log: EventLog, question_ref: str) -> FoundQuestion:
     open_questions = await list_open_questions(log)
     if question_ref == "last" and open_questions:
         return open_questions[-1]
-    matches = [each for each in open_questions if _matches_question(each.question.action_id, question_ref)]
+    matches = [each for each in open_questions if matches_id(each.question.action_id, question_ref, QUESTION_PREFIX)]
     if not matches and question_ref != "last":
         matches = await _find_answered(log, question_ref)
     if len(matches) == 1:
@@ -97,9 +97,14 @@ async def _find_answered(log: EventLog, question_ref: str) -> list[FoundQuestion
     return [
         FoundQuestion(action, ledger)
         async for ledger in _load_ledgers(log, newest)
-        for action_id, action in ledger.actions.items()
-        if _matches_question(action_id, question_ref) and _is_own_question(action, ledger)
+        for action in _list_own_questions(ledger)
+        if matches_id(action.question.action_id, question_ref, QUESTION_PREFIX)
     ]
+
+
+def _list_own_questions(ledger: Ledger) -> list[ActionEntry]:
+    """Questions that were copied into a fork belong to its source."""
+    return [action for action in ledger.actions.values() if action.question.run_id == ledger.run_id]
 
 
 async def _load_ledgers(log: EventLog, run_ids: Iterable[str]) -> AsyncGenerator[Ledger, None]:
@@ -111,15 +116,6 @@ async def _load_ledgers(log: EventLog, run_ids: Iterable[str]) -> AsyncGenerator
             continue
 
 
-def _is_own_question(action: ActionEntry, ledger: Ledger) -> bool:
-    """Return False for questions copied into a fork; they belong to its source."""
-    return action.question.run_id == ledger.run_id
-
-
-def _matches_question(action_id: str, question_ref: str) -> bool:
-    return matches_id(action_id, question_ref, QUESTION_PREFIX)
-
-
 def _format_question_ids(found: Sequence[FoundQuestion]) -> str:
     """The newest first."""
     names = ", ".join(shorten_id(each.question.action_id) for each in list(reversed(found))[:_MAX_LISTED])
@@ -127,10 +123,8 @@ def _format_question_ids(found: Sequence[FoundQuestion]) -> str:
 
 
 _STYLES: Mapping[LineStyle, str] = {
-    "title": "bold",
-    "label": "bold",
-    "risk": "yellow",
-    "warning": "yellow",
+    **dict.fromkeys(("title", "label"), "bold"),
+    **dict.fromkeys(("risk", "warning"), "yellow"),
     "loud": "bold reverse",
     "hash": "cyan",
     "hint": "dim",
@@ -139,11 +133,8 @@ _MAX_TOOL_CHARS, _MAX_RISK_CHARS = 16, 12
 
 
 def format_question_row(question: Question, now: int) -> tuple[str | Text, ...]:
-    risk = (
-        Text("high", "bold red")
-        if find_high_risk(question)
-        else shorten_line(_first_risk(question.risk), _MAX_RISK_CHARS)
-    )
+    first = question.risk[0] if question.risk else ""
+    risk = Text("high", "bold red") if find_high_risk(question) else shorten_line(first, _MAX_RISK_CHARS)
     return (
         shorten_id(question.action_id),
         shorten_id(question.run_id),
@@ -200,9 +191,8 @@ def _context_lines(found: FoundQuestion, now: int, width: int, log: Path | None)
         yield from render_fact("asked", f"{format_duration(now - question.asked_at)} ago", width)
     if question.replaces:
         yield from render_fact("instead of", question.replaces, width)
-    yield from render_facts(
-        "CHANGED since it was asked, so it will be asked again", find_changed_files(found), width, "warning"
-    )
+    title = "CHANGED since it was asked, so it will be asked again"
+    yield from render_facts(title, find_changed_files(found), width, "warning")
     if answer is not None:
         reason = f": {answer.reason}" if answer.reason else ""
         yield from render_fact("answer", f"{state}, by {answer.by or 'somebody'}{reason}", width, "label")
@@ -210,21 +200,14 @@ def _context_lines(found: FoundQuestion, now: int, width: int, log: Path | None)
         yield from render_fact("state", f"{state}: it needs no answer any more", width, "label")
     else:
         # Not wrapped: they are to be copied.
-        yield from (
-            DisplayLine(make_visible(add_log_option(command, log)), "hint") for command in _answer_commands(question)
-        )
+        for command in _answer_commands(question):
+            yield DisplayLine(make_visible(add_log_option(f"interlock approvals {command}", log)), "hint")
 
 
 def _answer_commands(question: Question) -> list[str]:
-    name = shorten_id(question.action_id)
-    start = question.payload_hash.rpartition(":")[2][:8]
     if question.kind == "consent":
         return []
-    if question.kind == "input":
-        return [f"interlock approvals answer {name} VALUE", f"interlock approvals reject {name} --reason WHY"]
+    name, start = shorten_id(question.action_id), question.payload_hash.rpartition(":")[2][:8]
     sure = f" --hash {start}" if find_high_risk(question) else ""
-    return [f"interlock approvals approve {name}{sure}", f"interlock approvals reject {name} --reason WHY"]
-
-
-def _first_risk(risk: tuple[str, ...]) -> str:
-    return risk[0] if risk else ""
+    accept = f"answer {name} VALUE" if question.kind == "input" else f"approve {name}{sure}"
+    return [accept, f"reject {name} --reason WHY"]

@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from ...domain.call import Question
-from ...domain.event import CallObserved, Event, ModelRequested, RunStarted, decode_event
+from ...domain.event import CallObserved, ModelRequested, RunStarted, decode_event
 from ...domain.messages import Usage
 from ...domain.outcome import ArtifactRef
 from ...domain.state.ledger import Ledger
@@ -67,7 +67,12 @@ async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
     events = [decode_event(entry) for entry in entries]
     nested = [(await load_run(log, other)).ledger for other in await log.run_ids() if is_nested_in(other, run_id)]
     questions = [question for each in (ledger, *nested) for question in each.open_questions()]
-    first = events[0].fact
+    first, formatter = events[0].fact, EventFormatter()
+    asked = [event.fact for event in events if isinstance(event.fact, ModelRequested)]
+    observations = [event.fact.observation for event in events if isinstance(event.fact, CallObserved)]
+    artifacts: dict[str, ArtifactRef] = {}
+    for artifact in (artifact for each in observations for artifact in each.artifacts):
+        artifacts.setdefault(artifact.id, artifact)
     return RunDetails(
         run_id=run_id,
         state=get_display_state(ledger, len(questions), is_held=run_id in holders),
@@ -76,9 +81,9 @@ async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
         started_at=events[0].at,
         changed_at=events[-1].at,
         events=len(events),
-        model=_find_model(events),
+        model=" ".join(filter(None, (asked[-1].provider, asked[-1].model))) if asked else "",
         message=ledger.message,
-        told=tuple(_build_transcript(events)),
+        told=tuple(line for event in events if (line := formatter.format_event(event)) is not None),
         questions=tuple(questions),
         verification=ledger.checks.summarize(),
         conflict=ledger.dialogue.conflict,
@@ -86,7 +91,7 @@ async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
         requests=ledger.dialogue.requests,
         tool_calls=len(ledger.calls),
         active_ms=ledger.dialogue.active_ms,
-        artifacts=tuple(_list_artifacts(events)),
+        artifacts=tuple(artifacts.values()),
         inside=tuple(NestedRun(each.run_id, _display_state(each, holders), each.agent) for each in nested),
         forks=await _list_forks(log, run_id),
     )
@@ -105,26 +110,6 @@ def _display_state(ledger: Ledger, holders: Mapping[str, str]) -> DisplayState:
     return get_display_state(ledger, len(ledger.open_questions()), is_held=ledger.run_id in holders)
 
 
-def _build_transcript(events: list[Event]) -> Iterator[TranscriptLine]:
-    formatter = EventFormatter()
-    yield from (line for event in events if (line := formatter.format_event(event)) is not None)
-
-
-def _find_model(events: list[Event]) -> str:
-    asked = [event.fact for event in events if isinstance(event.fact, ModelRequested)]
-    return " ".join(part for part in (asked[-1].provider, asked[-1].model) if part) if asked else ""
-
-
-def _list_artifacts(events: list[Event]) -> Iterator[ArtifactRef]:
-    seen: set[str] = set()
-    for event in events:
-        if isinstance(event.fact, CallObserved):
-            for artifact in event.fact.observation.artifacts:
-                if artifact.id not in seen:
-                    seen.add(artifact.id)
-                    yield artifact
-
-
 async def _list_forks(log: EventLog, run_id: str) -> tuple[str, ...]:
     name = run_id.encode()
     firsts = [decode_event(ends.first) for ends in await log.list_runs() if name in ends.first.body]
@@ -138,7 +123,9 @@ _MAX_ARTIFACTS = 10
 
 
 def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
-    echo("run ", shorten_id(details.run_id), ": ", style_state(details.state), f", {_format_activity(details, now)}")
+    where = f"in {details.held_by}, " if details.held_by else ""
+    activity = f", {where}last event {format_duration(now - details.changed_at)} ago"
+    echo("run ", shorten_id(details.run_id), ": ", style_state(details.state), activity)
     for label, text in _list_facts(details):
         echo(Text(f"  {label + ':':14}"), text)
     rows = RunPrinter()
@@ -160,23 +147,15 @@ def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
 def suggest_commands(details: RunDetails) -> list[str]:
     """Return suggested commands, the most likely first."""
     name = shorten_id(details.run_id)
-    show_question = [f"interlock approvals show {shorten_id(question.action_id)}" for question in details.questions[:1]]
-    match details.state:
-        case DisplayState.WAITING:
-            return [*show_question, f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case DisplayState.RESTING:
-            return [f"interlock chat --resume {name}", f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case DisplayState.STOPPED:
-            return [f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case DisplayState.RUNNING:
-            return [f"interlock runs watch {name}", f"interlock runs cancel {name}"]
-        case _:
-            return [f"interlock replay {name}", f"interlock runs fork {name}", f"interlock audit verify {name}"]
-
-
-def _format_activity(details: RunDetails, now: int) -> str:
-    where = f"in {details.held_by}, " if details.held_by else ""
-    return f"{where}last event {format_duration(now - details.changed_at)} ago"
+    questions = [f"interlock approvals show {shorten_id(question.action_id)}" for question in details.questions[:1]]
+    commands = {
+        DisplayState.WAITING: ("runs resume", "runs cancel"),
+        DisplayState.RESTING: ("chat --resume", "runs resume", "runs cancel"),
+        DisplayState.STOPPED: ("runs resume", "runs cancel"),
+        DisplayState.RUNNING: ("runs watch", "runs cancel"),
+    }.get(details.state, ("replay", "runs fork", "audit verify"))
+    shown = questions if details.state is DisplayState.WAITING else []
+    return [*shown, *(f"interlock {command} {name}" for command in commands)]
 
 
 def _list_facts(details: RunDetails) -> Iterator[tuple[str, str]]:
@@ -196,10 +175,8 @@ def _list_facts(details: RunDetails) -> Iterator[tuple[str, str]]:
     if details.requests:
         cost = f", cost {usage.cost:.4g}" if usage.cost else ""
         tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-        yield (
-            "used",
-            f"{pluralize(details.requests, 'request')}, {pluralize(details.tool_calls, 'call')}, {tokens}{cost}",
-        )
+        counts = f"{pluralize(details.requests, 'request')}, {pluralize(details.tool_calls, 'call')}"
+        yield "used", f"{counts}, {tokens}{cost}"
     if details.message and details.state is not DisplayState.COMPLETED:
         yield "ended with", shorten_line(details.message)
     yield "verification", f"{details.verification.status}: {details.verification.message}"
@@ -212,21 +189,16 @@ def _cut_middle(lines: tuple[TranscriptLine, ...]) -> Iterator[TranscriptLine]:
     if len(lines) <= _MAX_TRANSCRIPT_LINES:
         yield from lines
         return
-    yield from lines[:half]
-    yield TranscriptLine(
-        "...", f"{len(lines) - _MAX_TRANSCRIPT_LINES:,} more; `interlock runs events` has all", style="dim"
-    )
-    yield from lines[-half:]
+    more = f"{len(lines) - _MAX_TRANSCRIPT_LINES:,} more; `interlock runs events` has all"
+    yield from (*lines[:half], TranscriptLine("...", more, style="dim"), *lines[-half:])
 
 
 def _list_sections(details: RunDetails, now: int) -> Iterator[tuple[str, list[str]]]:
     if details.questions:
         yield "open questions:", [_format_question(question, details, now) for question in details.questions]
     if details.inside:
-        yield (
-            "runs inside its calls:",
-            [f"{shorten_id(each.run_id)}  {each.state}  {each.agent}" for each in details.inside],
-        )
+        inside = [f"{shorten_id(each.run_id)}  {each.state}  {each.agent}" for each in details.inside]
+        yield "runs inside its calls:", inside
     if details.forks:
         yield "forks:", [shorten_id(run_id) for run_id in details.forks]
     if details.artifacts:

@@ -1,4 +1,7 @@
-"""The list of runs, newest first. The first and the last event say most; only unfinished runs are folded."""
+"""The list of runs, newest first. The first and the last event say most; only unfinished runs are folded.
+
+`follow_events` yields the events of a run as they are written, by any process. It reads only after a write.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable

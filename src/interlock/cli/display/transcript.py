@@ -1,10 +1,11 @@
-"""Format a run in short, event by event: who said what, and what became of each call. `runs events` has it all.
+"""Format events, states and calls of a run. The transcript is the run in short: who said what, and what became of each
+call. `runs events` has it all.
 
 `RunPrinter` prints lines as they come, before it is known how wide the columns have to be.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
@@ -43,17 +44,14 @@ class DisplayState(StrEnum):
 
 
 _STYLES: Mapping[str, str] = {
-    "running": "cyan",
-    "waiting": "yellow",
-    "resting": "cyan",
-    "stopped": "yellow",
+    **dict.fromkeys(("running", "resting"), "cyan"),
+    **dict.fromkeys(("waiting", "stopped", "degraded"), "yellow"),
+    **dict.fromkeys(("failed", "cancelled"), "red"),
     "completed": "green",
-    "degraded": "yellow",
-    "failed": "red",
-    "cancelled": "red",
     "damaged": "bold red",
 }
 TONE_STYLES: Mapping[Tone, str] = {"neutral": "", "success": "green", "warning": "yellow", "danger": "red"}
+QUESTION_EVENTS = (facts.ApprovalRequested, facts.InputRequested, facts.ConsentRequested)
 #: Events that are shown by their title and detail alone.
 NOTE_EVENTS = (
     facts.ModelFailed,
@@ -93,12 +91,13 @@ def format_event_row(event: Event, started_at: int) -> tuple[str, str, str, str]
 
 def format_event(event: Event) -> list[str]:
     """Return everything that is recorded, a line per field."""
-    correlation = [f"  about: {event.correlation_id}"] if event.correlation_id else []
-    causation = [] if event.causation_id is None else [f"  because of event: {event.causation_id}"]
+    fields: dict[str, Any] = msgspec.to_builtins(event.fact, str_keys=True)
+    del fields["type"]
+    texts = {name: value if isinstance(value, str) else to_compact_json(value) for name, value in fields.items()}
     return [
-        *correlation,
-        *causation,
-        *(f"  {name}: {truncate_text(_to_text(value))}" for name, value in _to_fields(event.fact).items()),
+        *([f"  about: {event.correlation_id}"] if event.correlation_id else []),
+        *([] if event.causation_id is None else [f"  because of event: {event.causation_id}"]),
+        *(f"  {name}: {truncate_text(text)}" for name, text in texts.items()),
     ]
 
 
@@ -120,26 +119,21 @@ def state_to_json(ledger: Ledger) -> JsonObject:
 
 
 def format_state(ledger: Ledger) -> list[str]:
-    calls = list(ledger.calls.items())
-    earlier = [f"  ... {len(calls) - _MAX_CALLS:,} calls before"] if len(calls) > _MAX_CALLS else []
-    open_questions = [action for action in ledger.actions.values() if action.is_open]
+    """Return the state of a run: its calls, its questions, and the end of what the model would be sent now."""
+    calls, messages = list(ledger.calls.items()), ledger.dialogue.messages
+    questions = [action.question for action in ledger.actions.values() if action.is_open]
     return [
         f"  run: {ledger.state}",
-        *earlier,
+        *_count_earlier(len(calls) - _MAX_CALLS, "calls"),
         *(f"  {call_id}: {call.tool}, {call.state}{_format_ok(call)}" for call_id, call in calls[-_MAX_CALLS:]),
-        *(
-            f"  waits: {action.question.action_id}: {truncate_text(action.question.prompt)}"
-            for action in open_questions
-        ),
-        *_format_conversation(ledger.dialogue.messages),
+        *(f"  waits: {question.action_id}: {truncate_text(question.prompt)}" for question in questions),
+        *_count_earlier(len(messages) - _MAX_MESSAGES, "messages"),
+        *map(_format_message, messages[-_MAX_MESSAGES:]),
     ]
 
 
-def _format_conversation(messages: Sequence[Message]) -> list[str]:
-    """What the model would be sent now: the last of it, a line for each."""
-    shown = messages[-_MAX_MESSAGES:]
-    earlier = [f"  ... {len(messages) - len(shown):,} messages before"] if len(messages) > len(shown) else []
-    return [*earlier, *map(_format_message, shown)]
+def _count_earlier(count: int, what: str) -> list[str]:
+    return [f"  ... {count:,} {what} before"] if count > 0 else []
 
 
 def _format_message(message: Message) -> str:
@@ -155,15 +149,6 @@ def _format_message(message: Message) -> str:
 
 def _format_ok(call: Any) -> str:
     return "" if call.observed_seq < 0 else ", ok" if call.ok else ", not ok"
-
-
-def _to_fields(fact: Any) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(fact, str_keys=True)
-    return {name: value for name, value in found.items() if name != "type"}
-
-
-def _to_text(value: Any) -> str:
-    return value if isinstance(value, str) else to_compact_json(value)
 
 
 class TranscriptLine(msgspec.Struct, frozen=True):
@@ -204,7 +189,9 @@ class EventFormatter:
             case fact if type(fact) in ANSWER_TRIGGERS:
                 line = self._format_answer(fact)
             case fact if isinstance(fact, NOTE_EVENTS):
-                line = _format_note(event)
+                shown, who = present_event(fact), event.type.partition(".")[0]
+                title = "" if who == shown.title.lower() else f"{shown.title}: "
+                line = TranscriptLine(who, shorten_line(title + shown.detail), style=TONE_STYLES[shown.tone])
             case _:
                 pass
         return line
@@ -224,12 +211,6 @@ class EventFormatter:
 
     def _find_call(self, call_id: str) -> _CallSummary:
         return self._calls.get(call_id, _CallSummary(call_id, ""))
-
-
-def _format_note(event: Event) -> TranscriptLine:
-    shown, who = present_event(event.fact), event.type.partition(".")[0]
-    title = "" if who == shown.title.lower() else f"{shown.title}: "
-    return TranscriptLine(who, shorten_line(title + shown.detail), style=TONE_STYLES[shown.tone])
 
 
 _WHO_CELLS, _OUTCOME_CELLS, _TYPE_CELLS = 13, 14, 25

@@ -20,8 +20,8 @@ from ...domain.decision import FailSafeConfig
 from ...domain.errors import ConfigurationError
 from ...domain.tool import PermissionMode, ToolDefinition
 from ...local import LocalTools
-from ...models.interface import ModelProvider
-from ...models.provider_factory import NO_KEY, create_provider, load_adapter
+from ...models.interface import NO_KEY, ModelProvider
+from ...models.provider_factory import create_provider, load_adapter
 from ...models.usage import Prices
 from ...policy.files.policy_files import PolicyFiles
 from ...runs.runner import Runner
@@ -88,13 +88,15 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     secrets: Mapping[str, str] = {}
 
 
-def load_scripted_model(path: Path) -> ModelChoice:
-    read = create_provider("scripted", script=path)
-    return ModelChoice(label=f"the script {path.name}", make_provider=lambda: read)
-
-
-def choose_model(settings: Settings, environ: Mapping[str, str] = os.environ) -> ModelChoice:
-    """Return the model. Raise `ConfigurationError` when there is none, or no key for it."""
+def choose_model(
+    settings: Settings, environ: Mapping[str, str] = os.environ, script: Path | None = None
+) -> ModelChoice:
+    """Return the model, or the one that reads from a script. Raise `ConfigurationError` when there is none, or no key
+    for it.
+    """
+    if script is not None:
+        read = create_provider("scripted", script=script)
+        return ModelChoice(label=f"the script {script.name}", make_provider=lambda: read)
     provider, base_url = settings.provider, settings.base_url
     key = find_key(provider, base_url, environ)
     if key is None and not base_url:
@@ -132,9 +134,8 @@ def _missing_key_message(provider: str, environ: Mapping[str, str]) -> str:
     other = next((name for name in PROVIDER_VARIABLES if name != provider and find_key(name, "", environ)), "")
     hint = f" There is one for {other}: choose it with --provider {other}." if other else ""
     return (
-        f"There is no key for {provider}: set {get_key_variable(provider)} "
-        f"(or {KEY_VARIABLE}), or name a server of your "
-        f"own with --base-url.{hint} `interlock demo` needs neither. Nothing was started. {_SETTINGS_HELP}"
+        f"There is no key for {provider}: set {get_key_variable(provider)} (or {KEY_VARIABLE}), or name a server of "
+        f"your own with --base-url.{hint} `interlock demo` needs neither. Nothing was started. {_SETTINGS_HELP}"
     )
 
 
@@ -204,7 +205,9 @@ class RunnerExtras(TypedDict, total=False):
 
 def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) -> PreparedRun:
     """Prepare a run. Raise `ConfigurationError` or `PolicyFileError` for whatever is missing or invalid."""
-    workspace, user_paths = _resolve_folder(options.workspace), find_user_paths(environ)
+    workspace, user_paths = Path(os.path.realpath(options.workspace)), find_user_paths(environ)
+    if not workspace.is_dir():
+        raise ConfigurationError(f"{options.workspace} is not a folder. `--workspace` names the folder to work in.")
     project = resolve_project(workspace, user_paths, ask=not options.headless)
     option_values = {
         name: parse_setting(name, SETTING_TYPES[name], text, _option_name(name))
@@ -212,7 +215,7 @@ def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) ->
     }
     loaded = load_settings(user_paths, project, environ, option_values)
     settings = loaded.settings
-    model = choose_model(settings, environ) if options.script is None else load_scripted_model(options.script)
+    is_unpriced = settings.max_cost is not None and settings.price_input is None
     files = find_run_files(options.log, user_paths)
     if files.log.exists():
         require_log_file(str(files.log))
@@ -221,14 +224,14 @@ def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) ->
         settings=settings,
         mode=settings.mode,
         budgets=make_budgets(settings, **({} if options.max_steps is None else {"max_steps": options.max_steps})),
-        model=model,
+        model=choose_model(settings, environ, options.script),
         policy=require_valid(load_policy(settings, user_paths, project, str(workspace))),
         project=project,
         places=user_paths,
         files=files,
         log_path=options.log,
         resume_options=_format_resume_options(options),
-        notes=(*loaded.notes, *_list_cost_notes(settings)),
+        notes=(*loaded.notes, *([_NO_PRICES_NOTE] if is_unpriced else [])),
     )
 
 
@@ -265,20 +268,9 @@ async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> 
         yield await stack.enter_async_context(runner)
 
 
-def _resolve_folder(folder: Path) -> Path:
-    real = Path(os.path.realpath(folder))
-    if not real.is_dir():
-        raise ConfigurationError(f"{folder} is not a folder. `--workspace` names the folder to work in.")
-    return real
-
-
 def _format_resume_options(options: RunOptions) -> str:
     values = {name: options.settings.get(name) for name in _RESUME_OPTIONS} | {"script": options.script}
     return "".join(f" {_option_name(name)} {shlex.quote(str(value))}" for name, value in values.items() if value)
-
-
-def _list_cost_notes(settings: Settings) -> list[str]:
-    return [_NO_PRICES_NOTE] if settings.max_cost is not None and settings.price_input is None else []
 
 
 def _option_name(name: str) -> str:

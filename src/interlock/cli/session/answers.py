@@ -20,11 +20,9 @@ from ...domain.errors import ConfigurationError, DecisionConflictError, RunEnded
 from ...domain.state.ledger import ActionEntry
 from ...domain.state.lifecycle import ActionState
 from ...domain.tool import JsonObject
-from ...interaction.terminal_dialog import CONFIRMING_CHARS
-from ...interaction.terminal_keys import find_high_risk
+from ...interaction.terminal_dialog import CONFIRMING_CHARS, find_high_risk
 from ...policy.files.saved_rules import find_rule_problem
 from ...rendering.text import pluralize, to_compact_json
-from ...storage.event_log import EventLog
 from ..config.logs import add_log_option, list_ancestors, open_log, shorten_id
 from ..display.output import echo, echo_error, echo_json, make_visible, truncate_text
 from ..display.questions import QUESTION_PREFIX, FoundQuestion, echo_question, find_question, list_open_questions
@@ -141,12 +139,9 @@ def answer_question(
     elif not will_resume:
         echo_json(_outcome_to_json(outcome))
     if will_resume:
-        resume_module = import_module(".resume", __package__)
-        raise typer.Exit(
-            resume_module.resume_run(
-                outcome.run_id, resume_module.ResumeOptions(log=options["log"], as_json=options["as_json"])
-            )
-        )
+        resuming = import_module(".resume", __package__)
+        given = resuming.ResumeOptions(log=options["log"], as_json=options["as_json"])
+        raise typer.Exit(resuming.resume_run(outcome.run_id, given))
     if outcome.answered.status == "left" or outcome.answered.action.state is ActionState.VOID:
         raise typer.Exit(ExitCode.WAITING)
 
@@ -167,12 +162,8 @@ async def _answer_question(
             answered=answered,
             run_id=run_id,
             open_question_ids=tuple(each for each in more if each != question.action_id),
-            other_agents=await _list_other_agents(log, found.ledger.agent) if answer.rule else (),
+            other_agents=tuple(sorted(await list_agents(log) - {"", found.ledger.agent})) if answer.rule else (),
         )
-
-
-async def _list_other_agents(log: EventLog, agent: str) -> tuple[str, ...]:
-    return tuple(sorted({name for name in await list_agents(log) if name and name != agent}))
 
 
 def _confirm_question(found: FoundQuestion, question_ref: str, shown_hash: str, options: AnswerOptions) -> None:
@@ -184,9 +175,8 @@ def _confirm_question(found: FoundQuestion, question_ref: str, shown_hash: str, 
     if options["as_json"] or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigurationError(
             f"{question_ref!r} may be another question than the one you saw. Look at it with `interlock approvals show "
-            f"{question_ref}`, then type its id, or add --hash with the first {CONFIRMING_CHARS} "
-            "or more characters of its "
-            "hash. Nothing was answered."
+            f"{question_ref}`, then type its id, or add --hash with the first {CONFIRMING_CHARS} or more characters of "
+            "its hash. Nothing was answered."
         )
     echo_question(found, time.time_ns(), options["log"])
     if not typer.confirm(f"Answer this question ({name}, {question.payload_hash[:19]})?"):
@@ -213,9 +203,8 @@ def _choose_rule(found: FoundQuestion, values: Mapping[str, Any]) -> str:
         return ""
     if found.ledger.created_by:
         raise ConfigurationError(
-            f"Run {shorten_id(question.run_id)} was made on a server, which knows who may keep rules:"
-            " keep it there, in "
-            "the console or over REST, or approve without --scope rule. Nothing was answered."
+            f"Run {shorten_id(question.run_id)} was made on a server, which knows who may keep rules: keep it there, "
+            "in the console or over REST, or approve without --scope rule. Nothing was answered."
         )
     if problem := find_rule_problem(rule, question.suggested_rule):
         raise ConfigurationError(f"{problem} Nothing was answered.")
@@ -225,9 +214,8 @@ def _choose_rule(found: FoundQuestion, values: Mapping[str, Any]) -> str:
 def _reject_consent(question: Question) -> None:
     if question.kind == "consent":
         raise ConfigurationError(
-            f"{shorten_id(question.action_id)} waits for the consent of a user at {question.provider}, "
-            "who gives or refuses "
-            "it in the server's console. Nothing was answered. To end it: `interlock runs cancel`."
+            f"{shorten_id(question.action_id)} waits for the consent of a user at {question.provider}, who gives or "
+            "refuses it in the server's console. Nothing was answered. To end it: `interlock runs cancel`."
         )
 
 
@@ -295,7 +283,8 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
             "soon as that process looks, or whoever resumes the run.",
         ]
     action = answered.action
-    lines = [f"{name} is {_STATE_LABELS[action.state]}: {_describe_subject(action)}"]
+    state = _STATE_LABELS.get(action.state, action.state.value)
+    lines = [f"{name} is {state}: {_describe_subject(action)}"]
     if action.answer is not None and action.answer.rule:
         lines.append(f"Its rule is kept when the call starts, in the policy file of that run: {action.answer.rule}")
         lines.append(_format_rule_scope(outcome.other_agents))
@@ -308,17 +297,15 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
     if answered.status == "recorded" and outcome.is_server_run:
         lines.append(f"Run {run} was made on a server, which goes on with it.")
     elif answered.status == "recorded" and not will_resume:
-        lines.append(
-            f"No process has run {run}. To go on with it: {add_log_option(f'interlock runs resume {run}', log)}"
-        )
+        command = add_log_option(f"interlock runs resume {run}", log)
+        lines.append(f"No process has run {run}. To go on with it: {command}")
     return lines
 
 
 def _format_rule_scope(agents: tuple[str, ...]) -> str:
-    if not agents:
-        return "It holds for every agent that uses that file. No other agent has runs in this log."
     names = ", ".join(agents[:_MAX_AGENTS]) + (f" and {len(agents) - _MAX_AGENTS} more" if agents[_MAX_AGENTS:] else "")
-    return f"It holds for every agent that uses that file. Other agents in this log: {make_visible(names)}"
+    others = f"Other agents in this log: {make_visible(names)}" if agents else "No other agent has runs in this log."
+    return f"It holds for every agent that uses that file. {others}"
 
 
 def _describe_subject(action: ActionEntry) -> str:
@@ -326,16 +313,8 @@ def _describe_subject(action: ActionEntry) -> str:
     question, answer = action.question, action.answer
     if answer is None or answer.arguments is None:
         return question.capability or question.tool_name
-    return (
-        f"{question.tool_name} with other arguments than were asked: {truncate_text(to_compact_json(answer.arguments))}"
-    )
+    arguments = truncate_text(to_compact_json(answer.arguments))
+    return f"{question.tool_name} with other arguments than were asked: {arguments}"
 
 
-_STATE_LABELS: Mapping[ActionState, str] = {
-    ActionState.APPROVED: "approved",
-    ActionState.EXECUTED: "approved, and the call was started",
-    ActionState.REJECTED: "rejected",
-    ActionState.EXPIRED: "expired",
-    ActionState.VOID: "void",
-    ActionState.PENDING: "open",
-}
+_STATE_LABELS = {ActionState.EXECUTED: "approved, and the call was started", ActionState.PENDING: "open"}

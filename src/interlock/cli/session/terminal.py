@@ -1,6 +1,10 @@
-"""The terminal of a run, which is restored however a command ends, and the person at it.
+"""The terminal of a run, which is restored however a command ends, the person at it, and Ctrl-C.
 
 Keys that are typed meanwhile are not echoed. The view makes room for questions, and a question may be left open.
+
+The first Ctrl-C interrupts the current work: running calls are cancelled and the run continues; a question stays open,
+or the model call is interrupted, and then the run stops here. A second one within a few seconds stops the run in this
+process in any case. The run stays resumable. One more exits at once.
 """
 
 import asyncio

@@ -25,8 +25,8 @@ from ...domain.state.lifecycle import ActionState
 from ...domain.tool import Consent, ConsentBinding
 from ...oauth.consents import ConsentRequest, OAuthConsents
 from ...oauth.flow import Callback, FlowRefusal
-from ...oauth.grants import GrantSummary
 from ...oauth.providers import find_url_problem
+from ...oauth.tokens import GrantSummary
 from .audit.audit_log import AuditLog, AuditOutcome
 from .identity.principal import Principal
 from .index.rows import ActionQuery, ActionRow, Page

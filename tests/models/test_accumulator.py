@@ -6,7 +6,6 @@ import pytest
 
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import ProposedCall
-from interlock.models.accumulator import MAX_CALLS, StreamAccumulator
 from interlock.models.interface import (
     MAX_ANSWER_CHARS,
     ModelEvent,
@@ -16,8 +15,8 @@ from interlock.models.interface import (
     TextDelta,
     ToolCallDelta,
 )
-from interlock.models.recorder import ModelRecorder
-from interlock.models.response_assembly import MAX_TEXT_BYTES
+from interlock.models.response_assembly import MAX_RESPONSE_CALLS, MAX_TEXT_BYTES, StreamAccumulator
+from interlock.models.scripted import ModelRecorder
 
 from .wire import answer
 
@@ -45,12 +44,12 @@ def heard(events: Iterable[ModelEvent]) -> StreamAccumulator:
 
 
 def test_text_and_calls_are_kept_up_to_the_limit() -> None:
-    full = heard([TextDelta(LONG)] * 4 + [CALL] * MAX_CALLS + [StreamFinished(reason="stop")])
+    full = heard([TextDelta(LONG)] * 4 + [CALL] * MAX_RESPONSE_CALLS + [StreamFinished(reason="stop")])
 
-    assert (len(full.text), len(full.calls)) == (MAX_ANSWER_CHARS, MAX_CALLS)
+    assert (len(full.text), len(full.calls)) == (MAX_ANSWER_CHARS, MAX_RESPONSE_CALLS)
 
 
-@pytest.mark.parametrize("events", [[TextDelta(LONG)] * 4 + [TextDelta("x")], [CALL] * (MAX_CALLS + 1)])
+@pytest.mark.parametrize("events", [[TextDelta(LONG)] * 4 + [TextDelta("x")], [CALL] * (MAX_RESPONSE_CALLS + 1)])
 def test_more_than_that_is_refused_in_words(events: list[ModelEvent]) -> None:
     with pytest.raises(ModelError, match=r"in one answer\. Nothing was executed"):
         heard(events)

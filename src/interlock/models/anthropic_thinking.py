@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...domain.json import JsonObject, encode
+from ..domain.json import JsonObject, encode
 
 #: More than this is not kept: the answer then goes back without its thoughts.
 MAX_PRIVATE_BYTES = 1 << 20

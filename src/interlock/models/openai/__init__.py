@@ -1,1 +1,0 @@
-"""OpenAI's chat completions API, and servers that are compatible with it."""
