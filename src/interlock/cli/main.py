@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from io import TextIOWrapper
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 try:
     import typer
@@ -118,7 +118,12 @@ def main() -> None:
     except Exception as error:
         if os.environ.get(_TRACE_VARIABLE):
             raise
-        _exit_failed(_describe_failure(error))
+        message = f"a bug: {type(error).__name__}: {error}. With {_TRACE_VARIABLE}=1 it says where; please report it."
+        if isinstance(error, OSError):
+            message = f"{error.filename or 'the output'}: {error.strerror or error}. What was done before that is done."
+        with suppress(OSError, ValueError):  # What could not be written is not tried again.
+            print(f"interlock: {message[:2_000]}", file=sys.stderr, flush=True)
+        os._exit(ExitCode.FAILED)
 
 
 def _drop_program_folder() -> None:
@@ -126,16 +131,3 @@ def _drop_program_folder() -> None:
     own = os.path.dirname(os.path.realpath(sys.argv[0]))
     if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0]) == own:
         del sys.path[0]
-
-
-def _describe_failure(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename or 'the output'}: {error.strerror or error}. What was done before that is done."
-    return f"a bug: {type(error).__name__}: {error}. With {_TRACE_VARIABLE}=1 it says where; please report it."
-
-
-def _exit_failed(message: str) -> NoReturn:
-    """What could not be written is not tried again."""
-    with suppress(OSError, ValueError):
-        print(f"interlock: {message[:2_000]}", file=sys.stderr, flush=True)
-    os._exit(ExitCode.FAILED)

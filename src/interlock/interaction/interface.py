@@ -1,11 +1,18 @@
 """Interaction providers: answer open questions in the same process. Answers are recorded like any other."""
 
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from ..domain.call import Answer, Question
+from ..domain.errors import ConfigurationError
 
 #: After the timeout: reject, approve, or leave the question open for another process.
 Fallback: TypeAlias = Literal["deny", "approve", "wait"]
+
+
+def check_fallback(fallback: Fallback) -> None:
+    """Raise `ConfigurationError` for a fallback that there is none of."""
+    if fallback not in get_args(Fallback):
+        raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {fallback!r}")
 
 
 class InteractionProvider(Protocol):

@@ -6,13 +6,12 @@ from contextlib import suppress
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from threading import Thread
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from ..domain import json
 from ..domain.call import Answer, Question
-from ..domain.errors import ConfigurationError
 from ..rendering.text import describe_error
-from .interface import Fallback
+from .interface import Fallback, check_fallback
 
 #: The layer that asks whether a call with an unknown outcome may run again.
 _RECOVERY_LAYER = "recovery"
@@ -30,8 +29,7 @@ class HeadlessInteractionProvider:
     interactive = False
 
     def __init__(self, approval_fallback: Fallback = "deny", approval_timeout_s: float | None = 300.0) -> None:
-        if approval_fallback not in get_args(Fallback):
-            raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {approval_fallback!r}")
+        check_fallback(approval_fallback)
         self.approval_fallback: Fallback = approval_fallback
         self.approval_timeout_s = approval_timeout_s
 
@@ -68,8 +66,7 @@ class CallbackInteractionProvider:
         approval_timeout_s: float | None = 300.0,
         approval_fallback: Fallback = "deny",
     ) -> None:
-        if approval_fallback not in get_args(Fallback):
-            raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {approval_fallback!r}")
+        check_fallback(approval_fallback)
         self.approval_timeout_s = approval_timeout_s
         self.approval_fallback: Fallback = approval_fallback
         self._callback = callback
@@ -81,7 +78,7 @@ class CallbackInteractionProvider:
             if isawaitable(reply):
                 reply = await reply
         except Exception as error:
-            return _failure_answer(error)
+            return _refusal_answer(f"The callback failed: {describe_error(error)}")
         return _to_answer(question, reply)
 
 
@@ -107,10 +104,6 @@ def _check_recordable(answer: Answer) -> Answer:
     return answer
 
 
-def _failure_answer(error: BaseException) -> Answer:
-    return _refusal_answer(f"The callback failed: {describe_error(error)}")
-
-
 def _refusal_answer(reason: str) -> Answer:
     return Answer(approved=False, reason=reason, by="callback")
 
@@ -129,7 +122,7 @@ def _call_in_thread(callback: Callback, question: Question) -> "asyncio.Future[A
         try:
             reply = context.run(callback, question)
         except BaseException as error:  # Also `sys.exit`: the waiter must get a result.
-            reply = _failure_answer(error)
+            reply = _refusal_answer(f"The callback failed: {describe_error(error)}")
         with suppress(RuntimeError):  # The loop is closed.
             loop.call_soon_threadsafe(deliver, reply)
 

@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from threading import Condition, Thread
-from typing import TextIO, get_args
+from typing import TextIO
 
 from ..domain.call import Answer, Question
-from ..domain.errors import ConfigurationError
 from ..rendering.text import describe_error
-from .interface import Fallback
+from .interface import Fallback, check_fallback
 from .terminal_dialog import require_suggested_rule, run_dialog
 from .terminal_screen import QuestionWithdrawnError, TerminalScreen, WithdrawalSignal
 
@@ -44,8 +43,7 @@ class TerminalInteractionProvider:
             find_rule_problem: Says why a rule that was typed may not be saved in place of the suggested one; empty when
                 it may. Default: only the suggested rule can be saved.
         """
-        if approval_fallback not in get_args(Fallback):
-            raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {approval_fallback!r}")
+        check_fallback(approval_fallback)
         self.approval_timeout_s = approval_timeout_s
         self.approval_fallback: Fallback = approval_fallback
         self._given_keys = keys

@@ -183,10 +183,14 @@ def _read_ends(ends: RunSummary) -> _RunEnds | ListedRun:
 async def _load_listed_run(
     log: EventLog, run_ends: _RunEnds, open_ids: list[str], held_ids: Collection[str]
 ) -> ListedRun:
-    state, questions = run_ends.state, 0
+    run_id, state, questions = run_ends.run_id, run_ends.state, 0
     if state is None:
+        # A run that waits for one inside of it waits for a person, too.
+        nested = [other for other in open_ids if is_nested_in(other, run_id)]
         try:
-            state, questions = await _load_state(log, run_ends.run_id, open_ids, held_ids)
+            ledger, *inside = [(await load_run(log, each)).ledger for each in (run_id, *nested)]
+            questions = sum(len(each.open_questions()) for each in (ledger, *inside))
+            state = get_display_state(ledger, questions, is_held=run_id in held_ids)
         except (LogCorruptError, IllegalTransitionError):
             state = DisplayState.DAMAGED
     return ListedRun(
@@ -201,16 +205,6 @@ async def _load_listed_run(
         questions=questions,
         parent_run_id=run_ends.started.parent_run_id,
     )
-
-
-async def _load_state(
-    log: EventLog, run_id: str, open_ids: list[str], held_ids: Collection[str]
-) -> tuple[DisplayState, int]:
-    """A run that waits for one inside of it waits for a person, too."""
-    ledger = (await load_run(log, run_id)).ledger
-    nested = [(await load_run(log, other)).ledger for other in open_ids if is_nested_in(other, run_id)]
-    questions = sum(len(each.open_questions()) for each in (ledger, *nested))
-    return get_display_state(ledger, questions, is_held=run_id in held_ids), questions
 
 
 async def _read_task(log: EventLog, run_id: str) -> str:

@@ -111,11 +111,6 @@ class _AnswerOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.answered.action.question
 
     @property
-    def is_server_run(self) -> bool:
-        """Was the run made on a server?"""
-        return bool(self.answered.ledger.created_by)
-
-    @property
     def replacement_id(self) -> str:
         """The question that took its place, because something changed."""
         actions = self.answered.ledger.actions
@@ -294,7 +289,7 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
     if outcome.open_question_ids:
         names = ", ".join(map(shorten_id, outcome.open_question_ids[:5]))
         lines.append(f"{pluralize(len(outcome.open_question_ids), 'more question')} open in run {run}: {names}")
-    if answered.status == "recorded" and outcome.is_server_run:
+    if answered.status == "recorded" and answered.ledger.created_by:
         lines.append(f"Run {run} was made on a server, which goes on with it.")
     elif answered.status == "recorded" and not will_resume:
         command = add_log_option(f"interlock runs resume {run}", log)

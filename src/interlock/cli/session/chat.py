@@ -164,13 +164,9 @@ class ChatSession:
 
     async def choose_mode(self, word: str) -> None:
         session = await self._open_session()
-        if not word:
-            session.view.print_note(f"The mode is {self._prepared.mode}. There are: {', '.join(PermissionMode)}.")
-            return
         if word not in set(PermissionMode):
-            session.view.print_note(
-                f"There is no mode {word[:40]!r}. There are: {', '.join(PermissionMode)}.", "yellow"
-            )
+            said = f"There is no mode {word[:40]!r}." if word else f"The mode is {self._prepared.mode}."
+            session.view.print_note(f"{said} There are: {', '.join(PermissionMode)}.", "yellow" if word else "")
             return
         await self._closing.aclose()
         self._session = self._handle = None
