@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
-from interlock.policy.shell.command_risks import describe_risks
+from interlock.policy.shell.command_facts import describe_risks
 
 
 @pytest.mark.parametrize(

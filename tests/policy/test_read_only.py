@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
+from interlock.policy.shell.programs import READ_ONLY_PROGRAMS
 from interlock.policy.shell.read_only import is_read_only
-from interlock.policy.shell.read_only_table import READ_ONLY_PROGRAMS
 from tests.corpora import bash_bypass
 
 

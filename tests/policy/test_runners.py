@@ -3,7 +3,7 @@
 import pytest
 
 from interlock.policy.shell.bash import parse_script
-from interlock.policy.shell.runners import RUNNERS, can_run_unnamed_code, find_decisive_files
+from interlock.policy.shell.command_facts import RUNNERS, can_run_unnamed_code, find_decisive_files
 
 
 def files(text: str) -> set[str]:

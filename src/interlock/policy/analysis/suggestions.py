@@ -26,6 +26,7 @@ from ..files.problems import PolicyFileError
 from ..files.saved_rules import load_rule
 from ..interface import PolicyEvent
 from ..shell.command import make_word_set
+from ..shell.programs import TABLES
 from .recorded_calls import RecordedCall
 
 _MAX_SUGGESTIONS = 50
@@ -35,20 +36,6 @@ _PREFIX_WORDS = (6, 5, 4, 3, 2)
 _GLOB = re.compile(r"[*?\[\]!\\]")
 _VERSION = re.compile(r"[-.0-9]+$")
 
-#: Programs that run what their words say, change what other programs do, or send anything anywhere: the first words
-#: of such a command say too little about the rest.
-_GENERAL_PROGRAMS = make_word_set(
-    "python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish java jshell groovy scala kotlin ghci runghc "
-    "R Rscript julia octave awk gawk mawk nawk sed ed ex vi vim nvim view emacs nano m4 bc dc osascript pwsh "
-    "bash sh dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox "
-    "git hg svn env sudo doas su runuser pkexec nohup nice ionice timeout stdbuf setsid time command builtin exec eval "
-    "source xargs parallel watch find fd entr flock chroot unshare nsenter strace ltrace gdb script expect "
-    "curl wget http https httpie xh aria2c ssh scp sftp rsync rclone nc ncat netcat socat telnet ftp lftp mosh "
-    "docker podman nerdctl kubectl helm oc vagrant ansible ansible-playbook terraform tofu aws gcloud az "
-    "rm mv cp ln dd tee install shred truncate chmod chown chgrp chattr setfacl mount umount mkfs kill pkill killall "
-    "tar zip unzip cpio ar 7z make just task rake npx bunx pnpx uvx pipx crontab at batch systemctl launchctl "
-    "systemd-run tmux screen psql mysql sqlite3 mongosh redis-cli openssl gpg base64 xxd echo printf cat"
-)
 #: Second words that only say that something else follows.
 _RUNNER_SUBCOMMANDS = make_word_set("run exec dlx x start shell eval do call -c -e -m -r --")
 
@@ -259,7 +246,9 @@ def _match_prefix(count: int, request: _PastRequest) -> _CandidateConditions:
 def _is_prefix_too_broad(argv: tuple[str, ...]) -> bool:
     program = argv[0]
     names = {program.lower(), _VERSION.sub("", program.lower())}
-    return basename(program) != program or not names.isdisjoint(_GENERAL_PROGRAMS) or argv[1] in _RUNNER_SUBCOMMANDS
+    return (
+        basename(program) != program or not names.isdisjoint(TABLES.general_programs) or argv[1] in _RUNNER_SUBCOMMANDS
+    )
 
 
 def _match_folder(request: _PastRequest) -> _CandidateConditions:

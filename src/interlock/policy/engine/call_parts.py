@@ -16,10 +16,9 @@ from ..interface import PolicyEvent
 from ..patterns import normalize_host, parse_host
 from ..shell.bash import parse_argv, parse_script
 from ..shell.command import Redirect, Script, SimpleCommand
+from ..shell.command_facts import can_run_unnamed_code, describe_risks, find_decisive_files
 from ..shell.command_resources import find_hosts, find_paths
-from ..shell.command_risks import describe_risks
 from ..shell.read_only import is_read_only
-from ..shell.runners import can_run_unnamed_code, find_decisive_files
 from .example_event import example_event
 from .paths import PathAccess, PathResolver
 

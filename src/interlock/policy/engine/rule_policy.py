@@ -24,7 +24,7 @@ from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, ToolDefinition
 from ..interface import PolicyEvent
 from ..shell.command import SimpleCommand
-from ..shell.command_risks import RUNS_ANY_CODE
+from ..shell.command_facts import RUNS_ANY_CODE
 from .compiled_rule import check_unique_ids, compile_rule, compute_policy_digest
 from .rule import DefaultVerdict, ResourceDeclaration, Rule
 from .rule_index import RuleIndex

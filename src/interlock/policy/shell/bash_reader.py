@@ -13,7 +13,8 @@ from posixpath import join, normpath
 from typing import NamedTuple
 
 from .bash_words import Word, scan_word
-from .command import Redirect, Script, SimpleCommand, make_word_set
+from .command import Redirect, Script, SimpleCommand
+from .programs import TABLES
 from .wrappers import RESERVED_WORDS, NestedParser, unwrap_command
 
 MAX_COMMANDS = 200
@@ -34,11 +35,6 @@ _ODD_ASSIGNMENT = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(?:\+=|\[)")
 #: They run a builtin in this very shell: behind them, `cd` changes its folder.
 _SAME_SHELL_WRAPPERS = frozenset(("command", "builtin", "time"))
 _RESERVED_BYTES = frozenset([word.encode() for word in RESERVED_WORDS])
-#: Programs that read text from their standard input and never run it.
-_TEXT_READERS = make_word_set(
-    "cat tee wc grep egrep fgrep sort uniq cut tr head tail nl tac rev fold paste comm diff cmp column "
-    "expand od hexdump xxd md5sum sha1sum sha256sum sha512sum base64 git"
-)
 
 
 class _EndFolders(NamedTuple):
@@ -280,7 +276,9 @@ class _BashReader:
             self._refuse(f"it has more than {MAX_COMMANDS} commands")
         elif self._words > MAX_WORDS:
             self._refuse(f"it has more than {MAX_WORDS} words")
-        elif has_input_text and not all(found.argv[0] in _TEXT_READERS or found.hidden for found in inner.commands):
+        elif has_input_text and not all(
+            found.argv[0] in TABLES.text_readers or found.hidden for found in inner.commands
+        ):
             self._refuse("text is fed to a program that may run it")
         folder_changes = [found for found in inner.commands if not found.hidden and _can_change_folder(found)]
         return self._change_folder(folder_changes[0]) if folder_changes else _EndFolders(bases, bases)

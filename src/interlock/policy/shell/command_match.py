@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from os.path import basename
 
 from ..patterns import fold_text
-from .command import SimpleCommand, make_word_set
+from .command import SimpleCommand
+from .programs import TABLES
 
 ANY_WORD = "*"
 #: Short options and the long ones that mean the same nearly everywhere.
@@ -24,8 +25,6 @@ _EQUIVALENT_OPTIONS = {
     "a": ("all",),
     "n": ("dry-run",),
 }
-#: They spell long options with one dash.
-_ONE_DASH_PROGRAMS = make_word_set("find java javac go openssl terraform tofu ffmpeg convert magick xxd gcc clang nix")
 
 
 def matches_narrowly(pattern: tuple[str, ...], exact: bool, command: SimpleCommand) -> bool:
@@ -135,7 +134,7 @@ def _has_flag(wanted: str, flags: Sequence[str], program: str) -> bool:
             wanted[2:].partition("=")[0] in names and _has_letter(letter, flags)
             for letter, names in _EQUIVALENT_OPTIONS.items()
         )
-    if program in _ONE_DASH_PROGRAMS:
+    if program in TABLES.one_dash_programs:
         return any(flag.lstrip("-").partition("=")[0] == wanted[1:] for flag in flags)
     return all(_has_letter(letter, flags) or _has_equivalent_option(letter, flags) for letter in wanted[1:])
 

@@ -10,6 +10,7 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from .command import SimpleCommand, make_word_set
+from .programs import TABLES
 
 #: Placeholders for a path and a host that cannot be determined.
 UNKNOWN_PATH = "\0"
@@ -30,36 +31,16 @@ _BARE = re.compile(
 _DOTS = str.maketrans("\u3002\uff0e\uff61", "...")
 _SMALL_NUMBER = re.compile(r"\d{1,5}", re.ASCII)
 _HOST = re.compile(r"[\w.\-:%]+")
-#: Programs whose plain words are hosts.
-_NETWORK_PROGRAMS = make_word_set(
-    "curl wget ssh scp sftp rsync ping ping6 nc ncat netcat telnet dig nslookup host whois traceroute "
-    "tracepath mtr ftp tftp lftp socat nmap http https httpie aria2c openssl mosh ssh-keyscan ssh-copy-id "
-    "autossh sshfs xh curlie fping hping3 arp drill kdig redis-cli psql mysql mongosh websocat grpcurl "
-    "links lynx w3m elinks"
-)
 #: They expand braces and brackets in an address by themselves.
 _EXPANDING_PROGRAMS = frozenset(("curl", "curlie", "aria2c"))
 _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*://)?[^/?#]*")
 _IPV6 = re.compile(r"\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[\w%.\-]*)?\]")
-#: Their words may start with the host of a registry: `docker pull host/image`, `go get host/module`.
-_REGISTRY_PROGRAMS = make_word_set("docker podman nerdctl buildah skopeo crane helm oras go")
 _REGISTRY = re.compile(r"((?:[\w\-]+\.)+[\w\-]+\.?|[\w\-]+(?=:\d)|localhost)(?::\d+)?(?:([/@:]).*)?", re.DOTALL)
 #: Behind these a host may stand alone.
 _REGISTRY_ALONE = make_word_set("login logout get install mod")
 #: Options of curl and wget whose value is not a host, and those without a value that may stand before them.
 _CURL_VALUES = "oHdXAubcFTwmeEK"
 _CURL_FLAGS = "sSLfkivgnGIjNOJ#46qa0"
-_LONG_VALUES = {
-    "curl": make_word_set(
-        "--output --header --data --data-raw --data-binary --data-ascii --data-urlencode --request --user-agent --user "
-        "--cookie --cookie-jar --form --form-string --upload-file --write-out --max-time --connect-timeout --retry "
-        "--json"
-    ),
-    "wget": make_word_set(
-        "--output-document --output-file --header --user-agent --user --method --body-data --body-file --post-data "
-        "--post-file --directory-prefix"
-    ),
-}
 
 
 def find_paths(command: SimpleCommand) -> tuple[str, ...]:
@@ -108,7 +89,7 @@ def find_hosts(command: SimpleCommand) -> tuple[str, ...]:
             found[UNKNOWN_HOST] = None
         for host in _find_hosts_in_word(word, program):
             found[_clean_host(host)] = None
-    if program in _REGISTRY_PROGRAMS:
+    if program in TABLES.registry_programs:
         found.update(dict.fromkeys(map(_clean_host, _find_registry_hosts(command.argv[1:]))))
     found.pop("", None)
     return tuple(found)
@@ -129,7 +110,7 @@ def _find_registry_hosts(words: tuple[str, ...]) -> list[str]:
 
 def _drop_option_values(program: str, words: tuple[str, ...]) -> list[str]:
     """The words without the values of options that are known to name no host."""
-    if program not in _LONG_VALUES:
+    if program not in TABLES.non_host_options:
         return list(words)
     kept, skip = list[str](), False
     for word in words:
@@ -140,7 +121,7 @@ def _drop_option_values(program: str, words: tuple[str, ...]) -> list[str]:
 
 
 def _takes_non_host_value(program: str, word: str) -> bool:
-    if word in _LONG_VALUES[program]:
+    if word in TABLES.non_host_options[program]:
         return True
     if not word.startswith("-") or word.startswith("--"):
         return False
@@ -156,9 +137,9 @@ def _find_hosts_in_word(word: str, program: str) -> list[str]:
     value = word
     if word.startswith("-"):
         value = word.partition("=")[2] if word.startswith("--") else _short_option_value(word, program)
-    if (named := _SCP.fullmatch(value)) and ("@" in value or program in _NETWORK_PROGRAMS or program == "git"):
+    if (named := _SCP.fullmatch(value)) and ("@" in value or program in TABLES.network_programs or program == "git"):
         hosts.append(named[1])
-    if program in _NETWORK_PROGRAMS:
+    if program in TABLES.network_programs:
         hosts += [named[1] for part in _split_bare_hosts(value) if (named := _BARE.fullmatch(part))]
     return hosts
 

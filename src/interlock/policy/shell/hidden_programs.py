@@ -11,90 +11,19 @@ from itertools import islice, pairwise
 from posixpath import basename
 from typing import TypeAlias
 
-from .command import SimpleCommand, make_word_set
+from .command import SimpleCommand
+from .programs import TABLES, by_program
 
 _MAX_TEXTS = 16
 _MAX_TEXT_CHARS = 8_000
 _MAX_CODE_CHARS = 2_000
 
-#: Variables whose value a program starts, or hands to a shell.
-_VARIABLES = make_word_set(
-    "PAGER LESSOPEN LESSCLOSE EDITOR VISUAL FCEDIT HGEDITOR CVSEDITOR TEXEDIT LESSEDIT BROWSER PYTHONBROWSER SHELL "
-    "GIT_EXTERNAL_DIFF GIT_SSH GIT_SSH_COMMAND GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS RSYNC_RSH "
-    "RSYNC_CONNECT_PROG CVS_RSH SVN_SSH HGSSH TAR_RSH BASH_ENV ENV PROMPT_COMMAND PS0 PS4 CC CXX CPP LD AR AS NM "
-    "RANLIB STRIP OBJCOPY FC MAKE RUSTC RUSTDOC CARGO RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CMAKE_C_COMPILER_LAUNCHER "
-    "CMAKE_CXX_COMPILER_LAUNCHER PERL5DB PYTHONSTARTUP FZF_DEFAULT_COMMAND FZF_CTRL_T_COMMAND KUBECTL_EXTERNAL_DIFF "
-    "TERMINAL DIFFPROG npm_config_script_shell npm_config_shell npm_config_editor"
-)
 _VARIABLE_PATTERNS = re.compile(
     r"GIT_CONFIG_VALUE_\d+|CARGO_TARGET_\w+_(?:RUNNER|LINKER)|\w*(?:_|MAN)(?:PAGER|EDITOR|SHELL)", re.ASCII
 )
 
-#: Options whose value is started, by program. Letters are short options; a glued value is one, too.
-_OPTIONS: Mapping[str, str] = {
-    "tar gtar bsdtar": "I F to-command use-compress-program info-script new-volume-script rsh-command rmt-command "
-    "checkpoint-action",
-    "cpio": "rsh-command",
-    "rsync": "e rsh rsync-path",
-    "scp sftp": "S",
-    "git": "u x O upload-pack receive-pack exec extcmd open-files-in-pager tree-filter index-filter msg-filter "
-    "env-filter commit-filter parent-filter tag-name-filter setup subdirectory-filter exec-path ext-diff",
-    "sort": "compress-program",
-    "split csplit": "filter",
-    "install": "strip-program",
-    "man": "P H pager html",
-    "zip": "TT unzip-command",
-    "tcpdump": "z postrotate-command",
-    "nc ncat netcat": "e c exec sh-exec lua-exec",
-    "rg ripgrep": "pre hostname-bin",
-    "ag bat delta": "pager diff-so-fancy",
-    "fzf sk": "preview bind execute",
-    "go": "exec toolexec",
-    "make gmake": "eval",
-    "bazel bazelisk": "run_under",
-    "nodemon": "x exec",
-    "wget": "use-askpass",
-    "gcc g++ cc c++ clang clang++": "wrapper",
-    "rustc": "C",
-    "nix-shell nix": "c run command",
-    "mysql mariadb psql sqlite3 lftp": "e c execute command cmd",
-    "vim vi nvim view ex gvim vimdiff rvim": "c S cmd",
-    "emacs emacsclient": "eval e f",
-    "dpkg apt apt-get aptitude": "o pre-invoke post-invoke",
-    "xterm uxterm rxvt urxvt konsole gnome-terminal xfce4-terminal kitty alacritty wezterm": "e x",
-    "pip pip3": "editor",
-    "cargo": "config",
-    "socat": "",
-}
-_VALUED_OPTIONS: Mapping[str, frozenset[str]] = {
-    program: frozenset(options.split()) for programs, options in _OPTIONS.items() for program in programs.split()
-}
-#: The words that follow these are a program with its words.
-_RUNNER_PREFIXES: Mapping[str, tuple[str, ...]] = {
-    "git": ("bisect run", "submodule foreach", "submodule foreach --recursive"),
-    "uv": ("run", "tool run"),
-    "uvx": ("",),
-    "npx": ("",),
-    "bunx": ("",),
-    "npm": ("exec", "exec --", "x", "x --"),
-    "pnpm": ("exec", "dlx"),
-    "yarn": ("exec", "dlx"),
-    "poetry": ("run",),
-    "pipenv": ("run",),
-    "pipx": ("run",),
-    "hatch": ("run",),
-    "pdm": ("run",),
-    "bundle": ("exec",),
-    "pyenv": ("exec",),
-    "rbenv": ("exec",),
-    "asdf": ("exec",),
-    "mise": ("exec --", "x --"),
-    "conda": ("run",),
-    "cmake": ("-E env", "-E time"),
-    "hyperfine": ("",),
-    "xterm": ("-e",),
-    "gnome-terminal": ("--",),
-}
+_VALUED_OPTIONS = by_program(TABLES.started_options)
+_RUNNER_PREFIXES = by_program(TABLES.started_operands)
 #: Settings that name a program: of `git -c` and `git config`, and of ssh's `-o`.
 _GIT_SETTING = re.compile(
     r"(?i:core\.(?:pager|editor|sshcommand|fsmonitor|askpass|gitproxy|alternaterefscommand|hookspath)|sequence\.editor"
@@ -135,9 +64,7 @@ _CODE: Mapping[str, re.Pattern[str]] = {
 _SED = frozenset(("sed", "gsed"))
 _SUBSTITUTION = re.compile(r"(?:^|[;{\n\d$/])s(\W)")
 _RUNS_RESULT = re.compile(r"\w{0,8}e", re.ASCII)
-_CODE_BY_PROGRAM: Mapping[str, re.Pattern[str]] = {
-    program: pattern for programs, pattern in _CODE.items() for program in programs.split()
-}
+_CODE_BY_PROGRAM = by_program(_CODE)
 
 _TextFinder: TypeAlias = Callable[[SimpleCommand], Iterable[str]]
 
@@ -159,7 +86,7 @@ def find_started_texts(command: SimpleCommand) -> tuple[str, ...]:
 
 def is_program_variable(name: str) -> bool:
     """Return True if programs start the value of this variable."""
-    return name in _VARIABLES or _VARIABLE_PATTERNS.fullmatch(name) is not None
+    return name in TABLES.started_variables or _VARIABLE_PATTERNS.fullmatch(name) is not None
 
 
 def _find_in_variables(command: SimpleCommand) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from .command import SimpleCommand, make_word_set
-from .read_only_table import FIND_PREDICATES, READ_ONLY_PROGRAMS, UNLIMITED, ReadOnlyProgram
+from .programs import READ_ONLY_PROGRAMS, TABLES, UNLIMITED, ReadOnlyProgram
 
 #: Whether a path stays in the workspace, whichever of the folders it starts from. A word with wildcards is asked as it
 #: is written, so the answer has to hold for everything that it matches.
@@ -21,6 +21,7 @@ _NUMBER = re.compile(r"-\d+", re.ASCII)
 _ADDRESS = r"(?:\d+|\$|/[^/\\\n]*/)"
 _PRINT_COMMAND = rf"(?:{_ADDRESS}(?:,(?:\+\d+|{_ADDRESS}))?)?[p=]"
 _SED_SCRIPT = re.compile(rf"{_PRINT_COMMAND}(?:; ?{_PRINT_COMMAND})*(?:; ?\d+q)?|\d+q", re.ASCII)
+_FIND_PREDICATES = {word: kind for kind, words in TABLES.find_predicates.items() for word in words}
 _FILE_TESTS = make_word_set("-a -b -c -d -e -f -g -h -k -L -N -O -G -p -r -s -S -u -w -x")
 _FILE_COMPARISONS = frozenset(("-nt", "-ot", "-ef"))
 
@@ -139,14 +140,6 @@ def _add_value(value: str, is_path: bool, read: _ParsedWords) -> None:
         read.paths.append(value)
 
 
-def _find_echo_paths(_words: tuple[str, ...]) -> list[str] | None:
-    return []
-
-
-def _find_printf_paths(words: tuple[str, ...]) -> list[str] | None:
-    return None if words[:1] and words[0].startswith("-") else []
-
-
 def _find_test_paths(words: tuple[str, ...]) -> list[str] | None:
     paths = [words[at + 1] for at, word in enumerate(words[:-1]) if word in _FILE_TESTS]
     for at, word in enumerate(words):
@@ -160,14 +153,14 @@ def _find_find_paths(words: tuple[str, ...]) -> list[str] | None:
     paths = list[str]()
     while waiting and waiting[-1] == "-P":
         waiting.pop()
-    while waiting and not (waiting[-1].startswith("-") or waiting[-1] in FIND_PREDICATES):
+    while waiting and not (waiting[-1].startswith("-") or waiting[-1] in _FIND_PREDICATES):
         paths.append(waiting.pop())
     while waiting:
-        predicate = FIND_PREDICATES.get(waiting.pop())
-        if predicate is None or len(waiting) < predicate[0]:
+        kind = _FIND_PREDICATES.get(waiting.pop())
+        if kind is None or (kind != "none" and not waiting):
             return None
-        values = [waiting.pop() for _ in range(predicate[0])]
-        paths += values if predicate[1] else []
+        value = waiting.pop() if kind != "none" else ""
+        paths += [value] if kind == "path" else []
     return paths
 
 
@@ -184,8 +177,8 @@ _MAX_SED_CHARS = 1_000
 _SED = ReadOnlyProgram(flags="nErsuz", long=frozenset(("--quiet", "--silent", "--regexp-extended", "--null-data")))
 
 _SPECIAL_PROGRAMS: dict[str, Callable[[tuple[str, ...]], list[str] | None]] = {
-    "echo": _find_echo_paths,
-    "printf": _find_printf_paths,
+    "echo": lambda words: [],
+    "printf": lambda words: None if words[:1] and words[0].startswith("-") else [],
     "test": _find_test_paths,
     "[": _find_test_paths,
     "find": _find_find_paths,

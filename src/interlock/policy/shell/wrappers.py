@@ -14,6 +14,7 @@ import msgspec
 
 from .command import Redirect, Script, SimpleCommand, make_word_set
 from .hidden_programs import find_started_texts
+from .programs import TABLES, Wrapper, by_program
 
 #: Words that are no programs where a command starts.
 RESERVED_WORDS = make_word_set(
@@ -21,28 +22,7 @@ RESERVED_WORDS = make_word_set(
 )
 
 #: Why they are never read any further.
-_BUILTIN_REASONS = (
-    {
-        "eval": "eval runs text",
-        "source": "it runs a file inside the shell",
-        ".": "it runs a file inside the shell",
-        "trap": "trap runs text later",
-        "pushd": "it changes to a folder that is not named",
-        "popd": "it changes to a folder that is not named",
-        "exec": "exec changes the shell itself",
-    }
-    | dict.fromkeys(
-        make_word_set(
-            "alias unalias bind hash enable compgen complete compopt shopt set unset export readonly declare "
-            "typeset local umask ulimit"
-        ),
-        "it changes what later commands mean",
-    )
-    | dict.fromkeys(
-        make_word_set("let read mapfile readarray getopts fc history wait jobs suspend logout shift times"),
-        "it evaluates text or sets variables",
-    )
-)
+_BUILTIN_REASONS = {name: reason for reason, names in TABLES.builtin_reasons.items() for name in names}
 _ARITHMETIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 _VARIABLE_TESTS = frozenset(("-v", "-R"))
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -88,51 +68,9 @@ _OPTION = re.compile(r"^(?:--[\w-]*=|-\w)")
 _SETTING = re.compile(r"^(?:--?)?[A-Za-z][\w.-]*=")
 
 
-class _Wrapper(msgspec.Struct, frozen=True):
-    #: Short options without and with a value, in one string each.
-    flags: str = ""
-    valued: str = ""
-    #: Long options in full; with `=` when they take a value.
-    long: tuple[str, ...] = ()
-    #: Words between the options and the program.
-    operands: int = 0
-    #: `NAME=value` may stand before the program.
-    sets: bool = False
-    #: `-5` is an option.
-    numbers: bool = False
-
-
-_WRAPPERS = {
-    "env": _Wrapper("iv0", "u", ("--ignore-environment", "--unset=", "--null", "--debug"), sets=True),
-    "sudo": _Wrapper("AbEHnPSk", "CghprTtuU", ("--user=", "--group=", "--non-interactive", "--set-home"), sets=True),
-    "doas": _Wrapper("n", "u"),
-    "nice": _Wrapper("", "n", ("--adjustment=",), numbers=True),
-    "ionice": _Wrapper("t", "cn", ("--class=", "--classdata=", "--ignore")),
-    "nohup": _Wrapper(),
-    "timeout": _Wrapper(
-        "v", "ks", ("--foreground", "--preserve-status", "--verbose", "--signal=", "--kill-after="), operands=1
-    ),
-    "stdbuf": _Wrapper("", "ioe", ("--input=", "--output=", "--error=")),
-    "time": _Wrapper("pv", "f", ("--portability", "--verbose", "--format=")),
-    "command": _Wrapper(),
-    "builtin": _Wrapper(),
-    "exec": _Wrapper(),
-    "setsid": _Wrapper("cfw", "", ("--ctty", "--fork", "--wait")),
-    "chrt": _Wrapper("abfiorR", "TPD", operands=1),
-    "taskset": _Wrapper("ac", "", ("--all-tasks", "--cpu-list"), operands=1),
-    "busybox": _Wrapper(),
-}
-#: They run a program in a way that is not followed, or whose words come from elsewhere.
-_OPAQUE_RUNNERS = make_word_set(
-    "xargs parallel watch ssh nsenter unshare chroot script su runuser flock strace ltrace gdb tmux "
-    "screen entr at batch systemd-run bwrap firejail proxychains setpriv capsh fakeroot prlimit numactl "
-    "unbuffer expect rlwrap gosu su-exec caffeinate start-stop-daemon pkexec sg newgrp catchsegv valgrind "
-    "perf rsh mosh dbus-run-session xvfb-run toybox doas-edit proot schroot linux32 linux64 setarch i386 "
-    "x86_64 ld.so run-parts"
-)
+_WRAPPERS = by_program(TABLES.wrappers)
 #: Their `-c` is read again with the rules of bash, which hold for them in everything that is read at all.
 _BASH_COMPATIBLE_SHELLS = frozenset(("bash", "sh", "dash"))
-_SHELLS = _BASH_COMPATIBLE_SHELLS | make_word_set("zsh ksh mksh ash fish csh tcsh rbash yash pwsh")
 _SHELL_FLAGS = frozenset("ceul")
 _FIND_EXEC_OPTIONS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
@@ -153,9 +91,9 @@ def unwrap_command(command: SimpleCommand, nested: NestedParser) -> Script:
 def _resolve_unwrapped(command: SimpleCommand, nested: NestedParser) -> Script:
     """What a command runs that has no wrapper, or one that cannot be read."""
     name = basename(command.argv[0])
-    if name in _OPAQUE_RUNNERS:
+    if name in TABLES.opaque_runners:
         return _guess_inner_commands(command, f"what {name} runs is not followed", nested)
-    if name in _SHELLS:
+    if name in TABLES.shells:
         return _unwrap_shell(command, name, nested)
     if name == "find":
         return _unwrap_find(command, nested)
@@ -177,7 +115,7 @@ def _add_hidden(script: Script, command: SimpleCommand, nested: NestedParser) ->
     return msgspec.structs.replace(script, commands=(*script.commands, *hidden))
 
 
-def _find_inner_command(command: SimpleCommand, wrapper: _Wrapper) -> SimpleCommand | None:
+def _find_inner_command(command: SimpleCommand, wrapper: Wrapper) -> SimpleCommand | None:
     at = _skip_options(command.argv, wrapper)
     if at is None:
         return None
@@ -191,7 +129,7 @@ def _find_inner_command(command: SimpleCommand, wrapper: _Wrapper) -> SimpleComm
     return _make_inner_command(command, words, tuple(assignments))
 
 
-def _skip_options(words: Sequence[str], wrapper: _Wrapper) -> int | None:
+def _skip_options(words: Sequence[str], wrapper: Wrapper) -> int | None:
     """Where the words after the options begin; None when an option is not known."""
     at = 1
     while at < len(words) and words[at].startswith("-"):

@@ -1,0 +1,84 @@
+"""Facts about a command, from tables, for the person who is asked and for what an approval is bound to.
+
+Risks: no entry does not mean no risk. Decisive files: what a well-known runner does is decided by files that its words
+do not name, so an approval can be bound to them like to a file that is named. Whatever these import, source or start in
+turn is not: `can_run_unnamed_code` says so.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from posixpath import basename, dirname, join
+
+from .command import SimpleCommand
+from .command_match import matches_widely
+from .programs import READ_ONLY_PROGRAMS, TABLES, Runner, by_program
+
+RUNS_ANY_CODE = "runs any code"
+_OTHER_USER = "runs as another user"
+_COVERAGE = "may write a coverage directory"
+#: By an option, also behind `--`, where it is meant for what the program starts.
+_OPTION_RISKS = {"--coverage": _COVERAGE, "--cov": _COVERAGE}
+_PROGRAM_RISKS = {program: each.risks for each in TABLES.program_risks for program in each.programs}
+_COMMAND_RISKS: dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+for _commands, _risks in TABLES.command_risks.items():
+    for _words in product(*(word.split("|") for word in _commands.split())):
+        _COMMAND_RISKS.setdefault(_words[0], []).append((_words, _risks))
+
+RUNNERS = by_program(TABLES.runners)
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+_SYSTEM_FOLDERS = frozenset(("", "/bin", "/usr/bin", "/sbin", "/usr/sbin"))
+
+
+def describe_risks(command: SimpleCommand) -> tuple[str, ...]:
+    """Return concrete risks of this command, most general first, each once."""
+    program = basename(command.argv[0])
+    risks = [_OTHER_USER for wrapper in command.wrappers if _PROGRAM_RISKS.get(basename(wrapper)) == (_OTHER_USER,)]
+    risks += _PROGRAM_RISKS.get(program, ())
+    for words, said in _COMMAND_RISKS.get(program, ()):
+        if matches_widely(words, False, command):
+            risks += said
+    if program not in READ_ONLY_PROGRAMS:
+        options = (word.partition("=")[0] for word in command.argv)
+        risks += [_OPTION_RISKS[option] for option in options if option in _OPTION_RISKS]
+    return tuple(dict.fromkeys(risks))
+
+
+def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:
+    """Return the files that decide what a well-known runner does, relative to the folders it may run in."""
+    found = dict[str, None]()
+    for runner in _find_runners(command):
+        for base in command.bases:
+            for folder in ("", *_find_option_values(command.argv, runner.folder_options)):
+                found.update((join(base, folder, file), None) for file in runner.files)
+    return tuple(found)
+
+
+def can_run_unnamed_code(command: SimpleCommand) -> bool:
+    """Return whether the command may run code that none of its words names. True where unknown."""
+    program = command.argv[0]
+    is_plain = basename(program) in TABLES.self_contained and dirname(program) in _SYSTEM_FOLDERS
+    return not is_plain or bool(command.assignments)
+
+
+def _find_runners(command: SimpleCommand) -> Iterator[Runner]:
+    program, *words = command.argv
+    name = basename(program)
+    starts = name in TABLES.starters or (_PYTHON.fullmatch(name) is not None and "-m" in words)
+    # Which word is the program depends on options that are not known here: every one of them may be.
+    for started in (name, *(basename(word).replace("_", "-") for word in words if starts)):
+        runner = RUNNERS.get(started)
+        if runner is not None and (not runner.verbs or not runner.verbs.isdisjoint(words)):
+            yield runner
+
+
+def _find_option_values(words: tuple[str, ...], options: tuple[str, ...]) -> Iterator[str]:
+    """Yield the values of these options: `-C x`, `-Cx`, `--dir x`, `--dir=x`."""
+    for at, word in enumerate(words):
+        for option in options:
+            if word == option:
+                yield from words[at + 1 : at + 2]
+            elif option.startswith("--") and word.startswith(f"{option}="):
+                yield word.removeprefix(f"{option}=")
+            elif not option.startswith("--") and word.startswith(option):
+                yield word.removeprefix(option)
