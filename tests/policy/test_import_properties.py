@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
 from interlock.policy.files.policy_files import load_policy
-from interlock.policy.importers.claude import import_claude
-from interlock.policy.importers.claude_paths import narrow_glob, widen_glob
+from interlock.policy.importers.claude import import_claude, narrow_glob, widen_glob
 from interlock.policy.importers.codex import import_codex
 from interlock.policy.importers.gemini import import_gemini
 from interlock.policy.importers.policy_draft import ImportResult

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -25,8 +25,10 @@ from ..shell.bash import parse_script
 from ..shell.command_match import matches_narrowly, matches_widely
 from .policy_draft import (
     Conditions,
+    DraftEntry,
     ImportResult,
     PolicyDraft,
+    as_list,
     narrow_prefix,
     quote_entry,
     unwrap_single,
@@ -47,23 +49,30 @@ RuleArguments: TypeAlias = dict[str, RuleValue]
 
 _DECISIONS = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}
 _PROTOCOLS = ("http", "https", "https_connect", "http-connect", "socks5_tcp", "socks5_udp")
-#: What each function takes, in order.
-_PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "prefix_rule": ("pattern", "decision", "match", "not_match", "justification", "reviewer"),
-    "network_rule": ("host", "protocol", "decision", "justification"),
-    "host_executable": ("name", "paths"),
+
+
+class _Function(NamedTuple):
+    #: What it takes, in order, and what of that must be there.
+    parameters: tuple[str, ...]
+    required: tuple[str, ...]
+
+
+_FUNCTIONS: Mapping[str, _Function] = {
+    "prefix_rule": _Function(("pattern", "decision", "match", "not_match", "justification", "reviewer"), ("pattern",)),
+    "network_rule": _Function(("host", "protocol", "decision", "justification"), ("host", "protocol", "decision")),
+    "host_executable": _Function(("name", "paths"), ("name", "paths")),
 }
-_REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "prefix_rule": ("pattern",),
-    "network_rule": ("host", "protocol", "decision"),
-    "host_executable": ("name", "paths"),
-}
-_NAMES = frozenset({*_PARAMETERS, *(name for names in _PARAMETERS.values() for name in names)})
-_PUNCTUATION = frozenset("()[],=")
 _EXPECTED = "a rules file has only prefix_rule(...), network_rule(...) and host_executable(...), with texts and lists"
-_IGNORED_TOKENS = frozenset(
-    {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER, tokenize.DEDENT}
-)
+#: By the type of a token, what its text may be; None: anything.
+_TOKENS: Mapping[int, re.Pattern[str] | None] = {
+    tokenize.NAME: re.compile(
+        "|".join({*_FUNCTIONS, *(name for each in _FUNCTIONS.values() for name in each.parameters)})
+    ),
+    tokenize.OP: re.compile(r"[()\[\],=]"),
+    tokenize.STRING: re.compile(r"r?['\"].*", re.DOTALL),
+    **dict.fromkeys((tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING)),
+    **dict.fromkeys((tokenize.ENDMARKER, tokenize.DEDENT)),
+}
 
 
 class _RuleCall(msgspec.Struct, frozen=True):
@@ -79,11 +88,10 @@ class _RuleCall(msgspec.Struct, frozen=True):
 
 def import_codex(text: str) -> ImportResult:
     """Convert the text of a `.rules` file to a policy."""
-    draft = PolicyDraft(SOURCE, "codex")
-    translator = _Translator(draft)
+    translator = _Translator()
     for call in _parse_calls(validate_text(text, SOURCE)):
         translator.functions[call.function](call)
-    return draft.build()
+    return translator.draft.build()
 
 
 # Reading
@@ -110,39 +118,28 @@ def _check_tokens(text: str) -> None:
             depth += (token.string in ("(", "[")) - (token.string in (")", "]"))
             if depth > _MAX_DEPTH:
                 raise _make_error(line, f"nested deeper than {_MAX_DEPTH} levels")
-            if token.type not in _IGNORED_TOKENS and not _is_allowed_token(token):
+            allowed = _TOKENS.get(token.type)
+            if token.type not in _TOKENS or (allowed and not allowed.fullmatch(token.string)):
                 raise _make_error(line, f"{quote_entry(token.string)} cannot stand here; {_EXPECTED}")
     except (tokenize.TokenError, SyntaxError) as error:
         raise _make_error(line, f"{error.args[0]}; {_EXPECTED}") from None
 
 
-def _is_allowed_token(token: tokenize.TokenInfo) -> bool:
-    match token.type:
-        case tokenize.NAME:
-            return token.string in _NAMES
-        case tokenize.OP:
-            return token.string in _PUNCTUATION
-        case tokenize.STRING:
-            return token.string[0] in "'\"" or token.string[:2] in ("r'", 'r"')
-        case _:
-            return False
-
-
 def _parse_call(statement: ast.stmt, number: int) -> _RuleCall:
     line = statement.lineno
     call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in _PARAMETERS:
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in _FUNCTIONS:
         raise _make_error(line, _EXPECTED)
     function = call.func.id
-    if len(call.args) > len(_PARAMETERS[function]):
-        raise _make_error(line, f"{function} takes at most {len(_PARAMETERS[function])} arguments")
-    given = [*zip(_PARAMETERS[function], call.args, strict=False), *((word.arg, word.value) for word in call.keywords)]
+    parameters, required = _FUNCTIONS[function]
+    if len(call.args) > len(parameters):
+        raise _make_error(line, f"{function} takes at most {len(parameters)} arguments")
     arguments: RuleArguments = {}
-    for name, value in given:
-        if name is None or name not in _PARAMETERS[function] or name in arguments:
+    for name, value in (*zip(parameters, call.args, strict=False), *((word.arg, word.value) for word in call.keywords)):
+        if name is None or name not in parameters or name in arguments:
             raise _make_error(value.lineno, f"{function} has no argument {name}, or has it already")
         arguments[name] = _parse_value(value)
-    if missing := [name for name in _REQUIRED[function] if name not in arguments]:
+    if missing := [name for name in required if name not in arguments]:
         raise _make_error(line, f"{function} needs {', '.join(missing)}")
     return _RuleCall(function, line, number, arguments)
 
@@ -178,19 +175,12 @@ def _text_list(call: _RuleCall, name: str, value: RuleValue) -> list[str]:
     return cast(list[str], value)
 
 
-def _parse_decision(call: _RuleCall, words: Mapping[str, str]) -> str:
-    word = _text_argument(call, "decision") or "allow"
-    if word not in words:
-        raise _make_error(call.line, f"decision is one of {', '.join(words)}, not {quote_entry(word)}")
-    return words[word]
-
-
 # Writing
 
 
 class _Translator:
-    def __init__(self, draft: PolicyDraft) -> None:
-        self._draft = draft
+    def __init__(self) -> None:
+        self.draft = PolicyDraft(SOURCE, "codex")
         self._examples_left = _MAX_EXAMPLES
         self._commands_left = _MAX_COMMANDS
         self.functions: Mapping[str, Callable[[_RuleCall], None]] = {
@@ -199,32 +189,34 @@ class _Translator:
             "host_executable": self._translate_host_executable,
         }
 
+    def _make_entry(self, call: _RuleCall, decisions: Mapping[str, str] = _DECISIONS) -> DraftEntry:
+        word = _text_argument(call, "decision") or "allow"
+        if word not in decisions:
+            raise _make_error(call.line, f"decision is one of {', '.join(decisions)}, not {quote_entry(word)}")
+        where, place = call.location, f"{decisions[word]}-{call.number}"
+        return DraftEntry(draft=self.draft, decision=decisions[word], location=where, place=place, quoted=where)
+
     def _translate_prefix_rule(self, call: _RuleCall) -> None:
-        decision = _parse_decision(call, _DECISIONS)
+        entry = self._make_entry(call)
         examples = {name: _parse_examples(call, name) for name in ("match", "not_match")}
         self._examples_left -= sum(map(len, examples.values()))
         if self._examples_left < 0:
             raise _make_error(call.line, f"more than {_MAX_EXAMPLES:,} examples")
         if _text_argument(call, "reviewer"):
-            self._draft.add_note(call.location, "who reviews cannot be said in a rule; whoever answers does")
-        patterns = self._expand_patterns(call, decision)
-        make = narrow_prefix if decision == "allow" else widen_prefix
+            entry.note("who reviews cannot be said in a rule; whoever answers does")
+        patterns = self._expand_patterns(call, entry)
+        make = widen_prefix if entry.is_wide else narrow_prefix
         commands = [command for words in patterns if (command := make(words)) is not None]
-        if decision == "allow" and len(commands) < len(patterns):
-            self._draft.add_note(
-                call.location, "left out: a word * would be any word here, and a command begins with a program"
-            )
-        if decision == "allow" and not commands:
-            return
         conditions: dict[str, Any] = {"tools": "bash", "command": unwrap_single(commands)}
-        if len(commands) < len(patterns) and decision != "allow":
+        if len(commands) < len(patterns) and entry.is_wide:
             conditions = {"tools": "bash"}
-            self._draft.add_note(
-                call.location, "no word is left to tell the command by; the rule is about every command"
-            )
-        self._add_rule(call, decision, conditions, **self._find_valid_examples(call, decision, conditions, examples))
+            entry.note("no word is left to tell the command by; the rule is about every command")
+        elif len(commands) < len(patterns):
+            entry.note("left out: a word * would be any word here, and a command begins with a program")
+        if commands or entry.is_wide:
+            _add_rule(entry, call, conditions, **_find_valid_examples(entry, conditions, examples))
 
-    def _expand_patterns(self, call: _RuleCall, decision: str) -> list[tuple[str, ...]]:
+    def _expand_patterns(self, call: _RuleCall, entry: DraftEntry) -> list[tuple[str, ...]]:
         pattern = call.arguments["pattern"]
         if not isinstance(pattern, list) or not pattern:
             raise _make_error(call.line, "pattern is a list of texts or of lists of texts, and not an empty one")
@@ -232,56 +224,53 @@ class _Translator:
         full = len(words)
         while len(words) > 1 and prod(map(len, words)) > _MAX_COMBINATIONS:
             words.pop()
-        if len(words) < full and decision == "allow":
-            self._draft.add_note(call.location, "left out: too many combinations of words")
+        if len(words) < full and not entry.is_wide:
+            entry.note("left out: too many combinations of words")
             return []
         if len(words) < full:
-            self._draft.add_note(
-                call.location, "too many combinations of words; the rule is about the first words alone"
-            )
+            entry.note("too many combinations of words; the rule is about the first words alone")
         self._commands_left -= prod(map(len, words))
         if self._commands_left < 0:
             raise _make_error(call.line, f"more than {_MAX_COMMANDS:,} commands, with all alternatives")
         return list(product(*words))
 
-    def _find_valid_examples(
-        self, call: _RuleCall, decision: str, conditions: Conditions, examples: Mapping[str, list[list[str]]]
-    ) -> dict[str, Any]:
-        """The examples that hold here. Those that do not would keep the policy from loading."""
-        kept: dict[str, Any] = {}
-        for name, ours, should in (("match", "matches", True), ("not_match", "does_not_match", False)):
-            held = [words for words in examples[name] if _is_rule_matched(decision, conditions, words) == should]
-            kept[ours] = [{"tool": "bash", "command": shlex.join(words)} for words in held]
-            if lost := len(examples[name]) - len(held):
-                reason = "commands are found in other spellings, too, when they are refused or asked"
-                allowed = "a program is allowed by the exact words of the rule alone"
-                text = f"{lost} of the {name} examples left out: {allowed if decision == 'allow' else reason}"
-                self._draft.add_note(call.location, text)
-        return kept
-
     def _translate_network_rule(self, call: _RuleCall) -> None:
-        decision = _parse_decision(call, {**_DECISIONS, "deny": "deny"})
+        entry = self._make_entry(call, {**_DECISIONS, "deny": "deny"})
         protocol, host = _text_argument(call, "protocol"), _parse_host(call)
         if protocol not in _PROTOCOLS:
             raise _make_error(call.line, f"protocol is one of {', '.join(_PROTOCOLS)}, not {quote_entry(protocol)}")
-        if decision == "allow":
-            self._draft.add_note(call.location, f"left out: here no tool is allowed for the sake of a host ({host})")
-            return
-        self._draft.add_note(call.location, f"the protocol cannot be said; the rule is about every use of {host}")
-        self._add_rule(call, decision, {"tools": "*", "host": host})
+        if entry.is_wide:
+            entry.note(f"the protocol cannot be said; the rule is about every use of {host}")
+            _add_rule(entry, call, {"tools": "*", "host": host})
+        else:
+            entry.note(f"left out: here no tool is allowed for the sake of a host ({host})")
 
     def _translate_host_executable(self, call: _RuleCall) -> None:
         name = _text_argument(call, "name")
         _text_list(call, "paths", call.arguments["paths"])
         text = "left out: an allow means the bare name and no path, and what refuses or asks means every path to it"
-        self._draft.add_note(call.location, f"{quote_entry(name)}, {text}")
+        self.draft.add_note(call.location, f"{quote_entry(name)}, {text}")
 
-    def _add_rule(self, call: _RuleCall, decision: str, conditions: Conditions, **examples: Any) -> None:
-        reason = _text_argument(call, "justification")
-        message = {"message": reason} if decision == "deny" else {}
-        self._draft.add_rule(
-            decision, f"{decision}-{call.number}", call.location, conditions, reason=reason, **message, **examples
-        )
+
+def _add_rule(entry: DraftEntry, call: _RuleCall, conditions: Conditions, **examples: Any) -> None:
+    reason = _text_argument(call, "justification")
+    message = {"message": reason} if entry.decision == "deny" else {}
+    entry.add_rule(conditions, reason=reason, **message, **examples)
+
+
+def _find_valid_examples(
+    entry: DraftEntry, conditions: Conditions, examples: Mapping[str, list[list[str]]]
+) -> dict[str, Any]:
+    """The examples that hold here. Those that do not would keep the policy from loading."""
+    kept: dict[str, Any] = {}
+    for name, ours, should in (("match", "matches", True), ("not_match", "does_not_match", False)):
+        held = [words for words in examples[name] if _is_rule_matched(entry, conditions, words) == should]
+        kept[ours] = [{"tool": "bash", "command": shlex.join(words)} for words in held]
+        if lost := len(examples[name]) - len(held):
+            reason = "commands are found in other spellings, too, when they are refused or asked"
+            allowed = "a program is allowed by the exact words of the rule alone"
+            entry.note(f"{lost} of the {name} examples left out: {reason if entry.is_wide else allowed}")
+    return kept
 
 
 def _parse_examples(call: _RuleCall, name: str) -> list[list[str]]:
@@ -300,13 +289,12 @@ def _parse_examples(call: _RuleCall, name: str) -> list[list[str]]:
     return examples
 
 
-def _is_rule_matched(decision: str, conditions: Conditions, words: Sequence[str]) -> bool:
+def _is_rule_matched(entry: DraftEntry, conditions: Conditions, words: Sequence[str]) -> bool:
     """Return True if the rule would match this command."""
     if "command" not in conditions:
         return True
-    given = conditions["command"]
-    patterns = [tuple(shlex.split(command)) for command in ([given] if isinstance(given, str) else given)]
-    found = matches_narrowly if decision == "allow" else matches_widely
+    patterns = [tuple(shlex.split(command)) for command in as_list(conditions["command"])]
+    found = matches_widely if entry.is_wide else matches_narrowly
     return any(
         found(pattern, False, command) for command in parse_script(shlex.join(words)).commands for pattern in patterns
     )

@@ -9,6 +9,7 @@ Importers are functions of the text alone. A file that cannot be understood rais
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -60,58 +61,67 @@ class PolicyDraft:
         """Add a rule. `entry` is the original, for the person who reads the reason."""
         if len(self._rules) >= MAX_RULES:
             raise ConfigurationError(f"{self.source}: more than {MAX_RULES:,} rules")
+        # Unique, and short of a change in the entries before it always the same.
+        first = f"{self._slug}-{place}"
+        numbered = (f"{first}-{number}" for number in range(2, MAX_RULES + 2))
+        rule_id = next(name for name in chain((first,), numbered) if name not in self._ids)
+        self._ids.add(rule_id)
         reason = words.pop("reason", "") or f"Imported from {self.source}: {entry}"
-        rule = {"id": self._make_id(place), "decision": decision, **conditions, "reason": reason, **words}
+        rule = {"id": rule_id, "decision": decision, **conditions, "reason": reason, **words}
         self._rules.append({key: value for key, value in rule.items() if value not in (None, [], "")})
 
     def build(self, default: str = "risk") -> ImportResult:
-        rules = self._drop_unreachable()
-        document = {"version": 1, "default": default, "rules": rules}
+        document = {"version": 1, "default": default, "rules": self._drop_unreachable()}
         try:
             json.check_value(document)
         except json.InvalidJsonError as error:
             raise ConfigurationError(f"{self.source}: {error}") from None
         return ImportResult(document, tuple(self._notes))
 
-    def _make_id(self, place: str) -> str:
-        """Unique, and short of a change in the entries before it always the same."""
-        first = f"{self._slug}-{place}"
-        made = next(
-            name for number in range(1, MAX_RULES + 2) if (name := _number_name(first, number)) not in self._ids
-        )
-        self._ids.add(made)
-        return made
-
     def _drop_unreachable(self) -> list[dict[str, Any]]:
         """A policy file refuses rules that can never decide, because a stricter one says the same or more."""
+        ranked = [(rule, STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)) for rule in self._rules]
         strictest: dict[bytes, int] = {}
-        whole_tools: dict[str, int] = {}
-        for rule in self._rules:
-            rank, conditions = STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)
+        whole_tools: dict[str, int] = {"*": 0}
+        for _, rank, conditions in ranked:
             key = json.encode_sorted(conditions)
             strictest[key] = max(rank, strictest.get(key, 0))
             if conditions.keys() == {"tools"}:
                 whole_tools |= {tool: max(rank, whole_tools.get(tool, 0)) for tool in conditions["tools"]}
-        return [rule for rule in self._rules if not self._is_unreachable(rule, strictest, whole_tools)]
-
-    def _is_unreachable(
-        self, rule: Mapping[str, Any], strictest: Mapping[bytes, int], whole_tools: Mapping[str, int]
-    ) -> bool:
-        rank, conditions = STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)
-        above_all = whole_tools.get("*", 0)
-        above = max(
-            strictest[json.encode_sorted(conditions)],
-            min(max(above_all, whole_tools.get(tool, 0)) for tool in conditions["tools"]),
-        )
-        if above <= rank:
-            return False
-        text = f"left out, because another rule says {STRICTNESS[above]} to the same calls, and that decides"
-        self.add_note(f"{rule['id']} ({rule['decision']})", text)
-        return True
+        kept: list[dict[str, Any]] = []
+        for rule, rank, conditions in ranked:
+            whole = min(max(whole_tools["*"], whole_tools.get(tool, 0)) for tool in conditions["tools"])
+            above = max(strictest[json.encode_sorted(conditions)], whole)
+            if above > rank:
+                text = f"left out, because another rule says {STRICTNESS[above]} to the same calls, and that decides"
+                self.add_note(f"{rule['id']} ({rule['decision']})", text)
+            else:
+                kept.append(rule)
+        return kept
 
 
-def _number_name(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}-{number}"
+class DraftEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the original, which becomes rules and notes."""
+
+    draft: PolicyDraft
+    decision: str
+    #: Where it is, for notes; its part of the ids of rules; and how their reason names it.
+    location: str
+    place: str
+    quoted: str
+
+    @property
+    def is_wide(self) -> bool:
+        """True for what refuses or asks. It may become wider, never narrower."""
+        return self.decision != "allow"
+
+    def note(self, text: str) -> None:
+        self.draft.add_note(self.location, text)
+
+    def add_rule(self, conditions: Conditions, note: str = "", **words: Any) -> None:
+        self.draft.add_rule(self.decision, self.place, self.quoted, conditions, **words)
+        if note:
+            self.note(note)
 
 
 def _normalize_conditions(rule: Mapping[str, Any]) -> dict[str, Any]:
