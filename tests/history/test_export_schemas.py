@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.audit.export import format_event_line, read_export
-from interlock.audit.records import EVENT_DESCRIPTORS
 from interlock.audit.schemas import (
     MEDIA_TYPES,
     SCHEMAS,
@@ -22,6 +21,7 @@ from interlock.audit.schemas import (
 )
 from interlock.audit.verify import verify
 from interlock.domain.event import Fact, LogEntry, RunStarted, WarningRaised, decode_event, next_hash
+from interlock.rendering.events import EVENT_ROWS
 
 from .recorded import FACTS, RUN, chain, record
 from .test_export import HOSTILE
@@ -253,7 +253,7 @@ def test_nothing_in_an_event_makes_a_schema_raise(fact: Any, schema: SchemaName)
 def test_the_table_of_kinds_has_every_event() -> None:
     types = {str(fact.__struct_config__.tag) for fact in get_args(Fact)}
 
-    assert types <= EVENT_DESCRIPTORS.keys()
+    assert types <= EVENT_ROWS.keys()
 
 
 def test_who_sends_events_one_by_one_gets_the_same_lines() -> None:

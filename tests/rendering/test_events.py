@@ -81,7 +81,7 @@ def test_every_event_can_be_shown(kind: type[Fact]) -> None:
 def test_the_console_has_a_drawing_for_every_icon() -> None:
     drawings = (CONSOLE_TEMPLATES / "parts.html").read_text()
     verdicts = [make_fact(facts.PolicyEvaluated, decision=Decision(verdict=each, reason="")) for each in Verdict]
-    icons = {present_event(fact).icon for fact in verdicts} | {row.mark.icon for row in EVENT_ROWS.values()}
+    icons = {present_event(fact).icon for fact in verdicts} | {row.icon for row in EVENT_ROWS.values()}
 
     assert {icon for icon in icons if f'  "{icon}": "M' not in drawings} == set()
 
