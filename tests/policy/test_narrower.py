@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interlock.domain.decision import Verdict
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.files.rule_comparison import find_wider_condition, is_narrower
+from interlock.policy.files.rule_comparison import find_wider_condition
 from interlock.policy.interface import PolicyEvent
 
 from .rule_strategies import CONDITIONS, NOW, events, interactive, rules
@@ -38,7 +38,7 @@ def allows(rule: Rule, event: PolicyEvent) -> bool:
 def test_narrower_rule_allows_nothing_more(pair: tuple[Rule, Rule], calls: list[PolicyEvent]) -> None:
     candidate, suggested = pair
 
-    if is_narrower(candidate, suggested):
+    if not find_wider_condition(candidate, suggested):
         assert [event for event in calls if allows(candidate, event) and not allows(suggested, event)] == []
 
 

@@ -29,14 +29,18 @@ _decode_position = msgspec.json.Decoder(_EventPosition).decode
 
 def to_ndjson(entries: Iterable[LogEntry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
     """Yield one line per event, each with its line feed."""
-    for line in _export_lines(entries, signed):
-        yield line + b"\n"
+    yield from (line + b"\n" for line in _export_lines(entries, signed))
 
 
 def to_json(entries: Iterable[LogEntry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
     """Yield the parts of one JSON array, one event per line."""
+    return join_json_array(_export_lines(entries, signed))
+
+
+def join_json_array(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the parts of a JSON array with one item per line."""
     separator = b"[\n"
-    for line in _export_lines(entries, signed):
+    for line in lines:
         yield separator + line
         separator = b",\n"
     yield b"[]\n" if separator == b"[\n" else b"\n]\n"
@@ -68,8 +72,7 @@ def _content_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _export_lines(entries: Iterable[LogEntry], signed: SignedCheckpoint | None) -> Iterator[bytes]:
-    for entry in entries:
-        yield format_event_line(entry)
+    yield from map(format_event_line, entries)
     if signed is not None:
         yield signed.line
 

@@ -33,20 +33,16 @@ def derive_key_id(public: bytes) -> str:
 
 def read_keys(written: bytes) -> tuple[PublicKey, ...]:
     """Read stored keys, one per line, the oldest first. Raise `ValueError` for a line that is no key."""
-    found = [_read_key(line) for line in written.splitlines()]
-    if None in found:
-        raise ValueError(f"line {found.index(None) + 1} is no public key")
-    return tuple(key for key in found if key is not None)
-
-
-def _read_key(line: bytes) -> PublicKey | None:
-    """None for what has another name than its own, too."""
-    try:
-        found = _decode(line)
-        right = len(found.raw) == PUBLIC_BYTES and found.key == derive_key_id(found.raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return found if right else None
+    keys: list[PublicKey] = []
+    for number, line in enumerate(written.splitlines(), start=1):
+        try:
+            keys.append(key := _decode(line))
+            is_valid = len(key.raw) == PUBLIC_BYTES and key.key == derive_key_id(key.raw)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            is_valid = False
+        if not is_valid:
+            raise ValueError(f"line {number} is no public key")
+    return tuple(keys)
 
 
 def parse_public_key(public: str) -> PublicKey | None:

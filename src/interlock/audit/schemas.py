@@ -14,7 +14,7 @@ from .. import __version__
 from ..domain.event import Event, LogEntry, escape_line_breaks
 from ..domain.json import escape_surrogates
 from ..rendering.times import clamp_time, format_epoch_seconds, format_rfc3339
-from .export import format_event_line, to_json, to_ndjson
+from .export import format_event_line, join_json_array, to_json, to_ndjson
 from .records import AuditRecord, Severity, to_audit_record
 from .signed_checkpoint import SignedCheckpoint
 
@@ -126,7 +126,7 @@ def ocsf(record: AuditRecord) -> bytes:
             "api": {
                 "operation": record.type,
                 "service": {"name": "interlock"},
-                **_drop_empty(request=_request(record)),
+                **_drop_empty(request=_drop_empty(uid=record.call_id)),
             },
             "src_endpoint": _drop_empty(svc_name="interlock", hostname=record.host),
             **_drop_empty(resources=[{**resource, "type": "tool"}] if resource else None),
@@ -148,24 +148,19 @@ def encode_line(value: Any) -> bytes:
     return escape_line_breaks(line)
 
 
-def _request(record: AuditRecord) -> dict[str, Any]:
-    return _drop_empty(uid=record.call_id)
-
-
 def _drop_empty(**fields: Any) -> dict[str, Any]:
     """Without what is not known."""
     return {name: value for name, value in fields.items() if value is not None and value not in ("", {})}
 
 
 _SEVERITIES = {Severity.INFORMATIONAL: 2, Severity.LOW: 4, Severity.MEDIUM: 6, Severity.HIGH: 8}
-_NANOSECONDS_PER_MILLISECOND = 1_000_000
 _invisible = re.compile("[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").sub
 
 
 def cef(record: AuditRecord) -> bytes:
     header = ("CEF:0", PRODUCT, PRODUCT, __version__, record.type, record.title, str(_SEVERITIES[record.severity]))
     extension = {
-        "rt": str(clamp_time(record.at) // _NANOSECONDS_PER_MILLISECOND),
+        "rt": str(clamp_time(record.at) // _NANOSECONDS_PER_MS),
         "externalId": record.uid,
         "act": record.type,
         "outcome": record.outcome,
@@ -200,11 +195,7 @@ def _escape_extension(text: str) -> str:
 
 
 def _escape_text(text: str) -> str:
-    return _invisible(_escape_match, text).replace("\\", "\\\\")
-
-
-def _escape_match(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
+    return _invisible(lambda match: f"\\u{ord(match[0]):04x}", text).replace("\\", "\\\\")
 
 
 SchemaName: TypeAlias = Literal["interlock", "splunk_hec", "ecs", "ocsf", "cef"]
@@ -269,7 +260,7 @@ def export_run(
     lines = map(chosen.render, _enrich_records(entries, host))
     if form == "ndjson":
         return (line + b"\n" for line in lines)
-    return _to_json_array(lines if chosen.is_json else (encode_line(line.decode()) for line in lines))
+    return join_json_array(lines if chosen.is_json else (encode_line(line.decode()) for line in lines))
 
 
 def _enrich_records(entries: Iterable[LogEntry], host: str) -> Iterator[AuditRecord]:
@@ -283,11 +274,3 @@ def _enrich_records(entries: Iterable[LogEntry], host: str) -> Iterator[AuditRec
         elif record.call_id in tools:
             record = msgspec.structs.replace(record, tool=tools[record.call_id])
         yield record
-
-
-def _to_json_array(lines: Iterable[bytes]) -> Iterator[bytes]:
-    separator = b"[\n"
-    for line in lines:
-        yield separator + line
-        separator = b",\n"
-    yield b"[]\n" if separator == b"[\n" else b"\n]\n"

@@ -10,11 +10,10 @@ import msgspec
 from ...domain.decision import Decision
 from ...domain.tool import Mask
 from ...rendering.text import to_compact_json
-from ..engine.rule import CommandPattern, Rule
+from ..engine.rule import CONDITION_FIELDS, CommandPattern, Rule
 from ..engine.rule_policy import RulePolicy
 from ..engine.tool_plan import PartEvaluation
 from ..interface import PolicyEvent
-from ..shell.command import SimpleCommand
 
 EnforcementPoint: TypeAlias = Literal["gate", "arguments", "commands", "sandbox"]
 
@@ -86,29 +85,20 @@ def find_masks(policy: RuleSource, now: int | None = None, tool: str = "") -> tu
 
 
 def _applies_unconditionally(rule: Rule, tool: str) -> bool:
-    narrowed = (
-        rule.risk,
-        rule.origin,
-        rule.server,
-        rule.command,
-        rule.host,
-        rule.agent,
-        rule.mode,
-        rule.interactive,
-        rule.when,
-    )
+    others = (name for name in CONDITION_FIELDS if name not in ("path", "access", "arguments", "when_source"))
     return (
         bool(rule.path)
         and any(pattern == "*" or fnmatchcase(tool, pattern) for pattern in _as_tuple(rule.tools))
-        and all(condition is None for condition in narrowed)
+        and all(getattr(rule, name) is None for name in others)
+        and rule.when is None
         and not rule.arguments
     )
 
 
 def _explain_part(part: PartEvaluation) -> ExplainedPart:
-    subject = part.part
+    subject, command = part.part, part.part.command
     return ExplainedPart(
-        what=_format_command_line(subject.command) if subject.command is not None else "the call",
+        what="the call" if command is None else " ".join((*command.wrappers, *command.argv)),
         opaque=subject.opaque,
         risk=tuple(sorted(subject.risk)),
         facts=subject.risk_descriptions,
@@ -119,26 +109,19 @@ def _explain_part(part: PartEvaluation) -> ExplainedPart:
     )
 
 
-def _format_command_line(command: SimpleCommand) -> str:
-    return " ".join((*command.wrappers, *command.argv))
-
-
 def _find_enforcement(rule: Rule) -> list[Enforcement]:
-    found = [Enforcement(rule.id, "gate", "before every call, whichever way it came in")]
     kind = "paths" if rule.path else "hosts"
+    points: list[tuple[EnforcementPoint, str]] = [("gate", "before every call, whichever way it came in")]
     if rule.path or rule.host:
-        how = f"on the {kind} that the arguments of file tools, MCP tools and other tools are declared to name"
-        found.append(Enforcement(rule.id, "arguments", how))
-        how = f"on the {kind} that the words of commands and redirects name"
-        found.append(Enforcement(rule.id, "commands", how))
+        arguments = "the arguments of file tools, MCP tools and other tools are declared to name"
+        points.append(("arguments", f"on the {kind} that {arguments}"))
+        points.append(("commands", f"on the {kind} that the words of commands and redirects name"))
     if rule.command:
-        how = "on every simple command of a script, with wrappers taken off"
-        found.append(Enforcement(rule.id, "commands", how))
+        points.append(("commands", "on every simple command of a script, with wrappers taken off"))
     if find_masks(RulePolicy([rule])):
         how = "read-only for" if rule.access == "write" else "hidden from"
-        mask = f"as a mask: to be {how} commands, also where none of their words name it"
-        found.append(Enforcement(rule.id, "sandbox", mask))
-    return found
+        points.append(("sandbox", f"as a mask: to be {how} commands, also where none of their words name it"))
+    return [Enforcement(rule.id, point, how) for point, how in points]
 
 
 def _as_tuple(given: str | Collection[str] | None) -> tuple[str, ...]:
@@ -146,35 +129,18 @@ def _as_tuple(given: str | Collection[str] | None) -> tuple[str, ...]:
 
 
 def describe_rule(rule: Rule) -> str:
-    conditions: dict[str, Any] = {
-        "tools": rule.tools,
-        "risk": rule.risk,
-        "origin": rule.origin,
-        "server": rule.server,
-        "path": rule.path,
-        "access": rule.access,
-        "command": _format_commands(rule),
-        "host": rule.host,
-        "arguments": msgspec.to_builtins(rule.arguments),
-        "agent": rule.agent,
-        "mode": rule.mode,
-        "interactive": rule.interactive,
-        "when": rule.when_source,
-    }
+    conditions = {name.removesuffix("_source"): getattr(rule, name) for name in ("tools", *CONDITION_FIELDS)}
+    conditions["arguments"] = msgspec.to_builtins(rule.arguments)
+    if rule.command is not None:
+        commands = [rule.command] if isinstance(rule.command, str) else rule.command
+        conditions["command"] = [each if isinstance(each, str) else _format_pattern(each) for each in commands]
     return ", ".join(
         f"{name} {_format_value(value)}" for name, value in conditions.items() if value not in (None, "", {})
     )
 
 
-def _format_commands(rule: Rule) -> list[str] | None:
-    if rule.command is None:
-        return None
-    given = [rule.command] if isinstance(rule.command, str) else rule.command
-    return [_format_command(each) for each in given]
-
-
-def _format_command(given: str | CommandPattern) -> str:
-    return given if isinstance(given, str) else " ".join(given.words) + ("" if given.exact else " ...")
+def _format_pattern(given: CommandPattern) -> str:
+    return " ".join(given.words) + ("" if given.exact else " ...")
 
 
 def _format_value(value: Any) -> str:

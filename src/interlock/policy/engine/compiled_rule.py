@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from math import isfinite
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 
@@ -35,6 +35,7 @@ from .rule import (
 )
 
 ArgumentPredicate: TypeAlias = Callable[[Any], bool]
+_Word = TypeVar("_Word", Risk, PermissionMode)
 
 _VERDICT_ALIASES = {"defer": "ask", "request_approval": "ask", "request_user_input": "request_input"}
 #: A name, an address, or any.
@@ -164,10 +165,10 @@ def compile_rule(rule: Rule) -> CompiledRule:
         id=rule.id,
         verdict=verdict,
         tools=_parse_tools(rule),
-        risk=_parse_risks(rule),
+        risk=_parse_words(rule, "risk", Risk),
         origin=rule.origin,
         servers=_sorted_texts(rule.server),
-        modes=_parse_modes(rule),
+        modes=_parse_words(rule, "mode", PermissionMode),
         interactive=rule.interactive,
         agents=_sorted_texts(rule.agent),
         paths=tuple(
@@ -222,6 +223,8 @@ def _validate_rule(rule: Rule, verdict: Verdict) -> None:
         raise ConfigurationError(f"Rule {rule.id!r}: when must be a plain function")
     if rule.access is not None and (rule.access not in get_args(Access) or not rule.path):
         raise ConfigurationError(f"Rule {rule.id!r}: access is read or write, and says something about a path")
+    if rule.risk is not None and not _as_tuple(rule.risk):
+        raise ConfigurationError(f"Rule {rule.id!r}: no tool has a risk out of none; leave risk out for all tools")
     empty = [name for name in _CONDITIONS if (given := getattr(rule, name)) is not None and not _as_tuple(given)]
     if empty:
         raise ConfigurationError(f"Rule {rule.id!r}: {', '.join(empty)} names nothing; leave it out, or say what")
@@ -249,25 +252,14 @@ def _parse_tools(rule: Rule) -> tuple[str, ...]:
     return patterns
 
 
-def _parse_risks(rule: Rule) -> frozenset[Risk] | None:
-    if rule.risk is None:
+def _parse_words(rule: Rule, name: Literal["risk", "mode"], kind: type[_Word]) -> frozenset[_Word] | None:
+    given = getattr(rule, name)
+    if given is None:
         return None
     try:
-        risks = frozenset(map(Risk, _sorted_texts(rule.risk) or ()))
+        return frozenset(map(kind, _as_tuple(given)))
     except ValueError as error:
-        raise ConfigurationError(f"Rule {rule.id!r}: {error}; a risk is one of {', '.join(Risk)}") from None
-    if not risks:
-        raise ConfigurationError(f"Rule {rule.id!r}: no tool has a risk out of none; leave risk out for all tools")
-    return risks
-
-
-def _parse_modes(rule: Rule) -> frozenset[PermissionMode] | None:
-    if rule.mode is None:
-        return None
-    try:
-        return frozenset(map(PermissionMode, _as_tuple(rule.mode)))
-    except ValueError as error:
-        raise ConfigurationError(f"Rule {rule.id!r}: {error}; a mode is one of {', '.join(PermissionMode)}") from None
+        raise ConfigurationError(f"Rule {rule.id!r}: {error}; a {name} is one of {', '.join(kind)}") from None
 
 
 def _parse_command(rule: Rule, pattern: str | CommandPattern) -> CommandPattern:
@@ -328,23 +320,16 @@ def _normalize_numbers(value: Any) -> Any:
 
 def _rule_digest(rule: Rule, verdict: Verdict) -> str:
     """The same for rules that say the same, however their lists are ordered."""
-    declared = msgspec.structs.asdict(rule)
-    declared |= {"verdict": verdict, "when": rule.when_source or _condition_name(rule.when)}
+    declared, when = msgspec.structs.asdict(rule), rule.when
+    name = None if when is None else f"{when.__module__}.{getattr(when, '__qualname__', type(when).__qualname__)}"
+    declared |= {"verdict": verdict, "when": rule.when_source or name}
     for name in ("tools", "risk", *_CONDITIONS):
         declared[name] = sorted(msgspec.json.encode(each).decode() for each in _as_tuple(declared[name]))
     return sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()
 
 
-def _condition_name(when: RuleCondition | None) -> str | None:
-    if when is None:
-        return None
-    return f"{when.__module__}.{getattr(when, '__qualname__', type(when).__qualname__)}"
-
-
 def _sorted_texts(given: str | Collection[str] | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    return (given,) if isinstance(given, str) else tuple(sorted(given))
+    return None if given is None else tuple(sorted(_as_tuple(given)))
 
 
 def _as_tuple(given: Any) -> tuple[Any, ...]:

@@ -97,6 +97,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int = 0
 
 
+#: The fields that narrow a rule, beside `tools`. Each is empty or None where the rule says nothing about it.
+CONDITION_FIELDS = (
+    *("risk", "origin", "server", "path", "access", "command", "host"),
+    *("arguments", "agent", "mode", "interactive", "when_source"),
+)
+
+
 class ResourceDeclaration(msgspec.Struct, frozen=True):
     """What the arguments of third-party tools name, where the tools do not declare it."""
 

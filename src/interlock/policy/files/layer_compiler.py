@@ -5,6 +5,7 @@ so it can only tighten: it has no allow rules, no default of allow, and does not
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
@@ -14,7 +15,7 @@ from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ..engine.compiled_rule import compile_rule
-from ..engine.rule import ArgumentTest, CommandPattern, DefaultVerdict, ResourceDeclaration, Rule
+from ..engine.rule import ArgumentTest, DefaultVerdict, ResourceDeclaration, Rule
 from ..patterns import path_glob_to_regexes
 from .cel import compile_condition
 from .document import SHORT_LISTS, Entry, PolicyDocument, RuleEntry, ShortEntry
@@ -162,42 +163,44 @@ def _find_warnings(source: PolicySource, placed: LocatedRule, now: int) -> Itera
         yield source.make_problem(placed.location, reason)
 
 
-class _RuleBuilder:
+class _RuleBuilder(msgspec.Struct):
     """One entry of a file, key by key, so that each problem has the line of its key."""
 
-    def __init__(
-        self, source: PolicySource, layer: Layer, location: DocumentPath, verdict: Verdict, entry: Entry
-    ) -> None:
-        self.problems: list[PolicyProblem] = []
-        self._source = source
-        self._layer: Layer = layer
-        self._location = location
-        self._verdict = verdict
-        self._entry = entry
+    source: PolicySource
+    layer: Layer
+    location: DocumentPath
+    verdict: Verdict
+    entry: Entry
+    problems: list[PolicyProblem] = msgspec.field(default_factory=list[PolicyProblem])
 
     def build(self) -> Rule | None:
-        entry = self._entry
+        entry = self.entry
         self._check_verdict_keys()
         short = self._attempt("tools", lambda: _parse_tool_list(entry.tools), Shorthand(tools=("*",)))
+        path = self._choose_value("path", short.path, entry.path)
+        host = self._choose_value("host", short.host, entry.host)
+        commands = None if entry.command is None else self._for_each("command", entry.command, parse_command_entry)
+        self._for_each("path", path, partial(path_glob_to_regexes, wide=self.verdict is not Verdict.ALLOW))
+        self._for_each("host", host, check_host)
         rule = Rule(
-            id=entry.id or _generate_id(self._layer, self._verdict, entry),
-            verdict=self._verdict.value,
+            id=entry.id or _generate_id(self.layer, self.verdict, entry),
+            verdict=self.verdict.value,
             tools=short.tools,
             risk=entry.risk,
             origin=self._choose_value("origin", short.origin, entry.origin),
             server=self._choose_value("server", short.server, entry.server),
             arguments=self._build_arguments(),
-            path=self._check_paths(self._choose_value("path", short.path, entry.path)),
+            path=path,
             access=entry.access,
-            command=self._choose_value("command", short.command and [short.command], self._build_commands()),
-            host=self._check_hosts(self._choose_value("host", short.host, entry.host)),
+            command=self._choose_value("command", short.command and [short.command], commands),
+            host=host,
             agent=entry.agent,
             mode=entry.mode,
             interactive=entry.interactive,
             when=self._attempt("when", lambda: compile_condition(entry.when) if entry.when else None, None),
             when_source=entry.when or "",
             reason=entry.reason,
-            layer=LAYER_LABELS[self._layer],
+            layer=LAYER_LABELS[self.layer],
             prompt=entry.prompt,
             advice=entry.message,
             target_arg=(entry.target_arg or "") if isinstance(entry, RuleEntry) else "",
@@ -205,16 +208,13 @@ class _RuleBuilder:
             answer_within_seconds=self._attempt("answer_within", lambda: parse_duration(entry.answer_within), None),
             expires_at=self._attempt("expires", lambda: parse_timestamp(entry.expires), 0),
         )
-        return self._validate(rule) if not self.problems else None
-
-    def _validate(self, rule: Rule) -> Rule | None:
-        """The engine refuses what is left: it knows best what it can match."""
-        before = f"Rule {rule.id!r}: "
-        self._attempt("", lambda: compile_rule(rule), None, before)
+        if not self.problems:
+            # The engine refuses what is left: it knows best what it can match.
+            self._attempt("", lambda: compile_rule(rule), None, before=f"Rule {rule.id!r}: ")
         return rule if not self.problems else None
 
     def _check_verdict_keys(self) -> None:
-        entry, verdict = self._entry, self._verdict
+        entry, verdict = self.entry, self.verdict
         asks = verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)
         if not asks and (entry.prompt or entry.answer_within is not None):
             key = "prompt" if entry.prompt else "answer_within"
@@ -223,36 +223,18 @@ class _RuleBuilder:
             self._add_problem("scope", f"scope is for rules that ask; this one says {verdict.value}")
 
     def _build_arguments(self) -> dict[str, ArgumentTest]:
-        tests: dict[str, ArgumentTest] = {}
-        for name, given in self._entry.arguments.items():
-            test = self._attempt(
-                ("arguments", name), lambda name=name, given=given: parse_argument_test(name, given), None
-            )
-            if test is not None:
-                tests[name] = test
-        return tests
+        items = self.entry.arguments.items()
+        tests = {
+            name: self._attempt(("arguments", name), partial(parse_argument_test, name, given), None)
+            for name, given in items
+        }
+        return {name: test for name, test in tests.items() if test is not None}
 
-    def _build_commands(self) -> list[CommandPattern] | None:
-        given: Any = self._entry.command
-        if given is None:
-            return None
-        several = cast(list[Any], given) if isinstance(given, list) else [given]
-        found = [
-            self._attempt(("command", index), lambda item=item: parse_command_entry(item), None)
-            for index, item in enumerate(several)
-        ]
-        return [pattern for pattern in found if pattern is not None]
-
-    def _check_paths(self, given: Any) -> Any:
-        for index, glob in enumerate([given] if isinstance(given, str) else given or ()):
-            check = lambda glob=glob: path_glob_to_regexes(glob, wide=self._verdict is not Verdict.ALLOW)  # noqa: E731
-            self._attempt(("path", index), check, "")
-        return given
-
-    def _check_hosts(self, given: Any) -> Any:
-        for index, host in enumerate([given] if isinstance(given, str) else given or ()):
-            self._attempt(("host", index), lambda host=host: check_host(host), None)
-        return given
+    def _for_each(self, key: str, given: Any, make: Callable[[Any], _T]) -> list[_T]:
+        """What is made of one value or of several, without those that have a problem."""
+        items = cast(list[Any], given) if isinstance(given, list) else [] if given is None else [given]
+        made = [self._attempt((key, index), partial(make, item), None) for index, item in enumerate(items)]
+        return [each for each in made if each is not None]
 
     def _choose_value(self, key: str, short: Any, given: Any) -> Any:
         if short is not None and given is not None:
@@ -268,7 +250,7 @@ class _RuleBuilder:
 
     def _add_problem(self, key: str | DocumentPath, reason: str) -> None:
         place = (key,) if isinstance(key, str) else key
-        self.problems.append(self._source.make_problem((*self._location, *place), reason))
+        self.problems.append(self.source.make_problem((*self.location, *place), reason))
 
 
 def _parse_tool_list(tools: list[str] | None) -> Shorthand:

@@ -225,7 +225,8 @@ class PolicyFiles:
         problems += _find_duplicate_ids(layers)
         if problems:
             raise PolicyFileError(problems)
-        return _merge_layers(layers, self._now)
+        warnings = tuple(warning for layer in layers for warning in layer.warnings)
+        return _LoadedPolicy(_build_policy(layers, self._now), warnings)
 
     def _make_deny_rule(self, problems: tuple[PolicyProblem, ...]) -> Rule:
         first = problems[0]
@@ -251,21 +252,12 @@ def _find_duplicate_ids(layers: list[LayerRules]) -> list[PolicyProblem]:
     return problems
 
 
-def _merge_layers(layers: list[LayerRules], now: Callable[[], int]) -> _LoadedPolicy:
-    warnings = tuple(warning for layer in layers for warning in layer.warnings)
-    return _LoadedPolicy(_build_policy(layers, now), warnings)
-
-
 def _build_policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolicy:
     rules = [rule for layer in layers for rule in layer.rules]
     resources = [declared for layer in layers for declared in layer.resources]
+    defaults: list[DefaultVerdict] = [layer.default for layer in layers if layer.default is not None]
     try:
-        return RulePolicy(rules, _strictest_default(layers), resources, now)
+        default = max(defaults, key=_DEFAULTS_BY_STRICTNESS.index) if defaults else "risk"
+        return RulePolicy(rules, default, resources, now)
     except ConfigurationError as error:  # each rule is valid, and all of them together are not
         raise PolicyFileError([PolicyProblem(layer.path, 0, str(error)) for layer in layers]) from None
-
-
-def _strictest_default(layers: list[LayerRules]) -> DefaultVerdict:
-    """Return the strictest default of the files."""
-    said: list[DefaultVerdict] = [layer.default for layer in layers if layer.default is not None]
-    return max(said, key=_DEFAULTS_BY_STRICTNESS.index) if said else "risk"

@@ -18,11 +18,6 @@ _T = TypeVar("_T")
 _WILDCARDS = frozenset("*?[")
 
 
-def is_narrower(candidate: Rule, suggested: Rule) -> bool:
-    """Return whether the suggested rule provably allows every call that the candidate allows."""
-    return not find_wider_condition(candidate, suggested)
-
-
 def find_wider_condition(candidate: Rule, suggested: Rule) -> str:
     """Return the first key of the candidate that is not provably as narrow; empty when all of them are."""
     one, other = compile_rule(candidate), compile_rule(suggested)

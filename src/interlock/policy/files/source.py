@@ -32,10 +32,6 @@ from .toml_source import parse_toml
 _MAX_NUMBER_CHARS = 64
 
 
-def read_source(path: str) -> PolicySource:
-    return parse_source(read_policy_file(path), path)
-
-
 def read_policy_file(path: str) -> bytes:
     """Return the bytes of a regular file. Nothing else is opened, and the call does not block."""
     try:

@@ -10,14 +10,9 @@ from typing import TypeAlias
 import msgspec
 
 from ...domain.decision import Verdict
-from ..engine.rule import Rule
+from ..engine.rule import CONDITION_FIELDS, Rule
 
 _STRICTNESS = {verdict.value: rank for rank, verdict in enumerate(Verdict)}
-#: Each of these narrows a rule; what is empty does not. The same condition catches at least as much when it refuses.
-_CONDITIONS = (
-    *("risk", "origin", "server", "arguments", "path", "access", "command", "host"),
-    *("agent", "mode", "interactive", "when_source"),
-)
 #: Rules with more conditions are compared whole.
 _MAX_COMBINED = 6
 
@@ -55,8 +50,9 @@ def _iterate_subsets(conditions: RuleConditions) -> Iterator[RuleConditions]:
 
 
 def _conditions_of(rule: Rule) -> RuleConditions:
+    """What narrows the rule. The same condition catches at least as much when it refuses."""
     return frozenset(
         (name, msgspec.json.encode(value, order="sorted"))
-        for name in _CONDITIONS
+        for name in CONDITION_FIELDS
         if (value := getattr(rule, name)) is not None and value not in ("", {})
     )
