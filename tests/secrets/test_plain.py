@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.redaction.patterns import SECRET_PATTERNS
-from interlock.redaction.prefilter import build_rare_first_pattern, compile_keyword_search
+from interlock.redaction.patterns import SECRET_PATTERNS, build_rare_first_pattern, compile_keyword_search
 from interlock.redaction.redactor import SecretRedactor
 from tests.secrets.test_stream import REDACTOR, SECRET, TOKEN, texts
 

@@ -112,30 +112,26 @@ def _patterns_for(beginning: str) -> tuple[SecretPattern, ...]:
 
 
 @cache
-def _base64_tokens() -> _Stems:
-    stems = {
+def _token_stems() -> tuple[_Stems, ...]:
+    """How tokens begin in base64, and in hex."""
+    base64 = {
         stem: _Stem(_from_base64(offset), _base64_run, _patterns_for(word))
         for word in _TOKEN_PREFIXES
         for stem, offset in base64_stems(word)
     }
-    return _Stems(stems, re.compile(build_prefix_pattern(stems)).search)
-
-
-@cache
-def _hex_tokens() -> _Stems:
-    stems = {
+    digits = {
         stem: _Stem(_from_hex, _hex_run, _patterns_for(word))
         for word in _TOKEN_PREFIXES
         for stem in (word.encode().hex(), word.encode().hex().upper())
     }
-    return _Stems(stems, re.compile(build_prefix_pattern(stems)).search)
+    return tuple(_Stems(each, re.compile(build_prefix_pattern(each)).search) for each in (base64, digits))
 
 
 def find_encoded(text: str) -> list[SecretMatch]:
     """Return known tokens in base64 or hex. The encoded text is taken whole from the token on."""
     if _long_run(text) is None:
         return []
-    return [*_find_stems(text, _base64_tokens()), *_find_stems(text, _hex_tokens())]
+    return [found for stems in _token_stems() for found in _find_stems(text, stems)]
 
 
 def _find_stems(text: str, stems: _Stems) -> Iterator[SecretMatch]:

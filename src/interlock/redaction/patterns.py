@@ -227,9 +227,28 @@ SECRET_PATTERNS = (
 )
 
 
+#: Letters and signs by how seldom they are in what programs print.
+_RARE_FIRST = "zjqxkvwbygpcfmduhl_:<sr-.ianote"
+
+
 @cache
 def compile_keyword_search() -> Callable[[str], re.Match[str] | None]:
-    return re.compile(build_prefix_pattern(word for form in SECRET_PATTERNS for word in form.words)).search
+    """Return a search for keywords in a lower-case text."""
+    return re.compile(build_rare_first_pattern({word for form in SECRET_PATTERNS for word in form.words})).search
+
+
+def build_rare_first_pattern(words: Iterable[str]) -> str:
+    """Return a pattern for any of the words that looks for a seldom letter of each, then at what follows and stands
+    before.
+
+    It passes most of a text faster than a pattern that begins with the words' first letters.
+    """
+    branches: dict[str, list[str]] = {}
+    for word in sorted(words):
+        at = min(range(len(word) - 1), key=lambda at: (_RARE_FIRST + word).index(word[at]))
+        before = f"(?<={re.escape(word)})" if at else ""
+        branches.setdefault(word[at], []).append(re.escape(word[at + 1 :]) + before)
+    return "|".join(f"{re.escape(letter)}(?:{'|'.join(rest)})" for letter, rest in branches.items())
 
 
 def find_patterns(text: str) -> list[SecretMatch]:

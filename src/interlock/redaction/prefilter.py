@@ -5,12 +5,9 @@ something invisible splits it. A text without any of these, and without a sign o
 """
 
 import re
-from collections.abc import Callable, Iterable
-from functools import cache
 
 from ..domain.rendering import INVISIBLE_CHARACTERS
 from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, find_encoded
-from .patterns import SECRET_PATTERNS
 
 #: Every byte becomes a sign for its kind, and the signs are searched.
 _RUN, _PLAIN, _ODD = b"r", b"p", b"o"
@@ -18,8 +15,6 @@ _LONG_RUN = _RUN * MIN_ENCODED_CHARS
 #: A line of base64 is wrapped at no fewer.
 _WRAPPED_LINE = _RUN * 60
 _UNSEEN = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]"
-#: Letters and signs by how seldom they are in what programs print.
-_RARE_FIRST = "zjqxkvwbygpcfmduhl_:<sr-.ianote"
 
 
 def _classify_character(character: str) -> bytes:
@@ -55,23 +50,3 @@ def _classify_text(text: str) -> bytes:
 
 def _is_unsplit(kinds: bytes) -> bool:
     return _ODD not in kinds and _WRAPPED_LINE not in kinds
-
-
-@cache
-def compile_keyword_search() -> Callable[[str], re.Match[str] | None]:
-    """Return a search for keywords in a lower-case text."""
-    return re.compile(build_rare_first_pattern({word for form in SECRET_PATTERNS for word in form.words})).search
-
-
-def build_rare_first_pattern(words: Iterable[str]) -> str:
-    """Return a pattern for any of the words that looks for a seldom letter of each, then at what follows and stands
-    before.
-
-    It passes most of a text faster than a pattern that begins with the words' first letters.
-    """
-    branches: dict[str, list[str]] = {}
-    for word in sorted(words):
-        at = min(range(len(word) - 1), key=lambda at: (_RARE_FIRST + word).index(word[at]))
-        before = f"(?<={re.escape(word)})" if at else ""
-        branches.setdefault(word[at], []).append(re.escape(word[at + 1 :]) + before)
-    return "|".join(f"{re.escape(letter)}(?:{'|'.join(rest)})" for letter, rest in branches.items())

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from .encodings import base64_end, base64_stems, encoded_variants, find_encoded
 from .matches import find_in_split_text, replace_matches
-from .patterns import SecretMatch, find_patterns
-from .prefilter import compile_keyword_search, may_be_secret
+from .patterns import SecretMatch, compile_keyword_search, find_patterns
+from .prefilter import may_be_secret
 from .stream import RedactingStream
 
 MIN_SECRET_CHARS = 6

@@ -5,7 +5,7 @@ What a tool's check found is taken from the record (`tools.py`): today's files d
 are the model's; a person's edits are not evaluated again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -17,7 +17,7 @@ from ..domain.event import LogEntry
 from ..domain.tool import CallContext
 from ..storage.artifacts import ArtifactStore
 from .model import ReplayEnvironment, build_environment
-from .recording import Recording, ReplayCall
+from .recording import ReplayCall
 from .recording_reader import read_recording
 
 #: The person's answer then. `none`: no person was asked or available.
@@ -108,7 +108,8 @@ async def _evaluate_again(call: ReplayCall, environment: ReplayEnvironment) -> R
         run, [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments)]
     )
     await run.recorder.commit()
-    return _find_call(read_recording(await environment.app.log.read(situation.run_id)), call)
+    calls = read_recording(await environment.app.log.read(situation.run_id)).calls
+    return calls.get(call.call_id) or next(iter(calls.values()))
 
 
 def _call_context(call: ReplayCall, environment: ReplayEnvironment) -> CallContext:
@@ -116,11 +117,6 @@ def _call_context(call: ReplayCall, environment: ReplayEnvironment) -> CallConte
     agent = call.agent if call.agent in environment.agents else situation.agent
     name = f"{situation.run_id}#{call.seq}"
     return msgspec.structs.replace(situation, run_id=name, agent=agent, mode=call.mode, interactive=call.interactive)
-
-
-def _find_call(recording: Recording, call: ReplayCall) -> ReplayCall:
-    calls: Iterator[ReplayCall] = iter(recording.calls.values())
-    return recording.calls.get(call.call_id) or next(calls)
 
 
 def _read_verdict(call: ReplayCall) -> DryVerdict:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
 
 from ..domain.decision import Decision, Verdict
 from ..domain.event import CallObserved, Fact, InvocationCompleted
@@ -19,6 +18,7 @@ from ..domain.observation import Observation
 from ..domain.outcome import UNKNOWN_SIDE_EFFECTS
 from ..domain.tool import CheckProblem, NormalizedOutput, Risk, ToolContext, ToolDefinition
 from ..pipeline.context import RunContext
+from ..policy.engine.example_event import AnyArguments, never_called
 from ..policy.interface import PolicyEvent
 from ..registry.memory import ToolRegistry
 from .recording import Recording, ReplayCall, read_side_effects, was_stopped_by_runtime
@@ -133,10 +133,6 @@ def _is_shortened(observation: Observation) -> bool:
     return bool(_was_shortened(observation.summary) or _was_shortened(observation.user_text))
 
 
-class _AnyArguments(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-
 def stub_tools(recording: Recording) -> list[ToolDefinition]:
     """Return tools declared as last offered to the model, which take any arguments."""
     versions = {name: version for menu in recording.menus.values() for name, version in menu.items()}
@@ -144,9 +140,9 @@ def stub_tools(recording: Recording) -> list[ToolDefinition]:
         ToolDefinition(
             spec=spec,
             version=versions.get(spec.name, ""),
-            handler=_never_called,
+            handler=never_called,
             is_async=False,
-            args_model=_AnyArguments,
+            args_model=AnyArguments,
             # Seen in every mode; may have had effects, where it did not say which; and never cut: that was done.
             read_only=True,
             risk=frozenset({Risk.EXECUTE}),
@@ -154,10 +150,6 @@ def stub_tools(recording: Recording) -> list[ToolDefinition]:
         )
         for spec in recording.tools
     ]
-
-
-def _never_called(**arguments: Any) -> None:
-    """It is never called: a replay starts nothing."""
 
 
 class RecordedPolicy:

@@ -35,7 +35,9 @@ TOOL_DEFAULTS: Mapping[str, ToolDefaults] = {
 }
 
 
-class _AnyArguments(BaseModel):
+class AnyArguments(BaseModel):
+    """The arguments of a tool whose schema is not known."""
+
     model_config = ConfigDict(extra="allow")
 
 
@@ -56,18 +58,18 @@ def example_event(
     definition = ToolDefinition(
         spec=ToolSpec(name=tool_name, description="", parameters_schema={}),
         version="",
-        handler=_unused_handler,
+        handler=never_called,
         is_async=False,
-        args_model=_AnyArguments,
+        args_model=AnyArguments,
         risk=risks,
         read_only=risks == frozenset({Risk.READ}),
         origin=declared.get("origin", "local"),
         source=declared.get("source", ""),
         resources=declared.get("resources", defaults.resources),
     )
-    checked = _AnyArguments.model_validate(arguments)
+    checked = AnyArguments.model_validate(arguments)
     return PolicyEvent("call_hypothetical", definition, checked, situation or CallContext(run_id="run_hypothetical"))
 
 
-def _unused_handler(**arguments: Any) -> None:
-    """It is never called: nothing executes a hypothetical call."""
+def never_called(**arguments: Any) -> None:
+    """Stand in for a handler: nothing executes a hypothetical or a recorded call."""
