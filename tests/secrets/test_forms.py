@@ -6,6 +6,7 @@ import json
 import pytest
 
 from interlock.redaction.redactor import SecretRedactor
+from tests.corpora import spellings
 from tests.corpora.injection import load
 
 ALNUM = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -111,51 +112,7 @@ def test_a_secret_is_known_by_what_stands_before_it(text: str, redacted: str) ->
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "the token count is 5",
-        "token = get_token()",
-        "token = tokens[3]",
-        "token=token,",
-        "    token=user_token\n)",
-        "const token = jwt.sign(payload)",
-        "token = self._token",
-        "secret_key = settings.SECRET_KEY2",
-        "tokens=1024, max_tokens: 4096, token_count=5",
-        "token: 12345678",
-        "token_type: Bearer",
-        "password: required",
-        "password: Optional[str] = None",
-        "Enter password: ",
-        "password_length = 12345678",
-        "password = getpass.getpass()",
-        'password = os.environ["DB_PASSWORD"]',
-        'password: "<your password>"',
-        "secret: ${SECRET}, secret: {{ secrets.X }}, secret=$X",
-        "secret: prod-db-2",
-        'secret = "a few words of prose"',
-        "secretKeyRef: my-secret",
-        "PWD=/home/me/project",
-        "token=/var/run/secrets/token",
-        "the bearer of this letter-with-many-words",
-        'headers["Authorization"] = f"Bearer {token}"',
-        "Authorization: required for all endpoints",
-        "Authorization: Bearer <token>",
-        "http://localhost:8080/@vite/client",
-        "https://host:443?mail=a@b.c",
-        "git@github.com:me/repo.git",
-        "postgres://user:${PASSWORD}@host",
-        "Cookies: a small text file",
-        "risk-assessment-of-2024-projects-and-more",
-        "npm_config_registry=x npm_lifecycle_event",
-        "-----BEGIN CERTIFICATE-----\nMIIEowIBAAKCAQEA\n-----END CERTIFICATE-----",
-        'if "-----BEGIN PRIVATE KEY-----" in text:',
-        "eyJhbGciOiJIUzI1NiJ9 alone",
-        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-        "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
-        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
-        "usage: login --token TOKEN --password PASSWORD",
-        "a\r\nb\tc \u6f22\u5b57 caf\u00e9 \u2714\ufe0f",
-    ],
+    spellings.load("no secrets"),
 )
 def test_talk_and_code_about_secrets_is_left_alone(text: str) -> None:
     assert SecretRedactor().redact(text) == text
