@@ -74,10 +74,10 @@ class SecretRedactor:
             plain = self.is_plain(text)
         else:  # the same, without another call
             plain = self._suspect(text.lower()) is None and not may_be_secret(text)
-        return text if plain else _redact_matches(text, self.find(text))
+        return text if plain else replace_matches(text, self.find(text))
 
     def redact_declared(self, text: str) -> str:
-        return _redact_matches(text, find_in_split_text(text, self._find_declared))
+        return replace_matches(text, find_in_split_text(text, self._find_declared))
 
     def find(self, text: str) -> list[SecretMatch]:
         """Return every secret, the most certain first; they may overlap."""
@@ -100,7 +100,3 @@ class SecretRedactor:
                     SecretMatch(m.start(), base64_end(text, m.end()), name) for m in re.finditer(re.escape(stem), text)
                 ]
         return found
-
-
-def _redact_matches(text: str, found: list[SecretMatch]) -> str:
-    return replace_matches(text, found) if found else text

@@ -10,6 +10,7 @@ machine or a person is left out or replaced: the folder of the run, the home fol
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -127,7 +128,9 @@ def make_portable(recording: Recording, artifacts: ArtifactStore | None = None) 
     names, redact = _build_replacements(recording), App().parts.redactor.redact
 
     def clean(text: str) -> str:
-        return redact(_apply_replacements(text, names))
+        for old, new in names:
+            text = text.replace(old, new)
+        return redact(text)
 
     instructions = _InstructionCleaner(artifacts, clean)
     plain = msgspec.structs.replace(
@@ -166,11 +169,9 @@ class _InstructionCleaner:
             written = self._artifacts.read(artifact_id) if self._artifacts is not None else None
         except (ArtifactError, OSError):
             written = None
-        return "" if written is None else _content_id(self._clean(written.decode(errors="replace")))
-
-
-def _content_id(text: str) -> str:
-    return f"sha256:{sha256(text.encode()).hexdigest()}"
+        if written is None:
+            return ""
+        return f"sha256:{sha256(self._clean(written.decode(errors='replace')).encode()).hexdigest()}"
 
 
 def _anonymize(call: ReplayCall) -> ReplayCall:
@@ -201,24 +202,12 @@ def _refresh_digests(call: ReplayCall, output: str | None) -> ReplayCall:
 def _build_replacements(recording: Recording) -> list[tuple[str, str]]:
     """What is replaced, the longest first."""
     people = {call.answer.by for call in recording.calls.values() if call.answer and call.answer.by}
-    names = {recording.run_id: RUN_ID, recording.workspace: WORKSPACE, _home_folder(): HOME}
+    names = {recording.run_id: RUN_ID, recording.workspace: WORKSPACE}
+    with suppress(RuntimeError):
+        names[str(Path.home())] = HOME
     found = [(old, new) for old, new in names.items() if len(old) > 1]
     found += [(f"A person ({who}) changed", f"A person ({PERSON}) changed") for who in people]
     return sorted(found, key=lambda pair: -len(pair[0]))
-
-
-def _home_folder() -> str:
-    try:
-        return str(Path.home())
-    except RuntimeError:
-        return ""
-
-
-def _apply_replacements(text: str, names: list[tuple[str, str]]) -> str:
-    for old, new in names:
-        if old in text:
-            text = text.replace(old, new)
-    return text
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:

@@ -213,13 +213,8 @@ class RecordedInteraction:
         if call is None:
             return None
         if call.answer is not None:
-            return _limit_to_once(call.answer)
+            # Each call has its own answer in the record, and what a person wrote into the arguments is in its outcome.
+            return msgspec.structs.replace(call.answer, scope="once", until=0, rule="", arguments=None)
         if call.observation is None or question.kind == "input":
             return None
         return Answer(approved=call.started, by="replay", reason="Nobody was asked when this was recorded.")
-
-
-def _limit_to_once(answer: Answer) -> Answer:
-    """The same answer, without what it did beside: each call has its own answer in the record, and what a person
-    wrote into the arguments is in the recorded outcome."""
-    return msgspec.structs.replace(answer, scope="once", until=0, rule="", arguments=None)

@@ -207,9 +207,6 @@ def _redirect_part(redirect: Redirect, whole: CallPart, resolver: PathResolver) 
 _path_resolver = lru_cache(maxsize=64)(PathResolver)
 
 
-_ONLY_READS = frozenset({Risk.READ})
-
-
 def list_script_commands(script: str) -> tuple[tuple[str, ...], ...] | None:
     """Return the words of each simple command; None when it is not known what the script runs."""
     read = parse_script(script)
@@ -221,4 +218,4 @@ def is_read_only_script(script: str, cwd: str, workspace: str) -> bool:
     situation = CallContext(run_id="", workspace=workspace)
     event = example_event("bash", {"command": script, "cwd": cwd}, situation)
     parts = extract_call_parts(event, tuple(event.tool.resources.items()), {"command": script, "cwd": cwd})
-    return all(part.risk <= _ONLY_READS and not part.opaque for part in parts)
+    return all(part.risk <= _READ_RISKS and not part.opaque for part in parts)

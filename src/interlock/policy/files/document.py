@@ -5,7 +5,7 @@ with the line.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError
 from ...domain.decision import ApprovalScope
 from ...domain.tool import ResourceKind, ToolOrigin
 from ..engine.rule import Access, DefaultVerdict
-from .problems import MAX_PROBLEMS, PolicyFileError, PolicyProblem, PolicySource
+from .problems import MAX_PROBLEMS, PolicyFileError, PolicySource
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
@@ -266,7 +266,7 @@ def parse_document(source: PolicySource) -> PolicyDocument:
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True)[:MAX_PROBLEMS]
         problems = [source.make_problem(each["loc"], _error_message(each)) for each in found]
-        raise PolicyFileError(sorted(dict.fromkeys(problems), key=_line_of)) from None
+        raise PolicyFileError(sorted(dict.fromkeys(problems), key=lambda problem: problem.line)) from None
 
 
 def json_schema() -> dict[str, Any]:
@@ -294,10 +294,6 @@ def _without_nulls(schema: Any) -> Any:
     return {**cleaned.pop("anyOf")[0], **cleaned} if len(only) == 1 else cleaned
 
 
-def _line_of(problem: PolicyProblem) -> int:
-    return problem.line
-
-
 #: The valid keys under a key, for messages about unknown ones.
 _MODELS_BY_KEY: Mapping[str, type[BaseModel]] = {
     "": PolicyDocument,
@@ -311,21 +307,12 @@ _MODELS_BY_KEY: Mapping[str, type[BaseModel]] = {
 
 
 def _error_message(error: Any) -> str:
-    location: tuple[str | int, ...] = error["loc"]
-    words = _ERROR_MESSAGES.get(error["type"])
-    where = _last_key(location)
-    if words is not None:
-        return f"{where}: {words(error)}" if where else words(error)
     text = error["msg"].replace("Input should", "it should").replace("Value error, ", "")
-    return f"{where}: {text}" if where else text
-
-
-def _last_key(location: tuple[str | int, ...]) -> str:
-    """The last key on the way, which is enough beside the line."""
-    keys = [
-        part for part in location if isinstance(part, str) and part not in ("text", "mapping", "list", "test", "exact")
-    ]
-    return keys[-1][:80] if keys else ""
+    text = _unknown_key(error) if error["type"] == "extra_forbidden" else _ERROR_MESSAGES.get(error["type"], text)
+    tags = ("text", "mapping", "list", "test", "exact")
+    keys = [part for part in error["loc"] if isinstance(part, str) and part not in tags]
+    # The last key on the way is enough beside the line.
+    return f"{keys[-1][:80]}: {text}" if keys and keys[-1] else text
 
 
 def _unknown_key(error: Any) -> str:
@@ -344,14 +331,11 @@ def _unknown_key(error: Any) -> str:
     )
 
 
-_ERROR_MESSAGES: Mapping[str, Callable[[Any], str]] = {
-    "extra_forbidden": _unknown_key,
-    "missing": lambda error: "this key is missing",
-    "string_pattern_mismatch": lambda error: (
-        "letters, digits, `.`, `_` and `-`, at most 100, and a letter or digit first"
-    ),
-    "model_type": lambda error: "it should be a text or keys with values",
-    "model_attributes_type": lambda error: "it should be a text or keys with values",
-    "list_type": lambda error: "it should be a list",
-    "empty_key": lambda error: "this key has no value; take it out, or say what it is",
+_ERROR_MESSAGES: Mapping[str, str] = {
+    "missing": "this key is missing",
+    "string_pattern_mismatch": "letters, digits, `.`, `_` and `-`, at most 100, and a letter or digit first",
+    "model_type": "it should be a text or keys with values",
+    "model_attributes_type": "it should be a text or keys with values",
+    "list_type": "it should be a list",
+    "empty_key": "this key has no value; take it out, or say what it is",
 }

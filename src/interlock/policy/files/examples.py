@@ -8,7 +8,7 @@ from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, PermissionMode, ResourceKind, ToolOrigin
 from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
-from ..engine.rule import ResourceDeclaration, Rule
+from ..engine.rule import ResourceDeclaration
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
 from .document import Example, ExampleItem
@@ -42,13 +42,9 @@ def read_example(
     origin, server = _find_origin(given)
     resource_kinds = _find_resource_kinds(given.tool, resources)
     arguments: JsonObject = {**given.arguments}
-    named: list[tuple[PatternKind, str | None]] = [
-        ("path", given.path),
-        ("command", given.command),
-        ("host", given.host),
-    ]
-    for kind, value in named:
-        if value is not None:
+    kinds: tuple[PatternKind, ...] = ("path", "command", "host")
+    for kind in kinds:
+        if (value := getattr(given, kind)) is not None:
             name = next((name for name, meaning in resource_kinds.items() if meaning == kind), kind)
             resource_kinds[name] = kind
             arguments = _set_nested(arguments, name.split("."), value)
@@ -68,24 +64,22 @@ def read_example(
 def _find_failures(
     located: LocatedRule, resources: Sequence[ResourceDeclaration], workspace: str
 ) -> Iterator[tuple[str, int, str]]:
-    entry = located.entry
+    rule, entry = located.rule, located.entry
     if not entry.matches and not entry.does_not_match:
         return
     # At the beginning of time no rule has ended.
-    policy = RulePolicy([located.rule], resources=resources, now=lambda: 0)
-    lists: list[tuple[str, bool, Sequence[ExampleItem]]] = [
-        ("matches", True, entry.matches),
-        ("does_not_match", False, entry.does_not_match),
-    ]
-    for key, expected, examples in lists:
-        for index, example in enumerate(examples):
+    policy = RulePolicy([rule], resources=resources, now=lambda: 0)
+    for key, expected in (("matches", True), ("does_not_match", False)):
+        for index, example in enumerate(cast(Sequence[ExampleItem], getattr(entry, key))):
             try:
                 matched = _is_matched(policy, read_example(example, resources, workspace))
             except ConfigurationError as error:
                 yield key, index, f"this example stands for no call: {error}"
                 continue
             if matched != expected:
-                yield key, index, _failure_message(located.rule, expected)
+                said = "would ask for a value" if rule.verdict == "request_input" else f"would {rule.verdict}"
+                meant = "match, and the rule {} says nothing about it" if expected else "not match, and the rule {} {}"
+                yield key, index, f"this example should {meant.format(rule.id, said)}"
 
 
 def _is_matched(policy: RulePolicy, event: PolicyEvent) -> bool:
@@ -97,13 +91,6 @@ def _is_matched(policy: RulePolicy, event: PolicyEvent) -> bool:
         any(said.verdict is Verdict.ALLOW and rule.id in said.rule_ids for said in part.rule_decisions)
         for part in policy.evaluate_parts(event)
     )
-
-
-def _failure_message(rule: Rule, expected: bool) -> str:
-    said = f"would {rule.verdict}" if rule.verdict != "request_input" else "would ask for a value"
-    if expected:
-        return f"this example should match, and the rule {rule.id} says nothing about it"
-    return f"this example should not match, and the rule {rule.id} {said}"
 
 
 def _parse_shorthand_example(text: str) -> Example:

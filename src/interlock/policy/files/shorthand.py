@@ -72,15 +72,10 @@ def parse_shorthand(text: str) -> Shorthand:
     """Parse a shorthand. Raise `ConfigurationError` with what to write instead."""
     parts = split_shorthand(text)
     named = _resolve_tool_name(parts.name)
-    match parts.kind:
-        case None:
-            return named
-        case "path":
-            return msgspec.structs.replace(named, path=parts.pattern)
-        case "host":
-            return msgspec.structs.replace(named, host=parts.pattern)
-        case "command":
-            return msgspec.structs.replace(named, command=parse_command_pattern(parts.pattern))
+    if parts.kind is None:
+        return named
+    pattern = parse_command_pattern(parts.pattern) if parts.kind == "command" else parts.pattern
+    return msgspec.structs.replace(named, **{parts.kind: pattern})
 
 
 def split_shorthand(text: str) -> ShorthandParts:
@@ -96,7 +91,9 @@ def split_shorthand(text: str) -> ShorthandParts:
     prefixed = _PREFIX.fullmatch(pattern)
     # `bash(host:*)` is every command that begins with the program `host`.
     if prefixed and not (family is not None and family.kind == "command" and prefixed[2] == "*"):
-        return _require_pattern(text, ShorthandParts(name, _PREFIXES[prefixed[1]], prefixed[2].strip()))
+        if not prefixed[2].strip():
+            raise ConfigurationError(f"{_quote(text)}: there is nothing after the colon")
+        return ShorthandParts(name, _PREFIXES[prefixed[1]], prefixed[2].strip())
     if family is not None and family.kind is not None:
         return ShorthandParts(name, family.kind, pattern.strip())
     inside = f"{name}(domain:{pattern.strip()})" if family is not None else f"{name}(path:{pattern.strip()})"
@@ -144,12 +141,6 @@ def _resolve_tool_name(name: str) -> Shorthand:
     server, tool = found[1], found[2]
     # Some give the tools of a server their names as they are, some put the server before them.
     return Shorthand(tools=(tool, name) if tool and tool != "*" else ("*",), origin="mcp", server=server)
-
-
-def _require_pattern(text: str, parts: ShorthandParts) -> ShorthandParts:
-    if not parts.pattern:
-        raise ConfigurationError(f"{_quote(text)}: there is nothing after the colon")
-    return parts
 
 
 def _quote(text: str) -> str:
