@@ -105,7 +105,7 @@ def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: s
 
 
 def _decode_event(body: bytes) -> tuple[dict[str, Any], bytes]:
-    """What an event says, and its bytes as part of a line. Only between values can sane JSON have a line break."""
+    """Return an event, and its bytes as part of a line. Only between values can sane JSON have a line break."""
     try:
         whole = _to_object(_decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -186,7 +186,7 @@ def _label_field(key: str, label: str, text: str) -> dict[str, str]:
 
 
 def _escape_header(text: str) -> str:
-    """Of the header, where no line break can be written."""
+    """Escape a text of the header, where no line break can be written."""
     return _escape_text(text).replace("|", "\\|").replace("\n", " ").replace("\r", " ")
 
 

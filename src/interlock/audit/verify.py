@@ -84,7 +84,7 @@ def verify(
 
 
 def _classify_damage(entries: Sequence[LogEntry], heads: list[bytes], run_id: str) -> ChainFlaw:
-    """What was done to the first event that was not found good."""
+    """Return what was done to the first event that was not found good."""
     place = len(heads) - 1
     entry = entries[place]
     following = entries[place + 1] if place + 1 < len(entries) else None
@@ -101,7 +101,7 @@ def _classify_damage(entries: Sequence[LogEntry], heads: list[bytes], run_id: st
 
 
 def _classify_misplaced(entries: Sequence[LogEntry], heads: list[bytes]) -> ChainFlaw:
-    """What happened when an event's number is not that of its place."""
+    """Return what happened when an event's number is not that of its place."""
     place = len(heads) - 1
     seq = entries[place].seq
     if seq > place:
@@ -116,7 +116,7 @@ def _classify_misplaced(entries: Sequence[LogEntry], heads: list[bytes]) -> Chai
 
 
 def _find_illegal_event(entry: LogEntry, ledger: Ledger) -> ChainFlaw | None:
-    """What is wrong with an event that is in the chain: it was written so, but not by this version of Interlock."""
+    """Return what is wrong with an event of the chain: it was written so, but not by this version of Interlock."""
     try:
         ledger.apply(decode_event(entry))
     except LogCorruptError as error:
@@ -127,7 +127,7 @@ def _find_illegal_event(entry: LogEntry, ledger: Ledger) -> ChainFlaw | None:
 
 
 def _compare_checkpoint(heads: list[bytes], expected: Checkpoint) -> ChainFlaw | None:
-    """Where an unbroken chain is not the one that the checkpoint was taken from."""
+    """Return where an unbroken chain is not the one that the checkpoint was taken from."""
     there = len(heads) - 1
     if there < expected.count:
         return ChainFlaw(there, "cut", f"events {there} to {expected.count - 1} are missing at the end")

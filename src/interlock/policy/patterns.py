@@ -97,7 +97,7 @@ def _path_glob_to_regex(pattern: str, *, wide: bool) -> str:
 
 
 def _resolve_glob(glob: str) -> str:
-    """An absolute glob with the links in front of its first wildcard followed."""
+    """Return an absolute glob with the links in front of its first wildcard followed."""
     wildcard = _WILDCARD.search(glob)
     literal = glob[: wildcard.start()] if wildcard else glob
     folder, slash, rest = literal.rpartition("/") if wildcard else (literal, "", "")
@@ -212,7 +212,7 @@ def normalize_host(host: str) -> str | None:
 
 
 def _to_idna(host: str) -> str | None:
-    """A name of another script as it is sent, which may turn out to be a number."""
+    """Return a name of another script as it is sent, which may turn out to be a number."""
     try:
         return normalize_host(host.encode("idna").decode())
     except UnicodeError:

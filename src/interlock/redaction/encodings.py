@@ -66,7 +66,7 @@ def base64_stems(value: str) -> Iterator[tuple[str, int]]:
 
 
 def _leading_chars(offset: int) -> int:
-    """How many base64 characters hold a bit of the bytes before."""
+    """Return how many base64 characters hold a bit of the bytes before."""
     return -(-offset * 8 // 6)
 
 
@@ -113,7 +113,7 @@ def _patterns_for(beginning: str) -> tuple[SecretPattern, ...]:
 
 @cache
 def _token_stems() -> tuple[_Stems, ...]:
-    """How tokens begin in base64, and in hex."""
+    """Return how tokens begin in base64, and in hex."""
     base64 = {
         stem: _Stem(_from_base64(offset), _base64_run, _patterns_for(word))
         for word in _TOKEN_PREFIXES

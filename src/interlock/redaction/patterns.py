@@ -93,7 +93,7 @@ def _is_jwt(match: re.Match[str]) -> bool:
 
 
 def _match_has_key(match: re.Match[str]) -> bool:
-    """A mention of the first line alone is no key."""
+    """Return True if there is a key: a mention of its first line alone is none."""
     return len(match["body"]) > len(match["head"])
 
 

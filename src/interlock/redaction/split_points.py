@@ -66,7 +66,7 @@ class SplitPoints:
         return not self._is_inside_declared(text, len(text))
 
     def _find_open_start(self, text: str, end: int) -> int:
-        """Where a key begins, or a line ends, that spans the line break before `end`; -1 when none does."""
+        """Return where a key begins, or a line ends, that spans the line break before `end`; -1 when none does."""
         key_start = text.rfind("-----BEGIN ", 0, end)
         if key_start >= 0 and _match_open_key(text, key_start, end):
             return key_start

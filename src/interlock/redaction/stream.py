@@ -85,7 +85,7 @@ class RedactingStream:
         self._enough_chars = 0
 
     def _redact(self, text: str) -> str:
-        """The text, which ends at a border, without what was released of it before."""
+        """Return the text, which ends at a border, without what was released of it before."""
         if self._released_chars:
             return _replace_after(text, self._redactor.find(text), self._released_chars)
         return self._redactor.redact(text)
@@ -100,7 +100,7 @@ class RedactingStream:
         return released if self._held_chars <= self._max_chars else released + self._release_forced(text[end:])
 
     def _release_to_split(self, text: str) -> tuple[str, int]:
-        """What can be released up to the last border, and where that is."""
+        """Return what can be released up to the last border, and where that is."""
         if self._released_chars:
             end = self._split_points.find_last(text)
             return self._redact(text[:end]) if end else "", end
@@ -128,7 +128,7 @@ class RedactingStream:
         return self._redactor.is_plain(piece) and self._split_points.is_safe_after_plain(piece)
 
     def _find_suspicious_end(self, text: str, end: int, until: int) -> int:
-        """Where the next plain piece begins."""
+        """Return where the next plain piece begins."""
         while end < until and not self._is_plain(text[end : (next_end := _line_end(text, end, _CLOSE_CHARS))]):
             end = next_end
         return end
@@ -164,12 +164,12 @@ class RedactingStream:
 
 
 def _line_end(text: str, start: int, size: int) -> int:
-    """The last end of a line up to that size, else the first; there is one."""
+    """Return the last end of a line up to that size, else the first; there is one."""
     return text.rfind("\n", start, start + size) + 1 or text.index("\n", start) + 1
 
 
 def _replace_after(text: str, found: list[SecretMatch], start: int) -> str:
-    """What comes after `start`. Of a secret that is only partly there, the part is replaced."""
+    """Return what comes after `start`. Of a secret that is only partly there, the part is replaced."""
     size = len(text)
     parts = (
         SecretMatch(max(0, begin - start), min(size, end) - start, name)

@@ -55,7 +55,9 @@ def wrap_pieces(pieces: Iterable[str], first: int, rest: int) -> list[str]:
 
 
 def _count_kept_pieces(row: list[str], room: int) -> int:
-    """How many pieces stay on the row: not its last word, if that is short and `room` takes it, and no last spaces."""
+    """Return how many pieces stay on the row: not its last word, if that is short and `room` takes it, and no last
+    spaces.
+    """
     word = len(row)
     while word and row[word - 1] != " ":
         word -= 1
@@ -124,7 +126,7 @@ def read_outline(lines: Iterable[str]) -> JsonObject:
 
 
 def _walk_items(arguments: JsonObject) -> Iterator[_Item]:
-    """Every value in order, with what is inside of it right after it. Without recursion: depth is not trusted."""
+    """Yield every value in order, with what is inside of it right after it. Without recursion: depth is not trusted."""
     left = [_Item(0, key, value) for key, value in reversed(arguments.items())]
     while left:
         item = left.pop()
@@ -153,7 +155,7 @@ def _write_item(item: _Item, width: int) -> Iterator[str]:
 
 
 def _describe_value(value: Any) -> str:
-    """What follows the name, but for text."""
+    """Return what follows the name, but for text."""
     if isinstance(value, str) and value:
         lines = value.count("\n") + 1
         return f": text of {lines:,} line{'s' if lines > 1 else ''}"
@@ -182,7 +184,7 @@ def _write_name(name: str | int) -> list[str]:
 
 
 def _read_entries(lines: Iterable[str]) -> Iterator[_Entry]:
-    """Each entry with its rows put together: those of the entry itself, then those of every line of its text."""
+    """Yield each entry with its rows put together: those of the entry itself, then those of every line of its text."""
     rows: list[list[str]] = []
     for line in lines:
         body = line.lstrip(" ")

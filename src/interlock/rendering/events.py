@@ -93,7 +93,7 @@ def _join(separator: str, *parts: str) -> str:
 
 
 def _describe(fact: Any) -> str:
-    """What a question, an answer or a message says."""
+    """Return what a question, an answer or a message says."""
     if question := getattr(fact, "question", None):
         return question.prompt
     if answer := getattr(fact, "answer", None):

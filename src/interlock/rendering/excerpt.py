@@ -229,7 +229,7 @@ def _limit(source: "_TextSource", limit: int) -> Excerpt:
 
 
 def _choose_spans(source: ExcerptSource, limit: int, marker_chars: int, failing: int) -> list[TextSpan]:
-    """What to keep. Together with a marker in every gap it is within the limit."""
+    """Return what to keep. Together with a marker in every gap it is within the limit."""
     if limit < MIN_EXCERPT_CHARS:
         return [source.last(max(0, limit - marker_chars))]
     if failing < 0:
@@ -374,5 +374,5 @@ def _marker(size: int, start: int, end: int) -> str:
 
 
 def _utf8_size(text: str, surrogates: _Surrogates) -> int:
-    """In UTF-8."""
+    """Return the number of bytes in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", surrogates))

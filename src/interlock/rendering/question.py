@@ -237,7 +237,7 @@ def _walk_texts(value: Any) -> Iterator[str]:
 
 
 def _split_sections(texts: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """Each label with what follows it on its line, and the lines below that do not begin at the first column."""
+    """Yield each label with what follows it on its line, and the lines below that do not begin at the first column."""
     section: tuple[str, str, list[str]] | None = None
     for text in texts:
         if text.startswith(" "):

@@ -20,7 +20,7 @@ def format_rfc3339(at: int, digits: int = 9) -> str:
 
 @lru_cache(maxsize=1_000)
 def _format_seconds(seconds: int) -> str:
-    """A list is full of times that are close to each other, and the calendar is the slow part."""
+    """Format whole seconds. A list is full of times that are close to each other, and the calendar is the slow part."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 

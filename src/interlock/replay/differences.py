@@ -64,7 +64,7 @@ def _compare_requests(was: Recording, now: Recording) -> Iterator[Difference]:
 
 
 def _request_fields(then: ReplayRequest, today: ReplayRequest) -> Iterator[tuple[str, str, str]]:
-    """What the model would see otherwise. What is not known of then is not compared."""
+    """Return what the model would see otherwise. What is not known of then is not compared."""
     pairs = (
         ("agent", then.agent, today.agent),
         ("messages:", str(then.message_count), str(today.message_count)),
@@ -127,7 +127,7 @@ def _describe_decision(call: ReplayCall) -> str:
 
 
 def _comparable_bytes(observation: Observation) -> bytes:
-    """Its bytes, without the name of the question, which is another one each time."""
+    """Return its bytes, without the name of the question, which is another one each time."""
     failure = observation.failure
     if failure is not None and "action_id" in failure.details:
         details = {name: value for name, value in failure.details.items() if name != "action_id"}
@@ -145,7 +145,7 @@ def _text(observation: Observation) -> str:
 
 
 def _trim_to_difference(was: str, now: str) -> tuple[str, str]:
-    """From a few words before where they part."""
+    """Return both texts from a few words before where they part."""
     same = next(
         (at for at, (old, new) in enumerate(zip(was, now, strict=False)) if old != new), min(len(was), len(now))
     )
@@ -177,7 +177,7 @@ def _compare_end(was: Recording, now: Recording) -> Iterator[Difference]:
 
 
 def _compare_conversation(was: Recording, now: Recording) -> Iterator[Difference]:
-    """What nothing else explains: the log has the outcomes, and the texts made of them are others."""
+    """Yield what nothing else explains: the log has the outcomes, and the texts made of them are others."""
     if was.conversation and len(was.answers) == len(now.answers) and was.conversation != now.conversation:
         old, new = _trim_to_difference("\n".join(was.conversation), "\n".join(now.conversation))
         yield Difference(seq=max(was.end_seq, was.answers[-1].seq), kind="conversation", was=old, now=new)

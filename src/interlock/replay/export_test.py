@@ -95,7 +95,7 @@ async def export_test(
 
 
 async def _verify_with_stubs(recording: Recording) -> Collection[str]:
-    """Some runs cannot be replayed without their agent: with budgets, typed answers, or another fail-safe."""
+    """Check that the test needs no agent. Some runs do: with budgets, typed answers, or another fail-safe."""
     replay = await replay_recording(recording)
     if not replay.same:
         raise ConfigurationError(
@@ -193,14 +193,16 @@ def _anonymize(call: ReplayCall) -> ReplayCall:
 
 
 def _refresh_digests(call: ReplayCall, output: str | None) -> ReplayCall:
-    """A whole output that was changed is not what its artifact is named after: what was shown of it remains."""
+    """Update what depends on the text. A whole output that was changed is not what its artifact is named after: what
+    was shown of it remains.
+    """
     observation = call.observation
     digest = short_digest(render_for_model(observation)) if observation is not None else ""
     return msgspec.structs.replace(call, told=digest, output=call.output if call.output == output else None)
 
 
 def _build_replacements(recording: Recording) -> list[tuple[str, str]]:
-    """What is replaced, the longest first."""
+    """Return what is replaced, the longest first."""
     people = {call.answer.by for call in recording.calls.values() if call.answer and call.answer.by}
     names = {recording.run_id: RUN_ID, recording.workspace: WORKSPACE}
     with suppress(RuntimeError):

@@ -130,7 +130,7 @@ async def replay_recording(recording: Recording, agent: Agent | None = None) -> 
 
 
 def _with_fork_verification(now: Recording, environment: "ReplayEnvironment") -> Recording:
-    """With what the run knew: the log of a replay does not say that it was forked."""
+    """Add what the run knew: the log of a replay does not say that it was forked."""
     session = environment.model.session
     if session is None or environment.recording.forked_at < 0:
         return now

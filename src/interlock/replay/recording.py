@@ -224,7 +224,7 @@ def read_arguments(fact: CallProposed, known: ReplayCall | None, kept: bytes | N
 
 
 def _read_repeated(fact: CallProposed, known: ReplayCall) -> tuple[str, str]:
-    """The same call again; or its id for another one, whose arguments were not kept: any others represent them."""
+    """Read the same call again; or its id for another one, whose arguments were not kept: any others represent them."""
     digests = (_digest(known.tool, known.arguments), _digest_raw_text(known.tool, known.arguments), "")
     same = known.lost or fact.digest in digests
     return (known.arguments if same else encode({"other": fact.digest}).decode()), ""
@@ -265,5 +265,7 @@ def digest_message(message: Message) -> str:
 
 
 def _stable_id(call_id: str) -> str:
-    """An id that was made up for a call without one depends on words that the log does not have."""
+    """Return an id that two recordings share: one that was made up for a call depends on words that the log does not
+    have.
+    """
     return GENERATED_ID_PREFIX if call_id.startswith(GENERATED_ID_PREFIX) else call_id

@@ -176,7 +176,7 @@ class _RecordingReader:
         )
 
     def _drop_unrecorded_answer(self) -> None:
-        """An answer of whose calls none was written down: where a run was forked in the middle of it."""
+        """Drop an answer of whose calls none was written down: where a run was forked in the middle of it."""
         if self._announced and self._awaited == self._announced:
             said = self._answers.pop().said
             if self._answers and said:
@@ -251,7 +251,7 @@ class _RecordingReader:
             return None
 
     def _read_full_output(self, observation: Observation) -> str | None:
-        """Where it was the runtime that cut it, and not the tool."""
+        """Return the whole output where it was the runtime that cut it, and not the tool."""
         kept, size = observation.artifacts[-1:], observation.size
         if not kept or size is None or kept[0].kind != "tool_output":
             return None
@@ -260,7 +260,7 @@ class _RecordingReader:
 
 
 def _policy_part(decision: Decision) -> Decision:
-    """What says how it was decided. What a person was shown is not kept: it names places of one machine."""
+    """Return what says how it was decided. What a person was shown is not kept: it names places of one machine."""
     standing = decision.layer == _STANDING_APPROVAL_LAYER
     return Decision(
         verdict=Verdict.ASK if standing else decision.verdict,

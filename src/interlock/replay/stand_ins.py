@@ -187,7 +187,9 @@ class RecordedModel:
             self._restore_fork_state(session.run.ledger.checks)
 
     def _restore_fork_state(self, checks: VerificationState) -> None:
-        """What was checked before the run was forked is as stale now as it was then. Its events have other places."""
+        """Restore what is stale: what was checked before the run was forked is as stale now as then. Its events have
+        other places.
+        """
         calls, forked_at = self._recording.calls, self._recording.forked_at
         copied = {call_id for call_id, call in calls.items() if 0 <= call.observed_seq <= forked_at}
         before = (check.started_seq for check in checks.checks if check.call_id in copied)

@@ -111,7 +111,7 @@ def _request_key(event: PolicyEvent) -> bytes:
 def _suggest_for_tool(
     requests: Sequence[_PastRequest], strategies: Iterable[_Strategy], min_count: int
 ) -> Iterator[RuleSuggestion]:
-    """From narrow to wide: what a narrow rule covers is no reason for a wider one."""
+    """Yield suggestions for one tool, from narrow to wide: what a narrow rule covers is no reason for a wider one."""
     answered: set[bytes] = set()
     for strategy in strategies:
         approved = [request for request in requests if request.is_approved and request.key not in answered]
@@ -136,7 +136,7 @@ class _RequestGroup(msgspec.Struct, frozen=True):
 
 
 def _group_requests(requests: Iterable[_PastRequest], strategy: _Strategy, min_count: int) -> list[_RequestGroup]:
-    """The largest first."""
+    """Return the groups, the largest first."""
     groups: dict[bytes, _RequestGroup] = {}
     for request in requests:
         narrowed = strategy(request)

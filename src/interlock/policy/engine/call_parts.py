@@ -139,7 +139,9 @@ class _ResourceCollector:
 
 
 def _relocate_script(script: Script, folder: str) -> Script:
-    """The script as it runs in that folder: what is allowed in the workspace is not allowed there by the same words."""
+    """Return the script as it runs in that folder: what is allowed in the workspace is not allowed there by the same
+    words.
+    """
 
     def moved(part: _CommandOrRedirect) -> _CommandOrRedirect:
         return msgspec.structs.replace(part, bases=tuple(join(folder, base) for base in part.bases))
@@ -158,7 +160,7 @@ def _parse_command_value(value: Any) -> Script:
 
 
 def _script_parts(script: Script, whole: CallPart, resolver: PathResolver) -> Iterator[CallPart]:
-    """What the script would do, one part after the other."""
+    """Yield what the script would do, one part after the other."""
     for command in script.commands:
         yield _command_part(command, whole, resolver, proved=not script.opaque)
     for redirect in script.redirects:

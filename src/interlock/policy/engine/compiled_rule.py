@@ -273,7 +273,7 @@ def _parse_command(rule: Rule, pattern: str | CommandPattern) -> CommandPattern:
 
 
 def _parse_host(rule: Rule, pattern: str) -> str:
-    """In the one spelling that hosts are compared in."""
+    """Return the host in the one spelling that hosts are compared in."""
     under = "*." if pattern.startswith("*.") else ""
     host = "*" if pattern == "*" else normalize_host(pattern[len(under) :])
     if host is None or not _HOST.fullmatch(host):
@@ -319,7 +319,7 @@ def _normalize_numbers(value: Any) -> Any:
 
 
 def _rule_digest(rule: Rule, verdict: Verdict) -> str:
-    """The same for rules that say the same, however their lists are ordered."""
+    """Return a digest that is the same for rules that say the same, however their lists are ordered."""
     declared, when = msgspec.structs.asdict(rule), rule.when
     name = None if when is None else f"{when.__module__}.{getattr(when, '__qualname__', type(when).__qualname__)}"
     declared |= {"verdict": verdict, "when": rule.when_source or name}

@@ -107,7 +107,7 @@ class PathResolver:
             return ()
 
     def _cached_targets(self, path: str) -> tuple[PathTarget, ...]:
-        """As it is written and as it is resolved. A path that stands in many words is resolved once for a decision."""
+        """Resolve a path as it is written and as it leads, once for a decision."""
         if self._known is None:
             return self._resolve_targets(path)
         if path not in self._known:

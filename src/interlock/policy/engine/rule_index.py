@@ -101,7 +101,7 @@ def _has_literal_programs(rule: CompiledRule) -> bool:
 
 
 def _literal_words(pattern: CommandPattern) -> list[str]:
-    """The words that a command must have as they are written: neither options nor `*`."""
+    """Return the words that a command must have as they are written: neither options nor `*`."""
     return [word for word in pattern.words[1:] if word != ANY_WORD and (word == "-" or not word.startswith("-"))]
 
 

@@ -134,7 +134,9 @@ def _have_same_declaration(one: ToolDefinition, other: ToolDefinition) -> bool:
 
 
 def _combine_parts(event: PolicyEvent, evaluated: Sequence[PartEvaluation]) -> Decision:
-    """The strictest part decides. A question says what it is about: the risks, the paths, the rule that would do."""
+    """Combine the parts: the strictest decides. A question says what it is about: the risks, the paths, the rule that
+    would do.
+    """
     decision = evaluated[0].decision if len(evaluated) == 1 else merge_decisions([part.decision for part in evaluated])
     if decision.verdict not in QUESTION_VERDICTS:
         return decision

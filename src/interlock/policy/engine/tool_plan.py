@@ -129,7 +129,7 @@ class ToolPlan:
         return PartEvaluation(part, tuple(decisions), self._decide(part, decisions))
 
     def _decide_by_rules(self, part: CallPart, arguments: JsonObject, conditions: "_ConditionCache") -> list[Decision]:
-        """What rules about paths, commands, hosts and arguments say."""
+        """Return what rules about paths, commands, hosts and arguments say."""
         decisions = list[Decision]()
         for rule in self._index.find_candidates(part, arguments):
             if _matches(rule, part, arguments):
@@ -145,7 +145,7 @@ class ToolPlan:
         return pick_strictest((merge_decisions(decisions), default)) if decisions else default
 
     def _with_digest(self, decision: Decision) -> Decision:
-        """A decision of no rule, in the name of the policy."""
+        """Return a decision of no rule, in the name of the policy."""
         return msgspec.structs.replace(decision, policy_digest=self._digest) if self._digest else decision
 
     def _find_constant_decision(self) -> Decision | None:
@@ -217,7 +217,7 @@ class _ConditionCache:
         self._decisions: dict[str, tuple[Decision, ...]] = {}
 
     def decide(self, rule: CompiledRule, decision: Decision) -> tuple[Decision, ...]:
-        """What the rule says: nothing when it has ended or its condition does not hold."""
+        """Return what the rule says: nothing when it has ended or its condition does not hold."""
         if rule.id not in self._decisions:
             self._decisions[rule.id] = self._evaluate(rule, decision)
         return self._decisions[rule.id]

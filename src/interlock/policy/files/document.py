@@ -51,7 +51,7 @@ def _as_list(value: Any) -> Any:
 
 
 def _empty_list(value: Any) -> Any:
-    """A key with nothing but comments under it is an empty list."""
+    """Read a key with nothing but comments under it as an empty list."""
     return [] if value is None else value
 
 
@@ -280,7 +280,9 @@ def schema_text() -> str:
 
 
 def _without_nulls(schema: Any) -> Any:
-    """What may be left out may not be null, any of the shapes will do, and titles only repeat the keys."""
+    """Clean the schema: what may be left out may not be null, any of the shapes will do, and titles only repeat the
+    keys.
+    """
     if isinstance(schema, list):
         return [_without_nulls(item) for item in cast(list[Any], schema) if item != {"type": "null"}]
     if not isinstance(schema, dict):

@@ -231,7 +231,7 @@ class _RuleBuilder(msgspec.Struct):
         return {name: test for name, test in tests.items() if test is not None}
 
     def _for_each(self, key: str, given: Any, make: Callable[[Any], _T]) -> list[_T]:
-        """What is made of one value or of several, without those that have a problem."""
+        """Make something of one value or of several, without those that have a problem."""
         items = cast(list[Any], given) if isinstance(given, list) else [] if given is None else [given]
         made = [self._attempt((key, index), partial(make, item), None) for index, item in enumerate(items)]
         return [each for each in made if each is not None]
@@ -254,7 +254,7 @@ class _RuleBuilder(msgspec.Struct):
 
 
 def _parse_tool_list(tools: list[str] | None) -> Shorthand:
-    """One text may be a `Tool(pattern)`; several are names."""
+    """Read one text, which may be a `Tool(pattern)`, or several names."""
     if tools is None:
         return Shorthand(tools=("*",))
     if len(tools) == 1:
@@ -266,7 +266,7 @@ def _parse_tool_list(tools: list[str] | None) -> Shorthand:
 
 
 def _generate_id(layer: Layer, verdict: Verdict, entry: Entry) -> str:
-    """From what the rule is about, so that it stays the same when other rules come and go."""
+    """Make an id from what the rule is about, so that it stays the same when other rules come and go."""
     content = entry.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=set(_NON_CONDITION_KEYS))
     tools = content.pop("tools", [])
     pieces = [*tools, *(f"{key}={_format_value(value)}" for key, value in sorted(content.items()))]

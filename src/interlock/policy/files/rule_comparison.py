@@ -67,7 +67,7 @@ def _is_command_within(one: CommandPattern, other: CommandPattern) -> bool:
 
 
 def _covers_commands(one: CompiledRule, other: CompiledRule) -> bool:
-    """A rule about paths or hosts that names no command allows no command that may do more than read."""
+    """Return True if one allows commands that the other, about paths or hosts alone, allows only to read."""
     return bool(one.commands) and other.has_resource_conditions and not other.commands
 
 

@@ -116,7 +116,7 @@ def remove_rule(content: bytes, rule_id: str, path: str) -> bytes | None:
 
 
 def _verify_change(less: bytes, more: bytes, rule: dict[str, Any], path: str) -> bytes:
-    """The longer text, when it says what the shorter one does and this rule."""
+    """Return the longer text, when it says what the shorter one does and this rule."""
     said: Any = parse_source(less, path).value
     now: Any = parse_source(more, path).value
     rules: list[Any] = list(now.get("rules") or [])
@@ -129,7 +129,7 @@ def _verify_change(less: bytes, more: bytes, rule: dict[str, Any], path: str) ->
 
 
 def _find_insertion_point(text: str, lines: list[str]) -> tuple[int, str, list[str] | None]:
-    """Where a line goes, how far in it stands, and what comes before a new block; None where there is a block."""
+    """Return where a line goes, its indent, and what comes before a new block; None where there is a block."""
     for index, line in enumerate(lines):
         if line.strip() == BLOCK_END:
             return index, line[: len(line) - len(line.lstrip())], None
@@ -140,7 +140,7 @@ def _find_insertion_point(text: str, lines: list[str]) -> tuple[int, str, list[s
 
 
 def _find_end_of_rules(text: str) -> tuple[int | None, str]:
-    """The last line of the list `rules`, and how far in its entries stand."""
+    """Return the last line of the list `rules`, and how far in its entries stand."""
     # The text was read by `parse_source`, so it is small, not deep, and without aliases.
     document = _YAML.compose(text, Loader=_LOADER)
     for key, value in document.value if isinstance(document, yaml.MappingNode) else ():
@@ -159,7 +159,7 @@ def _find_last_line(first: Any) -> int:
 
 
 def _iterate_saved_rules(lines: list[str], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines of the block, each with its rule."""
+    """Yield the lines of the block, each with its rule."""
     inside = False
     for index, line in enumerate(lines):
         text = line.strip()
@@ -172,7 +172,7 @@ def _iterate_saved_rules(lines: list[str], path: str) -> Iterator[tuple[int, dic
 
 
 def _split_lines(text: str) -> list[str]:
-    """With their ends, so that they join to the same text."""
+    """Split a text into lines with their ends, so that they join to the same text."""
     pieces = text.split("\n")
     return [piece + "\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
 

@@ -31,7 +31,7 @@ def parse_toml(text: str, path: str) -> PolicySource:
 
 
 def _find_lines(text: str) -> dict[DocumentPath, int]:
-    """The lines of tables, and of keys that begin a line: near enough to find a place by eye."""
+    """Return the lines of tables, and of keys that begin a line: near enough to find a place by eye."""
     lines: dict[DocumentPath, int] = {(): 1}
     counts: dict[DocumentPath, int] = {}
     table: DocumentPath = ()

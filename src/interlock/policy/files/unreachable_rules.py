@@ -43,14 +43,14 @@ def find_unreachable_rules(rules: Sequence[Rule]) -> Iterator[tuple[int, int]]:
 
 
 def _iterate_subsets(conditions: RuleConditions) -> Iterator[RuleConditions]:
-    """The same conditions, and each set of fewer of them: whatever has only those speaks at least as often."""
+    """Yield the same conditions, and each set of fewer of them: whatever has only those speaks at least as often."""
     sizes = range(len(conditions) + 1) if len(conditions) <= _MAX_COMBINED else (0, len(conditions))
     for size in sizes:
         yield from map(frozenset, combinations(conditions, size))
 
 
 def _conditions_of(rule: Rule) -> RuleConditions:
-    """What narrows the rule. The same condition catches at least as much when it refuses."""
+    """Return what narrows the rule. The same condition catches at least as much when it refuses."""
     return frozenset(
         (name, msgspec.json.encode(value, order="sorted"))
         for name in CONDITION_FIELDS

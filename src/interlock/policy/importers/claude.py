@@ -173,7 +173,7 @@ def _translate_entry(entry: _Entry) -> None:
 
 
 def _translate_tool(entry: _Entry, note: str = "") -> None:
-    """The tool, or widely what comes nearest to it."""
+    """Translate the tool, or widely what comes nearest to it."""
     known = (_WIDER_TOOLS.get(entry.tool) if entry.is_wide else None) or _TOOLS.get(entry.tool)
     if known:
         entry.add_rule(known, note)

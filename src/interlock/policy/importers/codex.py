@@ -261,7 +261,7 @@ def _add_rule(entry: DraftEntry, call: _RuleCall, conditions: Conditions, **exam
 def _find_valid_examples(
     entry: DraftEntry, conditions: Conditions, examples: Mapping[str, list[list[str]]]
 ) -> dict[str, Any]:
-    """The examples that hold here. Those that do not would keep the policy from loading."""
+    """Return the examples that hold here. Those that do not would keep the policy from loading."""
     kept: dict[str, Any] = {}
     for name, ours, should in (("match", "matches", True), ("not_match", "does_not_match", False)):
         held = [words for words in examples[name] if _is_rule_matched(entry, conditions, words) == should]

@@ -154,7 +154,7 @@ def _read_rules(text: str, draft: PolicyDraft) -> list[_Rule]:
 
 
 def _iterate_tables(given: Any, kind: str, text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """The number of each table, where it is, and what it has."""
+    """Yield the number of each table, where it is, and what it has."""
     if not isinstance(given, list) or len(cast(list[Any], given)) > MAX_RULES:
         raise ConfigurationError(f"{SOURCE}: {kind} is a list of at most {MAX_RULES:,} tables, [[{kind}]]")
     entries = cast(list[Any], given)
@@ -202,7 +202,7 @@ def _make_error(location: str, reason: str) -> ConfigurationError:
 
 
 def _find_fallback_rule(rules: list[_Rule]) -> _Rule | None:
-    """The rule for every call that stands below all others."""
+    """Return the rule for every call that stands below all others."""
     plain = {"toolName", "decision", "priority", "denyMessage", "deny_message"}
     ordered = sorted((rule for rule in rules if rule.kind == "rule"), key=lambda rule: rule.priority)
     if not ordered or (len(ordered) > 1 and ordered[0].priority == ordered[1].priority):
@@ -256,7 +256,7 @@ def _qualified_names(rule: _Rule) -> list[str]:
 
 
 def _can_names_overlap(one: str, other: str) -> bool:
-    """As far as the literal beginnings say."""
+    """Return whether both may match a name, as far as the literal beginnings say."""
     first, second = one.partition("*"), other.partition("*")
     if not first[1] and not second[1]:
         return one == other
@@ -282,7 +282,7 @@ def _translate_rule(rule: _Rule) -> None:
 
 
 def _run_conditions(rule: _Rule) -> Conditions | None:
-    """When the rule applies; None for an allow that would apply more often than it should."""
+    """Return when the rule applies; None for an allow that would apply more often than it should."""
     fields = rule.fields
     conditions: dict[str, Any] = {}
     if modes := fields.get("modes"):
@@ -306,7 +306,7 @@ def _run_conditions(rule: _Rule) -> Conditions | None:
 
 
 def _translate_arguments(rule: _Rule) -> Conditions | None:
-    """What the rule says about arguments; None where there is nothing to write."""
+    """Return what the rule says about arguments; None where there is nothing to write."""
     fields = rule.fields
     pattern: str = fields.get("argsPattern", "")
     if pattern.startswith(_COMMAND_JSON) and rule.tool_names == [_SHELL]:

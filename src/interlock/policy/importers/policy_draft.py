@@ -79,7 +79,7 @@ class PolicyDraft:
         return ImportResult(document, tuple(self._notes))
 
     def _drop_unreachable(self) -> list[dict[str, Any]]:
-        """A policy file refuses rules that can never decide, because a stricter one says the same or more."""
+        """Drop rules that can never decide, because a stricter one says the same or more. A policy refuses them."""
         ranked = [(rule, STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)) for rule in self._rules]
         strictest: dict[bytes, int] = {}
         whole_tools: dict[str, int] = {"*": 0}
@@ -125,7 +125,7 @@ class DraftEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _normalize_conditions(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """In one form, whatever the order: each as a sorted list."""
+    """Return the conditions in one form, whatever the order: each as a sorted list."""
     return {
         key: sorted(as_list(value), key=json.encode_sorted)
         for key, value in rule.items()

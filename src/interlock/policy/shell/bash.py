@@ -109,7 +109,7 @@ def _find_invalid_character(text: str, source: bytes) -> str:
 def _collect_seen(
     seen: list[tuple[str, ...]], opened: list[tuple[str, bool]], bases: tuple[str, ...], nested: NestedParser
 ) -> Script:
-    """What was seen in a tree, each command with the one inside it, in every folder that the script may go to."""
+    """Return what was seen in a tree, each command with the one inside it, in every folder it may run in."""
     folders = [words[-1] for words in seen if "cd" in words[:-1]]
     bases = tuple(dict.fromkeys((*bases, *folders)))[:MAX_FOLDERS]
     commands = list[SimpleCommand]()

@@ -176,7 +176,7 @@ class _BashReader:
         return left
 
     def _check_folder_count(self, after: _EndFolders) -> _EndFolders:
-        """Every `cd` may double the folders."""
+        """Refuse too many folders: every `cd` may double them."""
         if len(after.ended) > MAX_FOLDERS:
             self._refuse("it changes the folder too often")
         return after

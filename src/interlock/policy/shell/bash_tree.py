@@ -84,7 +84,7 @@ def _variable_name(assignment: str) -> str:
 
 
 def _walk_nodes(root: Node) -> Iterator[Node]:
-    """All nodes, in the order of the text; without recursion, since a script may be nested as deep as it is long."""
+    """Yield all nodes, in the order of the text; without recursion, since a script may be nested deeply."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -93,7 +93,7 @@ def _walk_nodes(root: Node) -> Iterator[Node]:
 
 
 def _command_words(nodes: list[Node], at: int, source: bytes) -> Iterator[str]:
-    """The words of the command there, also those behind a redirect, which the tree counts to the redirect."""
+    """Yield the words of the command there, also those behind a redirect, which the tree counts to the redirect."""
     for child in nodes[at].children:
         if child.type not in _NON_WORD_KINDS:
             yield _word_text(child, source)
@@ -108,7 +108,7 @@ def _redirect_targets(redirect: Node) -> list[Node]:
 
 
 def _word_text(node: Node, source: bytes) -> str:
-    """The word without its quotes where it is literal; what is written otherwise."""
+    """Return the word without its quotes where it is literal; what is written otherwise."""
     word = scan_word(source, node.start_byte)
     if not word.reason and word.end == node.end_byte:
         return word.text

@@ -88,7 +88,7 @@ def _scan_pieces(source: bytes, start: int) -> Word:
 
 
 def _decode(text: bytes) -> str:
-    """A place that the other parser gives may lie inside a character."""
+    """Decode a part of the script. A place that the other parser gives may lie inside a character."""
     return text.decode("utf-8", "replace")
 
 
@@ -125,7 +125,7 @@ def _ansi_escape(hexadecimal: bytes, octal: bytes, letter: bytes) -> bytes | Non
 
 
 def _is_ordinary_character(kind: str, source: bytes, at: int, start: int) -> bool:
-    """Whether a tilde or an exclamation mark is an ordinary character at this place."""
+    """Return whether a tilde or an exclamation mark is an ordinary character at this place."""
     if kind == "tilde":
         return at > start and source[at - 1] not in b"=:"
     if kind == "bang":

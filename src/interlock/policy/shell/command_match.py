@@ -66,7 +66,7 @@ def _is_program(wanted: str, written: str, globs: Collection[str]) -> bool:
 
 
 def _matches_wrapper(pattern: tuple[str, ...], exact: bool, command: SimpleCommand) -> bool:
-    """The pattern names a wrapper: what follows in it are options of the wrapper, or the wrapped command."""
+    """Match a pattern that names a wrapper: what follows in it are options of the wrapper, or the wrapped command."""
     rest = pattern[1:]
     if all(word.startswith("-") for word in rest):
         return True
@@ -93,7 +93,7 @@ def _is_flag(word: str) -> bool:
 
 
 def _split_options(words: tuple[str, ...]) -> tuple[list[str], list[tuple[str, bool]]]:
-    """The options, and the operands with whether they may be the value of the option before them."""
+    """Return the options, and the operands with whether they may be the value of the option before them."""
     flags, operands = list[str](), list[tuple[str, bool]]()
     after_flag = only_operands = False
     for word in words:
@@ -108,7 +108,7 @@ def _split_options(words: tuple[str, ...]) -> tuple[list[str], list[tuple[str, b
 
 
 def _are_leading_operands(wanted: list[str], operands: list[tuple[str, bool]], globs: Collection[str]) -> bool:
-    """Whether these words are the first operands, where values of options may stand in between."""
+    """Return whether these words are the first operands, where values of options may stand in between."""
     reached = {0}
     for word, may_be_value in operands:
         if len(wanted) in reached:

@@ -72,7 +72,7 @@ def _split_path_pieces(word: str) -> list[str]:
 
 
 def _short_option_values(word: str) -> list[str]:
-    """What may be the value of one of the short options in `-abc`."""
+    """Return what may be the value of one of the short options in `-abc`."""
     options = _SHORT_OPTIONS.match(word)
     until = options.end() if options else 2
     if until > _MAX_PIECES:
@@ -96,7 +96,7 @@ def find_hosts(command: SimpleCommand) -> tuple[str, ...]:
 
 
 def _has_address_expansion(word: str) -> bool:
-    """Whether the program itself makes several hosts of this address."""
+    """Return whether the program itself makes several hosts of this address."""
     address = _ADDRESS.match("" if word.startswith("-") else word)
     return address is not None and not frozenset("{[").isdisjoint(_IPV6.sub("", address[0]))
 
@@ -109,7 +109,7 @@ def _find_registry_hosts(words: tuple[str, ...]) -> list[str]:
 
 
 def _drop_option_values(program: str, words: tuple[str, ...]) -> list[str]:
-    """The words without the values of options that are known to name no host."""
+    """Return the words without the values of options that are known to name no host."""
     if program not in TABLES.non_host_options:
         return list(words)
     kept, skip = list[str](), False
@@ -145,7 +145,7 @@ def _find_hosts_in_word(word: str, program: str) -> list[str]:
 
 
 def _short_option_value(word: str, program: str) -> str:
-    """What may be the value behind a short option: no small number, and no letters that are options themselves."""
+    """Return what may be the value behind a short option: no small number, and no letters that are options."""
     if (
         program == "curl"
         and all(letter in _CURL_FLAGS for letter in word[1:-1])
@@ -156,7 +156,7 @@ def _short_option_value(word: str, program: str) -> str:
 
 
 def _split_bare_hosts(value: str) -> list[str]:
-    """The word, and what stands in `TCP:host:80,option`, `@host` or `host:80:other:80`."""
+    """Return the word, and what stands in `TCP:host:80,option`, `@host` or `host:80:other:80`."""
     parts = [value, value.lstrip("@")]
     if "[" not in value:
         parts += re.split(r"[:,]", value)[:_MAX_PIECES]
@@ -174,6 +174,6 @@ def _find_authority_hosts(text: str) -> list[str]:
 
 
 def _clean_host(host: str) -> str:
-    """As a resolver reads it: other scripts have other dots, and letters that stand for ours."""
+    """Return the host as a resolver reads it: other scripts have other dots, and letters that stand for ours."""
     host = normalize("NFKC", unquote(host)).translate(_DOTS).strip("[]").lower().rstrip(".")
     return host if _HOST.fullmatch(host) else ""

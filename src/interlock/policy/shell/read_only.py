@@ -47,12 +47,12 @@ def is_read_only(command: SimpleCommand, is_inside: InsideCheck) -> bool:
 
 
 def _is_safe_glob(word: str) -> bool:
-    """It cannot become an option, and does not climb behind a folder that may be a link."""
+    """Return True if it cannot become an option, and does not climb behind a folder that may be a link."""
     return word[0] not in "-*?[" and "/.." not in word
 
 
 def _find_read_paths(command: SimpleCommand) -> list[str] | None:
-    """Every path that the command reads; None when it may do something else."""
+    """Return every path that the command reads; None when it may do something else."""
     name, words = command.argv[0], command.argv[1:]
     if name in _SPECIAL_PROGRAMS:
         return _SPECIAL_PROGRAMS[name](words)
@@ -135,7 +135,9 @@ def _parse_short_options(word: str, waiting: list[str], table: ReadOnlyProgram, 
 
 
 def _add_value(value: str, is_path: bool, read: _ParsedWords) -> None:
-    """A value that could lead out counts as a path: another version of the program may not take it for a value."""
+    """Add a value. One that could lead out counts as a path: another version of the program may not take it for a
+    value.
+    """
     if is_path or value.startswith(("/", "~")) or ".." in value:
         read.paths.append(value)
 

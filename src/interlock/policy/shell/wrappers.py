@@ -89,7 +89,7 @@ def unwrap_command(command: SimpleCommand, nested: NestedParser) -> Script:
 
 
 def _resolve_unwrapped(command: SimpleCommand, nested: NestedParser) -> Script:
-    """What a command runs that has no wrapper, or one that cannot be read."""
+    """Return what a command runs that has no wrapper, or one that cannot be read."""
     name = basename(command.argv[0])
     if name in TABLES.opaque_runners:
         return _guess_inner_commands(command, f"what {name} runs is not followed", nested)
@@ -130,7 +130,7 @@ def _find_inner_command(command: SimpleCommand, wrapper: Wrapper) -> SimpleComma
 
 
 def _skip_options(words: Sequence[str], wrapper: Wrapper) -> int | None:
-    """Where the words after the options begin; None when an option is not known."""
+    """Return where the words after the options begin; None when an option is not known."""
     at = 1
     while at < len(words) and words[at].startswith("-"):
         word = words[at]
@@ -150,7 +150,7 @@ def _skip_options(words: Sequence[str], wrapper: Wrapper) -> int | None:
 
 
 def _count_option_values(word: str, flags: str, valued: str) -> int | None:
-    """How many further words the options of `-abc` take; None when one of them is not known."""
+    """Return how many further words the options of `-abc` take; None when one of them is not known."""
     for number, letter in enumerate(word[1:], start=2):
         if letter in valued:
             return int(number == len(word))
@@ -246,7 +246,7 @@ def _check_builtin(command: SimpleCommand, nested: NestedParser) -> Script:
 
 
 def _guess_inner_commands(command: SimpleCommand, reason: str, nested: NestedParser) -> Script:
-    """The command, and what each of its words might start: as a program, or as a script if it has blanks."""
+    """Return the command, and what each of its words might start: as a program, or as a script if it has blanks."""
     found, redirects = [command], list[Redirect]()
     places = [at for at, word in enumerate(command.argv) if at and (not word.startswith("-") or _SCRIPT.search(word))]
     # Those at the start carry nearly all words each.
