@@ -20,6 +20,8 @@ class LogAround:
         self.enqueue = inner.enqueue
         self.queued_commands = inner.queued_commands
         self.ack = inner.ack
+        self.claim_effect = inner.claim_effect
+        self.effect_claims = inner.effect_claims
         self.version = inner.version
         self.reopen = inner.reopen
 

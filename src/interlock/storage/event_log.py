@@ -14,6 +14,8 @@ Guarantees, tested for every implementation by `EventLogConformance` of `interlo
    had it, gets `LogFencedError`, so it cannot start an effect. A lease whose process is gone can be taken over at once.
 7. `feed` has every event of every run once, in the order of their appends, and never a new one before an old one.
 8. A command is for the lease holder: one per key, the first one counts, and it stays until it is acknowledged.
+9. Claims of effects are shared by all runs: a claim is stored only if its caller knows every earlier claim of other
+   calls, so of several callers that know the same claims exactly one succeeds.
 """
 
 import asyncio
@@ -45,6 +47,17 @@ class QueuedCommand(msgspec.Struct, frozen=True):
 
     key: str
     body: bytes
+
+
+class EffectClaim(msgspec.Struct, frozen=True):
+    """A call that is about to have an effect. Whether it had it is in the log of its run."""
+
+    #: Grows with every claim of the log; 0: not stored yet.
+    number: int
+    run_id: str
+    call_id: str
+    #: When, in nanoseconds since 1970.
+    at: int
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -120,6 +133,16 @@ class EventLog(Protocol):
         ...
 
     async def ack(self, run_id: str, key: str) -> None: ...
+
+    async def claim_effect(self, effect: str, claim: EffectClaim, after: int) -> bool:
+        """Store the claim of a call on an effect. Return False, and store nothing, when another call claimed the effect
+        after the claim with the number `after`.
+        """
+        ...
+
+    async def effect_claims(self, effect: str, limit: int) -> list[EffectClaim]:
+        """Return the newest claims on an effect, newest first."""
+        ...
 
     def version(self) -> int:
         """Return a number that changes whenever any process wrote. Cheap enough to poll every few milliseconds."""

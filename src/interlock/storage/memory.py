@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..domain.errors import LogError, LogFencedError, LogWriteError
 from ..domain.event import LogEntry
-from .event_log import FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
+from .event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
 from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token, this_process
 
 
@@ -26,6 +26,8 @@ class MemoryLog:
         self._tokens: dict[str, int] = {}
         self._held_tokens: dict[str, int] = {}
         self._commands: dict[str, dict[str, QueuedCommand]] = {}
+        self._claims: dict[str, list[EffectClaim]] = {}
+        self._claim_count = 0
         self._version = 0
         self._closed = False
 
@@ -95,6 +97,19 @@ class MemoryLog:
     async def ack(self, run_id: str, key: str) -> None:
         self._begin_change()
         self._commands.get(run_id, {}).pop(key, None)
+
+    async def claim_effect(self, effect: str, claim: EffectClaim, after: int) -> bool:
+        self._begin_change()
+        claims = self._claims.setdefault(effect, [])
+        call = (claim.run_id, claim.call_id)
+        if any(other.number > after and (other.run_id, other.call_id) != call for other in claims):
+            return False
+        self._claim_count += 1
+        claims.append(EffectClaim(self._claim_count, claim.run_id, claim.call_id, claim.at))
+        return True
+
+    async def effect_claims(self, effect: str, limit: int) -> list[EffectClaim]:
+        return self._claims.get(effect, [])[: -limit - 1 : -1]
 
     def version(self) -> int:
         return self._version

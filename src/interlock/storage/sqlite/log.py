@@ -24,7 +24,7 @@ from weakref import finalize
 
 from ...domain.errors import LogError, LogWriteError
 from ...domain.event import LogEntry
-from ..event_log import FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
+from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
 from ..leases import ProcessIdentity, lease_token, this_process
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
@@ -129,6 +129,13 @@ class SqliteLog:
     async def ack(self, run_id: str, key: str) -> None:
         await self._change(run_id, partial(ack, run_id=run_id, key=key))
 
+    async def claim_effect(self, effect: str, claim: EffectClaim, after: int) -> bool:
+        row = (effect, claim.run_id, claim.call_id, claim.at, after)
+        return await self._change(claim.run_id, partial(_claim_effect, row=row))
+
+    async def effect_claims(self, effect: str, limit: int) -> list[EffectClaim]:
+        return await self._query(EffectClaim, "effect_claims", effect, limit)
+
     def version(self) -> int:
         """Return the version without waiting: unchanged while the file is being recovered."""
         try:
@@ -210,6 +217,10 @@ def _check_writable(connection: sqlite3.Connection) -> None:
 
 def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, bytes]) -> None:
     connection.execute(QUERIES["save_snapshot"], row)
+
+
+def _claim_effect(connection: sqlite3.Connection, row: tuple[str, str, str, int, int]) -> bool:
+    return connection.execute(QUERIES["claim_effect"], row).rowcount == 1
 
 
 def _make_run_summary(run_id: str, *row: Any) -> RunSummary:

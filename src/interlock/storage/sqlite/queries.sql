@@ -63,3 +63,12 @@ SELECT seq, hash, state FROM snapshots WHERE run_id = ?
 
 -- name: save_snapshot
 INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)
+
+-- name: effect_claims
+SELECT number, run_id, call_id, at FROM effects WHERE effect = ? ORDER BY number DESC LIMIT ?
+
+-- Only a call that knows every claim of other calls can claim.
+-- name: claim_effect
+INSERT INTO effects (effect, run_id, call_id, at) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (
+    SELECT 1 FROM effects WHERE effect = ?1 AND number > ?5 AND (run_id, call_id) <> (?2, ?3)
+)

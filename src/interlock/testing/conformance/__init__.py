@@ -18,7 +18,7 @@ except ImportError as missing:
         "The conformance suites need pytest and pytest-asyncio: pip install 'interlock[testing]'"
     ) from missing
 
-_SUITES = ("artifacts", "event_log", "interaction", "leases", "policy", "sandbox")
+_SUITES = ("artifacts", "effects", "event_log", "interaction", "leases", "policy", "sandbox")
 # Before they are imported: pytest shows values in failed assertions only of modules that it knows beforehand.
 pytest.register_assert_rewrite(*(f"{__name__}.{suite}" for suite in _SUITES))
 

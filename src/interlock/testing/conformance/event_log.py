@@ -10,10 +10,11 @@ from ...domain.errors import LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ...storage.event_log import EventLog, QueuedCommand, Snapshot
 from ..log_entries import append_entries, chain_entries, make_entries
+from .effects import EffectClaimConformance, make_claim
 from .leases import LeaseConformance
 
 
-class EventLogConformance(LeaseConformance):
+class EventLogConformance(LeaseConformance, EffectClaimConformance):
     """Define the fixture `log`: an empty log, closed when the test is over."""
 
     async def test_run_reads_back_byte_for_byte(self, log: EventLog) -> None:
@@ -230,6 +231,15 @@ class DurableEventLogConformance(EventLogConformance):
         await append_entries(ours, "run", run[2:])
 
         assert await ours.read("run") == await theirs.read("run") == run
+
+    async def test_effect_claims_are_shared_by_handles(self, open_log: Callable[[], EventLog]) -> None:
+        ours, theirs = open_log(), open_log()
+
+        assert await ours.claim_effect("refund", make_claim("c1", "ours"), 0)
+        assert not await theirs.claim_effect("refund", make_claim("c1", "theirs"), 0)
+        await ours.close()
+
+        assert [claim.run_id for claim in await open_log().effect_claims("refund", 10)] == ["ours"]
 
     async def test_overtaken_handle_is_fenced(self, open_log: Callable[[], EventLog]) -> None:
         winner, loser = open_log(), open_log()

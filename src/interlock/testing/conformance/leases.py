@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ...domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
-from ...storage.event_log import EventLog, Lease, QueuedCommand, RunSummary, Snapshot
+from ...storage.event_log import EffectClaim, EventLog, Lease, QueuedCommand, RunSummary, Snapshot
 from ..log_entries import append_entries, make_entries
 from .suite import ConformanceSuite
 
@@ -16,6 +16,7 @@ WRITES: dict[str, Callable[[EventLog], Awaitable[object]]] = {
     "release": lambda log: log.release(Lease("run", 1)),
     "enqueue": lambda log: log.enqueue("run", QueuedCommand("new", b"body")),
     "ack": lambda log: log.ack("run", "old"),
+    "claim_effect": lambda log: log.claim_effect("effect", EffectClaim(0, "run", "call", 0), 0),
     "save_snapshot": lambda log: log.save_snapshot("run", Snapshot(0, b"hash", b"state")),
 }
 
