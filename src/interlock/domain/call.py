@@ -5,7 +5,8 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 import msgspec
 from pydantic import BaseModel
 
-from .decision import ApprovalScope, Decision
+from .decision import RECOVERY_LAYER, ApprovalScope, Decision
+from .effect import Effect
 from .json import validate_fields
 from .payload import ApprovalBinding, BindingChange
 from .tool import JsonObject, SandboxScope, ToolContext, ToolDefinition
@@ -116,6 +117,13 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     replaces: str = ""
     #: Who wrote the arguments, where a person edited them and a second one has to approve the result.
     edited_by: str = ""
+    #: The effect of the call, and the earlier call that may have had it.
+    effect: Effect | None = None
+
+    @property
+    def needs_person(self) -> bool:
+        """True when only a person can approve it: something may happen twice."""
+        return self.layer == RECOVERY_LAYER or (self.effect is not None and bool(self.effect.earlier_call_id))
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .effect import Effect, EffectRule
 from .json import validate_fields
 from .tool import Risk
 
@@ -55,6 +56,10 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     paths: tuple[str, ...] = ()
     #: With `ask`: all code that the call would run is known and named. Otherwise the question says that it is not.
     names_all_code: bool = False
+    #: What a policy says about the effect of the call.
+    effect_rule: EffectRule | None = None
+    #: The effect, as the runtime evaluated it. A policy leaves it out.
+    effect: Effect | None = None
 
     def __post_init__(self) -> None:
         validate_fields(self)

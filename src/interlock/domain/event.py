@@ -326,6 +326,8 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     payload_hash: str = ""
     #: What runs, where it is not what the model wrote: defaults, a person's value.
     arguments: Any = None
+    #: The key of its effect; as a digest where it is long or holds a secret.
+    effect: str = ""
 
 
 class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.completed"):

@@ -107,6 +107,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "ambiguous_target": ErrorCode(Phase.VALIDATE, True, NO_SIDE_EFFECTS, "The target is not unique."),
     "stale_file_baseline": ErrorCode(Phase.VALIDATE, True, NO_SIDE_EFFECTS, "The file changed since it was read."),
     "policy_denied": ErrorCode(Phase.PERMIT, False, NO_SIDE_EFFECTS, "A rule refused the call."),
+    "effect_repeated": ErrorCode(
+        Phase.PERMIT, False, NO_SIDE_EFFECTS, "Its effect happened before, and may not happen again."
+    ),
     "user_denied": ErrorCode(Phase.PERMIT, False, NO_SIDE_EFFECTS, "A person refused the call."),
     "approval_expired": ErrorCode(Phase.PERMIT, False, NO_SIDE_EFFECTS, "Nobody answered in time."),
     "too_many_questions": ErrorCode(

@@ -114,6 +114,8 @@ def definition_digest(tool: ToolDefinition) -> str:
         tool.raise_on_error,
         tool.propagate_errors,
     ]
+    if tool.effect is not None:
+        declared += [tool.effect if isinstance(tool.effect, str) else "function", tool.repeat]
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
 
 

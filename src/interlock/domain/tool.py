@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
@@ -72,6 +73,8 @@ ObservationKind: TypeAlias = Literal["tool", "verification"]
 #: What an argument names: a file or folder, a host (or a URL), a script for bash (or a list of words to execute), the
 #: folder that its commands start in.
 ResourceKind: TypeAlias = Literal["path", "host", "command", "folder"]
+#: What happens to a call whose effect happened before: it is refused, a person is asked, or it runs.
+Repeat: TypeAlias = Literal["deny", "ask", "allow"]
 
 
 #: Resolved path arguments, relative to the workspace, as evaluated. None: not evaluated yet.
@@ -206,6 +209,13 @@ class ToolContext:
         self.state = _NO_STATE
         self._on_progress = on_progress
 
+    @property
+    def idempotency_key(self) -> str:
+        """A key for providers that run a request once: the same for every start of this call, in any process, and
+        different for every other call.
+        """
+        return "il_" + sha256(f"{self.run_id}\n{self.call_id}".encode(errors="surrogatepass")).hexdigest()[:40]
+
     def progress(self, message: str) -> None:
         """Report progress to listeners. Not recorded, not shown to the model."""
         self._on_progress(self.call_id, str(message))
@@ -302,6 +312,8 @@ PostHook: TypeAlias = Callable[..., Any]
 Guardrail: TypeAlias = Callable[..., str | Awaitable[str | None] | None]
 #: What happened to a call that started and has no recorded end: True it happened, False it did not, None unknown.
 Reconcile: TypeAlias = Callable[[JsonObject], bool | Awaitable[bool | None] | None]
+#: A template over the arguments (`refund:{order}`), or a function of them that returns the key, or None for no key.
+EffectKey: TypeAlias = str | Callable[[JsonObject], str | Awaitable[str | None] | None]
 ErrorFormatter: TypeAlias = Callable[[ToolContext, BaseException], str]
 
 
@@ -349,6 +361,11 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     consent: Consent | None = None
     #: What a call with these arguments can access, for tools that restrict themselves.
     reach: Callable[[JsonObject, CallContext], SandboxScope] | None = None
+
+    #: What identifies the effect of a call, so that it happens once, however often and wherever it is proposed.
+    effect: EffectKey | None = None
+    #: What happens to a call whose effect happened before.
+    repeat: Repeat = "ask"
 
     #: What it shares with other tools: see `registry.interface.Toolbox`.
     toolbox: Any = None

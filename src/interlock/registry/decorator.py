@@ -14,11 +14,13 @@ import msgspec
 from pydantic import BaseModel
 
 from ..domain import json
+from ..domain.effect import check_template
 from ..domain.errors import ToolDeclarationError
 from ..domain.tool import (
     CallContext,
     Concurrency,
     Consent,
+    EffectKey,
     ErrorFormatter,
     Guardrail,
     Isolation,
@@ -28,6 +30,7 @@ from ..domain.tool import (
     PostHook,
     PreHook,
     Reconcile,
+    Repeat,
     ResourceKeys,
     ResourceKind,
     Risk,
@@ -78,6 +81,10 @@ class ToolOptions(TypedDict, total=False):
     resources: Mapping[str, ResourceKind]
     #: What the tool needs of the user that the run acts for: `Consent(provider="mail", scopes=("mail.read",))`.
     consent: Consent
+    #: What identifies the effect of a call: `"refund:{order}"`, or a function of the arguments. It happens once.
+    effect: EffectKey
+    #: What happens to a call whose effect happened before: `deny`, `ask` (the default) or `allow`.
+    repeat: Repeat
     #: What a call can access, for tools that restrict themselves.
     reach: Callable[[JsonObject, CallContext], SandboxScope]
     visible: Visibility
@@ -106,6 +113,7 @@ _CHOICES = {
     "concurrency": get_args(Concurrency),
     "isolation": get_args(Isolation),
     "origin": get_args(ToolOrigin),
+    "repeat": get_args(Repeat),
     "timeout_behavior": get_args(TimeoutBehavior),
 }
 #: Options that are one function, and how many arguments it is called with.
@@ -130,6 +138,8 @@ _PASSED_THROUGH = (
     "source",
     "resources",
     "consent",
+    "effect",
+    "repeat",
     "reach",
     "visible",
     "check",
@@ -189,6 +199,9 @@ def derive_version(definition: ToolDefinition) -> str:
     }
     if definition.consent is not None:
         declared["consent"] = definition.consent
+    if definition.effect is not None:
+        key = definition.effect if isinstance(definition.effect, str) else "function"
+        declared |= {"effect": key, "repeat": definition.repeat}
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
 
 
@@ -212,6 +225,8 @@ def _declare(handler: Function, name: str, options: ToolOptionMap) -> ToolDefini
         description=options.get("description", doc.description),
         parameters_schema=arguments_schema(signature.args_model, doc.parameters),
     )
+    if "effect" in options or "repeat" in options:
+        _check_effect(options, signature.args_model)
     definition = ToolDefinition(
         spec=spec,
         version=options.get("version", ""),
@@ -245,6 +260,19 @@ def _check_options(name: str, options: ToolOptionMap) -> None:
             raise ToolDeclarationError(f"{argument} is no {kind!r}; it names a {', '.join(get_args(ResourceKind))}")
 
 
+def _check_effect(options: ToolOptionMap, args_model: type[BaseModel]) -> None:
+    effect = options.get("effect")
+    if effect is None:
+        raise ToolDeclarationError('repeat needs an effect, such as effect="refund:{order}"')
+    if not isinstance(effect, str):
+        _check_function("effect", effect, 1)
+        return
+    try:
+        check_template(effect, [field.alias or name for name, field in args_model.model_fields.items()])
+    except ValueError as error:
+        raise ToolDeclarationError(f"effect {effect[:200]!r}: {error}") from None
+
+
 def _check_function(key: str, function: object, argument_count: int) -> None:
     if not callable(function) or not accepts_arguments(function, argument_count):
         arguments = "1 argument" if argument_count == 1 else f"{argument_count} arguments"
@@ -266,6 +294,8 @@ def _limits(options: ToolOptionMap) -> dict[str, Any]:
     read_only = options.get("read_only", risk == frozenset({Risk.READ}))
     if read_only and Risk.WRITE in risk:
         raise ToolDeclarationError("read_only contradicts the risk 'write'")
+    if read_only and "effect" in options:
+        raise ToolDeclarationError("read_only contradicts effect: what only reads has none")
     if not options.get("max_output_chars", 1) > 0:
         raise ToolDeclarationError("max_output_chars must be positive")
     concurrency = _concurrency(options, risk, read_only)

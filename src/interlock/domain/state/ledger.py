@@ -36,6 +36,10 @@ AGENT_STATE_KEY = "interlock:agent"
 USAGE_FACT_KEY = "interlock:usage"
 
 
+#: Failures that leave open whether the handler did its work.
+_UNKNOWN_OUTCOMES = frozenset({"outcome_unknown", "timed_out", "cancelled"})
+
+
 class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
     """The state of one call."""
 
@@ -103,6 +107,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     artifact_ids: set[str] = set()
     #: State that tools share with later calls; the newest value by name.
     tool_state: dict[str, Any] = {}
+    #: The last call with an unknown outcome, by the digest of its tool and arguments.
+    unknown_calls: dict[str, str] = {}
     #: When it began, in nanoseconds since 1970, and for which agent.
     started_at: int = 0
     agent: str = ""
@@ -308,6 +314,11 @@ def _on_call_observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> Non
     call = ledger.calls[observation.call_id]
     call.state = CALL_TRANSITIONS[call.state]["tool.observation"]
     call.observed_seq, call.ok = seq, observation.ok
+    failure = observation.failure
+    if failure is not None and failure.code in _UNKNOWN_OUTCOMES and observation.side_effects == "unknown":
+        ledger.unknown_calls[call.digest] = observation.call_id
+    elif ledger.unknown_calls and call.latency_ms is not None:  # it ran, and its outcome is known
+        ledger.unknown_calls.pop(call.digest, None)
     if observation.artifacts:
         ledger.artifact_ids.update(artifact.id for artifact in observation.artifacts)
     if observation.state:
