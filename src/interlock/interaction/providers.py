@@ -13,9 +13,6 @@ from ..domain.call import Answer, Question
 from ..rendering.text import describe_error
 from .interface import Fallback, check_fallback
 
-#: The layer that asks whether a call with an unknown outcome may run again.
-_RECOVERY_LAYER = "recovery"
-
 
 class HeadlessInteractionProvider:
     """Answer every question without a person.
@@ -37,7 +34,7 @@ class HeadlessInteractionProvider:
         if self.approval_fallback == "wait":
             return None
         # A value cannot be approved: there is none.
-        can_approve = question.kind == "approval" and question.layer != _RECOVERY_LAYER
+        can_approve = question.kind == "approval" and not question.needs_person
         approved = self.approval_fallback == "approve" and can_approve
         return Answer(approved=approved, reason="Nobody is there to ask.", by="headless")
 

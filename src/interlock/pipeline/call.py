@@ -97,7 +97,8 @@ async def run_call(
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     context.state, context.judged = run.ledger.tool_state, permitted.evaluated_paths
-    if permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None:
+    checked_again = permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None
+    if checked_again or permitted.decision.effect is not None:
         looked = await recheck_before_start(permitted, context, run)
         if looked is not permitted:
             return (
@@ -151,7 +152,11 @@ def _start(
             abandoned(asyncio.CancelledError())
 
     async def recheck(valid: ValidCall, arguments: JsonObject) -> tuple[ValidCall, Decision] | Failure:
-        return await _recheck(valid, arguments, run)
+        outcome = await _recheck(valid, arguments, run)
+        if isinstance(outcome, tuple) and _digest_of(outcome[1]) != _digest_of(permitted.decision):
+            message = f"A hook changed the arguments, and with them the effect of the call. {_NOT_RUN}"
+            return Failure.from_code("payload_changed", message)
+        return outcome
 
     if context.access_token:
         run.parts.redactor.add_secret(context.access_token)
@@ -173,7 +178,7 @@ def record_failure(call_id: str, tool_name: str, failure: Failure, run: RunConte
 async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
     """Commit the start before an effectful handler runs, execute it, and normalize the result."""
     parts, invocation = run.parts, execution.invocation
-    if not invocation.tool.read_only:
+    if not invocation.tool.read_only or invocation.permitted.decision.effect is not None:
         await run.recorder.commit()
     token = run.cancellation
     if (token.reason or token.calls) and token.failure_of(invocation.valid.call_id) is not None:
@@ -244,6 +249,10 @@ async def _guard_output(
     guardrails, seconds = invocation.tool.output_guardrails, run.parts.limits.check_seconds
     reason = await run_guardrails(guardrails, result.model_text, invocation.context, seconds)
     return result if reason is None else withheld(result, reason)
+
+
+def _digest_of(decision: Decision) -> str:
+    return decision.effect.digest if decision.effect is not None else ""
 
 
 async def _recheck(valid: ValidCall, arguments: JsonObject, run: RunContext) -> tuple[ValidCall, Decision] | Failure:

@@ -24,7 +24,7 @@ from .record import Recorder
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: CallContext) -> "RunContext":
     """Open a run as the log has it: its ledger, and the hash that its next event is chained to."""
     redact = parts.redactor.redact_declared if parts.redactor.declares else None
-    executions = Executions()
+    executions = Executions(lost=frozenset(ledger.checks.running))
     return RunContext(
         parts=parts,
         log=log,
@@ -127,7 +127,9 @@ class Executions:
     or when a deadline comes before it, and checks again when it fires.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lost: frozenset[str] = frozenset()) -> None:
+        #: Calls that an earlier process started, and that had no recorded end when this one opened the run.
+        self.lost = lost
         self._running: dict[str, Execution] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None

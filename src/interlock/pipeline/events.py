@@ -245,6 +245,7 @@ def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = F
 def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunContext) -> InvocationStarted:
     valid, tool, action_id, reach = invocation.valid, invocation.tool, invocation.permitted.action_id, invocation.reach
     changed = valid.arguments != valid.known.accepted.arguments
+    effect = invocation.permitted.decision.effect
     return InvocationStarted(
         invocation_id=invocation.invocation_id,
         call_id=valid.call_id,
@@ -262,6 +263,7 @@ def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunCon
         waited_for=waited_for,
         payload_hash=invocation.permitted.payload_hash,
         arguments=_storable(valid.arguments, run) if changed else None,
+        effect=effect.key if effect is not None else "",
     )
 
 

@@ -16,6 +16,7 @@ from ..rendering.text import describe_error, quote_value
 from .approval.binding import apply_grants
 from .approval.question import require_approval
 from .context import RunContext
+from .effects import judge_effect
 from .events import permission_event
 from .refusals import denied_by_policy, undecided
 
@@ -23,7 +24,8 @@ _MAX_REASON_CHARS = 500
 
 
 async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -> Decision:
-    """Return the strictest decision of policy and the tool itself about a call. An error is a deny.
+    """Return the strictest decision of policy, the tool itself and earlier calls with the same effect. An error is a
+    deny.
 
     An approval that a person gave before for the whole run answers what policy asks, unless `use_grants` is False.
     """
@@ -40,13 +42,18 @@ async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -
                 decision = said
         if type(decision) is not Decision:
             return undecided(f"it returned {type(decision).__name__}")
+        rule = decision.effect_rule
         opinion = tool.authorize(valid.copy_arguments(), situation) if tool.authorize is not None else None
         decision = decision if opinion is None else merge_decisions(decision, opinion)
         if tool.resources:
             decision = _with_judged_paths(decision, valid, event)
     except Exception as error:
         return undecided(describe_error(error))
-    return apply_grants(valid, decision, run) if use_grants and run.ledger.grants else decision
+    if use_grants and run.ledger.grants:
+        decision = apply_grants(valid, decision, run)
+    if tool.effect is None and rule is None and not run.ledger.unknown_calls and not run.executions.lost:
+        return decision
+    return await judge_effect(valid, decision, rule, run)
 
 
 def _with_judged_paths(decision: Decision, valid: ValidCall, event: PolicyEvent) -> Decision:

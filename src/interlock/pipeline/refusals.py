@@ -17,7 +17,8 @@ def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
         "layer": decision.layer,
         "advice": decision.advice,
     }
-    return Failure.from_code("policy_denied", message, details=details)
+    code = "effect_repeated" if decision.effect is not None and decision.effect.earlier_call_id else "policy_denied"
+    return Failure.from_code(code, message, details=details)
 
 
 def denied_before(tool_name: str) -> Failure:

@@ -5,8 +5,7 @@ end is never run again silently: only when the tool says that it is idempotent, 
 happened.
 """
 
-import asyncio
-from collections.abc import Awaitable
+import msgspec
 
 from ..domain.call import PermittedCall, ToolIntent, ValidCall, WaitingCall
 from ..domain.decision import Decision, Verdict
@@ -24,6 +23,7 @@ from .approval.question import repeat_decision
 from .approval.recheck import revalidate
 from .call import prepare_call
 from .context import RunContext
+from .effects import reconcile
 from .events import record_observation, record_repeat, resume_if_unblocked
 from .permit import judge, permit
 from .refusals import denied_before, rejection_failure, unknown_outcome
@@ -103,6 +103,7 @@ async def _resume_asked(
         return valid
     reason = f"Asked as {question.action_id}."
     decision = Decision(verdict=Verdict.ASK, reason=reason, rule_ids=question.rule_ids, risk=question.risk)
+    decision = msgspec.structs.replace(decision, effect=question.effect)
     waiting = WaitingCall(valid, decision, question)
     return waiting if answer is None else await apply_answer(waiting, question, answer, None, run)
 
@@ -145,7 +146,7 @@ async def _repeat(
     received: Received, valid: ValidCall, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure | Observation:
     """Run the call again where that is safe; else act on what is found out about it."""
-    happened = False if valid.tool.idempotent else await _reconciled(valid, run)
+    happened = False if valid.tool.idempotent else await reconcile(valid, run)
     if happened is None:
         return await _ask_or_report(valid, run)
     if happened is False:
@@ -159,19 +160,6 @@ def _ran_with_edited_arguments(call_id: str, run: RunContext) -> bool:
     """Return True if a person edited the arguments, so the model's say nothing about what happened."""
     actions = run.ledger.actions.values()
     return any(action.written_hash and action.question.call_id == call_id for action in actions)
-
-
-async def _reconciled(valid: ValidCall, run: RunContext) -> bool | None:
-    """Return what the tool's `reconcile` finds: it happened, it did not, or unknown."""
-    if valid.tool.reconcile is None:
-        return None
-    try:
-        happened = valid.tool.reconcile(valid.copy_arguments())
-        if isinstance(happened, Awaitable):
-            happened = await asyncio.wait_for(happened, run.parts.limits.check_seconds)
-    except Exception:
-        return None
-    return happened if isinstance(happened, bool) else None
 
 
 async def _ask_or_report(valid: ValidCall, run: RunContext) -> PermittedCall | WaitingCall | Failure:

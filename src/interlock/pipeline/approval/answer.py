@@ -158,7 +158,7 @@ async def ask_provider(asked: Question, provider: InteractionProvider, now: Call
         return None
     if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider is not typed
         return Answer(approved=False, reason=f"The provider answered with {type(answer).__name__}.")
-    if asked.layer == RECOVERY_LAYER and answer.approved and answer.by == "headless":
+    if asked.needs_person and answer.approved and answer.by == "headless":
         return Answer(approved=False, reason="Only a person can say that it may run again.", by=answer.by)
     fault = find_answer_problem(asked, answer)
     return Answer(approved=False, reason=fault, by=answer.by) if fault else answer
@@ -178,7 +178,7 @@ def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) ->
     if provider.approval_fallback == "wait":
         return None
     is_open = not asked.expires_at or now < asked.expires_at
-    may = asked.kind == "approval" and asked.layer != RECOVERY_LAYER and is_open
+    may = asked.kind == "approval" and not asked.needs_person and is_open
     approved = provider.approval_fallback == "approve" and may
     return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
 
@@ -254,8 +254,10 @@ async def _apply_written_arguments(
     # A value that a rule wants is what the person just gave; edited arguments do not replace one.
     if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
-    if answer.arguments is not None and _needs_second_person(valid, decision, question, run):
-        editor = answer.by or "a person"
+    editor = answer.by or "a person"
+    if not _is_earlier_call_shown(decision, question) or (
+        answer.arguments is not None and _needs_second_person(valid, decision, question, run)
+    ):
         edited = BindingChange("arguments", "as the model wrote them", f"edited by {editor}")
         return await ask_again(valid, question, (edited,), run, editor)
     now_bound = bind_approval(valid, decision, run)
@@ -265,10 +267,19 @@ async def _apply_written_arguments(
     return msgspec.structs.replace(
         granted,
         valid=exact[0],
+        decision=msgspec.structs.replace(granted.decision, effect=decision.effect),
         payload_hash=exact[1],
         bound=now_bound,
-        edited_by=(answer.by or "a person") if answer.arguments is not None else "",
+        edited_by=editor if answer.arguments is not None else "",
     )
+
+
+def _is_earlier_call_shown(decision: Decision, question: Question) -> bool:
+    """Return True unless the written arguments have an effect of an earlier call that the question did not show."""
+    effect, shown = decision.effect, question.effect
+    if effect is None or not effect.earlier_call_id:
+        return True
+    return shown is not None and shown.earlier == effect.earlier
 
 
 def _needs_second_person(valid: ValidCall, decision: Decision, question: Question, run: RunContext) -> bool:

@@ -66,6 +66,7 @@ def build_question(
         capability=_capability(valid),
         scope="once" if asks_value else decision.scope,
         suggested_rule="" if asks_value else decision.suggested_rule,
+        effect=decision.effect,
     )
 
 

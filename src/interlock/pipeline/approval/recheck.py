@@ -4,11 +4,13 @@ import msgspec
 
 from ...domain.call import AcceptedCall, PermittedCall, Question, ValidCall, WaitingCall
 from ...domain.decision import QUESTION_VERDICTS, RECOVERY_LAYER, Verdict
+from ...domain.effect import Effect
 from ...domain.json import encode
 from ...domain.outcome import Failure
 from ...domain.payload import BindingChange
 from ...domain.tool import ToolContext
 from ..context import RunContext
+from ..effects import claim_effect
 from ..events import resume_if_unblocked, void_event
 from ..lookup import lookup
 from ..permit import judge, permit, run_guardrails
@@ -37,7 +39,28 @@ async def recheck_before_start(
         reason = await run_guardrails(valid.tool.input_guardrails, valid.copy_arguments(), context, seconds)
         if reason is not None:
             return guardrail_failure(valid, reason)
-    return permitted if valid.tool.consent is None else await use_consent(permitted, context, run)
+    if valid.tool.consent is not None:
+        outcome = await use_consent(permitted, context, run)
+        if outcome is not permitted:
+            return outcome
+    effect = permitted.decision.effect
+    return permitted if effect is None or not effect.digest else await _claim(permitted, effect, run)
+
+
+async def _claim(permitted: PermittedCall, effect: Effect, run: RunContext) -> PermittedCall | WaitingCall | Failure:
+    """Claim the effect of the call, as the last check. When another call claimed it meanwhile, judge this one again."""
+    valid = permitted.valid
+    while not await claim_effect(permitted, effect, run):
+        decision = await judge(valid, run)
+        if not permitted.action_id:
+            return permit(valid, decision, run)
+        question = run.ledger.actions[permitted.action_id].question
+        again = decision.effect
+        if again is None or again.earlier != effect.earlier:
+            claimed = BindingChange("effect", effect.key, "claimed by another call since the question")
+            return await ask_again(valid, question, (claimed,), run, question.edited_by)
+        effect = again
+    return permitted
 
 
 async def ask_again(
