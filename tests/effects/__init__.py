@@ -1,0 +1,1 @@
+"""An effect happens once, however often and wherever it is proposed."""
