@@ -1,6 +1,7 @@
 """A bank that pays refunds, a tool that asks it to, and processes that die right after it paid."""
 
 from collections.abc import Callable, Sequence
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -48,7 +49,7 @@ class Bank:
     def __init__(self, log: EventLog | None = None) -> None:
         self.log = log or MemoryLog()
         self.paid: list[Any] = []
-        self.on_paid: Callable[[], None] = lambda: None
+        self.on_paid: Callable[[], object] = lambda: None
 
     def refund_tool(self, **options: Any) -> ToolDefinition:
         def refund(order: int | str, amount: int = 10) -> str:
@@ -69,6 +70,17 @@ class Bank:
         async with self.runtime(run_id, **options) as runtime:
             result = await runtime.execute([call(call_id, "refund", order=order)])
             return "waiting" if result.waiting else result.observations[0].code
+
+    def hang(self) -> Callable[[], None]:
+        """Let the next refund hang after it was paid, until the returned function is called."""
+        released = Event()
+        self.on_paid = released.wait
+
+        def release() -> None:
+            self.on_paid = lambda: None
+            released.set()
+
+        return release
 
     async def refund_and_die(self, run_id: str, call_id: str, order: Any = 4711, **options: Any) -> None:
         """Pay a refund in a process that dies before the end of the call is recorded."""
