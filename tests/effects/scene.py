@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from interlock import (
@@ -50,6 +51,10 @@ class Bank:
         self.log = log or MemoryLog()
         self.paid: list[Any] = []
         self.on_paid: Callable[[], object] = lambda: None
+
+    def plain_tool(self) -> ToolDefinition:
+        """Return the tool as somebody else declares it, without a key."""
+        return msgspec.structs.replace(self.refund_tool(), effect=None)
 
     def refund_tool(self, **options: Any) -> ToolDefinition:
         def refund(order: int | str, amount: int = 10) -> str:

@@ -7,7 +7,7 @@ characters), and so that no value can imitate the text around it.
 
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
@@ -63,6 +63,13 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     def earlier(self) -> tuple[str, str]:
         """The earlier call, by its run and id."""
         return self.earlier_run_id, self.earlier_call_id
+
+
+_STRICTNESS: tuple[Repeat, ...] = ("allow", "ask", "deny")
+
+
+def pick_strictest_repeat(repeats: Iterable[Repeat]) -> Repeat:
+    return max(repeats, key=_STRICTNESS.index)
 
 
 class _Template(NamedTuple):

@@ -23,6 +23,7 @@ from ..domain.effect import (
     EffectRule,
     digest_key,
     normalize_text,
+    pick_strictest_repeat,
     render_template,
 )
 from ..domain.errors import ArtifactError, LogCorruptError
@@ -38,7 +39,6 @@ from ..domain.event import (
 )
 from ..domain.json import InvalidJsonError, encode, encode_sorted, parse
 from ..domain.outcome import Failure
-from ..domain.tool import Repeat
 from ..rendering.text import describe_error, quote_value, shorten
 from ..rendering.times import format_utc
 from ..storage.event_log import EffectClaim
@@ -55,7 +55,6 @@ KEY_RULE = "interlock:effect-key"
 _MAX_CLAIMS = 200
 _MAX_ARGUMENT_CHARS = 500
 _MAX_FOUND_CHARS = 80
-_STRICTNESS: tuple[Repeat, ...] = ("allow", "ask", "deny")
 
 #: What is known of an earlier call: it had no effect, it had it, it may have had it, it may still have it.
 _Outcome: TypeAlias = Literal["none", "succeeded", "unknown", "running"]
@@ -122,7 +121,8 @@ def _judge_repeat(
     """Return the decision in view of the earlier call that had the effect, or may have had it."""
     if earlier is None:
         return decision
-    repeat = max((valid.tool.repeat, rule.repeat), key=_STRICTNESS.index) if rule is not None else valid.tool.repeat
+    said = [rule.repeat] if rule is not None else []
+    repeat = pick_strictest_repeat([*said, valid.tool.repeat] if valid.tool.effect is not None else said)
     if earlier.outcome == "succeeded" and repeat == "allow":
         return decision
     effect = msgspec.structs.replace(effect, earlier_run_id=earlier.run_id, earlier_call_id=earlier.call_id)

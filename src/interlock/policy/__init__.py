@@ -4,6 +4,7 @@ from .. import lazy_package
 
 _NAMES = {
     "domain.decision": ("Decision", "FailSafeConfig", "PolicyDecision", "Verdict"),
+    "domain.effect": ("EffectRule",),
     "domain.tool": ("Mask", "PermissionMode"),
     "policy.analysis.backtest": ("Backtest", "backtest"),
     "policy.analysis.explain": ("Explanation", "explain", "find_masks"),
@@ -15,6 +16,7 @@ _NAMES = {
         "ArgumentIs",
         "ArgumentRegex",
         "CommandPattern",
+        "EffectDeclaration",
         "ResourceDeclaration",
         "Rule",
     ),

@@ -2,13 +2,22 @@
 
 from ..domain.decision import Decision, FailSafeConfig, Verdict
 from ..domain.decision import Decision as PolicyDecision
+from ..domain.effect import EffectRule
 from ..domain.tool import Mask, PermissionMode
 from .analysis.backtest import Backtest, backtest
 from .analysis.explain import Explanation, explain, find_masks
 from .analysis.recorded_calls import RecordedCall, read_recorded_calls
 from .analysis.suggestions import RuleSuggestion, find_suggestions
 from .engine.example_event import example_event
-from .engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
+from .engine.rule import (
+    ArgumentGlob,
+    ArgumentIs,
+    ArgumentRegex,
+    CommandPattern,
+    EffectDeclaration,
+    ResourceDeclaration,
+    Rule,
+)
 from .engine.rule_policy import RulePolicy
 from .files.policy_files import PolicyFiles, check_file, load_policy
 from .files.problems import PolicyFileError
@@ -21,6 +30,8 @@ __all__ = [
     "Backtest",
     "CommandPattern",
     "Decision",
+    "EffectDeclaration",
+    "EffectRule",
     "Explanation",
     "FailSafeConfig",
     "Mask",

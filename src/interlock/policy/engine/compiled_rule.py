@@ -16,8 +16,9 @@ import msgspec
 
 from ...domain import json
 from ...domain.decision import APPROVAL_SCOPES, ApprovalScope, Decision, Verdict
+from ...domain.effect import check_template
 from ...domain.errors import ConfigurationError
-from ...domain.tool import CallContext, PermissionMode, Risk, ToolDefinition, ToolOrigin, flatten, values_at
+from ...domain.tool import CallContext, PermissionMode, Repeat, Risk, ToolDefinition, ToolOrigin, flatten, values_at
 from ..patterns import compile_regex, glob_to_regex, host_matches, normalize_host, path_glob_to_regexes
 from ..shell.command import SimpleCommand
 from ..shell.command_match import matches_narrowly, matches_widely, normalize_program_name
@@ -29,6 +30,7 @@ from .rule import (
     ArgumentRegex,
     ArgumentTest,
     CommandPattern,
+    EffectDeclaration,
     ResourceDeclaration,
     Rule,
     RuleCondition,
@@ -199,10 +201,37 @@ def compile_rule(rule: Rule) -> CompiledRule:
     )
 
 
-def compute_policy_digest(default: str, rules: Sequence[CompiledRule], resources: Sequence[ResourceDeclaration]) -> str:
+def compute_policy_digest(
+    default: str,
+    rules: Sequence[CompiledRule],
+    resources: Sequence[ResourceDeclaration],
+    effects: Sequence[EffectDeclaration] = (),
+) -> str:
     """Return the digest of everything that the rules declare, in any order. A condition in code counts by its name."""
-    declared = [default, sorted(rule.digest for rule in rules), [[each.tools, each.arguments] for each in resources]]
+    declared: list[Any] = [
+        default,
+        sorted(rule.digest for rule in rules),
+        [[each.tools, each.arguments] for each in resources],
+    ]
+    if effects:
+        declared.append(effects)
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
+
+
+def check_effect(declared: EffectDeclaration) -> None:
+    """Raise `ConfigurationError` when an effect cannot be declared like this."""
+    if not _TOOL_PATTERN.fullmatch(declared.tools):
+        raise ConfigurationError(f"no tool can be called {declared.tools[:80]!r}")
+    if declared.repeat not in get_args(Repeat):
+        raise ConfigurationError(f"repeat is one of {', '.join(get_args(Repeat))}, not {declared.repeat!r}")
+    seconds = declared.repeat_after_seconds
+    if seconds is not None and not (isfinite(seconds) and seconds > 0):
+        raise ConfigurationError(f"an effect may repeat after more than 0 seconds, not {seconds!r}")
+    if declared.key:
+        try:
+            check_template(declared.key)
+        except ValueError as error:
+            raise ConfigurationError(f"effect key {declared.key[:80]!r}: {error}") from None
 
 
 def check_unique_ids(ids: Sequence[str]) -> None:

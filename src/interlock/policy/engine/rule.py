@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ...domain.decision import ApprovalScope
-from ...domain.tool import Access, PermissionMode, ResourceKind, ToolOrigin
+from ...domain.tool import Access, PermissionMode, Repeat, ResourceKind, ToolOrigin
 from ..interface import PolicyEvent
 
 DefaultVerdict: TypeAlias = Literal["risk", "allow", "ask", "deny"]
@@ -102,6 +102,22 @@ CONDITION_FIELDS = (
     *("risk", "origin", "server", "path", "access", "command", "host"),
     *("arguments", "agent", "mode", "interactive", "when_source"),
 )
+
+
+class EffectDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect of third-party tools, and what happens when it would happen again.
+
+    EffectDeclaration(tools="stripe__refund", key="refund:{charge}", repeat="deny")
+    """
+
+    #: A glob of tool names.
+    tools: str
+    #: A template over the arguments. Empty: the tools' own keys.
+    key: str = ""
+    #: What happens to a call whose effect happened before. The stricter of this and the tool's counts.
+    repeat: Repeat = "ask"
+    #: After this time the effect may happen again. None: it never counts as new.
+    repeat_after_seconds: float | None = None
 
 
 class ResourceDeclaration(msgspec.Struct, frozen=True):

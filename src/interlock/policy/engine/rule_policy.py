@@ -25,8 +25,8 @@ from ...domain.tool import CallContext, ToolDefinition
 from ..interface import PolicyEvent
 from ..shell.command import SimpleCommand
 from ..shell.command_facts import RUNS_ANY_CODE
-from .compiled_rule import check_unique_ids, compile_rule, compute_policy_digest
-from .rule import DefaultVerdict, ResourceDeclaration, Rule
+from .compiled_rule import check_effect, check_unique_ids, compile_rule, compute_policy_digest
+from .rule import DefaultVerdict, EffectDeclaration, ResourceDeclaration, Rule
 from .rule_index import RuleIndex
 from .tool_plan import PartEvaluation, PolicyDefault, ToolPlan, merge_decisions
 
@@ -74,27 +74,32 @@ class RulePolicy:
         default: DefaultVerdict = "risk",
         resources: Iterable[ResourceDeclaration] = (),
         now: Callable[[], int] = time_ns,
+        effects: Iterable[EffectDeclaration] = (),
     ) -> None:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.id))
         self.resources = tuple(resources)
+        self.effects = tuple(effects)
+        for declared in self.effects:
+            check_effect(declared)
         self.default: DefaultVerdict = default
         check_unique_ids([rule.id for rule in self.rules])
         if default not in ("risk", "allow", "ask", "deny"):
             raise ConfigurationError(f"A policy's default is risk, allow, ask or deny, not {default!r}")
         self._compiled = [compile_rule(rule) for rule in self.rules]
         RuleIndex(self._compiled)  # what cannot be matched is refused now, and not with the first call
-        self.digest = compute_policy_digest(default, self._compiled, self.resources)
+        self.digest = compute_policy_digest(default, self._compiled, self.resources, self.effects)
         self._now = now
         #: A policy that says nothing has nothing to be known by.
-        has_content = bool(self.rules or self.resources or default != "risk")
-        self._fallback = PolicyDefault(default, self.digest if has_content else "")
+        has_content = bool(self.rules or self.resources or self.effects or default != "risk")
+        self._fallback = PolicyDefault(default, self.digest if has_content else "", self.effects)
         self._plans: dict[Any, ToolPlan] = {}
 
     def evaluate(self, event: PolicyEvent) -> Decision:
         plan = self._get_plan(event.tool, event.situation)
         if plan.constant_decision is not None:
             return plan.constant_decision
-        return _combine_parts(event, plan.evaluate_parts(event, self._now))
+        decision = _combine_parts(event, plan.evaluate_parts(event, self._now))
+        return plan.with_effect_rule(decision) if plan.effect_rule is not None else decision
 
     def evaluate_parts(self, event: PolicyEvent) -> list[PartEvaluation]:
         """Return every part of the call with all decisions about it, for explanations."""

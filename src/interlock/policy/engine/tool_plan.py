@@ -3,18 +3,20 @@ there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 
 from ...domain.decision import APPROVAL_SCOPES, QUESTION_VERDICTS, Decision, Verdict, pick_strictest
+from ...domain.effect import EffectRule, pick_strictest_repeat
 from ...domain.tool import JsonObject, PermissionMode, Risk, ToolDefinition
 from ..interface import PolicyEvent
 from ..shell.command_match import find_inner_words, normalize_program_name
 from .call_parts import CallPart, Resources, extract_call_parts
 from .compiled_rule import CompiledRule
 from .modes import decide_by_default, deny_by_mode
-from .rule import DefaultVerdict
+from .rule import DefaultVerdict, EffectDeclaration
 from .rule_index import RuleIndex
 
 
@@ -76,10 +78,11 @@ class PartEvaluation(msgspec.Struct, frozen=True):
 
 
 class PolicyDefault(msgspec.Struct, frozen=True):
-    """The decision where no rule matches, and the policy digest for its decisions."""
+    """The decision where no rule matches, the policy digest for its decisions, and the effects it declares."""
 
     default: DefaultVerdict
     digest: str
+    effects: tuple[EffectDeclaration, ...] = ()
 
 
 class ToolPlan:
@@ -104,8 +107,16 @@ class ToolPlan:
         self._needs_arguments = bool(resources) or any(rule.arguments for rule in conditional)
         self._resource_rules = [rule for rule in conditional if rule.has_resource_conditions and rule.is_wide]
         self._rules_by_program = _group_by_program(self._resource_rules)
+        effects = [each for each in fallback.effects if fnmatchcase(tool.name, each.tools)]
+        self.effect_rule = _merge_effects(effects) if effects else None
         #: The decision, where it does not depend on what the call would do.
         self.constant_decision = self._find_constant_decision() if not conditional else None
+        if self.constant_decision is not None:
+            self.constant_decision = self.with_effect_rule(self.constant_decision)
+
+    def with_effect_rule(self, decision: Decision) -> Decision:
+        """Return the decision with what the policy says about the effect of the tool."""
+        return decision if self.effect_rule is None else msgspec.structs.replace(decision, effect_rule=self.effect_rule)
 
     def evaluate_parts(self, event: PolicyEvent, now: Callable[[], int]) -> list[PartEvaluation]:
         arguments = event.arguments if self._needs_arguments else {}
@@ -198,6 +209,16 @@ class ToolPlan:
             scope="run",
         )
         return [doubt]
+
+
+def _merge_effects(effects: Sequence[EffectDeclaration]) -> EffectRule:
+    """Return the first key, the strictest `repeat` and the longest time."""
+    windows = [each.repeat_after_seconds for each in effects]
+    return EffectRule(
+        key=next((each.key for each in effects if each.key), ""),
+        repeat=pick_strictest_repeat(each.repeat for each in effects),
+        repeat_after_seconds=None if None in windows else max(seconds for seconds in windows if seconds is not None),
+    )
 
 
 def _group_by_program(rules: Sequence[CompiledRule]) -> dict[str, list[CompiledRule]]:

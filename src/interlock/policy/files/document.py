@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ...domain.decision import ApprovalScope
-from ...domain.tool import ResourceKind, ToolOrigin
+from ...domain.tool import Repeat, ResourceKind, ToolOrigin
 from ..engine.rule import Access, DefaultVerdict
 from .problems import MAX_PROBLEMS, PolicyFileError, PolicySource
 
@@ -77,7 +77,7 @@ Risks: TypeAlias = Annotated[
 ]
 
 #: Keys that may be present without a value. Any other without a value would be a condition that went missing.
-_MAY_BE_EMPTY = {"value", "resources", "deny", "ask", "allow", "rules", "matches", "does_not_match"}
+_MAY_BE_EMPTY = {"value", "resources", "effects", "deny", "ask", "allow", "rules", "matches", "does_not_match"}
 
 
 class _StrictModel(BaseModel):
@@ -143,6 +143,10 @@ ExampleItem: TypeAlias = Annotated[
     Annotated[Pattern, Tag("text")] | Annotated[Example, Tag("mapping")], Discriminator(_value_kind)
 ]
 Examples: TypeAlias = Annotated[list[ExampleItem], BeforeValidator(_empty_list), Field(max_length=1_000)]
+Duration: TypeAlias = Annotated[
+    Annotated[float, Tag("number")] | Annotated[str, Tag("text")],
+    Discriminator(lambda value: "text" if isinstance(value, str) else "number"),
+]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
@@ -187,13 +191,9 @@ class _Conditions(_StrictModel):
     scope: ApprovalScope | None = Field(
         None, description="With ask: the widest scope that a yes may have. The default is run."
     )
-    answer_within: (
-        Annotated[
-            Annotated[float, Tag("number")] | Annotated[str, Tag("text")],
-            Discriminator(lambda value: "text" if isinstance(value, str) else "number"),
-        ]
-        | None
-    ) = Field(None, description="How long the question stays open: seconds, or a text.", examples=[300, "2h", "7d"])
+    answer_within: Duration | None = Field(
+        None, description="How long the question stays open: seconds, or a text.", examples=[300, "2h", "7d"]
+    )
     expires: Text | None = Field(None, description="When the rule ends, RFC 3339.", examples=["2030-01-31T12:00:00Z"])
     matches: Examples = Field([], description="Calls that this rule is about. Checked when the file is read.")
     does_not_match: Examples = Field([], description="Calls that it is not about. Checked when the file is read.")
@@ -233,6 +233,21 @@ class ResourceEntry(_StrictModel):
     )
 
 
+class EffectEntry(_StrictModel):
+    """The effect of other people's tools, which happens once."""
+
+    tools: Pattern = Field(description="A glob of tool names.", examples=["mcp__shop__refund"])
+    key: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = Field(
+        None,
+        description="Identifies the effect: text with `{argument}` or `{argument.field}`. Default: the tool's own key.",
+        examples=["refund:{order}"],
+    )
+    repeat: Repeat = Field("ask", description="What happens to a call whose effect happened before.")
+    repeat_after: Duration | None = Field(
+        None, description="After this time the effect may happen again: seconds, or a text.", examples=["24h"]
+    )
+
+
 class PolicyDocument(_StrictModel):
     """A policy of Interlock."""
 
@@ -244,6 +259,9 @@ class PolicyDocument(_StrictModel):
     )
     resources: Annotated[list[ResourceEntry], BeforeValidator(_empty_list)] = Field(
         [], description="What the arguments of other people's tools name. Not in a project file."
+    )
+    effects: Annotated[list[EffectEntry], BeforeValidator(_empty_list)] = Field(
+        [], description="The effects of other people's tools that happen once. Not in a project file."
     )
     deny: ShortItems = Field(
         [], description="What is refused.", examples=[["bash(git reset --hard)", {"path": ".env"}]]
@@ -302,6 +320,7 @@ _MODELS_BY_KEY: Mapping[str, type[BaseModel]] = {
     "rules": RuleEntry,
     **dict.fromkeys(SHORT_LISTS, ShortEntry),
     "resources": ResourceEntry,
+    "effects": EffectEntry,
     "matches": Example,
     "does_not_match": Example,
     "command": CommandEntry,

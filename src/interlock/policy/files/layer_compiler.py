@@ -14,8 +14,8 @@ import msgspec
 from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
-from ..engine.compiled_rule import compile_rule
-from ..engine.rule import ArgumentTest, DefaultVerdict, ResourceDeclaration, Rule
+from ..engine.compiled_rule import check_effect, compile_rule
+from ..engine.rule import ArgumentTest, DefaultVerdict, EffectDeclaration, ResourceDeclaration, Rule
 from ..patterns import path_glob_to_regexes
 from .cel import compile_condition
 from .document import SHORT_LISTS, Entry, PolicyDocument, RuleEntry, ShortEntry
@@ -55,6 +55,7 @@ class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     default: DefaultVerdict | None = None
     resources: tuple[ResourceDeclaration, ...] = ()
+    effects: tuple[EffectDeclaration, ...] = ()
     located_rules: tuple[LocatedRule, ...] = ()
     lines: Mapping[str, int] = {}
     warnings: tuple[PolicyProblem, ...] = ()
@@ -68,7 +69,8 @@ def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, 
     """Compile a file. Raise `PolicyFileError` with all problems."""
     problems = _find_project_violations(source, document) if layer == "project" else []
     resources, resource_problems = _compile_resources(source, document)
-    problems += resource_problems
+    effects, effect_problems = _compile_effects(source, document)
+    problems += resource_problems + effect_problems
     placed: list[LocatedRule] = []
     warnings: list[PolicyProblem] = []
     for location, verdict, entry in _iterate_entries(document):
@@ -89,6 +91,7 @@ def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, 
         path=source.path,
         default=document.default,
         resources=resources,
+        effects=effects,
         located_rules=tuple(placed),
         lines={each.rule.id: source.line_at(each.location) for each in placed},
         warnings=tuple(warnings),
@@ -112,6 +115,8 @@ def _find_project_violations(source: PolicySource, document: PolicyDocument) -> 
         problems.append(source.make_problem(("default",), f"{only}: its default may be risk, ask or deny"))
     if document.resources:
         problems.append(source.make_problem(("resources",), f"{only}: what arguments mean is said in the user's file"))
+    if document.effects:
+        problems.append(source.make_problem(("effects",), f"{only}: effects are declared in the user's file"))
     for location, verdict, _ in _iterate_entries(document):
         if verdict is Verdict.ALLOW:
             problems.append(source.make_problem(location, f"{only}: put what is allowed into the user's file"))
@@ -128,6 +133,27 @@ def _compile_resources(
                 reason = f"{name[:80]!r} is no dotted name of an argument"
                 problems.append(source.make_problem(("resources", index, "arguments", name), reason))
     return tuple(ResourceDeclaration(each.tools, each.arguments) for each in document.resources), problems
+
+
+def _compile_effects(
+    source: PolicySource, document: PolicyDocument
+) -> tuple[tuple[EffectDeclaration, ...], list[PolicyProblem]]:
+    effects: list[EffectDeclaration] = []
+    problems: list[PolicyProblem] = []
+    for index, entry in enumerate(document.effects):
+        key = "repeat_after"
+        try:
+            seconds = parse_duration(entry.repeat_after)
+            key = "key" if entry.key else "tools"
+            effects.append(
+                EffectDeclaration(
+                    tools=entry.tools, key=entry.key or "", repeat=entry.repeat, repeat_after_seconds=seconds
+                )
+            )
+            check_effect(effects[-1])
+        except ConfigurationError as error:
+            problems.append(source.make_problem(("effects", index, key), str(error)))
+    return tuple(effects), problems
 
 
 def _find_duplicates(source: PolicySource, placed: Sequence[LocatedRule]) -> list[PolicyProblem]:

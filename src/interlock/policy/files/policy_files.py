@@ -255,9 +255,10 @@ def _find_duplicate_ids(layers: list[LayerRules]) -> list[PolicyProblem]:
 def _build_policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolicy:
     rules = [rule for layer in layers for rule in layer.rules]
     resources = [declared for layer in layers for declared in layer.resources]
+    effects = [declared for layer in layers for declared in layer.effects]
     defaults: list[DefaultVerdict] = [layer.default for layer in layers if layer.default is not None]
     try:
         default = max(defaults, key=_DEFAULTS_BY_STRICTNESS.index) if defaults else "risk"
-        return RulePolicy(rules, default, resources, now)
+        return RulePolicy(rules, default, resources, now, effects)
     except ConfigurationError as error:  # each rule is valid, and all of them together are not
         raise PolicyFileError([PolicyProblem(layer.path, 0, str(error)) for layer in layers]) from None

@@ -69,7 +69,7 @@ def parse_duration(given: float | str | None) -> float | None:
     else:
         open_for = given
     if not 0 < open_for <= _MAX_DURATION_SECONDS:
-        raise ConfigurationError("a question stays open for more than 0 seconds and at most 10 years")
+        raise ConfigurationError("a time is more than 0 seconds and at most 10 years")
     return open_for
 
 

@@ -308,7 +308,7 @@ def _as_rule_based(policy: PolicyEngine) -> RuleBasedPolicy | None:
 def _parse_policy_text(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
     try:
         read = read_layer("policy", "user", text.encode(errors="surrogatepass"))
-        policy = RulePolicy(read.rules, read.default or "risk", read.resources)
+        policy = RulePolicy(read.rules, read.default or "risk", read.resources, effects=read.effects)
     except PolicyFileError as error:
         raise InvalidRequestError("policy", str(error)) from None
     return policy, tuple(map(str, read.warnings))
