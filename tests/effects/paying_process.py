@@ -6,13 +6,13 @@ import signal
 import sys
 from pathlib import Path
 
-from interlock import SqliteLog, ToolContext, ToolRuntime, tool
+from interlock import SqliteLog, ToolContext, ToolDefinition, ToolRuntime, tool
 from tests.support import call
 
 from .scene import ALLOW, NOBODY
 
 
-def refund_tool(folder: Path, *, dies: bool, idempotent: bool = False) -> object:
+def refund_tool(folder: Path, *, dies: bool, idempotent: bool = False) -> ToolDefinition:
     def refund(order: int, ctx: ToolContext) -> str:
         with (folder / "paid").open("a") as bank:
             bank.write(f"{order} {ctx.idempotency_key}\n")

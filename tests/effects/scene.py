@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,6 +29,10 @@ ASK = RulePolicy([Rule(id="all", verdict="ask")])
 OPEN = HeadlessInteractionProvider("wait")
 NOBODY = HeadlessInteractionProvider()
 APPROVES = CallbackInteractionProvider(lambda question: True)
+
+
+def no_key(arguments: dict[str, Any]) -> None:
+    """Return no key: the function of a tool whose calls have no effect that others share."""
 
 
 class MortalLog(LogAround):
@@ -62,12 +66,13 @@ class Bank:
             self.on_paid()
             return f"paid {amount} for {order}"
 
-        return cast(ToolDefinition, tool(refund, **{"risk": "network", "effect": "refund:{order}", **options}))
+        given: dict[str, Any] = {"risk": "network", "effect": "refund:{order}", **options}
+        return tool(refund, **given)
 
     def runtime(self, run_id: str = "", *, log: EventLog | None = None, **options: Any) -> ToolRuntime:
         declared: dict[str, Any] = options.pop("declared", {})
         tools = options.pop("tools", None) or [self.refund_tool(**declared)]
-        given = {"policy": ALLOW, "interaction": NOBODY, "tools": tools, **options}
+        given: dict[str, Any] = {"policy": ALLOW, "interaction": NOBODY, "tools": tools, **options}
         return ToolRuntime(log=log or self.log, run_id=run_id, **given)
 
     async def refund(self, run_id: str, call_id: str, order: Any = 4711, **options: Any) -> str:

@@ -112,7 +112,7 @@ async def live(rounds: Sequence[Sequence[Proposal]], seed: int) -> World:
 
 
 @pytest.mark.requirement("P16")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ROUNDS, st.integers(0, 2**32))
 async def test_every_effect_beyond_the_first_was_approved(rounds: list[list[Proposal]], seed: int) -> None:
     world = await live(rounds, seed)

@@ -20,7 +20,8 @@ def policy(*effects: EffectDeclaration, rules: tuple[Rule, ...] = (ALLOW_ALL,)) 
 
 
 def declared(**given: Any) -> EffectDeclaration:
-    return EffectDeclaration(**{"tools": "refund", "key": "refund:{order}", **given})
+    fields: dict[str, Any] = {"tools": "refund", "key": "refund:{order}", **given}
+    return EffectDeclaration(**fields)
 
 
 @pytest.mark.parametrize(("repeat", "code"), [("deny", "effect_repeated"), ("ask", "waiting"), ("allow", "ok")])
@@ -34,7 +35,7 @@ async def test_policy_gives_a_key_to_other_tools(repeat: str, code: str) -> None
 
 @pytest.mark.parametrize(("tool", "rule"), [("deny", "allow"), ("allow", "deny")])
 async def test_stricter_repeat_counts(tool: str, rule: str) -> None:
-    bank, rules = Bank(), policy(EffectDeclaration(tools="ref*", repeat=rule))  # pyright: ignore[reportArgumentType]
+    bank, rules = Bank(), policy(declared(tools="ref*", key="", repeat=rule))
 
     for run_id, code in (("run_1", "ok"), ("run_2", "effect_repeated")):
         assert await bank.refund(run_id, "c1", policy=rules, declared={"repeat": tool}) == code

@@ -66,8 +66,6 @@ def test_idempotency_key_survives_kill_and_resume(tmp_path: Path) -> None:
 
 def test_idempotency_keys_differ_between_calls_and_runs() -> None:
     places = [("run", "c1"), ("run", "c2"), ("run_c", "1"), ("run2", "c1")]
-    contexts = [
-        ToolContext(CallContext(run_id=run_id), call_id, "refund", lambda *_: None) for run_id, call_id in places
-    ]
+    contexts = [ToolContext(CallContext(run_id=run_id), call_id, "refund", print) for run_id, call_id in places]
 
     assert len({context.idempotency_key for context in contexts}) == len(places)

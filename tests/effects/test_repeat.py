@@ -11,7 +11,7 @@ from interlock.domain.event import InvocationStarted, PolicyEvaluated
 from interlock.domain.tool import CheckProblem
 from tests.support import call, facts
 
-from .scene import ALLOW, APPROVES, ASK, OPEN, Bank
+from .scene import ALLOW, APPROVES, ASK, OPEN, Bank, no_key
 
 
 @pytest.mark.parametrize(("repeat", "code"), [("deny", "effect_repeated"), ("ask", "waiting"), ("allow", "ok")])
@@ -182,7 +182,7 @@ async def test_start_and_decision_record_the_key() -> None:
 async def test_call_without_a_key_claims_nothing() -> None:
     bank = Bank()
     for run_id in ("run_1", "run_2"):
-        assert await bank.refund(run_id, "c1", declared={"effect": lambda arguments: None}) == "ok"
+        assert await bank.refund(run_id, "c1", declared={"effect": no_key}) == "ok"
     assert bank.paid == [4711, 4711]
 
 
@@ -194,7 +194,15 @@ def fail(arguments: dict[str, Any]) -> str:
     raise RuntimeError("no such field")
 
 
-@pytest.mark.parametrize("effect", [fail, hang, lambda arguments: 3, lambda arguments: " \u200b"])
+def give_a_number(arguments: dict[str, Any]) -> Any:
+    return 3
+
+
+def give_nothing(arguments: dict[str, Any]) -> str:
+    return " \u200b"
+
+
+@pytest.mark.parametrize("effect", [fail, hang, give_a_number, give_nothing])
 async def test_key_function_that_fails_denies(effect: Any) -> None:
     bank = Bank()
     async with bank.runtime(declared={"effect": effect}, limits=Limits(check_seconds=0.05)) as runtime:

@@ -1,6 +1,7 @@
 """The outcome of a call is unknown, and its effect is proposed again under a new id."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ async def test_reconcile_finds_out(happened: bool | None, code: str) -> None:
 
 async def test_reconciled_success_follows_repeat() -> None:
     bank = Bank()
-    declared = {"reconcile": lambda arguments: True, "repeat": "deny"}
+    declared: dict[str, Any] = {"reconcile": bool, "repeat": "deny"}
     await bank.refund_and_die("run_1", "c1", declared=declared)
 
     assert await bank.refund("run_2", "c1", declared=declared) == "effect_repeated"

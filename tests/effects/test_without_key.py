@@ -8,10 +8,10 @@ from interlock import Limits
 from interlock.runs.fork import fork
 from tests.support import call
 
-from .scene import APPROVES, OPEN, Bank
+from .scene import APPROVES, OPEN, Bank, no_key
 
 pytestmark = pytest.mark.requirement("P16")
-NO_KEY: dict[str, Any] = {"effect": lambda arguments: None}
+NO_KEY: dict[str, Any] = {"effect": no_key}
 
 
 @pytest.mark.parametrize("resumed", [True, False])
@@ -65,7 +65,11 @@ async def test_timeout_asks() -> None:
     assert await bank.refund("run_1", "c2", declared=NO_KEY, interaction=OPEN) == "waiting"
 
 
-@pytest.mark.parametrize("options", [{"idempotent": True}, {"reconcile": lambda arguments: False}])
+def did_not_happen(arguments: dict[str, Any]) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("options", [{"idempotent": True}, {"reconcile": did_not_happen}])
 async def test_call_that_may_repeat_is_not_asked_about(options: dict[str, Any]) -> None:
     bank, declared = Bank(), {**NO_KEY, **options}
     await bank.refund_and_die("run_1", "c1", declared=declared)
