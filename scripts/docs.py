@@ -33,6 +33,7 @@ from interlock.cli.exit_codes import MEANINGS
 from interlock.cli.main import COMMAND_ENTRIES, app
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision
+from interlock.domain.effect import Effect, EffectRule
 from interlock.domain.event import Event, Fact
 from interlock.domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
 from interlock.domain.outcome import ERROR_CODES, Failure, Phase, SideEffect, display_side_effects
@@ -119,6 +120,8 @@ HOST = HostInfo(
 SHAPES: tuple[type, ...] = (
     Event,
     Decision,
+    EffectRule,
+    Effect,
     Question,
     Answer,
     Observation,
