@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interlock import CallbackInteractionProvider, HeadlessInteractionProvider, Question, tool
+from interlock import CallbackInteractionProvider, FailSafeConfig, HeadlessInteractionProvider, Question, tool
 from interlock.domain.event import InvocationStarted
 from interlock.runs.fork import fork
 from interlock.storage.event_log import EffectClaim
@@ -142,6 +142,22 @@ async def test_unknown_outcome_asks_whatever_repeat_says(repeat: str) -> None:
     await bank.refund_and_die("run_1", "c1")
 
     assert await bank.refund("run_2", "c1", interaction=OPEN, declared={"repeat": repeat}) == "waiting"
+
+
+async def test_recovery_shows_what_another_run_did_meanwhile() -> None:
+    bank, asking = Bank(), FailSafeConfig(unknown_outcome_policy="ask")
+    await bank.refund_and_die("run_1", "c1")
+    assert await bank.refund("run_2", "c1", interaction=APPROVES) == "ok"
+
+    async with bank.runtime("run_1", interaction=OPEN, fail_safe=asking) as runtime:
+        (question,) = (await runtime.resume()).questions
+        assert "call c1 of run run_2" in question.prompt
+        assert await bank.refund("run_3", "c1", interaction=APPROVES) == "ok"
+        await runtime.decide(question.action_id, approved=True)
+        (again,) = (await runtime.resume()).questions
+
+    assert "call c1 of run run_3" in again.prompt
+    assert bank.paid == [4711] * 3
 
 
 async def test_failure_with_unknown_effects_asks() -> None:

@@ -39,6 +39,7 @@ from ..domain.event import (
 )
 from ..domain.json import InvalidJsonError, encode, encode_sorted, parse
 from ..domain.outcome import Failure
+from ..domain.tool import Repeat
 from ..rendering.text import describe_error, quote_value, shorten
 from ..rendering.times import format_utc
 from ..storage.event_log import EffectClaim
@@ -62,6 +63,7 @@ _OUTCOMES: dict[_Outcome, str] = {
     "succeeded": "it succeeded",
     "unknown": "its outcome is unknown",
     "running": "it has no recorded end: it may be running",
+    "none": "it had no effect",
 }
 
 
@@ -91,7 +93,7 @@ class _EarlierCall(msgspec.Struct, gc=False):
         requester = f" for {self.requester}" if self.requester else ""
         when = f", started at {format_utc(self.started_at)}" if self.started_at else ""
         what = f"{self.tool} {shorten(arguments, _MAX_ARGUMENT_CHARS)}" if self.tool else "a call that cannot be read"
-        return f"{what}{actor}{requester} ({self.place}{when}); {_OUTCOMES.get(self.outcome, 'it had no effect')}"
+        return f"{what}{actor}{requester} ({self.place}{when}); {_OUTCOMES[self.outcome]}"
 
 
 async def judge_effect(valid: ValidCall, decision: Decision, rule: EffectRule | None, run: RunContext) -> Decision:
@@ -121,7 +123,7 @@ def _judge_repeat(
     """Return the decision in view of the earlier call that had the effect, or may have had it."""
     if earlier is None:
         return decision
-    said = [rule.repeat] if rule is not None else []
+    said: list[Repeat] = [rule.repeat] if rule is not None else []
     repeat = pick_strictest_repeat([*said, valid.tool.repeat] if valid.tool.effect is not None else said)
     if earlier.outcome == "succeeded" and repeat == "allow":
         return decision
@@ -191,15 +193,15 @@ async def _find_earlier(
     window = rule.repeat_after_seconds if rule is not None else None
     oldest = run.parts.clock.now() - int(window * 1e9) if window is not None else None
     await run.recorder.commit()  # calls of this run are read from the log, too
+    reader, earlier = _CallReader(run), None
     looked_at: set[tuple[str, str]] = {(run.ledger.run_id, valid.call_id)}
-    earlier = None
     for claim in claims:
         if oldest is not None and claim.at < oldest:
             return None
         if (claim.run_id, claim.call_id) in looked_at:
             continue
         looked_at.add((claim.run_id, claim.call_id))
-        earlier = await _read_call(claim.run_id, claim.call_id, run)
+        earlier = await reader.read(claim.run_id, claim.call_id)
         earlier.outcome = await _find_out(earlier, valid, run)
         if earlier.outcome != "none":
             return earlier
@@ -215,11 +217,13 @@ async def _judge_without_key(valid: ValidCall, decision: Decision, run: RunConte
     if tool.read_only or tool.idempotent:
         return decision
     unknown = {call_id for call_id in run.executions.lost if ledger.calls[call_id].observed_seq < 0}
-    for call_id in (*ledger.unknown_calls.values(), *sorted(unknown)):
-        if call_id == valid.call_id or ledger.calls[call_id].tool != tool.name:
-            continue
+    unknown.update(ledger.unknown_calls.values())
+    same_tool = [each for each in unknown if each != valid.call_id and ledger.calls[each].tool == tool.name]
+    if same_tool:
         await run.recorder.commit()
-        earlier = await _read_call(ledger.run_id, call_id, run)
+    reader = _CallReader(run)
+    for call_id in sorted(same_tool):
+        earlier = await reader.read(ledger.run_id, call_id)
         if not _is_same_call(valid, earlier, run):
             continue
         earlier.outcome = await _find_out(earlier, valid, run)
@@ -286,30 +290,34 @@ async def _is_alive(earlier: _EarlierCall, run: RunContext) -> bool:
     return earlier.run_id in await run.log.lease_holders()
 
 
-async def _read_call(run_id: str, call_id: str, run: RunContext) -> _EarlierCall:
-    """Return an earlier call as the log has it. What cannot be read is an unknown outcome."""
-    call = _EarlierCall(run_id, call_id)
-    try:
-        events = [decode_event(entry) for entry in await run.log.read(run_id)]
-    except LogCorruptError:
+class _CallReader:
+    """Reads earlier calls from the log, each run once."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._events: dict[str, list[Event]] = {}
+
+    async def read(self, run_id: str, call_id: str) -> _EarlierCall:
+        """Return an earlier call as the log has it. What cannot be read is an unknown outcome."""
+        if run_id not in self._events:
+            try:
+                self._events[run_id] = [decode_event(entry) for entry in await self._run.log.read(run_id)]
+            except LogCorruptError:
+                self._events[run_id] = []
+        call = _EarlierCall(run_id, call_id)
+        for event in self._events[run_id]:
+            _apply(call, event, self._run)
         return call
-    if not events or not isinstance(started := events[0].fact, RunStarted):
-        return call
-    call.agent, call.requester, call.outcome = started.agent, started.requester, "running"
-    for event in events:
-        _apply(call, event, run)
-    return call
 
 
 def _apply(call: _EarlierCall, event: Event, run: RunContext) -> None:
     match event.fact:
+        case RunStarted() as begun:
+            call.agent, call.requester, call.outcome = begun.agent, begun.requester, "running"
         case CallProposed(call_id=call.call_id, duplicate=False) as proposed:
             call.tool, call.digest, call.arguments = proposed.tool, proposed.digest, proposed.raw_input
             if proposed.raw_artifact_id:
-                try:
-                    call.arguments = parse(run.parts.artifacts.read(proposed.raw_artifact_id))
-                except (ArtifactError, InvalidJsonError):
-                    call.arguments = "(arguments that cannot be read)"
+                call.arguments = _read_arguments(proposed.raw_artifact_id, run)
         case InvocationStarted(call_id=call.call_id) as started:
             call.started_at, call.outcome = event.at, "running"
             if started.arguments is not None:
@@ -325,3 +333,10 @@ def _apply(call: _EarlierCall, event: Event, run: RunContext) -> None:
             call.outcome = "unknown" if call.started_at else "none"
         case _:
             pass
+
+
+def _read_arguments(artifact_id: str, run: RunContext) -> Any:
+    try:
+        return parse(run.parts.artifacts.read(artifact_id))
+    except (ArtifactError, InvalidJsonError):
+        return "(arguments that cannot be read)"

@@ -27,15 +27,19 @@ _SHOWN_DIGEST_CHARS = 12
 def repeat_decision(tool_name: str, decision: Decision) -> Decision:
     """Return the decision that asks a person whether a call with an unknown outcome may run again."""
     reason = f"{tool_name} started before, and the run stopped before its end was recorded: it may have happened."
+    prompt = f"Run {tool_name} again? It started before, and whether it happened is not known."
+    if decision.effect is not None and decision.effect.earlier_call_id:  # nor did only this call try
+        reason, prompt = f"{reason} {decision.reason}", f"{prompt}\n{decision.prompt}"
     return Decision(
         verdict=Verdict.ASK,
         reason=reason,
         rule_ids=("interlock:unknown-outcome",),
         layer=RECOVERY_LAYER,
         risk=("it may happen twice", *decision.risk),
-        prompt=f"Run {tool_name} again? It started before, and whether it happened is not known.",
+        prompt=prompt,
         policy_digest=decision.policy_digest,
         paths=decision.paths,
+        effect=decision.effect,
     )
 
 
