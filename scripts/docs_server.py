@@ -1,17 +1,12 @@
 """The generated parts of the docs about a server: its settings, who may do what, its limits, its REST API."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from annotated_types import MaxLen
-from pydantic import BaseModel
 
-from interlock import MemoryArtifacts, MemoryLog
 from interlock.audit.schemas import SCHEMAS
 from interlock.oauth.providers import OAuthProvider
 from interlock.server.core.audit_sinks import destination
@@ -25,14 +20,13 @@ from interlock.server.core.identity.permissions import (
     Relationship,
 )
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.runs.demo_agents import demo_agents
-from interlock.server.core.service import Service
-from interlock.server.core.settings import AgentTable, ServerSettings, ServerTable
+from interlock.server.core.settings import AgentTable, ServerTable
 from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
 from interlock.server.rest import body, limits, security
-from interlock.server.rest.app import create_api
+from interlock.server.rest.app import API_ROUTES
+from interlock.server.rest.openapi import build_openapi
 from interlock.server.rest.schemas.requests import InvokeAgentRequest
 
 from .docs_tables import Field, amount, fields, table
@@ -151,9 +145,9 @@ WITHOUT_ROLES: Mapping[Relationship, str] = {
 }
 
 
-def _max_length(model: type[BaseModel], name: str) -> int:
-    (found,) = [each.max_length for each in model.model_fields[name].metadata if isinstance(each, MaxLen)]
-    return found
+def _max_length(model: type[msgspec.Struct], name: str) -> int:
+    schema = msgspec.json.schema(model)["$defs"][model.__name__]
+    return schema["properties"][name]["maxLength"]
 
 
 #: Limits of the server, with what they are about. What can be set is in the settings.
@@ -260,14 +254,7 @@ def rest_reference() -> str:
 
 
 def _description() -> dict[str, Any]:
-    with TemporaryDirectory() as folder:
-        service = Service(
-            ServerSettings(), demo_agents(), log=MemoryLog(), artifacts=MemoryArtifacts(), state_folder=Path(folder)
-        )
-        try:
-            return create_api(service).openapi()
-        finally:
-            asyncio.run(service.stop())
+    return build_openapi(API_ROUTES)
 
 
 def _described(answer: Mapping[str, Any]) -> str:

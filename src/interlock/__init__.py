@@ -25,7 +25,6 @@ __version__ = "0.1.0"
 _EXTRAS = {
     "anthropic": "anthropic",
     "cel": "policy",
-    "fastapi": "server",
     "httpx2": "openai",
     "openai": "openai",
     "re2": "policy",

@@ -2,32 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import httpx2
 import pytest
-import pytest_asyncio
 from starlette.datastructures import Headers
 
 from interlock.server.core.identity.login_throttle import LoginThrottle
 from interlock.server.rest.errors import ApiError
 from interlock.server.rest.security import AllowedHosts
-from tests.api.server import LOOKUP, NOTE, PASSWORD, REFUND, REPORT, Running, running_server, task
 from tests.api.test_safety import code_of
 from tests.api.test_streams import all_of
 from tests.patience import HANG_SECONDS
-
-
-@pytest_asyncio.fixture
-async def server(tmp_path: Path) -> AsyncGenerator[Running]:
-    async with running_server(tmp_path) as running:
-        yield running
+from tests.server import LOOKUP, NOTE, PASSWORD, REFUND, REPORT, Running, task
 
 
 async def test_all_runs_of_an_agent_are_stopped_at_once_and_nobody_can_approve_what_they_asked(server: Running) -> None:
     mine = [await server.begin(NOTE, by="operator") for _ in range(20)]
-    other = await server.begin(NOTE, "other", "agent_other")
+    other = await server.begin(NOTE, agent="other")
     asked = [await server.asked(run_id) for run_id in mine]
     await server.asked(other)
     operator = await server.client("operator")
@@ -161,7 +152,7 @@ async def test_an_editor_does_not_approve_their_edit(server: Running) -> None:
     olga, alex = await server.person("olga"), await server.person("alex")
     run_id = await server.begin(REFUND)
     first = await server.asked(run_id)
-    edit = {"payload_hash": first["payload_hash"], "arguments": {"order": "7", "amount": 1.0}}
+    edit = {"payload_hash": first["payload_hash"], "arguments": {"order": "7", "amount": 1.0, "note": ""}}
     assert (await olga.post(f"/approvals/{first['action_id']}/approve", json=edit)).status_code == 200
     second = await server.asked(run_id)
     path, again = f"/approvals/{second['action_id']}", {"payload_hash": second["payload_hash"]}
@@ -228,22 +219,21 @@ async def test_what_is_refused_is_not_repeated_with_secrets_in_it(server: Runnin
 )
 @pytest.mark.requirement("P11")
 async def test_whoever_changes_the_signed_checkpoints_in_the_database_is_found_and_stops_nothing(
-    tmp_path: Path, change: str, run_is_ok: bool
+    server: Running, change: str, run_is_ok: bool
 ) -> None:
-    async with running_server(tmp_path) as server:
-        auditor, run_id = await server.client("auditor_all"), await server.begin(LOOKUP)
-        await server.status(run_id, "COMPLETED")
-        assert (await auditor.get(f"/runs/{run_id}/audit/export")).headers["X-Interlock-Signed"] == "yes"
-        await server.service.checkpoints.take()
-        await server.service.database.run(lambda connection: connection.execute(change).rowcount)
+    auditor, run_id = await server.client("auditor_all"), await server.begin(LOOKUP)
+    await server.status(run_id, "COMPLETED")
+    assert (await auditor.get(f"/runs/{run_id}/audit/export")).headers["X-Interlock-Signed"] == "yes"
+    await server.service.checkpoints.take()
+    await server.service.database.run(lambda connection: connection.execute(change).rowcount)
 
-        assert (await auditor.get("/audit/verify")).json()["ok"] is False
-        assert (await auditor.get(f"/runs/{run_id}/audit/verify")).json()["ok"] is run_is_ok
-        assert (await auditor.get("/audit/checkpoints")).status_code == 200
-        assert (await auditor.get(f"/runs/{run_id}/audit/export")).status_code == 200
-        await server.status(await server.begin(LOOKUP), "COMPLETED")
-        await server.service.checkpoints.take()
-        assert (await auditor.get("/audit/verify")).json()["ok"] is False
+    assert (await auditor.get("/audit/verify")).json()["ok"] is False
+    assert (await auditor.get(f"/runs/{run_id}/audit/verify")).json()["ok"] is run_is_ok
+    assert (await auditor.get("/audit/checkpoints")).status_code == 200
+    assert (await auditor.get(f"/runs/{run_id}/audit/export")).status_code == 200
+    await server.status(await server.begin(LOOKUP), "COMPLETED")
+    await server.service.checkpoints.take()
+    assert (await auditor.get("/audit/verify")).json()["ok"] is False
 
 
 async def test_a_page_of_long_events_ends_early_and_the_next_one_goes_on(

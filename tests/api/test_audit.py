@@ -14,7 +14,7 @@ from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.settings import ServerSettings
 from interlock.server.core.triggers.webhook_signature import build_signed_headers
 from interlock.server.core.triggers.webhooks import Webhook
-from tests.api.server import LOOKUP, NOTE, REPORT, Running, running_server
+from tests.server import LOOKUP, NOTE, REPORT, Running, running_server
 
 
 async def a_decided_run(server: Running) -> tuple[str, int]:
@@ -28,33 +28,32 @@ async def a_decided_run(server: Running) -> tuple[str, int]:
 
 
 @pytest.mark.requirement("R169", "R170", "R171", "R173")
-async def test_an_export_has_every_event_in_every_schema_and_format(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id, count = await a_decided_run(server)
-        auditor = await server.client("auditor")
-        place = f"/runs/{run_id}/audit/export"
-        seqs = list(range(count))
+async def test_an_export_has_every_event_in_every_schema_and_format(server: Running) -> None:
+    run_id, count = await a_decided_run(server)
+    auditor = await server.client("auditor")
+    place = f"/runs/{run_id}/audit/export"
+    seqs = list(range(count))
 
-        default = await auditor.get(place)
-        assert [line["event"]["seq"] for line in default.json()[:-1]] == seqs
-        assert default.json()[-1].keys() == {"checkpoint", "signature"}
-        assert default.headers["content-type"] == "application/json"
-        assert default.headers["content-disposition"].startswith("attachment; filename=")
-        ndjson = (await auditor.get(f"{place}?format=ndjson")).text.splitlines()
-        assert [json.loads(line)["event"]["seq"] for line in ndjson[:-1]] == seqs
-        hec = (await auditor.get(f"{place}?schema=splunk_hec")).text.splitlines()
-        envelopes = [json.loads(line) for line in hec]
-        assert [envelope["event"]["seq"] for envelope in envelopes] == seqs
-        assert all(envelope.keys() >= {"time", "source", "sourcetype", "event", "fields"} for envelope in envelopes)
-        for schema in ("ecs", "ocsf"):
-            assert len((await auditor.get(f"{place}?schema={schema}&format=json")).json()) == count
-        assert len((await auditor.get(f"{place}?schema=cef")).text.splitlines()) == count
-        for wrong in ("schema=none", "format=xml", "schemas=ecs"):
-            assert (await auditor.get(f"{place}?{wrong}")).status_code == 422
-        journal = (await (await server.client("auditor_all")).get("/audit/journal")).json()["entries"]
-        taken = [entry for entry in journal if entry["action"] == "audit.exported"]
-        assert len(taken) == 6
-        assert {(entry["by"], entry["target"]) for entry in taken} == {("key:auditor", run_id)}
+    default = await auditor.get(place)
+    assert [line["event"]["seq"] for line in default.json()[:-1]] == seqs
+    assert default.json()[-1].keys() == {"checkpoint", "signature"}
+    assert default.headers["content-type"] == "application/json"
+    assert default.headers["content-disposition"].startswith("attachment; filename=")
+    ndjson = (await auditor.get(f"{place}?format=ndjson")).text.splitlines()
+    assert [json.loads(line)["event"]["seq"] for line in ndjson[:-1]] == seqs
+    hec = (await auditor.get(f"{place}?schema=splunk_hec")).text.splitlines()
+    envelopes = [json.loads(line) for line in hec]
+    assert [envelope["event"]["seq"] for envelope in envelopes] == seqs
+    assert all(envelope.keys() >= {"time", "source", "sourcetype", "event", "fields"} for envelope in envelopes)
+    for schema in ("ecs", "ocsf"):
+        assert len((await auditor.get(f"{place}?schema={schema}&format=json")).json()) == count
+    assert len((await auditor.get(f"{place}?schema=cef")).text.splitlines()) == count
+    for wrong in ("schema=none", "format=xml", "schemas=ecs"):
+        assert (await auditor.get(f"{place}?{wrong}")).status_code == 422
+    journal = (await (await server.client("auditor_all")).get("/audit/journal")).json()["entries"]
+    taken = [entry for entry in journal if entry["action"] == "audit.exported"]
+    assert len(taken) == 6
+    assert {(entry["by"], entry["target"]) for entry in taken} == {("key:auditor", run_id)}
 
 
 async def test_an_export_verifies_elsewhere_with_the_published_key_and_a_changed_one_does_not(
@@ -82,26 +81,24 @@ async def test_an_export_verifies_elsewhere_with_the_published_key_and_a_changed
     capsys.readouterr()
 
 
-async def test_a_run_whose_log_was_changed_is_found_and_not_shown_as_if_nothing_was(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id, count = await a_decided_run(server)
-        client, read = await server.client("admin_all"), server.service.log.read
+async def test_a_run_whose_log_was_changed_is_found_and_not_shown_as_if_nothing_was(server: Running) -> None:
+    run_id, count = await a_decided_run(server)
+    client, read = await server.client("admin_all"), server.service.log.read
 
-        async def altered(*args: Any) -> Any:
-            return [
-                msgspec.structs.replace(entry, body=entry.body.replace(b'"late"', b'"soon"'))
-                for entry in await read(*args)
-            ]
+    async def altered(*args: Any) -> Any:
+        return [
+            msgspec.structs.replace(entry, body=entry.body.replace(b'"late"', b'"soon"')) for entry in await read(*args)
+        ]
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server.service.log, "read", altered)
-            proof = (await client.get(f"/runs/{run_id}/audit/verify")).json()
-            everything = (await client.get("/audit/verify")).json()
-            state = await client.get(f"/runs/{run_id}/state?at={count - 2}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server.service.log, "read", altered)
+        proof = (await client.get(f"/runs/{run_id}/audit/verify")).json()
+        everything = (await client.get("/audit/verify")).json()
+        state = await client.get(f"/runs/{run_id}/state?at={count - 2}")
 
-        assert (proof["ok"], proof["flaw"]["problem"]) == (False, "edited")
-        assert (everything["ok"], [flaw["run_id"] for flaw in everything["flaws"]]) == (False, [run_id])
-        assert (state.status_code, state.json()["error"]["code"]) == (409, "log_damaged")
+    assert (proof["ok"], proof["flaw"]["problem"]) == (False, "edited")
+    assert (everything["ok"], [flaw["run_id"] for flaw in everything["flaws"]]) == (False, [run_id])
+    assert (state.status_code, state.json()["error"]["code"]) == (409, "log_damaged")
 
 
 @pytest.mark.requirement("R172", "R173")
@@ -123,37 +120,36 @@ async def test_a_run_is_forwarded_whole_to_a_destination_and_the_journal_says_by
     assert {json.loads(line)["event"]["seq"] for line in lines} == set(range(count))
 
 
-async def test_an_artifact_is_a_download_in_any_range_and_only_of_its_own_run(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id, without = await server.begin(REPORT), await server.begin(LOOKUP)
-        await server.status(run_id, "COMPLETED")
-        await server.status(without, "COMPLETED")
-        client = await server.client("agent")
-        found = (await client.get(f"/runs/{run_id}/artifacts")).json()["artifacts"]
-        (kept,) = [each for each in found if each["call_id"] == "c0"]
-        place = f"/runs/{run_id}/artifacts/{kept['artifact_id']}"
+async def test_an_artifact_is_a_download_in_any_range_and_only_of_its_own_run(server: Running) -> None:
+    run_id, without = await server.begin(REPORT), await server.begin(LOOKUP)
+    await server.status(run_id, "COMPLETED")
+    await server.status(without, "COMPLETED")
+    client = await server.client("agent")
+    found = (await client.get(f"/runs/{run_id}/artifacts")).json()["artifacts"]
+    (kept,) = [each for each in found if each["call_id"] == "c0"]
+    place = f"/runs/{run_id}/artifacts/{kept['artifact_id']}"
 
-        whole = await client.get(place)
-        size = kept["size_bytes"]
-        assert (whole.status_code, len(whole.content), b"line 19999" in whole.content) == (200, size, True)
-        assert whole.headers["content-disposition"].startswith("attachment")
-        assert whole.headers["content-security-policy"].startswith("sandbox")
-        assert whole.headers["x-content-type-options"] == "nosniff"
-        parts = {
-            "bytes=0-9": (0, 10),
-            "bytes=5-": (5, size),
-            "bytes=-7": (size - 7, size),
-            f"bytes={size - 1}-{size + 99}": (size - 1, size),
-        }
-        for asked, (start, end) in parts.items():
-            part = await client.get(place, headers={"Range": asked})
-            assert (part.status_code, part.content) == (206, whole.content[start:end])
-            assert part.headers["content-range"] == f"bytes {start}-{end - 1}/{size}"
-        outside = await client.get(place, headers={"Range": f"bytes={size}-"})
-        assert (outside.status_code, outside.headers["content-range"]) == (416, f"bytes */{size}")
-        assert len((await client.get(place, headers={"Range": "bytes=0-1,5-6"})).content) == size
-        elsewhere = await client.get(f"/runs/{without}/artifacts/{kept['artifact_id']}")
-        assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (404, "unknown_artifact")
+    whole = await client.get(place)
+    size = kept["size_bytes"]
+    assert (whole.status_code, len(whole.content), b"line 19999" in whole.content) == (200, size, True)
+    assert whole.headers["content-disposition"].startswith("attachment")
+    assert whole.headers["content-security-policy"].startswith("sandbox")
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    parts = {
+        "bytes=0-9": (0, 10),
+        "bytes=5-": (5, size),
+        "bytes=-7": (size - 7, size),
+        f"bytes={size - 1}-{size + 99}": (size - 1, size),
+    }
+    for asked, (start, end) in parts.items():
+        part = await client.get(place, headers={"Range": asked})
+        assert (part.status_code, part.content) == (206, whole.content[start:end])
+        assert part.headers["content-range"] == f"bytes {start}-{end - 1}/{size}"
+    outside = await client.get(place, headers={"Range": f"bytes={size}-"})
+    assert (outside.status_code, outside.headers["content-range"]) == (416, f"bytes */{size}")
+    assert len((await client.get(place, headers={"Range": "bytes=0-1,5-6"})).content) == size
+    elsewhere = await client.get(f"/runs/{without}/artifacts/{kept['artifact_id']}")
+    assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (404, "unknown_artifact")
 
 
 @pytest.mark.requirement("R125")
@@ -177,31 +173,30 @@ async def test_a_signed_webhook_begins_one_run_however_often_it_is_sent(
         assert [run["created_by"] for run in runs] == ["webhook:orders"]
 
 
-async def test_people_and_keys_are_made_changed_and_taken_away(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        admin, client = await server.client("admin_all"), await server.client()
-        made = await admin.post("/accounts", json={"name": "grace", "password": "a very long password"})
-        assert (made.status_code, made.json()["roles"]) == (201, [])
-        again = await admin.post("/accounts", json={"name": "grace", "password": "a very long password"})
-        assert again.status_code == 409
-        weak = await admin.post("/accounts", json={"name": "ada", "password": "short"})
-        assert (weak.status_code, weak.json()["error"]["details"]["fields"][0]["field"]) == (422, "password")
-        changed = await admin.patch("/accounts/grace", json={"roles": ["auditor"], "agents": ["shop"]})
-        assert (changed.json()["roles"], changed.json()["agents"]) == (["auditor"], ["shop"])
+async def test_people_and_keys_are_made_changed_and_taken_away(server: Running) -> None:
+    admin, client = await server.client("admin_all"), await server.client()
+    made = await admin.post("/accounts", json={"name": "grace", "password": "a very long password"})
+    assert (made.status_code, made.json()["roles"]) == (201, [])
+    again = await admin.post("/accounts", json={"name": "grace", "password": "a very long password"})
+    assert again.status_code == 409
+    weak = await admin.post("/accounts", json={"name": "ada", "password": "short"})
+    assert (weak.status_code, weak.json()["error"]["details"]["fields"][0]["field"]) == (422, "password")
+    changed = await admin.patch("/accounts/grace", json={"roles": ["auditor"], "agents": ["shop"]})
+    assert (changed.json()["roles"], changed.json()["agents"]) == (["auditor"], ["shop"])
 
-        signed = await client.post("/session", json={"name": "grace", "password": "a very long password"})
-        client.headers["X-CSRF-Token"] = signed.json()["csrf"]
-        assert (await client.get("/me")).json()["name"] == "user:grace"
-        new = await client.post("/me/password", json={"current": "a very long password", "new": "another long one"})
-        assert new.status_code == 204
-        assert (await client.get("/me")).status_code == 401
-        await admin.patch("/accounts/grace", json={"disabled": True})
-        gone = await client.post("/session", json={"name": "grace", "password": "another long one"})
-        assert gone.status_code == 401
+    signed = await client.post("/session", json={"name": "grace", "password": "a very long password"})
+    client.headers["X-CSRF-Token"] = signed.json()["csrf"]
+    assert (await client.get("/me")).json()["name"] == "user:grace"
+    new = await client.post("/me/password", json={"current": "a very long password", "new": "another long one"})
+    assert new.status_code == 204
+    assert (await client.get("/me")).status_code == 401
+    await admin.patch("/accounts/grace", json={"disabled": True})
+    gone = await client.post("/session", json={"name": "grace", "password": "another long one"})
+    assert gone.status_code == 401
 
-        key = await admin.post("/keys", json={"name": "bot", "roles": ["agent"], "agents": ["shop"]})
-        assert (key.status_code, key.json()["secret"].startswith("ik_")) == (201, True)
-        both = await admin.post("/keys", json={"name": "bot2", "roles": ["agent", "admin"], "agents": ["shop"]})
-        assert (both.status_code, both.json()["error"]["details"]["fields"][0]["field"]) == (422, "roles")
-        listed = (await admin.get("/keys")).text
-        assert key.json()["secret"] not in listed
+    key = await admin.post("/keys", json={"name": "bot", "roles": ["agent"], "agents": ["shop"]})
+    assert (key.status_code, key.json()["secret"].startswith("ik_")) == (201, True)
+    both = await admin.post("/keys", json={"name": "bot2", "roles": ["agent", "admin"], "agents": ["shop"]})
+    assert (both.status_code, both.json()["error"]["details"]["fields"][0]["field"]) == (422, "roles")
+    listed = (await admin.get("/keys")).text
+    assert key.json()["secret"] not in listed

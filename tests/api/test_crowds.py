@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from interlock.server.console.app import mount_console
 from interlock.server.rest import body, connections
 from interlock.server.rest.connections import BoundedHttpProtocol
 from interlock.server.rest.errors import ApiError
 from interlock.server.rest.limits import ConcurrencyLimiter
-from tests.api.server import LOOKUP, Running, running_server
 from tests.api.test_streams import listening
 from tests.patience import HANG_SECONDS
+from tests.server import LOOKUP, NOTE, Running, running_server
 
 _GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+_STREAM = b"GET /events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n"
 _SLOW = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n%s\r\n{"
 
 
@@ -60,6 +60,39 @@ async def test_one_key_follows_events_at_most_half_as_often_as_all_may(tmp_path:
                 await other.get("/me")
         async with listening(greedy, "/events/stream"):
             assert server.service.hub.reader_count == 1
+
+
+async def test_five_hundred_readers_lock_nobody_out(tmp_path: Path) -> None:
+    """L5: streams and health checks take no places of requests."""
+    async with running_server(tmp_path, max_readers=500) as server, AsyncExitStack() as stack:
+        asked = await server.asked(await server.begin(NOTE))
+        for name in ("agent", "operator"):
+            key = (await server.key(name)).encode()
+            for _ in range(250):
+                reader, writer = await stack.enter_async_context(open_to(server.base))
+                writer.write(
+                    b"GET /events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n" % key
+                )
+                assert await status_of(reader) == 200
+        operator, other = await server.client("operator"), await server.client("operator_all")
+        path, payload = f"/approvals/{asked['action_id']}/approve", {"payload_hash": asked["payload_hash"]}
+        assert (await operator.post(path, json=payload)).status_code == 200
+        await server.status(asked["run_id"], "COMPLETED")
+        one_more = await other.get("/events/stream")
+        assert (one_more.status_code, one_more.json()["error"]["code"]) == (503, "too_many_readers")
+        assert one_more.headers["retry-after"]
+        assert (await other.get("/health/ready")).status_code == 200
+
+
+async def test_health_answers_when_all_places_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlock.server.rest.app.ConcurrencyLimiter", lambda: ConcurrencyLimiter(1))
+    async with running_server(tmp_path) as server, AsyncExitStack() as stack:
+        client = await server.client()
+        await slow(server, stack, b"/session")
+        async with asyncio.timeout(HANG_SECONDS):
+            while (await client.get("/openapi.json")).status_code != 503:  # until it has arrived
+                pass
+        assert [(await client.get(f"/health/{word}")).status_code for word in ("live", "ready")] == [200, 200]
 
 
 @pytest.mark.parametrize("path", [b"/session", b"/hooks/x", b"/nothing"])
@@ -107,7 +140,7 @@ async def test_a_key_with_slow_bodies_leaves_places_for_everybody_else(
 async def test_a_body_that_does_not_say_its_length_is_bounded_whoever_reads_it(
     tmp_path: Path, path: bytes, kind: bytes
 ) -> None:
-    async with running_server(tmp_path, mount=mount_console) as server, open_to(server.base) as (reader, writer):
+    async with running_server(tmp_path, console=True) as server, open_to(server.base) as (reader, writer):
         head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Type: %s\r\n\r\n"
         writer.write(head % (path, kind))
         for _ in range(20):
@@ -140,7 +173,7 @@ def test_nobody_ever_has_more_than_a_share_and_whoever_leaves_is_forgotten(steps
     crowd, there = ConcurrencyLimiter(10), list[tuple[str, Scope]]()
     for name, comes in steps:
         if comes:
-            scope: Scope = {}
+            scope: Scope = {"path": "/runs"}
             crowd.begin(scope)
             if sum(each == name for each, _ in there) < 2:
                 crowd.acquire(scope, name)
@@ -154,8 +187,7 @@ def test_nobody_ever_has_more_than_a_share_and_whoever_leaves_is_forgotten(steps
         assert all(sum(each == who for each, _ in there) <= 2 for who in "abcd")
     for _, scope in there:
         crowd.finish(scope)
-    assert all(crowd.begin({}) for _ in range(10))
-    assert not crowd.begin({})
+    assert [crowd.begin({"path": "/runs"}) for _ in range(11)] == [True] * 10 + [False]
 
 
 async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
@@ -242,12 +274,11 @@ async def test_refusals_are_counted_and_do_not_fill_the_journal(tmp_path: Path) 
     ]
 
 
-async def test_fifty_wishes_at_once_with_one_key_are_one_run_and_another_callers_are_another(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        wish, key = {"agent": "shop", "task": LOOKUP}, {"Idempotency-Key": "k"}
-        agent, operator = await server.client("agent"), await server.client("operator")
-        asked = await asyncio.gather(*(agent.post("/runs", json=wish, headers=key) for _ in range(50)))
-        others = await operator.post("/runs", json=wish, headers=key)
-        assert sorted(each.status_code for each in asked) == [200] * 49 + [201]
-        (mine,) = {each.json()["run_id"] for each in asked}
-        assert (others.status_code, others.json()["run_id"] == mine) == (201, False)
+async def test_fifty_wishes_at_once_with_one_key_are_one_run_and_another_callers_are_another(server: Running) -> None:
+    wish, key = {"agent": "shop", "task": LOOKUP}, {"Idempotency-Key": "k"}
+    agent, operator = await server.client("agent"), await server.client("operator")
+    asked = await asyncio.gather(*(agent.post("/runs", json=wish, headers=key) for _ in range(50)))
+    others = await operator.post("/runs", json=wish, headers=key)
+    assert sorted(each.status_code for each in asked) == [200] * 49 + [201]
+    (mine,) = {each.json()["run_id"] for each in asked}
+    assert (others.status_code, others.json()["run_id"] == mine) == (201, False)

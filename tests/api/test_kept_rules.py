@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from interlock import PolicyFiles, RulePolicy, tool
 from interlock.policy.interface import PolicyEngine
 from interlock.server.core.runs.served_agent import ServedAgent
-from tests.api.server import NOTE, Running, demo_agent, running_server
+from tests.server import NOTE, Running, demo_agent, running_server
 
 pytestmark = pytest.mark.requirement("P22")
 

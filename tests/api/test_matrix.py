@@ -1,15 +1,13 @@
 """Every cell of the table of who may do what, over HTTP; and that no address is missing in it."""
 
-from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from interlock.server.core.identity.permissions import PERMISSIONS
-from interlock.server.rest.app import list_api_routes
-from interlock.server.rest.openapi import get_operation
+from interlock.server.rest.app import API_ROUTES
 from tests.api.matrix import MATRIX, WHO, Row
-from tests.api.server import REPORT, Running, running_server, task
+from tests.server import REPORT, Running, task
 
 #: Open to everybody, or proving themselves in another way: a password, a signature, a state that was handed out.
 OPEN = {
@@ -27,9 +25,9 @@ _BOTH = task("Report and note.", ("report", {"lines": 20_000}), ("note", {"order
 async def things_of(server: Running, agent: str, by: str, person: str) -> dict[str, str]:
     """A run that is over, with an artifact, and the question of another one that waits."""
     client = await server.client("admin_all")
-    done = await server.begin(REPORT, agent, by, on_behalf_of=person)
+    done = await server.begin(REPORT, agent=agent, by=by, on_behalf_of=person)
     await server.status(done, "COMPLETED")
-    waiting = await server.asked(await server.begin(_BOTH, agent, by, on_behalf_of=person))
+    waiting = await server.asked(await server.begin(_BOTH, agent=agent, by=by, on_behalf_of=person))
     artifacts = (await client.get(f"/runs/{waiting['run_id']}/artifacts")).json()["artifacts"]
     return {
         "agent": agent,
@@ -54,29 +52,27 @@ def _filled(value: Any, things: dict[str, str]) -> Any:
     return value.format(**things) if isinstance(value, str) else value
 
 
-async def test_every_cell_is_as_the_table_says(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        own = await things_of(server, "shop", "agent", "sam")
-        other = await things_of(server, "other", "agent_other", "zoe")
-        wrong: list[str] = []
-        for who in WHO:
-            client = await (server.person(who) if who == "sam" else server.client(who))
-            for row in MATRIX:
-                for things, cells in ((own, row.own), (other, row.other)):
-                    expected = int(cells.split()[WHO.index(who)]) if cells else 0
-                    found = await status_of(client, row, things) if cells else 0
-                    if found != expected:
-                        whose = "own" if things is own else "other"
-                        wrong.append(f"{who or 'nobody'}: {row.method} {row.path} ({whose}): {found}, not {expected}")
-        assert wrong == []
-        # And nothing was done by any of it.
-        assert await server.status(own["run_id"], "PAUSED_APPROVAL")
-        assert await server.status(other["run_id"], "PAUSED_APPROVAL")
+async def test_every_cell_is_as_the_table_says(server: Running) -> None:
+    own = await things_of(server, "shop", "agent", "sam")
+    other = await things_of(server, "other", "agent_other", "zoe")
+    wrong: list[str] = []
+    for who in WHO:
+        client = await (server.person(who) if who == "sam" else server.client(who))
+        for row in MATRIX:
+            for things, cells in ((own, row.own), (other, row.other)):
+                expected = int(cells.split()[WHO.index(who)]) if cells else 0
+                found = await status_of(client, row, things) if cells else 0
+                if found != expected:
+                    whose = "own" if things is own else "other"
+                    wrong.append(f"{who or 'nobody'}: {row.method} {row.path} ({whose}): {found}, not {expected}")
+    assert wrong == []
+    # And nothing was done by any of it.
+    assert await server.status(own["run_id"], "PAUSED_APPROVAL")
+    assert await server.status(other["run_id"], "PAUSED_APPROVAL")
 
 
 def test_every_address_is_in_the_table_and_declares_what_it_is_for() -> None:
-    routes = list_api_routes()
-    found = {(method, route.path_format): get_operation(route) for route in routes for method in route.methods or ()}
+    found = {(route.method, route.path): route.operation for route in API_ROUTES}
 
     assert {(row.method, row.path) for row in MATRIX} == set(found)
     assert {place for place, operation in found.items() if operation is None} == OPEN

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
@@ -18,16 +17,10 @@ from interlock.server.rest import body
 from interlock.server.rest.errors import ApiError
 from interlock.server.rest.limits import MAX_BUCKETS, RateLimiter
 from interlock.server.rest.security import SECURITY_HEADERS, AllowedHosts
-from tests.api.server import LOOKUP, NOTE, Running, running_server
 from tests.patience import HANG_SECONDS
+from tests.server import LOOKUP, NOTE, Running, running_server
 
 MIB = 1 << 20
-
-
-@pytest_asyncio.fixture
-async def server(tmp_path: Path) -> AsyncGenerator[Running]:
-    async with running_server(tmp_path) as running:
-        yield running
 
 
 async def raw(server: Running, request: bytes) -> bytes:

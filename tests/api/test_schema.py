@@ -22,8 +22,8 @@ from schemathesis import checks as all_checks
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from tests.api.server import NOTE, RENAME, REPORT, running_server
 from tests.patience import HANG_SECONDS
+from tests.server import NOTE, RENAME, REPORT, running_server
 from tests.soak.budget import Budget
 
 _all: Any = all_checks

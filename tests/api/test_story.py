@@ -10,7 +10,7 @@ from interlock.agent.agent import Agent
 from interlock.domain.payload import ApprovalBinding, Payload, canonical_payload, hash_payload
 from interlock.models.scripted import ScriptedModel
 from interlock.server.core.runs.served_agent import ServedAgent
-from tests.api.server import LOOKUP, NOTE, REFUND, RENAME, Running, running_server, task
+from tests.server import LOOKUP, NOTE, REFUND, RENAME, Running, running_server, task
 
 
 async def types_of(server: Running, run_id: str) -> list[str]:
@@ -21,330 +21,311 @@ async def types_of(server: Running, run_id: str) -> list[str]:
 
 
 @pytest.mark.requirement("R124", "R125", "R127", "R138", "R140", "R141", "R142", "R166")
-async def test_a_run_that_needs_nobody_begins_running_and_completes(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        client = await server.client("agent")
-        begun = await client.post("/runs", json={"agent": "shop", "task": LOOKUP})
-        assert begun.status_code == 201
-        run_id = begun.json()["run_id"]
-        assert begun.headers["location"] == f"/runs/{run_id}"
-        assert (await client.get(f"/runs/{run_id}/state?at=0")).json()["status"] == "RUNNING"
+async def test_a_run_that_needs_nobody_begins_running_and_completes(server: Running) -> None:
+    client = await server.client("agent")
+    begun = await client.post("/runs", json={"agent": "shop", "task": LOOKUP})
+    assert begun.status_code == 201
+    run_id = begun.json()["run_id"]
+    assert begun.headers["location"] == f"/runs/{run_id}"
+    assert (await client.get(f"/runs/{run_id}/state?at=0")).json()["status"] == "RUNNING"
 
-        await server.status(run_id, "COMPLETED")
+    await server.status(run_id, "COMPLETED")
 
-        shown = (await client.get(f"/runs/{run_id}")).json()
-        assert (shown["status"], shown["message"], shown["agent"]) == ("COMPLETED", "All done.", "shop")
-        assert shown["created_at"] <= shown["updated_at"]
-        assert await types_of(server, run_id) == ["LLM_CALL", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
+    shown = (await client.get(f"/runs/{run_id}")).json()
+    assert (shown["status"], shown["message"], shown["agent"]) == ("COMPLETED", "All done.", "shop")
+    assert shown["created_at"] <= shown["updated_at"]
+    assert await types_of(server, run_id) == ["LLM_CALL", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
 
 
 @pytest.mark.requirement("R129", "R131", "R137", "R143", "R144", "R146", "R147", "R148", "R149", "R150", "R152", "R162")
-async def test_an_approved_run_resumes_by_itself_and_completes(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        await server.status(run_id, "PAUSED_APPROVAL")
-        operator = await server.client("operator")
+async def test_an_approved_run_resumes_by_itself_and_completes(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    await server.status(run_id, "PAUSED_APPROVAL")
+    operator = await server.client("operator")
 
-        (listed,) = (await operator.get("/approvals")).json()["actions"]
-        assert (listed["agent"], listed["tool"], listed["capability"], listed["status"], listed["run_id"]) == (
-            "shop",
-            "note",
-            "note",
-            "PENDING",
-            run_id,
-        )
-        assert listed["payload_hash"].startswith("sha256:")
-        assert listed["created_at"]
-        paused = (await operator.get(f"/runs/{run_id}/calls")).json()["calls"]
-        assert [call["state"] for call in paused] == ["waiting"]
+    (listed,) = (await operator.get("/approvals")).json()["actions"]
+    assert (listed["agent"], listed["tool"], listed["capability"], listed["status"], listed["run_id"]) == (
+        "shop",
+        "note",
+        "note",
+        "PENDING",
+        run_id,
+    )
+    assert listed["payload_hash"].startswith("sha256:")
+    assert listed["created_at"]
+    paused = (await operator.get(f"/runs/{run_id}/calls")).json()["calls"]
+    assert [call["state"] for call in paused] == ["waiting"]
 
-        decided = await operator.post(
-            f"/approvals/{listed['action_id']}/approve",
-            json={"payload_hash": listed["payload_hash"], "reason": "Fine.", "scope": "run"},
-        )
-        assert (decided.status_code, decided.json()["action"]["decided_by"]) == (200, "key:operator")
+    decided = await operator.post(
+        f"/approvals/{listed['action_id']}/approve",
+        json={"payload_hash": listed["payload_hash"], "reason": "Fine.", "scope": "run"},
+    )
+    assert (decided.status_code, decided.json()["action"]["decided_by"]) == (200, "key:operator")
 
-        await server.status(run_id, "COMPLETED")
-        action = (await operator.get(f"/runs/{run_id}/actions/{listed['action_id']}")).json()
-        assert (action["status"], action["answer"]["scope"], action["answer"]["reason"]) == ("EXECUTED", "run", "Fine.")
-        assert (await operator.get("/approvals")).json()["actions"] == []
+    await server.status(run_id, "COMPLETED")
+    action = (await operator.get(f"/runs/{run_id}/actions/{listed['action_id']}")).json()
+    assert (action["status"], action["answer"]["scope"], action["answer"]["reason"]) == ("EXECUTED", "run", "Fine.")
+    assert (await operator.get("/approvals")).json()["actions"] == []
 
 
 @pytest.mark.requirement("R153", "R163", "R164")
-async def test_the_events_of_a_resumed_run_are_in_their_order_and_name_the_action(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        asked = await server.asked(run_id)
-        operator = await server.client("operator")
-        wish = {"payload_hash": asked["payload_hash"]}
-        await operator.post(f"/approvals/{asked['action_id']}/approve", json=wish)
-        await server.status(run_id, "COMPLETED")
+async def test_the_events_of_a_resumed_run_are_in_their_order_and_name_the_action(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    asked = await server.asked(run_id)
+    operator = await server.client("operator")
+    wish = {"payload_hash": asked["payload_hash"]}
+    await operator.post(f"/approvals/{asked['action_id']}/approve", json=wish)
+    await server.status(run_id, "COMPLETED")
 
-        events = (await operator.get(f"/runs/{run_id}/events")).json()["events"]
-        types = ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_GRANTED", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
-        assert [event["type"] for event in events] == types
-        assert [event["data"]["action_id"] for event in events[1:4]] == [asked["action_id"]] * 3
-        # And back: the action names its events.
-        action = (await operator.get(f"/runs/{run_id}/actions/{asked['action_id']}")).json()
-        named = (action["asked_seq"], action["answered_seq"], action["executed_seq"])
-        assert named == tuple(event["seq"] for event in events[1:4])
+    events = (await operator.get(f"/runs/{run_id}/events")).json()["events"]
+    types = ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_GRANTED", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
+    assert [event["type"] for event in events] == types
+    assert [event["data"]["action_id"] for event in events[1:4]] == [asked["action_id"]] * 3
+    # And back: the action names its events.
+    action = (await operator.get(f"/runs/{run_id}/actions/{asked['action_id']}")).json()
+    named = (action["asked_seq"], action["answered_seq"], action["executed_seq"])
+    assert named == tuple(event["seq"] for event in events[1:4])
 
 
 @pytest.mark.requirement("R133", "R151", "R136")
-async def test_a_rejected_run_fails_and_stays_so(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        asked = await server.asked(run_id)
-        operator = await server.client("operator")
+async def test_a_rejected_run_fails_and_stays_so(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    asked = await server.asked(run_id)
+    operator = await server.client("operator")
 
-        rejected = await operator.post(f"/approvals/{asked['action_id']}/reject", json={"reason": "Not nice."})
+    rejected = await operator.post(f"/approvals/{asked['action_id']}/reject", json={"reason": "Not nice."})
 
-        assert (rejected.status_code, rejected.json()["action"]["status"]) == (200, "REJECTED")
-        await server.status(run_id, "FAILED")
-        assert await types_of(server, run_id) == ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_REJECTED", "ERROR"]
-        late = await operator.post(f"/runs/{run_id}/cancel", json={"reason": "too late"})
-        assert (late.status_code, late.json()["error"]["details"]) == (
-            409,
-            {"current": "FAILED", "attempted": "cancel"},
-        )
+    assert (rejected.status_code, rejected.json()["action"]["status"]) == (200, "REJECTED")
+    await server.status(run_id, "FAILED")
+    assert await types_of(server, run_id) == ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_REJECTED", "ERROR"]
+    late = await operator.post(f"/runs/{run_id}/cancel", json={"reason": "too late"})
+    assert (late.status_code, late.json()["error"]["details"]) == (
+        409,
+        {"current": "FAILED", "attempted": "cancel"},
+    )
 
 
 @pytest.mark.requirement("R160", "R161")
-async def test_an_answer_to_another_payload_is_refused_with_both_hashes(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        first, second = await server.begin(NOTE), await server.begin(REFUND)
-        asked, other = await server.asked(first), await server.asked(second)
-        operator = await server.client("operator")
+async def test_an_answer_to_another_payload_is_refused_with_both_hashes(server: Running) -> None:
+    first, second = await server.begin(NOTE), await server.begin(REFUND)
+    asked, other = await server.asked(first), await server.asked(second)
+    operator = await server.client("operator")
 
-        wrong = await operator.post(
-            f"/approvals/{asked['action_id']}/approve", json={"payload_hash": other["payload_hash"]}
-        )
+    wrong = await operator.post(
+        f"/approvals/{asked['action_id']}/approve", json={"payload_hash": other["payload_hash"]}
+    )
 
-        error = wrong.json()["error"]
-        assert (wrong.status_code, error["code"]) == (409, "payload_hash_mismatch")
-        assert error["details"] == {"expected": asked["payload_hash"], "actual": other["payload_hash"]}
-        assert await server.status(first, "PAUSED_APPROVAL")
+    error = wrong.json()["error"]
+    assert (wrong.status_code, error["code"]) == (409, "payload_hash_mismatch")
+    assert error["details"] == {"expected": asked["payload_hash"], "actual": other["payload_hash"]}
+    assert await server.status(first, "PAUSED_APPROVAL")
 
 
 @pytest.mark.requirement("R135", "R150")
-async def test_a_second_decision_is_a_conflict_unless_it_is_the_same(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        asked = await server.asked(run_id)
-        operator, admin = await server.client("operator"), await server.client("admin")
-        yes = {"payload_hash": asked["payload_hash"]}
-        place = f"/approvals/{asked['action_id']}"
+async def test_a_second_decision_is_a_conflict_unless_it_is_the_same(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    asked = await server.asked(run_id)
+    operator, admin = await server.client("operator"), await server.client("admin")
+    yes = {"payload_hash": asked["payload_hash"]}
+    place = f"/approvals/{asked['action_id']}"
 
-        assert (await operator.post(f"{place}/approve", json=yes)).status_code == 200
-        assert (await operator.post(f"{place}/approve", json=yes)).status_code == 200
-        other = await admin.post(f"{place}/reject", json={"reason": "No."})
+    assert (await operator.post(f"{place}/approve", json=yes)).status_code == 200
+    assert (await operator.post(f"{place}/approve", json=yes)).status_code == 200
+    other = await admin.post(f"{place}/reject", json={"reason": "No."})
 
-        details = other.json()["error"]["details"]
-        assert (other.status_code, details["attempted"]) == (409, {"status": "REJECTED", "by": "key:admin"})
-        assert details["decided"]["by"] == "key:operator"
+    details = other.json()["error"]["details"]
+    assert (other.status_code, details["attempted"]) == (409, {"status": "REJECTED", "by": "key:admin"})
+    assert details["decided"]["by"] == "key:operator"
 
 
-async def test_of_twenty_answers_at_once_one_decides(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        asked = await server.asked(run_id)
-        operator, admin = await server.client("operator"), await server.client("admin")
-        place, yes = f"/approvals/{asked['action_id']}", {"payload_hash": asked["payload_hash"]}
+async def test_of_twenty_answers_at_once_one_decides(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    asked = await server.asked(run_id)
+    operator, admin = await server.client("operator"), await server.client("admin")
+    place, yes = f"/approvals/{asked['action_id']}", {"payload_hash": asked["payload_hash"]}
 
-        answers = await asyncio.gather(
-            *(operator.post(f"{place}/approve", json=yes) for _ in range(10)),
-            *(admin.post(f"{place}/reject", json={"reason": "No."}) for _ in range(10)),
-        )
+    answers = await asyncio.gather(
+        *(operator.post(f"{place}/approve", json=yes) for _ in range(10)),
+        *(admin.post(f"{place}/reject", json={"reason": "No."}) for _ in range(10)),
+    )
 
-        codes = [answer.status_code for answer in answers]
-        assert sorted(set(codes[:10])) + sorted(set(codes[10:])) in ([200, 409], [409, 200])
-        await server.status(run_id, "COMPLETED", "FAILED")
-        kinds = await types_of(server, run_id)
-        assert kinds.count("APPROVAL_GRANTED") + kinds.count("APPROVAL_REJECTED") == 1
+    codes = [answer.status_code for answer in answers]
+    assert sorted(set(codes[:10])) + sorted(set(codes[10:])) in ([200, 409], [409, 200])
+    await server.status(run_id, "COMPLETED", "FAILED")
+    kinds = await types_of(server, run_id)
+    assert kinds.count("APPROVAL_GRANTED") + kinds.count("APPROVAL_REJECTED") == 1
 
 
 @pytest.mark.requirement("R150", "R159")
-async def test_edited_arguments_are_what_runs(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        asked = await server.asked(run_id)
-        operator = await server.client("operator")
-        place = f"/approvals/{asked['action_id']}/approve"
+async def test_edited_arguments_are_what_runs(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    asked = await server.asked(run_id)
+    operator = await server.client("operator")
+    place = f"/approvals/{asked['action_id']}/approve"
 
-        wrong = await operator.post(place, json={"payload_hash": asked["payload_hash"], "arguments": {"order": 1}})
-        edited = {"order": "7", "text": "on time"}
-        done = await operator.post(place, json={"payload_hash": asked["payload_hash"], "arguments": edited})
+    wrong = await operator.post(place, json={"payload_hash": asked["payload_hash"], "arguments": {"order": 1}})
+    edited = {"order": "7", "text": "on time"}
+    done = await operator.post(place, json={"payload_hash": asked["payload_hash"], "arguments": edited})
 
-        assert (wrong.status_code, wrong.json()["error"]["details"]["fields"][0]["field"]) == (422, "arguments")
-        assert done.status_code == 200
-        await server.status(run_id, "COMPLETED")
-        call = (await operator.get(f"/runs/{run_id}/calls/c0")).json()
-        assert call["model_saw"]["arguments"] == {"order": "7", "text": "late"}
-        assert call["happened"]["runs"][0]["arguments"] == edited
-        assert "on time" in call["model_saw"]["told"]
-        assert call["person_saw"]["questions"][0]["answer"]["arguments"] == edited
-
-
-async def test_a_value_that_was_asked_for_is_given_and_used(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(RENAME)
-        asked = await server.asked(run_id)
-        operator = await server.client("operator")
-        assert [each["kind"] for each in (await operator.get("/inputs")).json()["actions"]] == ["input"]
-        assert (await operator.get("/approvals")).json()["actions"] == []
-
-        wrong = await operator.post(
-            f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]}
-        )
-        given = await operator.post(f"/inputs/{asked['action_id']}/provide", json={"value": "Grace"})
-
-        assert (wrong.status_code, wrong.json()["error"]["details"]) == (
-            409,
-            {"expected": "input", "actual": "approval"},
-        )
-        assert given.status_code == 200
-        await server.status(run_id, "COMPLETED")
-        call = (await operator.get(f"/runs/{run_id}/calls/c0")).json()
-        assert call["happened"]["runs"][0]["arguments"] == {"name": "Grace"}
+    assert (wrong.status_code, wrong.json()["error"]["details"]["fields"][0]["field"]) == (422, "arguments")
+    assert done.status_code == 200
+    await server.status(run_id, "COMPLETED")
+    call = (await operator.get(f"/runs/{run_id}/calls/c0")).json()
+    assert call["model_saw"]["arguments"] == {"order": "7", "text": "late"}
+    assert call["happened"]["runs"][0]["arguments"] == edited
+    assert "on time" in call["model_saw"]["told"]
+    assert call["person_saw"]["questions"][0]["answer"]["arguments"] == edited
 
 
-async def test_a_value_may_be_refused(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        asked = await server.asked(await server.begin(RENAME))
-        operator = await server.client("operator")
-        refused = await operator.post(f"/inputs/{asked['action_id']}/refuse", json={"reason": "I do not know."})
-        assert (refused.status_code, refused.json()["action"]["status"]) == (200, "REJECTED")
-        await server.status(asked["run_id"], "FAILED")
+async def test_a_value_that_was_asked_for_is_given_and_used(server: Running) -> None:
+    run_id = await server.begin(RENAME)
+    asked = await server.asked(run_id)
+    operator = await server.client("operator")
+    assert [each["kind"] for each in (await operator.get("/inputs")).json()["actions"]] == ["input"]
+    assert (await operator.get("/approvals")).json()["actions"] == []
+
+    wrong = await operator.post(
+        f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]}
+    )
+    given = await operator.post(f"/inputs/{asked['action_id']}/provide", json={"value": "Grace"})
+
+    assert (wrong.status_code, wrong.json()["error"]["details"]) == (
+        409,
+        {"expected": "input", "actual": "approval"},
+    )
+    assert given.status_code == 200
+    await server.status(run_id, "COMPLETED")
+    call = (await operator.get(f"/runs/{run_id}/calls/c0")).json()
+    assert call["happened"]["runs"][0]["arguments"] == {"name": "Grace"}
+
+
+async def test_a_value_may_be_refused(server: Running) -> None:
+    asked = await server.asked(await server.begin(RENAME))
+    operator = await server.client("operator")
+    refused = await operator.post(f"/inputs/{asked['action_id']}/refuse", json={"reason": "I do not know."})
+    assert (refused.status_code, refused.json()["action"]["status"]) == (200, "REJECTED")
+    await server.status(asked["run_id"], "FAILED")
 
 
 @pytest.mark.requirement("R128", "R141")
-async def test_a_cancelled_run_is_failed_and_says_who_did_it(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        await server.asked(run_id)
-        operator = await server.client("operator")
+async def test_a_cancelled_run_is_failed_and_says_who_did_it(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    await server.asked(run_id)
+    operator = await server.client("operator")
 
-        once = await operator.post(f"/runs/{run_id}/cancel", json={"reason": "Not needed."})
-        again = await operator.post(f"/runs/{run_id}/cancel")
+    once = await operator.post(f"/runs/{run_id}/cancel", json={"reason": "Not needed."})
+    again = await operator.post(f"/runs/{run_id}/cancel")
 
-        assert [once.status_code, again.status_code] == [200, 200]
-        assert (once.json()["status"], once.json()["cancelled"]) == ("FAILED", True)
-        last = (await operator.get(f"/runs/{run_id}/events?view=log")).json()["events"][-1]
-        assert (last["event"]["fact"]["by"], last["event"]["fact"]["message"]) == ("key:operator", "Not needed.")
+    assert [once.status_code, again.status_code] == [200, 200]
+    assert (once.json()["status"], once.json()["cancelled"]) == ("FAILED", True)
+    last = (await operator.get(f"/runs/{run_id}/events?view=log")).json()["events"][-1]
+    assert (last["event"]["fact"]["by"], last["event"]["fact"]["message"]) == ("key:operator", "Not needed.")
 
 
 @pytest.mark.requirement("R125")
-async def test_an_agent_is_invoked_at_its_own_address(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        client = await server.client("agent")
-        begun = await client.post("/agents/shop/invoke", json={"task": LOOKUP, "on_behalf_of": "sam"})
-        shown = begun.json()
-        assert (begun.status_code, shown["requester"], shown["created_by"]) == (201, "user:sam", "key:agent")
-        assert (await client.post("/agents/nobody/invoke", json={"task": "x"})).status_code in (403, 404)
+async def test_an_agent_is_invoked_at_its_own_address(server: Running) -> None:
+    client = await server.client("agent")
+    begun = await client.post("/agents/shop/invoke", json={"task": LOOKUP, "on_behalf_of": "sam"})
+    shown = begun.json()
+    assert (begun.status_code, shown["requester"], shown["created_by"]) == (201, "user:sam", "key:agent")
+    assert (await client.post("/agents/nobody/invoke", json={"task": "x"})).status_code in (403, 404)
 
 
-async def test_the_same_wish_with_the_same_key_is_the_same_run(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        client = await server.client("agent")
-        wish, key = {"agent": "shop", "task": LOOKUP}, {"Idempotency-Key": "order-7"}
+async def test_the_same_wish_with_the_same_key_is_the_same_run(server: Running) -> None:
+    client = await server.client("agent")
+    wish, key = {"agent": "shop", "task": LOOKUP}, {"Idempotency-Key": "order-7"}
 
-        answers = await asyncio.gather(*(client.post("/runs", json=wish, headers=key) for _ in range(20)))
-        other = await client.post("/runs", json=wish | {"task": NOTE}, headers=key)
-        odd = await client.post("/runs", json=wish, headers={"Idempotency-Key": "x" * 201})
+    answers = await asyncio.gather(*(client.post("/runs", json=wish, headers=key) for _ in range(20)))
+    other = await client.post("/runs", json=wish | {"task": NOTE}, headers=key)
+    odd = await client.post("/runs", json=wish, headers={"Idempotency-Key": "x" * 201})
 
-        assert len({answer.json()["run_id"] for answer in answers}) == 1
-        assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
-        assert (other.status_code, other.json()["error"]["details"].keys()) == (409, {"existing", "attempted"})
-        assert (odd.status_code, odd.json()["error"]["details"]["fields"][0]["field"]) == (422, "Idempotency-Key")
-        assert len((await client.get("/runs")).json()["runs"]) == 1
+    assert len({answer.json()["run_id"] for answer in answers}) == 1
+    assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
+    assert (other.status_code, other.json()["error"]["details"].keys()) == (409, {"existing", "attempted"})
+    assert (odd.status_code, odd.json()["error"]["details"]["fields"][0]["field"]) == (422, "Idempotency-Key")
+    assert len((await client.get("/runs")).json()["runs"]) == 1
 
 
 @pytest.mark.requirement("R165", "R126", "R168")
-async def test_runs_are_listed_by_status_agent_person_and_words_page_by_page(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        waiting = await server.begin(NOTE, on_behalf_of="sam")
-        done = [await server.begin(task(f"Number {word}."), by="agent") for word in ("one", "two", "three")]
-        elsewhere = await server.begin(LOOKUP, "other", "agent_other")
-        for run_id in (*done, elsewhere):
-            await server.status(run_id, "COMPLETED")
-        await server.status(waiting, "PAUSED_APPROVAL")
-        client = await server.client("operator_all")
-
-        async def listed(query: str) -> list[str]:
-            return [run["run_id"] for run in (await client.get(f"/runs?{query}")).json()["runs"]]
-
-        assert await listed("") == [elsewhere, *reversed(done), waiting]
-        assert await listed("status=PAUSED_APPROVAL") == [waiting]
-        assert await listed("status=PAUSED_APPROVAL&status=COMPLETED&agent=shop") == [*reversed(done), waiting]
-        assert await listed("agent=other") == [elsewhere]
-        assert await listed("requester=user:sam") == [waiting]
-        assert await listed("q=number%20three") == [done[2]]
-        first = (await client.get("/runs?limit=2")).json()
-        assert [run["run_id"] for run in first["runs"]] == [elsewhere, done[2]]
-        assert await listed(f"limit=2&cursor={first['next_cursor']}") == [done[1], done[0]]
-        overview = (await client.get("/activity?limit=5")).json()
-        assert overview["runs"] | {"COMPLETED": 4, "PAUSED_APPROVAL": 1} == overview["runs"]
-        assert overview["open_questions"]["approval"] == 1
-        assert [event["type"] for event in overview["recent"]].count("APPROVAL_REQUIRED") <= 1
-
-
-async def test_the_state_of_a_run_can_be_seen_as_of_every_event(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        asked = await server.asked(run_id)
-        client = await server.client("operator")
-        await client.post(f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
+async def test_runs_are_listed_by_status_agent_person_and_words_page_by_page(server: Running) -> None:
+    waiting = await server.begin(NOTE, on_behalf_of="sam")
+    done = [await server.begin(task(f"Number {word}."), by="agent") for word in ("one", "two", "three")]
+    elsewhere = await server.begin(LOOKUP, agent="other")
+    for run_id in (*done, elsewhere):
         await server.status(run_id, "COMPLETED")
-        last = (await client.get(f"/runs/{run_id}")).json()["last_seq"]
+    await server.status(waiting, "PAUSED_APPROVAL")
+    client = await server.client("operator_all")
 
-        states = [(await client.get(f"/runs/{run_id}/state?at={at}")).json() for at in range(last + 1)]
+    async def listed(query: str) -> list[str]:
+        return [run["run_id"] for run in (await client.get(f"/runs?{query}")).json()["runs"]]
 
-        assert [state["at_seq"] for state in states] == list(range(last + 1))
-        words = list(dict.fromkeys(state["status"] for state in states))
-        assert words == ["RUNNING", "PAUSED_APPROVAL", "COMPLETED"]
-        assert states[asked["asked_seq"] - 1]["questions"] == []
-        assert states[asked["asked_seq"]]["questions"][0]["status"] == "PENDING"
-        assert states[last]["questions"][0]["status"] == "EXECUTED"
-        beyond = await client.get(f"/runs/{run_id}/state?at={last + 1}")
-        assert (beyond.status_code, beyond.json()["error"]["details"]["fields"][0]["field"]) == (422, "at")
+    assert await listed("") == [elsewhere, *reversed(done), waiting]
+    assert await listed("status=PAUSED_APPROVAL") == [waiting]
+    assert await listed("status=PAUSED_APPROVAL&status=COMPLETED&agent=shop") == [*reversed(done), waiting]
+    assert await listed("agent=other") == [elsewhere]
+    assert await listed("requester=user:sam") == [waiting]
+    assert await listed("q=number%20three") == [done[2]]
+    first = (await client.get("/runs?limit=2")).json()
+    assert [run["run_id"] for run in first["runs"]] == [elsewhere, done[2]]
+    assert await listed(f"limit=2&cursor={first['next_cursor']}") == [done[1], done[0]]
+    overview = (await client.get("/activity?limit=5")).json()
+    assert overview["runs"] | {"COMPLETED": 4, "PAUSED_APPROVAL": 1} == overview["runs"]
+    assert overview["open_questions"]["approval"] == 1
+    assert [event["type"] for event in overview["recent"]].count("APPROVAL_REQUIRED") <= 1
 
 
-async def test_somebody_may_not_decide_what_was_done_for_them(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        olga = await server.person("olga")
-        run_id = (await olga.post("/runs", json={"agent": "shop", "task": REFUND})).json()["run_id"]
-        asked = await server.asked(run_id)
+async def test_the_state_of_a_run_can_be_seen_as_of_every_event(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    asked = await server.asked(run_id)
+    client = await server.client("operator")
+    await client.post(f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
+    await server.status(run_id, "COMPLETED")
+    last = (await client.get(f"/runs/{run_id}")).json()["last_seq"]
 
-        shown = (await olga.get(f"/approvals/{asked['action_id']}")).json()
-        refused = await olga.post(
-            f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]}
-        )
+    states = [(await client.get(f"/runs/{run_id}/state?at={at}")).json() for at in range(last + 1)]
 
-        assert (shown["may_decide"], "somebody else has to decide" in shown["why_not"]) == (False, True)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "four_eyes")
-        journal = (await (await server.client("auditor_all")).get("/audit/journal")).json()["entries"]
-        refusals = [(each["by"], each["action"]) for each in journal if each["outcome"] == "refused"]
-        assert refusals == [("user:olga", "decision.four_eyes")]
+    assert [state["at_seq"] for state in states] == list(range(last + 1))
+    words = list(dict.fromkeys(state["status"] for state in states))
+    assert words == ["RUNNING", "PAUSED_APPROVAL", "COMPLETED"]
+    assert states[asked["asked_seq"] - 1]["questions"] == []
+    assert states[asked["asked_seq"]]["questions"][0]["status"] == "PENDING"
+    assert states[last]["questions"][0]["status"] == "EXECUTED"
+    beyond = await client.get(f"/runs/{run_id}/state?at={last + 1}")
+    assert (beyond.status_code, beyond.json()["error"]["details"]["fields"][0]["field"]) == (422, "at")
+
+
+async def test_somebody_may_not_decide_what_was_done_for_them(server: Running) -> None:
+    olga = await server.person("olga")
+    run_id = (await olga.post("/runs", json={"agent": "shop", "task": REFUND})).json()["run_id"]
+    asked = await server.asked(run_id)
+
+    shown = (await olga.get(f"/approvals/{asked['action_id']}")).json()
+    refused = await olga.post(f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
+
+    assert (shown["may_decide"], "somebody else has to decide" in shown["why_not"]) == (False, True)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "four_eyes")
+    journal = (await (await server.client("auditor_all")).get("/audit/journal")).json()["entries"]
+    refusals = [(each["by"], each["action"]) for each in journal if each["outcome"] == "refused"]
+    assert refusals == [("user:olga", "decision.four_eyes")]
 
 
 @pytest.mark.requirement("R145", "R158", "R159", "R167")
-async def test_the_hash_is_over_what_is_shown_and_what_runs_has_the_same(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        run_id = await server.begin(NOTE)
-        asked = await server.asked(run_id)
-        bound = msgspec.convert(asked["bound"], ApprovalBinding)
-        payload = Payload(run_id, asked["call_id"], asked["tool"], asked["arguments"], bound)
-        assert hash_payload(canonical_payload(payload)) == asked["payload_hash"]
+async def test_the_hash_is_over_what_is_shown_and_what_runs_has_the_same(server: Running) -> None:
+    run_id = await server.begin(NOTE)
+    asked = await server.asked(run_id)
+    bound = msgspec.convert(asked["bound"], ApprovalBinding)
+    payload = Payload(run_id, asked["call_id"], asked["tool"], asked["arguments"], bound)
+    assert hash_payload(canonical_payload(payload)) == asked["payload_hash"]
 
-        operator = await server.client("operator")
-        wish = {"payload_hash": asked["payload_hash"]}
-        await operator.post(f"/approvals/{asked['action_id']}/approve", json=wish)
-        await server.status(run_id, "COMPLETED")
+    operator = await server.client("operator")
+    wish = {"payload_hash": asked["payload_hash"]}
+    await operator.post(f"/approvals/{asked['action_id']}/approve", json=wish)
+    await server.status(run_id, "COMPLETED")
 
-        call = (await operator.get(f"/runs/{run_id}/calls/c0")).json()
-        assert call["happened"]["runs"][0]["started"]["payload_hash"] == asked["payload_hash"]
-        action = (await operator.get(f"/runs/{run_id}/actions/{asked['action_id']}")).json()
-        assert (action["payload_hash"], action["call_id"], action["run_id"]) == (asked["payload_hash"], "c0", run_id)
+    call = (await operator.get(f"/runs/{run_id}/calls/c0")).json()
+    assert call["happened"]["runs"][0]["started"]["payload_hash"] == asked["payload_hash"]
+    action = (await operator.get(f"/runs/{run_id}/actions/{asked['action_id']}")).json()
+    assert (action["payload_hash"], action["call_id"], action["run_id"]) == (asked["payload_hash"], "c0", run_id)
 
 
 @pytest.mark.requirement("R126", "R139")

@@ -126,7 +126,7 @@ def test_a_server_with_a_key_stops_in_time_though_somebody_follows_its_events(tm
 
 @pytest.mark.parametrize(("word", "code"), [("--help", 0), ("--demo", 2)])
 def test_without_its_extra_the_command_has_help_and_says_what_to_install(tmp_path: Path, word: str, code: int) -> None:
-    missing = "import sys; sys.modules['fastapi'] = None; from interlock.cli.main import main; main()"
+    missing = "import sys; sys.modules['starlette'] = None; from interlock.cli.main import main; main()"
     command = [sys.executable, "-c", missing, "serve", word, "--log", str(tmp_path / "runs.db")]
     ended = subprocess.run(
         command, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=HANG_SECONDS

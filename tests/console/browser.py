@@ -27,9 +27,9 @@ from playwright.async_api import (
 )
 
 from tests.console.chromium import VARIABLE, chromium
-from tests.console.server import PASSWORD, House
 from tests.node.axe import axe_script
 from tests.patience import HANG_SECONDS
+from tests.server import PASSWORD, Running
 
 _FLAGS = (
     "--disable-gpu",
@@ -153,7 +153,7 @@ async def sign_in(page: Page, name: str, then: str = "/console/") -> None:
 
 
 @asynccontextmanager
-async def opened_as(name: str, program: Browser, house: House, **options: Any) -> AsyncGenerator[tuple[Page, Watch]]:
+async def opened_as(name: str, program: Browser, house: Running, **options: Any) -> AsyncGenerator[tuple[Page, Watch]]:
     """A page on which somebody is signed in already."""
     new = await house.service.sessions.start(name)
     assert new is not None

@@ -7,7 +7,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page
 
 from tests.console.browser import browser, opened_as
-from tests.console.server import House, house
+from tests.server import Running, console_server
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -17,13 +17,13 @@ async def program() -> AsyncGenerator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def served(tmp_path: Path) -> AsyncGenerator[House]:
-    async with house(tmp_path / "state") as running:
+async def served(tmp_path: Path) -> AsyncGenerator[Running]:
+    async with console_server(tmp_path / "state") as running:
         yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def operator(program: Browser, served: House) -> AsyncGenerator[Page]:
+async def operator(program: Browser, served: Running) -> AsyncGenerator[Page]:
     """A page on which olga is signed in."""
     async with opened_as("olga", program, served) as (page, _):
         yield page

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from interlock.server.core.identity.principal import Principal, Role
-from tests.console.server import Call, House
+from tests.server import Call, Running
 
 OPERATOR = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
 REFUND: Call = ("refund", {"order": "A-1042", "amount": 42.5, "note": "Arrived broken; the customer sent photos."})
@@ -39,11 +39,11 @@ class Scene:
     ids: dict[str, str]
 
 
-async def make_scene(house: House) -> Scene:
+async def make_scene(house: Running) -> Scene:
     ids: dict[str, str] = {}
-    done = await house.begin("Where is order A-1? Mia asks.", ("lookup_order", {"order": "A-1"}))
+    done = await house.begin("Where is order A-1? Mia asks.", ("lookup", {"order": "A-1"}))
     refused = await house.begin("Refund the whole day.", ("refund", {"order": "all", "amount": 99999}))
-    (question,) = await house.asked(refused)
+    (question,) = await house.questions(refused)
     await house.service.approval_service.reject(OPERATOR, question.action_id, "Nobody asked for that.")
     wishes = {
         "refund": ("Give Mia her money back for order A-1042.", REFUND),
@@ -55,7 +55,7 @@ async def make_scene(house: House) -> Scene:
     }
     for name, (words, call) in wishes.items():
         run_id = await house.begin(words, call)
-        (row,) = await house.asked(run_id)
+        (row,) = await house.questions(run_id)
         ids |= {name: row.action_id, f"{name}_run": run_id}
     await house.ended(done)
     await house.ended(refused, "failed")

@@ -14,7 +14,7 @@ from playwright.async_api import Page
 
 from tests.console.browser import browser, is_live, opened, sign_in
 from tests.console.scenes import Scene, make_scene
-from tests.console.server import house
+from tests.server import console_server
 
 Visit = Callable[[Page, Scene], Awaitable[object]]
 
@@ -62,7 +62,7 @@ PAGES: dict[str, Visit] = {
 async def take(folder: Path, only: frozenset[str] = frozenset()) -> None:
     wanted = {name: visit for name, visit in PAGES.items() if not only or name in only}
     with tempfile.TemporaryDirectory() as state:
-        async with house(Path(state)) as served, browser() as program:
+        async with console_server(Path(state)) as served, browser() as program:
             scene = await make_scene(served)
             for theme in ("light", "dark"):
                 for phone in (False, True):

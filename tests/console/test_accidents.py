@@ -14,11 +14,10 @@ from interlock import LocalTools, PolicyFiles
 from interlock.server.core.identity.principal import Role
 from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.runs.approval_service import Approval
-from interlock.server.core.runs.served_agent import ServedAgent
 from tests.console.browser import is_live, opened_as
 from tests.console.scenes import REFUND, RENAME
-from tests.console.server import Call, House, demo_agent, house
 from tests.console.visits import ADMIN, Stage, stage, visit
+from tests.server import Call, Running, console_server, demo_agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,16 +33,16 @@ def _write_policy(file: Path, work: Path) -> None:
     work.mkdir()
 
 
-async def _question(served: House, words: str, call: Call = REFUND) -> str:
-    (row,) = await served.asked(await served.begin(words, call))
+async def _question(served: Running, words: str, call: Call = REFUND) -> str:
+    (row,) = await served.questions(await served.begin(words, call))
     return row.action_id
 
 
-async def _status(served: House, action_id: str) -> str:
+async def _status(served: Running, action_id: str) -> str:
     return (await served.service.run_queries.get_question(ADMIN, action_id)).row.status
 
 
-async def _signed_in_anew(page: Page, served: House, name: str) -> None:
+async def _signed_in_anew(page: Page, served: Running, name: str) -> None:
     """In another tab."""
     new = await served.service.sessions.start(name)
     assert new is not None
@@ -114,7 +113,7 @@ async def test_every_page_starts_once_and_its_theme_can_be_changed(on: Stage, pa
 
 async def test_a_yes_for_a_time_ends_by_the_clock_of_the_server(program: Browser, tmp_path: Path) -> None:
     local = demo_agent(tools=LocalTools(tmp_path), policy=None)
-    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+    async with console_server(tmp_path / "state", agents=[local]) as served:
         action_id = await _question(served, "List it.", ("bash", {"command": "touch new"}))
         before = served.service.now()
         async with opened_as("olga", program, served) as (page, _):
@@ -139,7 +138,7 @@ async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Bro
     await asyncio.to_thread(_write_policy, file, work)
     local = demo_agent(tools=LocalTools(work), policy=PolicyFiles(user=file))
     other = demo_agent(name="other", policy=PolicyFiles(user=file))
-    async with house(tmp_path / "state", served=[ServedAgent(agent=local), ServedAgent(agent=other)]) as served:
+    async with console_server(tmp_path / "state", agents=[local, other]) as served:
         action_id = await _question(served, "List it.", ("bash", {"command": "touch new"}))
         async with opened_as("olga", program, served) as (page, _):
             await page.goto(f"/console/inbox/{action_id}")
@@ -164,7 +163,7 @@ async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Bro
 
 async def test_a_rule_that_cannot_be_kept_is_not_offered(program: Browser, tmp_path: Path) -> None:
     local = demo_agent(tools=LocalTools(tmp_path), policy=None)
-    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+    async with console_server(tmp_path / "state", agents=[local]) as served:
         action_id = await _question(served, "List it.", ("bash", {"command": "touch new"}))
         async with opened_as("olga", program, served) as (page, _):
             await page.goto(f"/console/inbox/{action_id}")
@@ -217,7 +216,7 @@ async def test_a_yes_to_what_changed_meanwhile_runs_nothing_and_is_asked_anew(pr
     target.parent.mkdir()
     target.write_text("old")
     local = demo_agent(tools=LocalTools(target.parent), policy=None)
-    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+    async with console_server(tmp_path / "state", agents=[local]) as served:
         action_id = await _question(served, "Remove it.", ("bash", {"command": "rm page.html"}))
         async with opened_as("olga", program, served) as (page, _):
             second = await page.context.new_page()

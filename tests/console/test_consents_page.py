@@ -10,18 +10,14 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
 
-from interlock import FileArtifacts, SqliteLog, ToolContext, tool
+from interlock import ToolContext, tool
 from interlock.domain.tool import Consent
 from interlock.oauth.providers import OAuthProvider
-from interlock.server.console.app import mount_console
-from interlock.server.core.runs.served_agent import ServedAgent
-from interlock.server.core.service import Service
-from interlock.server.core.settings import ServerSettings, ServerTable
-from interlock.server.rest.app import create_api
+from interlock.server.core.settings import ServerSettings
 from tests.console.browser import Watch, assert_accessible, assert_no_sideways, opened_as
-from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer, running_oidc_server
 from tests.runs.support import agent_of, calls
+from tests.server import PASSWORD, Running, running_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,7 +35,7 @@ def provider() -> Generator[OidcServer]:
 
 
 @asynccontextmanager
-async def post_office(folder: Path, issuer: str) -> AsyncGenerator[House]:
+async def post_office(folder: Path, issuer: str) -> AsyncGenerator[Running]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -51,38 +47,28 @@ async def post_office(folder: Path, issuer: str) -> AsyncGenerator[House]:
         always=("openid", "offline_access"),
         authorize_params={"prompt": "consent"},
     )
-    log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
     agent = agent_of(calls(("c0", "read_mail", {"folder": "in"})), "Done.", tools=[read_mail], name="shop")
-    settings = ServerSettings(server=ServerTable(port=port), providers=(mail,))
-    environ = {"SECRET": SECRETS["interlock"]}
-    service = Service(
-        settings, [ServedAgent(agent=agent)], log=log, artifacts=artifacts, state_folder=folder, environ=environ
-    )
-    try:
-        async with service:
-            for name in ("sam", "zoe"):
-                await service.accounts.create(name, PASSWORD, by="test")
-            app = create_api(service)
-            mount_console(app, service)
-            served = House(service, app)
-            async with served.listening(port):
-                yield served
-    finally:
-        await log.close()
+    settings, options = ServerSettings(providers=(mail,)), {"environ": {"SECRET": SECRETS["interlock"]}}
+    async with running_server(
+        folder, [agent], settings, port=port, console=True, on_behalf_of="sam", options=options
+    ) as served:
+        for name in ("sam", "zoe"):
+            await served.service.accounts.create(name, PASSWORD, by="test")
+        yield served
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def office(tmp_path: Path, provider: OidcServer) -> AsyncGenerator[House]:
+async def office(tmp_path: Path, provider: OidcServer) -> AsyncGenerator[Running]:
     async with post_office(tmp_path, provider.issuer) as served:
         yield served
 
 
 @pytest.mark.requirement("R132", "R155", "R156")
 async def test_a_run_goes_on_after_the_person_gave_access_at_the_provider(
-    program: Browser, office: House, provider: OidcServer
+    program: Browser, office: Running, provider: OidcServer
 ) -> None:
     run_id = await office.begin("What is new?")
-    await office.asked(run_id)
+    await office.questions(run_id)
     async with opened_as("sam", program, office) as (page, watch):
         await _leave(page, watch, provider)
         await page.goto("/console/consents")
@@ -109,10 +95,10 @@ async def test_a_run_goes_on_after_the_person_gave_access_at_the_provider(
 
 @pytest.mark.requirement("R134")
 async def test_a_no_at_the_provider_or_here_ends_the_question(
-    program: Browser, office: House, provider: OidcServer
+    program: Browser, office: Running, provider: OidcServer
 ) -> None:
     first = await office.begin("What is new?")
-    await office.asked(first)
+    await office.questions(first)
     async with opened_as("sam", program, office) as (page, watch):
         await _leave(page, watch, provider)
         await page.goto("/console/consents")
@@ -124,16 +110,16 @@ async def test_a_no_at_the_provider_or_here_ends_the_question(
         await page.locator("#events .what", has_text="Consent refused by user:sam").wait_for()
         await page.locator("#run-status", has_text="Failed").wait_for()
         second = await office.begin("And now?")
-        await office.asked(second)
+        await office.questions(second)
         await page.goto("/console/consents")
         await page.get_by_role("button", name="Refuse read_mail").click()
         await page.get_by_text("Consent was refused.").wait_for()
     assert (await office.ended(second, "failed")).state == "failed"
 
 
-async def test_nobody_else_sees_or_answers_what_one_person_is_asked_for(program: Browser, office: House) -> None:
+async def test_nobody_else_sees_or_answers_what_one_person_is_asked_for(program: Browser, office: Running) -> None:
     run_id = await office.begin("What is new?")
-    (asked,) = await office.asked(run_id)
+    (asked,) = await office.questions(run_id)
     async with opened_as("zoe", program, office, phone=True) as (page, _):
         await page.set_viewport_size({"width": 360, "height": 740})
         await page.goto("/console/consents")
@@ -145,7 +131,7 @@ async def test_nobody_else_sees_or_answers_what_one_person_is_asked_for(program:
             path = f"/console/consents/{asked.action_id}/{what}"
             answer = await page.request.post(path, form=form, headers={"Origin": office.base})
             assert answer.status == 403
-    assert (await office.asked(run_id))[0].state == "pending"
+    assert (await office.questions(run_id))[0].state == "pending"
 
 
 async def _leave(page: Page, watch: Watch, provider: OidcServer) -> None:

@@ -10,9 +10,9 @@ from playwright.async_api import expect
 from interlock.server.console.rendering import NAV_ENTRIES
 from interlock.server.core.runs.served_agent import ServedAgent
 from tests.console.browser import assert_no_sideways, browser, is_live
-from tests.console.server import demo_agent, house
 from tests.console.visits import ADMIN, OPERATOR, Stage, visit
 from tests.corpora import injection
+from tests.server import console_server, demo_agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,7 +32,7 @@ _FOREIGN = "main script, main iframe, main img, main meta, main style, main math
 async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     folder: Path = tmp_path_factory.mktemp("state")
     hostile = ServedAgent(agent=demo_agent(name=_AGENT), description="</title><script>alert(1)</script>" + _LONG)
-    async with house(folder, served=[hostile]) as served, browser() as program:
+    async with console_server(folder, agents=[hostile]) as served, browser() as program:
         yield Stage(served, program)
 
 
@@ -40,11 +40,11 @@ async def test_hostile_names_stay_names_on_every_page_of_a_narrow_phone(on: Stag
     words = "\r\n".join(_CONSOLE) + _LONG
     fields = {f"{at} {payload[:80]}{_LONG}": payload * 3 + _LONG for at, payload in enumerate(_CONSOLE)}
     run_id = await on.house.begin(words, ("keep", {"anything": fields}), agent=_AGENT)
-    (asked,) = await on.house.asked(run_id)
+    (asked,) = await on.house.questions(run_id)
     refused = await on.house.begin(words + ".", ("fail", {"why": words}), agent=_AGENT)
     await on.house.ended(refused)
     rejected = await on.house.begin(words + "!", ("refund", {"order": words, "amount": 1}), agent=_AGENT)
-    (no,) = await on.house.asked(rejected)
+    (no,) = await on.house.questions(rejected)
     await on.house.service.approval_service.reject(OPERATOR, no.action_id, words)
     await on.house.ended(rejected, "failed")
     of_runs = [f"/console/runs/{run}{rest}" for run in (run_id, refused, rejected) for rest in ("", *_PARTS)]
@@ -67,7 +67,7 @@ async def test_hostile_names_stay_names_on_every_page_of_a_narrow_phone(on: Stag
 async def test_ten_thousand_fields_are_folded_and_all_there_before_a_yes(on: Stage) -> None:
     fields = {f"field {at}": at for at in range(10_000)}
     run_id = await on.house.begin("Many.", ("keep", {"anything": fields}), agent=_AGENT)
-    (asked,) = await on.house.asked(run_id)
+    (asked,) = await on.house.questions(run_id)
     async with visit(on, "olga", f"/console/inbox/{asked.action_id}") as (page, _):
         await is_live(page)
         await expect(page.get_by_role("button", name="Approve")).to_be_disabled()
@@ -91,7 +91,7 @@ async def test_a_policy_that_was_pasted_comes_back_as_it_was_and_as_text(on: Sta
 
 async def test_an_approval_needs_the_keyboard_alone_from_the_first_page_on(on: Stage) -> None:
     run_id = await on.house.begin("Keys only.", ("refund", {"order": "K-1", "amount": 2}), agent=_AGENT)
-    (asked,) = await on.house.asked(run_id)
+    (asked,) = await on.house.questions(run_id)
     async with visit(on, "olga", f"/console/inbox/{asked.action_id}") as (page, _):
         await is_live(page)
         met: list[str] = []

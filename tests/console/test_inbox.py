@@ -12,47 +12,47 @@ from interlock.server.core.runs.approval_service import Approval
 from interlock.server.core.runs.run_service import NewRun
 from tests.console.browser import is_live, opened_as
 from tests.console.scenes import EDIT, LONG, REFUND, RENAME
-from tests.console.server import Call, House
+from tests.server import Call, Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ALEX = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
 
 
-async def _question(house: House, words: str, call: Call) -> tuple[str, str]:
+async def _question(house: Running, words: str, call: Call) -> tuple[str, str]:
     """A run that asks: its id, and its question's."""
     run_id = await house.begin(words, call)
-    (row,) = await house.asked(run_id)
+    (row,) = await house.questions(run_id)
     return run_id, row.action_id
 
 
-async def _answer(house: House, action_id: str) -> Answer:
+async def _answer(house: Running, action_id: str) -> Answer:
     answer = (await house.service.run_queries.get_question(ALEX, action_id)).action.answer
     assert answer is not None
     return answer
 
 
-async def _ran(house: House, run_id: str) -> list[Any]:
+async def _ran(house: Running, run_id: str) -> list[Any]:
     """The arguments that the run's first call ran with, for each time that it ran."""
     return [ran.arguments for ran in (await house.service.run_queries.get_call(ALEX, run_id, "c0")).happened.runs]
 
 
 @pytest.mark.requirement("R148")
-async def test_a_question_says_who_asks_what_would_run_and_why_it_is_asked(operator: Page, served: House) -> None:
+async def test_a_question_says_who_asks_what_would_run_and_why_it_is_asked(operator: Page, served: Running) -> None:
     run_id, action_id = await _question(served, "Give Mia her money back.", REFUND)
     hash_ = (await served.service.run_queries.get_question(ALEX, action_id)).action.payload_hash
 
     await operator.goto("/console/inbox")
 
     shown = operator.locator("[data-question]")
-    for text in ("refund", "shop", "user:sam", "key:bot", "Give Mia her money back.", "order | A-1042", "network"):
+    for text in ("refund", "shop", "user:sam", "key:agent", "Give Mia her money back.", "order | A-1042", "network"):
         await expect(shown).to_contain_text(text)
     for text in ("money-needs-a-person", "project rule", "Money leaves the house.", hash_, action_id):
         await expect(shown).to_contain_text(text)
     await expect(shown.get_by_role("link", name="Give Mia")).to_have_attribute("href", re.compile(run_id))
 
 
-async def test_two_keys_approve_and_the_run_goes_on_by_itself(operator: Page, served: House) -> None:
+async def test_two_keys_approve_and_the_run_goes_on_by_itself(operator: Page, served: Running) -> None:
     run_id, action_id = await _question(served, "Give Mia her money back.", REFUND)
     await operator.goto(f"/console/inbox/{action_id}")
     await is_live(operator)
@@ -68,7 +68,7 @@ async def test_two_keys_approve_and_the_run_goes_on_by_itself(operator: Page, se
     assert await _ran(served, run_id) == [REFUND[1]]
 
 
-async def test_keys_move_between_questions_and_do_nothing_while_somebody_types(operator: Page, served: House) -> None:
+async def test_keys_move_between_questions_and_do_nothing_while_somebody_types(operator: Page, served: Running) -> None:
     first, second = [await _question(served, f"Task {at}", REFUND) for at in range(2)]
     await operator.goto("/console/inbox")
     await is_live(operator)
@@ -90,7 +90,7 @@ async def test_keys_move_between_questions_and_do_nothing_while_somebody_types(o
     await expect(operator).to_have_url(re.compile(f"/console/runs/{first[0]}"))
 
 
-async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(operator: Page, served: House) -> None:
+async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(operator: Page, served: Running) -> None:
     run_id, action_id = await _question(served, "Give Mia her money back.", REFUND)
     await operator.goto(f"/console/inbox/{action_id}")
     await is_live(operator)
@@ -114,7 +114,7 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     await operator.keyboard.press("Enter")
 
     await expect(operator.get_by_text("Approved.")).to_be_visible()
-    (edited,) = await served.asked(run_id)
+    (edited,) = await served.questions(run_id)
     await operator.goto(f"/console/inbox/{edited.action_id}")
     await expect(operator.locator("[data-why-not]")).to_contain_text("edited by user:olga")
     assert await _ran(served, run_id) == []
@@ -123,7 +123,7 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     assert await _ran(served, run_id) == [{"order": "A-1042", "amount": 1.0, "note": "half"}]
 
 
-async def test_a_yes_reaches_as_far_as_was_chosen(operator: Page, served: House) -> None:
+async def test_a_yes_reaches_as_far_as_was_chosen(operator: Page, served: Running) -> None:
     call = ("publish", {"path": "a.html", "content": "Hello."})
     run_id, action_id = await _question(served, "Publish it.", call)
     await operator.goto(f"/console/inbox/{action_id}")
@@ -139,7 +139,7 @@ async def test_a_yes_reaches_as_far_as_was_chosen(operator: Page, served: House)
     assert await _answer(served, action_id) == Answer(approved=True, by="user:olga", scope="run", reason="Harmless.")
 
 
-async def test_a_rejection_has_a_reason_and_ends_the_run(operator: Page, served: House) -> None:
+async def test_a_rejection_has_a_reason_and_ends_the_run(operator: Page, served: Running) -> None:
     run_id, action_id = await _question(served, "Give Mia her money back.", REFUND)
     await operator.goto(f"/console/inbox/{action_id}")
     await is_live(operator)
@@ -154,7 +154,7 @@ async def test_a_rejection_has_a_reason_and_ends_the_run(operator: Page, served:
     assert await _ran(served, run_id) == []
 
 
-async def test_what_is_long_cannot_be_approved_before_all_of_it_was_shown(operator: Page, served: House) -> None:
+async def test_what_is_long_cannot_be_approved_before_all_of_it_was_shown(operator: Page, served: Running) -> None:
     _, action_id = await _question(served, "Publish the imprint.", LONG)
     await operator.goto(f"/console/inbox/{action_id}")
     await is_live(operator)
@@ -171,7 +171,7 @@ async def test_what_is_long_cannot_be_approved_before_all_of_it_was_shown(operat
 
 
 async def test_only_identical_questions_are_approved_at_once_and_each_is_answered_for_itself(
-    operator: Page, served: House
+    operator: Page, served: Running
 ) -> None:
     other = ("refund", {**REFUND[1], "amount": 43.0})
     one, two, three = [await _question(served, f"Task {at}", call) for at, call in enumerate((REFUND, REFUND, other))]
@@ -190,11 +190,11 @@ async def test_only_identical_questions_are_approved_at_once_and_each_is_answere
     assert (await served.service.run_queries.get_question(ALEX, three[1])).row.status == "PENDING"
 
 
-async def test_whoever_made_a_run_is_told_that_somebody_else_has_to_decide(operator: Page, served: House) -> None:
+async def test_whoever_made_a_run_is_told_that_somebody_else_has_to_decide(operator: Page, served: Running) -> None:
     olga = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
     wish = NewRun(agent="shop", task='For myself.\n> refund {"order": "A-1", "amount": 1}')
     row, _ = await served.service.run_service.create(olga, wish)
-    (question,) = await served.asked(row.run_id)
+    (question,) = await served.questions(row.run_id)
 
     await operator.goto(f"/console/inbox/{question.action_id}")
 
@@ -202,7 +202,7 @@ async def test_whoever_made_a_run_is_told_that_somebody_else_has_to_decide(opera
     await expect(operator.get_by_role("button", name="Approve")).to_have_count(0)
 
 
-async def test_a_value_that_is_asked_for_is_given(operator: Page, served: House) -> None:
+async def test_a_value_that_is_asked_for_is_given(operator: Page, served: Running) -> None:
     run_id, action_id = await _question(served, "Name it.", RENAME)
     await operator.goto(f"/console/inbox/{action_id}")
     await is_live(operator)
@@ -216,7 +216,7 @@ async def test_a_value_that_is_asked_for_is_given(operator: Page, served: House)
 
 
 async def test_new_questions_appear_and_one_that_somebody_else_answered_can_no_longer_be(
-    operator: Page, served: House
+    operator: Page, served: Running
 ) -> None:
     _, first = await _question(served, "Give Mia her money back.", REFUND)
     await operator.goto("/console/inbox")
@@ -234,7 +234,7 @@ async def test_new_questions_appear_and_one_that_somebody_else_answered_can_no_l
     await expect(operator.locator("[data-question] h2").first).to_have_text("refund")
 
 
-async def test_the_change_of_a_file_is_shown_line_by_line(operator: Page, served: House) -> None:
+async def test_the_change_of_a_file_is_shown_line_by_line(operator: Page, served: Running) -> None:
     _, action_id = await _question(served, "Change the page.", EDIT)
 
     await operator.goto(f"/console/inbox/{action_id}")
@@ -249,11 +249,11 @@ async def test_the_change_of_a_file_is_shown_line_by_line(operator: Page, served
 
 
 async def test_somebody_without_a_role_sees_the_questions_of_their_own_runs_and_decides_none(
-    program: Browser, served: House
+    program: Browser, served: Running
 ) -> None:
     _, action_id = await _question(served, "Give Mia her money back.", REFUND)
     other = await served.begin("Not sam's.", REFUND, on_behalf_of="mia")
-    await served.asked(other)
+    await served.questions(other)
     async with opened_as("sam", program, served) as (page, _):
         await page.goto("/console/inbox")
         await expect(page.locator(".queue .item")).to_have_count(1)

@@ -16,9 +16,8 @@ from interlock.server.console.views.diffs import build_edit_diff, diff_texts
 from interlock.server.console.views.drift import detect_question_drift
 from interlock.server.console.views.question import UNFOLDED_LINES, build_approval_panel, has_same_payload
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.runs.served_agent import ServedAgent
 from tests.console.scenes import EDIT, REFUND
-from tests.console.server import Call, House, demo_agent, house
+from tests.server import Call, Running, console_server, demo_agent
 
 _replaced = msgspec.structs.replace
 _lines = st.lists(st.text("abc<", max_size=2), max_size=12).map("\n".join)
@@ -38,15 +37,15 @@ def _question(**fields: Any) -> Question:
     return Question(**(given | fields))
 
 
-async def _asked(house: House, call: Call = REFUND) -> Question:
+async def _asked(house: Running, call: Call = REFUND) -> Question:
     run_id = await house.begin("Do it.", call)
-    (row,) = await house.asked(run_id)
+    (row,) = await house.questions(run_id)
     alex = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
     return (await house.service.run_queries.get_question(alex, row.action_id)).action.question
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_nothing_drifts_while_nothing_changes_and_what_changed_is_named(served: House) -> None:
+async def test_nothing_drifts_while_nothing_changes_and_what_changed_is_named(served: Running) -> None:
     question, fleet = await _asked(served), served.service.runners
     assert await detect_question_drift(question, fleet) == ()
 
@@ -66,7 +65,7 @@ async def test_a_file_that_changed_since_it_was_asked_about_is_named(tmp_path: P
     page.parent.mkdir()
     page.write_text("old")
     local = demo_agent(tools=LocalTools(page.parent), policy=None)
-    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+    async with console_server(tmp_path / "state", agents=[local]) as served:
         question = await _asked(served, ("bash", {"command": "rm page.html"}))
         assert await detect_question_drift(question, served.service.runners) == ()
 

@@ -7,17 +7,17 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.server.console.form_limits import MAX_FORM_BYTES
 from interlock.server.console.rendering import CONTENT_SECURITY_POLICY
+from interlock.server.console.session import MAX_FORM_BYTES
 from tests.console.browser import is_live, opened, opened_as, sign_in
-from tests.console.server import PASSWORD, House
 from tests.patience import HANG_SECONDS
+from tests.server import PASSWORD, Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_whoever_is_not_signed_in_is_led_to_the_sign_in_and_then_to_where_they_wanted(
-    program: Browser, served: House
+    program: Browser, served: Running
 ) -> None:
     async with opened(program, served.base) as (page, _):
         await page.goto("/console/runs?status=FAILED")
@@ -30,7 +30,7 @@ async def test_whoever_is_not_signed_in_is_led_to_the_sign_in_and_then_to_where_
         await expect(page.get_by_label("Status")).to_have_value("FAILED")
 
 
-async def test_signing_in_and_out_needs_no_script(program: Browser, served: House) -> None:
+async def test_signing_in_and_out_needs_no_script(program: Browser, served: Running) -> None:
     async with opened(program, served.base, java_script_enabled=False) as (page, _):
         await sign_in(page, "olga")
         (cookie,) = await page.context.cookies()
@@ -46,7 +46,7 @@ async def test_signing_in_and_out_needs_no_script(program: Browser, served: Hous
         await expect(page).to_have_url(f"{served.base}/console/login")
 
 
-async def test_a_wrong_password_is_refused_and_many_are_slowed_down(program: Browser, served: House) -> None:
+async def test_a_wrong_password_is_refused_and_many_are_slowed_down(program: Browser, served: Running) -> None:
     async with opened(program, served.base) as (page, _):
         await page.goto("/console/login")
         statuses: list[int] = []
@@ -63,7 +63,7 @@ async def test_a_wrong_password_is_refused_and_many_are_slowed_down(program: Bro
         assert statuses[-1] == 429
 
 
-async def test_a_form_without_the_token_of_its_page_does_nothing(operator: Page, served: House) -> None:
+async def test_a_form_without_the_token_of_its_page_does_nothing(operator: Page, served: Running) -> None:
     await operator.goto("/console/")
     await operator.evaluate("document.querySelector('input[name=csrf_token]').value = 'forged'")
     await operator.locator("details.menu summary").click()
@@ -74,7 +74,7 @@ async def test_a_form_without_the_token_of_its_page_does_nothing(operator: Page,
     await expect(operator.get_by_role("heading", name="Dashboard")).to_be_visible()
 
 
-async def test_every_page_has_the_content_policy_and_is_kept_nowhere(operator: Page, served: House) -> None:
+async def test_every_page_has_the_content_policy_and_is_kept_nowhere(operator: Page, served: Running) -> None:
     await operator.goto("/console/")
     for path in ("/console/", "/console/runs", "/console/inbox", "/console/login", "/console/nothing"):
         response = await operator.request.get(path, max_redirects=0)
@@ -84,7 +84,7 @@ async def test_every_page_has_the_content_policy_and_is_kept_nowhere(operator: P
             assert response.headers["x-frame-options"] == "DENY"
 
 
-async def test_an_operator_is_refused_the_accounts_and_an_auditor_may_look(program: Browser, served: House) -> None:
+async def test_an_operator_is_refused_the_accounts_and_an_auditor_may_look(program: Browser, served: Running) -> None:
     async with opened_as("olga", program, served) as (page, _):
         await page.goto("/console/")
         await expect(page.get_by_role("link", name="Admin")).to_have_count(0)
@@ -98,7 +98,7 @@ async def test_an_operator_is_refused_the_accounts_and_an_auditor_may_look(progr
         await expect(page.get_by_role("button", name="New key")).to_have_count(0)
 
 
-async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: Browser, served: House) -> None:
+async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: Browser, served: Running) -> None:
     async with opened_as("alex", program, served) as (page, _):
         await page.goto("/console/admin")
         await page.get_by_role("button", name="New account").click()
@@ -136,7 +136,7 @@ async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: 
         await expect(page.get_by_text("Revoked")).to_be_visible()
 
 
-async def test_an_end_of_the_sign_in_is_noticed_by_an_open_page(operator: Page, served: House) -> None:
+async def test_an_end_of_the_sign_in_is_noticed_by_an_open_page(operator: Page, served: Running) -> None:
     await operator.goto("/console/runs")
     await is_live(operator)
 
@@ -146,7 +146,7 @@ async def test_an_end_of_the_sign_in_is_noticed_by_an_open_page(operator: Page, 
     await expect(operator).to_have_url(re.compile(r"/console/login\?next=/console/runs"))
 
 
-async def _posted(served: House, body: bytes, *, length: bool) -> int:
+async def _posted(served: Running, body: bytes, *, length: bool) -> int:
     """The status for a form that is sent bit by bit, or with its length."""
     async with httpx2.AsyncClient(base_url=served.base, timeout=HANG_SECONDS) as client:
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": served.base}
@@ -160,13 +160,13 @@ async def _pieces(body: bytes) -> AsyncGenerator[bytes]:
 
 
 @pytest.mark.parametrize("length", [True, False])
-async def test_a_form_may_be_as_long_as_a_form_is_and_no_longer(served: House, length: bool) -> None:
+async def test_a_form_may_be_as_long_as_a_form_is_and_no_longer(served: Running, length: bool) -> None:
     fits = b"name=olga&password=no&rest=".ljust(MAX_FORM_BYTES, b"x")
     assert await _posted(served, fits, length=length) == 401
     assert await _posted(served, fits + b"x", length=length) == 413
 
 
-async def test_a_form_of_another_site_is_refused(served: House) -> None:
+async def test_a_form_of_another_site_is_refused(served: Running) -> None:
     async with httpx2.AsyncClient(base_url=served.base, timeout=HANG_SECONDS) as client:
         form = {"name": "olga", "password": PASSWORD}
         answer = await client.post("/console/login", data=form, headers={"Origin": "https://evil.example"})
@@ -174,7 +174,7 @@ async def test_a_form_of_another_site_is_refused(served: House) -> None:
     assert "set-cookie" not in answer.headers
 
 
-async def test_nonsense_in_an_address_is_an_answer_in_words(operator: Page, served: House) -> None:
+async def test_nonsense_in_an_address_is_an_answer_in_words(operator: Page, served: Running) -> None:
     nonsense = (
         "/runs?cursor=x",
         "/runs?q=%ED%A0%80%00",

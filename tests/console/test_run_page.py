@@ -85,7 +85,7 @@ async def test_who_may_not_see_a_run_is_told_that_there_is_none(on: Stage) -> No
 
 async def test_a_run_is_cancelled_with_a_reason_by_those_who_may(on: Stage) -> None:
     run_id = await on.house.begin("Wait.", ("refund", {"order": "C", "amount": 1.0}))
-    await on.house.asked(run_id)
+    await on.house.questions(run_id)
     async with visit(on, "audrey", f"/console/runs/{run_id}") as (page, _):
         assert await page.get_by_role("button", name="Cancel run").count() == 0
     async with visit(on, "olga", f"/console/runs/{run_id}") as (page, _):
@@ -128,7 +128,7 @@ async def test_hostile_text_stays_text_in_every_part_of_the_page(on: Stage) -> N
     run_id = await on.house.begin(
         " ".join(HOSTILE), ("fail", {"why": "\n".join(HOSTILE)}), ("keep", {"anything": everything})
     )
-    (asked,) = await on.house.asked(run_id)
+    (asked,) = await on.house.questions(run_id)
     async with visit(on) as (page, watch):
         await page.goto(f"/console/runs/{run_id}/actions/{asked.action_id}")
         shown = await page.locator("#lens-person .outline .text .rest").all_inner_texts()
@@ -180,7 +180,7 @@ async def test_it_can_be_read_without_scripts(on: Stage) -> None:
 async def test_everybody_can_use_it(on: Stage) -> None:
     run_id = await edited_refund(on.house)
     asking = await on.house.begin("Wait.", ("edit_page", {"path": "a", "old_string": "x\ny", "new_string": "x\nz"}))
-    await on.house.asked(asking)
+    await on.house.questions(asking)
     async with visit(on) as (page, _):
         for path in (f"{run_id}", f"{run_id}/artifacts", f"{asking}/calls/c0"):
             await page.goto(f"/console/runs/{path}")

@@ -12,7 +12,7 @@ from interlock.server.core.index.rows import RunQuery
 from tests.console.browser import assert_accessible, assert_no_sideways, is_live, opened_as
 from tests.console.scenes import REFUND, make_scene
 from tests.console.screenshots import PAGES
-from tests.console.server import House, house
+from tests.server import Running, console_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,7 +31,7 @@ _OWN = (
 )
 
 
-async def test_runs_appear_and_change_their_status_while_somebody_looks(operator: Page, served: House) -> None:
+async def test_runs_appear_and_change_their_status_while_somebody_looks(operator: Page, served: Running) -> None:
     await operator.goto("/console/runs")
     await is_live(operator)
     await expect(operator.get_by_text("No runs here.")).to_be_visible()
@@ -44,12 +44,12 @@ async def test_runs_appear_and_change_their_status_while_somebody_looks(operator
     await expect(row).to_contain_text("Cancelled")
 
 
-async def test_runs_are_filtered_and_come_page_by_page(operator: Page, served: House) -> None:
-    done = await served.begin("Look at A-1", ("lookup_order", {"order": "A-1"}))
+async def test_runs_are_filtered_and_come_page_by_page(operator: Page, served: Running) -> None:
+    done = await served.begin("Look at A-1", ("lookup", {"order": "A-1"}))
     asks = await served.begin("Give it back", REFUND)
     for at in range(60):
         await served.begin(f"Small talk {at}")
-    await served.asked(asks)
+    await served.questions(asks)
     await served.ended(done)
 
     await operator.goto("/console/runs?status=PAUSED_APPROVAL")
@@ -66,7 +66,7 @@ async def test_runs_are_filtered_and_come_page_by_page(operator: Page, served: H
     await expect(operator.locator("tbody tr").last).to_contain_text(done)
 
 
-async def test_a_run_is_begun_from_the_console(operator: Page, served: House) -> None:
+async def test_a_run_is_begun_from_the_console(operator: Page, served: Running) -> None:
     await operator.goto("/console/runs")
     await operator.get_by_role("button", name="New run").click()
     form = operator.get_by_role("dialog")
@@ -79,7 +79,7 @@ async def test_a_run_is_begun_from_the_console(operator: Page, served: House) ->
 
 
 async def test_after_the_server_was_away_the_page_is_as_if_it_had_not(program: Browser, tmp_path: Path) -> None:
-    async with house(tmp_path / "state") as first:
+    async with console_server(tmp_path / "state") as first:
         port = int(first.base.rpartition(":")[2])
         async with opened_as("olga", program, first) as (page, watch):
             watch.expected = ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET"]
@@ -88,17 +88,17 @@ async def test_after_the_server_was_away_the_page_is_as_if_it_had_not(program: B
             await first.stop_listening()
             await expect(page.locator("#live")).to_have_text("reconnecting")
             run_id = await first.begin("Meanwhile.", REFUND)
-            (question,) = await first.asked(run_id)
+            (question,) = await first.questions(run_id)
             async with first.listening(port):
                 await is_live(page)
                 await expect(page.locator(f'a[href*="{question.action_id}"]')).to_be_visible()
 
 
-async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, served: House) -> None:
+async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, served: Running) -> None:
     await operator.goto("/console/")
     await is_live(operator)
     run_id = await served.begin("Give Mia her money back.", REFUND)
-    (question,) = await served.asked(run_id)
+    (question,) = await served.questions(run_id)
 
     await expect(operator.locator(".tile", has_text="Wait for approval")).to_contain_text("1")
     await expect(operator.get_by_text("Asked for approval: refund")).to_be_visible()
@@ -111,7 +111,7 @@ async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, serve
 
 @pytest.mark.parametrize("half", [_OWN[::2], (*_OWN[1::2], "approval-confirm", "login")])
 async def test_every_page_can_be_used_by_everybody_in_light_and_dark(
-    program: Browser, served: House, half: tuple[str, ...]
+    program: Browser, served: Running, half: tuple[str, ...]
 ) -> None:
     scene = await make_scene(served)
     async with opened_as("alex", program, served) as (page, _):
@@ -120,7 +120,7 @@ async def test_every_page_can_be_used_by_everybody_in_light_and_dark(
             await assert_accessible(page)
 
 
-async def test_no_page_is_wider_than_a_phone(program: Browser, served: House) -> None:
+async def test_no_page_is_wider_than_a_phone(program: Browser, served: Running) -> None:
     scene = await make_scene(served)
     async with opened_as("alex", program, served, phone=True) as (page, _):
         await page.set_viewport_size({"width": 360, "height": 740})
@@ -129,7 +129,7 @@ async def test_no_page_is_wider_than_a_phone(program: Browser, served: House) ->
             await assert_no_sideways(page)
 
 
-async def test_the_theme_that_was_chosen_stays(operator: Page, served: House) -> None:
+async def test_the_theme_that_was_chosen_stays(operator: Page, served: Running) -> None:
     await operator.goto("/console/")
     await operator.get_by_role("button", name="Change between light and dark").click()
     await operator.goto("/console/runs")

@@ -11,8 +11,8 @@ from interlock.domain.event import Fact, RunStarted, UserMessageReceived, Warnin
 from interlock.history.state_view import RunStateView
 from interlock.server.core.runs.approval_service import Approval
 from tests.console.browser import browser, is_live
-from tests.console.server import House, house
 from tests.console.visits import ADMIN, OPERATOR, Stage, edited_refund, stage, visit, written
+from tests.server import Running, console_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,8 +25,8 @@ async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
         yield made
 
 
-async def approve(served: House, run_id: str) -> None:
-    (asked,) = await served.asked(run_id)
+async def approve(served: Running, run_id: str) -> None:
+    (asked,) = await served.questions(run_id)
     await served.service.approval_service.approve(OPERATOR, asked.action_id, Approval(payload_hash=asked.payload_hash))
 
 
@@ -69,7 +69,7 @@ async def test_it_can_be_done_with_the_keyboard_alone(on: Stage) -> None:
 
 async def test_a_run_that_goes_on_is_followed_and_whoever_reads_is_left_in_peace(on: Stage) -> None:
     run_id = await on.house.begin("Give it back.", ("refund", {"order": "D", "amount": 2.0}))
-    await on.house.asked(run_id)
+    await on.house.questions(run_id)
     before = (await on.house.service.run_queries.get_run(ADMIN, run_id)).last_seq
     async with visit(on, path=f"/console/runs/{run_id}") as (page, _), visit(on) as (reader, _):
         await reader.goto(f"/console/runs/{run_id}?at=2")
@@ -88,17 +88,17 @@ async def test_a_run_that_goes_on_is_followed_and_whoever_reads_is_left_in_peace
 
 async def test_nothing_is_missed_while_the_server_was_away(tmp_path: Path) -> None:
     async with browser() as program:
-        async with house(tmp_path) as served:
+        async with console_server(tmp_path) as served:
             port = urlsplit(served.base).port or 0
             run_id = await served.begin("Give it back.", ("refund", {"order": "E", "amount": 3.0}))
-            await served.asked(run_id)
+            await served.questions(run_id)
             context = visit(Stage(served, program), path=f"/console/runs/{run_id}")
             page, watch = await context.__aenter__()
             watch.expected.append("net::ERR_")
             await is_live(page)
         try:
             await page.locator('#live[data-state="again"]').wait_for()
-            async with house(tmp_path, port) as served:
+            async with console_server(tmp_path, port) as served:
                 await approve(served, run_id)
                 last = (await served.ended(run_id)).last_seq
                 await page.locator("#run-status", has_text="Completed").wait_for()

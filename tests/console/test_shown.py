@@ -12,8 +12,8 @@ from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery
 from tests.console.browser import is_live, opened_as
 from tests.console.scenes import make_scene
-from tests.console.server import House
 from tests.corpora import injection
+from tests.server import Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,17 +42,17 @@ async def _read(page: Page) -> dict[str, Any]:
     return parse_outline((depth, text) for depth, text in lines)
 
 
-async def _facts(house: House) -> tuple[int, int]:
+async def _facts(house: Running) -> tuple[int, int]:
     """How much the log and the journal have."""
     return len(await house.service.log.feed()), (await house.service.audit_log.read_head())[0]
 
 
-async def test_hostile_arguments_read_back_from_the_page_exactly(operator: Page, served: House) -> None:
+async def test_hostile_arguments_read_back_from_the_page_exactly(operator: Page, served: Running) -> None:
     hostile = {f"{at} {payload[:60]}": payload for at, payload in enumerate(attack.payload for attack in _ATTACKS)}
     more = [payload for payload in injection.MORE if _is_text(payload)]
     arguments = {"anything": {"corpus": hostile, "more": more, "spaces": f"a{' ' * 400}b"}}
     run_id = await served.begin("Keep it.", ("keep", arguments))
-    (question,) = await served.asked(run_id)
+    (question,) = await served.questions(run_id)
 
     await operator.goto(f"/console/inbox/{question.action_id}")
     await is_live(operator)
@@ -67,12 +67,12 @@ async def test_hostile_arguments_read_back_from_the_page_exactly(operator: Page,
 
 
 @pytest.mark.requirement("R148")
-async def test_hostile_words_stay_words_on_every_page_and_decide_nothing(operator: Page, served: House) -> None:
+async def test_hostile_words_stay_words_on_every_page_and_decide_nothing(operator: Page, served: Running) -> None:
     for payload in _CONSOLE:
         run_id = await served.begin(payload, ("refund", {"order": payload, "amount": 1, "note": payload}))
-        await served.asked(run_id)
+        await served.questions(run_id)
     refused = await served.begin("Reject this.", ("refund", {"order": "A", "amount": 1}))
-    (question,) = await served.asked(refused)
+    (question,) = await served.questions(refused)
     await served.service.approval_service.reject(OLGA, question.action_id, "\n".join(_CONSOLE))
     await served.ended(refused, "failed")
     waiting = await served.service.index.list_actions(ActionQuery(statuses=frozenset(("PENDING",))))
@@ -89,7 +89,7 @@ async def test_hostile_words_stay_words_on_every_page_and_decide_nothing(operato
     assert len(waiting.rows) == len(_CONSOLE)
 
 
-async def test_looking_at_pages_changes_nothing(program: Browser, served: House) -> None:
+async def test_looking_at_pages_changes_nothing(program: Browser, served: Running) -> None:
     await make_scene(served)
     async with opened_as("olga", program, served) as (page, _):
         before = await _facts(served)
@@ -107,9 +107,9 @@ async def test_looking_at_pages_changes_nothing(program: Browser, served: House)
         assert await _facts(served) == before
 
 
-async def test_a_call_with_secrets_says_that_they_are_not_shown(operator: Page, served: House) -> None:
+async def test_a_call_with_secrets_says_that_they_are_not_shown(operator: Page, served: Running) -> None:
     run_id = await served.begin("Keep it.", ("keep", {"anything": {"key": "AKIAIOSFODNN7EXAMPLE"}}))
-    (question,) = await served.asked(run_id)
+    (question,) = await served.questions(run_id)
 
     await operator.goto(f"/console/inbox/{question.action_id}")
 
@@ -118,11 +118,11 @@ async def test_a_call_with_secrets_says_that_they_are_not_shown(operator: Page, 
     await expect(operator.get_by_role("button", name="Edit")).to_have_count(0)
 
 
-async def test_texts_are_marked_where_they_hold_what_nobody_sees(operator: Page, served: House) -> None:
+async def test_texts_are_marked_where_they_hold_what_nobody_sees(operator: Page, served: Running) -> None:
     run_id = await served.begin(
         "\u202ecod.exe", ("keep", {"anything": {"to": "p\u0430ypal.com", "hidden": "a\u200bb"}})
     )
-    (question,) = await served.asked(run_id)
+    (question,) = await served.questions(run_id)
 
     await operator.goto(f"/console/inbox/{question.action_id}")
 

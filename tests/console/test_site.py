@@ -12,8 +12,8 @@ from interlock.server.console.assets import Assets
 from interlock.server.console.markup import quote_segment
 from interlock.server.console.rendering import PageRenderer
 from interlock.server.core.errors import UnavailableError
-from tests.console.server import House
 from tests.patience import HANG_SECONDS
+from tests.server import Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _IMPORTED = re.compile(r'from "\./([^"]+)"')
@@ -46,7 +46,7 @@ async def test_a_file_has_another_address_when_one_that_it_imports_changes(tmp_p
     assert Assets("", tmp_path).url("a.js") != before
 
 
-async def test_a_page_cannot_put_something_in_the_place_of_its_frame(served: House) -> None:
+async def test_a_page_cannot_put_something_in_the_place_of_its_frame(served: Running) -> None:
     new = await served.service.sessions.start("olga")
     assert new is not None
     visitor = await served.service.sessions.authenticate(new.token)
@@ -67,7 +67,7 @@ async def test_a_page_cannot_put_something_in_the_place_of_its_frame(served: Hou
     ],
 )
 async def test_what_went_wrong_is_a_page_in_words(
-    served: House, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, words: str
+    served: Running, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, words: str
 ) -> None:
     async def broken(*_: object) -> None:
         raise error
@@ -87,7 +87,7 @@ async def test_what_went_wrong_is_a_page_in_words(
 
 @pytest.mark.parametrize("path", ["policy/backtest", "consents/act_1/refuse", "logout"])
 async def test_a_form_that_comes_after_the_sign_in_ended_leads_to_a_page_that_can_be_shown(
-    served: House, path: str
+    served: Running, path: str
 ) -> None:
     async with httpx2.AsyncClient(base_url=served.base, follow_redirects=True, timeout=HANG_SECONDS) as client:
         answer = await client.post(f"/console/{path}", data={"csrf_token": "x"}, headers={"Origin": served.base})

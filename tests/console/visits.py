@@ -11,20 +11,20 @@ from interlock.domain.event import Event, Fact, LogEntry, encode_event, genesis_
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.approval_service import Approval
 from tests.console.browser import Watch, browser, opened_as
-from tests.console.server import House, house
+from tests.server import Running, console_server
 
 OPERATOR = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
 ADMIN = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
 
 
 class Stage(NamedTuple):
-    house: House
+    house: Running
     browser: Browser
 
 
 @asynccontextmanager
 async def stage(folder: Path) -> AsyncGenerator[Stage]:
-    async with house(folder) as served, browser() as program:
+    async with console_server(folder) as served, browser() as program:
         yield Stage(served, program)
 
 
@@ -37,15 +37,15 @@ async def visit(on: Stage, name: str = "alex", path: str = "", **options: Any) -
         yield page, watch
 
 
-async def edited_refund(served: House) -> str:
+async def edited_refund(served: Running) -> str:
     """A run that is over: a person was asked, and gave less than the model wanted; a second one agreed."""
     run_id = await served.begin("Give it back.", ("refund", {"order": "B-7", "amount": 10.0}))
-    (asked,) = await served.asked(run_id)
+    (asked,) = await served.questions(run_id)
     less = Approval(
         payload_hash=asked.payload_hash, reason="Half is enough.", arguments={"order": "B-7", "amount": 5.0, "note": ""}
     )
     await served.service.approval_service.approve(OPERATOR, asked.action_id, less)
-    (edited,) = await served.asked(run_id)
+    (edited,) = await served.questions(run_id)
     await served.service.approval_service.approve(ADMIN, edited.action_id, Approval(payload_hash=edited.payload_hash))
     await served.ended(run_id)
     return run_id

@@ -80,7 +80,7 @@ def test_errors_are_those_of_the_domain() -> None:
 
 _WITHOUT_EXTRAS = """
 import sys
-for name in ("anthropic", "cel", "fastapi", "httpx2", "openai", "re2", "rich", "tree_sitter", "yaml"):
+for name in ("anthropic", "cel", "httpx2", "openai", "re2", "rich", "starlette", "tree_sitter", "yaml"):
     sys.modules[name] = None
 
 import pydoc

@@ -10,26 +10,21 @@ from typing import Any
 import httpx2
 from playwright.async_api import Page
 
-from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, ToolContext, tool
+from interlock import Rule, RulePolicy, ToolContext, tool
 from interlock.agent.agent import Agent
 from interlock.domain.tool import Consent
 from interlock.models.scripted import ScriptedModel
 from interlock.oauth.providers import OAuthProvider
 from interlock.oauth.tokens import GrantStore
-from interlock.server.console.app import mount_console
-from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.oidc import RoleRule, SignInSettings
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.sealing import load_sealing_keys
-from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.core.token_table import TokenTable
-from interlock.server.rest.app import create_api
 from tests.console.browser import Watch
-from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer
 from tests.patience import HANG_SECONDS
+from tests.server import PASSWORD, Running, running_server
 from tests.story_server.agents import MAX_TURNS, turn
 
 #: As they are registered at the provider.
@@ -39,33 +34,26 @@ PEOPLE = ("ada", "bob", "cleo", "dora", "emil", "fay")
 _FONT = "https://fonts.googleapis.com/"
 
 
-class PostOffice(House):
-    """A running server, its agent's key, and a clock that can be put forward."""
+class PostOffice:
+    """A running server, and the provider that has the mail."""
 
-    def __init__(self, service: Service, app: Any, provider: OidcServer, used: list[str]) -> None:
-        super().__init__(service, app)
+    def __init__(self, server: Running, provider: OidcServer, used: list[str]) -> None:
+        self.server, self.service, self.base = server, server.service, server.base
         self.provider = provider
         #: The tokens that tools were given, in their order.
         self.used = used
-        self.key = ""
 
     async def asks_for(self, task: str, person: str) -> str:
         """A run that the agent's program makes for somebody. Its id."""
-        wish = {"agent": "post", "task": task, "on_behalf_of": person}
-        return (await self.as_agent("POST", "/runs", json=wish)).json()["run_id"]
+        return await self.server.begin(task, agent="post", on_behalf_of=person)
 
-    async def as_agent(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        headers = {"Authorization": f"Bearer {self.key}"}
-        async with httpx2.AsyncClient(
-            base_url=self.base, headers=headers, trust_env=False, timeout=HANG_SECONDS
-        ) as client:
-            answer = await client.request(method, path, **options)
-        assert answer.is_success, answer.text
-        return answer
+    async def get(self, path: str) -> Any:
+        """What the agent's program is answered."""
+        return (await (await self.server.client("agent_post")).get(path)).json()
 
     async def errors(self, run_id: str) -> list[str]:
         """The codes of its errors, as its events have them."""
-        events = (await self.as_agent("GET", f"/runs/{run_id}/events")).json()["events"]
+        events = (await self.get(f"/runs/{run_id}/events"))["events"]
         return [event["data"]["code"] for event in events if event["type"] == "ERROR"]
 
     async def kept_tokens(self, person: str, tool_name: str) -> tuple[str, str]:
@@ -118,24 +106,16 @@ async def post_office(folder: Path, provider: OidcServer, clock: Clock) -> Async
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     used: list[str] = []
-    served = ServedAgent(agent=post_agent(provider.issuer, used))
-    log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
-    environ = {"MAIL": SECRETS["interlock"], "CONSOLE": SECRETS["console"]}
-    settings = _settings(port, provider.issuer)
-    service = Service(settings, [served], log=log, artifacts=artifacts, state_folder=folder, environ=environ, now=clock)
-    try:
-        async with service:
-            app = create_api(service)
-            mount_console(app, service)
-            office = PostOffice(service, app, provider, used)
-            await _settle(office)
-            async with office.listening(port):
-                yield office
-    finally:
-        await log.close()
+    options = {"environ": {"MAIL": SECRETS["interlock"], "CONSOLE": SECRETS["console"]}, "now": clock}
+    settings, agent = _settings(provider.issuer), post_agent(provider.issuer, used)
+    async with running_server(folder, [agent], settings, port=port, console=True, options=options) as server:
+        for name in PEOPLE:
+            await server.service.accounts.create(name, PASSWORD, by="test")
+        await server.service.accounts.create("olga", PASSWORD, roles=(Role.OPERATOR,), by="test")
+        yield PostOffice(server, provider, used)
 
 
-def _settings(port: int, issuer: str) -> ServerSettings:
+def _settings(issuer: str) -> ServerSettings:
     mail = OAuthProvider(
         name="mail",
         client_id="interlock",
@@ -149,20 +129,10 @@ def _settings(port: int, issuer: str) -> ServerSettings:
     )
     rule = RoleRule(claim="groups", value="interlock-operators", role=Role.OPERATOR)
     return ServerSettings(
-        server=ServerTable(port=port, consent_seconds=CONSENT_SECONDS),
+        server=ServerTable(consent_seconds=CONSENT_SECONDS),
         providers=(mail,),
         sign_in=SignInSettings(provider=house, roles=(rule,)),
     )
-
-
-async def _settle(office: PostOffice) -> None:
-    service = office.service
-    for name in PEOPLE:
-        await service.accounts.create(name, PASSWORD, by="test")
-    await service.accounts.create("olga", PASSWORD, roles=(Role.OPERATOR,), by="test")
-    made = await service.api_keys.create("post-bot", roles=[Role.AGENT], agents=frozenset(("post",)), by="test")
-    assert isinstance(made, NewApiKey)
-    office.key = made.secret
 
 
 async def may_leave(page: Page, watch: Watch, provider: OidcServer) -> None:

@@ -80,19 +80,19 @@ async def test_a_run_goes_on_by_itself_once_the_person_it_acts_for_gave_access(
     async with consents_of("ada", program, office) as (page, _):
         first = await office.asks_for(READ, "ada")
         await expect(page.locator(".consents")).to_contain_text("mail.read")
-        shown = (await office.as_agent("GET", f"/runs/{first}")).json()
-        events = (await office.as_agent("GET", f"/runs/{first}/events")).json()["events"]
+        shown = await office.get(f"/runs/{first}")
+        events = (await office.get(f"/runs/{first}/events"))["events"]
         assert (shown["status"], events[-1]["type"]) == ("PAUSED_CONSENT", "CONSENT_REQUIRED")
         await give(page, "read_mail", "ada", first)
         await expect(page.locator("#run-status")).to_contain_text("Completed")
         await expect(page.locator(".said")).to_contain_text("200: the mail of ada")
 
         # What was given is enough for the next run; when the token is old, another one comes without a question.
-        await office.ended(await office.asks_for(READ, "ada"))
+        await office.server.ended(await office.asks_for(READ, "ada"))
         asked_before = office.provider.requests()
         clock.put_forward(_NEARLY_AN_HOUR)
         third = await office.asks_for(READ, "ada")
-        assert "200: the mail of ada" in (await office.ended(third)).message
+        assert "200: the mail of ada" in (await office.server.ended(third)).message
         assert office.provider.requests()["refresh_token"] == asked_before.get("refresh_token", 0) + 1
         assert office.used[0] == office.used[1] != office.used[2]
 
@@ -122,18 +122,18 @@ async def test_a_no_there_or_here_or_none_in_time_fails_the_run(
         await expect(page.get_by_text("Consent was refused.")).to_be_visible()
 
         late = await office.asks_for(READ, "bob")
-        await office.asked(late)
+        await office.server.questions(late)
         clock.put_forward(CONSENT_SECONDS + 1)
         await office.asks_for(task("Nothing."), "bob")
         for run_id, code in ((there, "consent_refused"), (here, "consent_refused"), (late, "consent_expired")):
-            await office.ended(run_id, "failed")
+            await office.server.ended(run_id, "failed")
             assert code in await office.errors(run_id)
 
 
 @pytest.mark.requirement("R155")
 async def test_nobody_gives_access_for_somebody_else(program: Browser, office: PostOffice) -> None:
     run_id = await office.asks_for(READ, "cleo")
-    (asked,) = await office.asked(run_id)
+    (asked,) = await office.server.questions(run_id)
     async with (
         consents_of("cleo", program, office) as (hers, _),
         consents_of("dora", program, office) as (other, _),
@@ -148,7 +148,7 @@ async def test_nobody_gives_access_for_somebody_else(program: Browser, office: P
         await other.get_by_role("button", name="Continue").click()
         await other.wait_for_url("**/console/consents?problem=refused")
         await expect(other.get_by_role("alert")).to_contain_text("another browser set out for it")
-        assert [row.action_id for row in await office.asked(run_id)] == [asked.action_id]
+        assert [row.action_id for row in await office.server.questions(run_id)] == [asked.action_id]
         await hers.goto("/console/consents")
         await give(hers, "read_mail", "cleo", run_id)
         await expect(hers.locator("#run-status")).to_contain_text("Completed")
@@ -157,7 +157,7 @@ async def test_nobody_gives_access_for_somebody_else(program: Browser, office: P
 @pytest.mark.requirement("R157")
 async def test_a_call_that_needs_both_waits_for_access_and_for_a_yes(program: Browser, office: PostOffice) -> None:
     run_id = await office.asks_for(SEND, "emil")
-    (consent,), used = await office.asked(run_id), len(office.used)
+    (consent,), used = await office.server.questions(run_id), len(office.used)
     async with consents_of("emil", program, office) as (page, _), opened(program, office.base) as (olga, _):
         await sign_in(olga, "olga", "/console/inbox")
         await is_live(olga)

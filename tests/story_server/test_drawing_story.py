@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.console.browser import is_live, opened_as
-from tests.console.server import house
+from tests.server import console_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def test_what_happens_while_a_page_is_drawn_appears_on_it_by_itself(
     program: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house(tmp_path / "state") as served, opened_as("olga", program, served) as (page, _):
+    async with console_server(tmp_path / "state") as served, opened_as("olga", program, served) as (page, _):
         index, drawn = served.service.index, 0
         count = index.count_open_questions
 

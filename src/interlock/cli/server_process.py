@@ -19,7 +19,7 @@ from .session.terminal import signal_handlers
 
 try:
     import uvicorn
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
     from ..server.console.app import mount_console
     from ..server.core.identity.principal import IdentityProblem, Role
@@ -102,7 +102,7 @@ def _reporting_failed_start() -> Generator[None]:
         raise ConfigurationError(message) from error
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: Service) -> Starlette:
     """Create REST and console for a service that its owner starts and stops."""
     app = create_api(service)
     mount_console(app, service)
@@ -177,7 +177,7 @@ def _try_echo(message: str) -> None:
         echo(message)
 
 
-def _uvicorn_config(app: FastAPI, server: ServerTable) -> uvicorn.Config:
+def _uvicorn_config(app: Starlette, server: ServerTable) -> uvicorn.Config:
     """`ConfigurationError` for a certificate that cannot be used."""
     if server.tls_certificate:
         _check_certificate(server)

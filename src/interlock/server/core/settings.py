@@ -70,7 +70,8 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     checkpoint_file: str = ""
     #: Runs that are driven at once. One that waits for a person does not count.
     max_live_runs: _Count = 1_000
-    max_readers: _Count = 100
+    #: Fewer than there may be connections (`rest/connections.py`): requests have to find one, too.
+    max_readers: Annotated[int, msgspec.Meta(ge=1, le=600)] = 100
     #: Requests per second that one key or person may make over time, and at once.
     requests_per_second: _Count = 50
     request_burst: _Count = 200

@@ -1,53 +1,44 @@
 """The REST API as one ASGI application on top of the service."""
 
-from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from ... import __version__
 from ..core.service import Service
-from . import errors
+from .errors import install_error_handlers, respond_with_error
 from .limits import ConcurrencyLimiter, RateLimiter
-from .openapi import install_openapi
+from .openapi import build_openapi
+from .responses import json_response
 from .routes import accounts, approvals, audit, consents, policy, public, run_contents, runs, session, streams
 from .security import SecurityMiddleware
 
-ROUTERS = (
-    public.router,
-    runs.router,
-    streams.router,
-    run_contents.router,
-    approvals.router,
-    consents.router,
-    audit.router,
-    policy.router,
-    accounts.router,
-    session.router,
+API_ROUTES = (
+    *public.route,
+    *runs.route,
+    *streams.route,
+    *run_contents.route,
+    *approvals.route,
+    *consents.route,
+    *audit.route,
+    *policy.route,
+    *accounts.route,
+    *session.route,
 )
 
 
-def list_api_routes() -> list[APIRoute]:
-    """Return all routes of the API."""
-    return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
-
-
-def create_api(service: Service) -> FastAPI:
+def create_api(service: Service) -> Starlette:
     """Create the application for a service that its owner starts and stops."""
-    app = FastAPI(
-        title="Interlock",
-        version=__version__,
-        description="Runs of agents: begun, watched, approved, audited.",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/openapi.json",
-        redirect_slashes=False,
-    )
+    app = Starlette(routes=[*API_ROUTES, Route("/openapi.json", _show_openapi)])
+    app.router.redirect_slashes = False
     server = service.settings.server
     app.state.service = service
     app.state.rate_limiter = RateLimiter(server.requests_per_second, server.request_burst)
     app.state.concurrency_limiter = ConcurrencyLimiter()
-    for router in ROUTERS:
-        app.include_router(router)
-    errors.install_error_handlers(app)
+    install_error_handlers(app, respond_with_error)
     app.add_middleware(SecurityMiddleware, service=service, limiter=app.state.concurrency_limiter)
-    install_openapi(app, list_api_routes())
     return app
+
+
+async def _show_openapi(_: Request) -> Response:
+    return json_response(build_openapi(API_ROUTES))

@@ -1,48 +1,69 @@
-"""Request bodies: application/json, at most 1 MiB, within 30 seconds, strict JSON, with exactly the declared fields.
-The parser is the one used everywhere: no duplicate keys, no NaN, bounded depth.
+"""What requests send: bodies as strict JSON, at most 1 MiB, within 30 seconds; and values with exactly the declared
+fields. The parser is the one used everywhere: no duplicate keys, no NaN, bounded depth.
 """
 
-import asyncio
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast
 
-from fastapi import Depends, Request
-from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.requests import ClientDisconnect
+import msgspec
+from starlette.requests import ClientDisconnect, Request
 
 from ...domain.json import InvalidJsonError, parse
-from .errors import ApiError, FieldProblem, invalid_request, to_field_problems
+from .errors import ApiError, FieldProblem, invalid_request
+from .responses import JSON_MEDIA_TYPE
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SECONDS = 30.0
-_JSON = "application/json"
-_REF = "#/components/schemas/{model}"
-
-_Model = TypeVar("_Model", bound="RequestBody")
-#: The types that bodies have, collected while routes are declared.
-_body_models: dict[str, type["RequestBody"]] = {}
+_Model = TypeVar("_Model", bound=msgspec.Struct)
 
 
-class RequestBody(BaseModel):
-    """The body of a request."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class RequestModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of bodies and query strings."""
 
 
 async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Read the body. The stated length is not trusted: bytes are counted as they come."""
-    chunks, size = list[bytes](), 0
+    """Read the body. The stated length is not trusted: bytes are counted. `LimitedReceive` has the time."""
+    body = bytearray()
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > max_bytes:
-                    raise body_too_large_error(max_bytes)
-                chunks.append(chunk)
-    except TimeoutError:
-        raise body_timeout_error() from None
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise body_too_large_error(max_bytes)
     except ClientDisconnect:
         raise ApiError(400, "disconnected", "The request broke off. Nothing was done.") from None
-    return b"".join(chunks)
+    return bytes(body)
+
+
+async def read_json_body(request: Request, model: type[_Model]) -> _Model:
+    """Read the body as JSON with the fields of `model`. No body is an empty object."""
+    media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+    if media_type != JSON_MEDIA_TYPE and (media_type or has_body):
+        raise ApiError(
+            415,
+            "not_json",
+            f"The body has to be {JSON_MEDIA_TYPE}, and this is {media_type[:80] or 'not said to be anything'}."
+            " Nothing was done.",
+            {"expected": JSON_MEDIA_TYPE, "actual": media_type[:80]},
+        )
+    try:
+        value = parse(await read_body(request) or b"{}")
+    except InvalidJsonError as error:
+        raise invalid_request(FieldProblem("body", f"is not JSON as it is allowed here: {error}")) from None
+    if not isinstance(value, dict):
+        raise invalid_request(FieldProblem("body", "has to be a JSON object"))
+    return validate(model, cast(dict[str, Any], value))
+
+
+def validate(model: type[_Model], values: Mapping[str, Any], *, strict: bool = True) -> _Model:
+    """Return the values as a `model`; `strict=False` for text, of which numbers are read. Raise `ApiError` 422 with
+    every field that is wrong.
+    """
+    try:
+        return msgspec.convert(values, model, strict=strict)
+    except msgspec.ValidationError as error:
+        problems = list(_find_problems(model, values, strict)) or [FieldProblem("body", str(error))]
+        raise invalid_request(*problems) from None
 
 
 def body_timeout_error() -> ApiError:
@@ -64,69 +85,16 @@ def body_too_large_error(max_bytes: int) -> ApiError:
     )
 
 
-class JsonBody:
-    """The dependency that parses the body of one route as its model."""
-
-    def __init__(self, model: type["RequestBody"]) -> None:
-        self.model = model
-
-    async def __call__(self, request: Request) -> Any:
-        require_json(request)
-        raw = await read_body(request)
-        return parse_body(self.model, raw or b"{}")
-
-
-def json_body(model: type[_Model]) -> Any:
-    """Return the dependency for a parameter's annotation. It comes after the caller: unauthorized requests are not
-    read.
-    """
-    return Depends(JsonBody(model))
-
-
-def require_json(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media_type != _JSON and (media_type or _has_body(request)):
-        raise ApiError(
-            415,
-            "not_json",
-            f"The body has to be {_JSON}, and this is {media_type[:80] or 'not said to be anything'}."
-            " Nothing was done.",
-            {"expected": _JSON, "actual": media_type[:80]},
-        )
-
-
-def parse_body(model: type[_Model], raw: bytes) -> _Model:
-    try:
-        value = parse(raw)
-    except InvalidJsonError as error:
-        raise invalid_request(
-            FieldProblem(field="body", problem=f"is not JSON as it is allowed here: {error}")
-        ) from None
-    if not isinstance(value, dict):
-        raise invalid_request(FieldProblem(field="body", problem="has to be a JSON object"))
-    try:
-        return model.model_validate(cast(dict[str, Any], value))
-    except ValidationError as error:
-        found = to_field_problems(error.errors(include_url=False, include_input=False, include_context=False))
-        raise invalid_request(*found) from None
-
-
-def declare_body(model: type["RequestBody"], *, required: bool = True) -> dict[str, Any]:
-    """Return the OpenAPI declaration of a route's body."""
-    _body_models[model.__name__] = model
-    content = {_JSON: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
-    return {"openapi_extra": {"requestBody": {"required": required, "content": content}}}
-
-
-def build_components() -> dict[str, Any]:
-    """Return the schemas of all request bodies."""
-    schemas: dict[str, Any] = {}
-    for name, model in _body_models.items():
-        schema = model.model_json_schema(ref_template=_REF)
-        schemas |= schema.pop("$defs", {})
-        schemas[name] = schema
-    return schemas
-
-
-def _has_body(request: Request) -> bool:
-    return "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+def _find_problems(model: type[msgspec.Struct], values: Mapping[str, Any], strict: bool) -> Iterator[FieldProblem]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
+    for name, field in fields.items():
+        if name in values:
+            try:
+                msgspec.convert(values[name], field.type, strict=strict)
+            except msgspec.ValidationError as error:
+                problem, _, place = str(error).partition(" - at `$")
+                yield FieldProblem(name + place.rstrip("`"), problem)
+        elif field.required:
+            yield FieldProblem(name, "Field required")
+    if model.__struct_config__.forbid_unknown_fields:
+        yield from (FieldProblem(name[:100], "Unknown field") for name in values if name not in fields)

@@ -4,14 +4,13 @@ A table maps errors of the server to a status. Unexpected errors reveal nothing 
 log.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
@@ -26,6 +25,7 @@ from ..core.errors import (
 from ..core.index.run_index import BadCursorError, IndexUnavailableError
 from ..core.live.hub import TooManyReadersError
 
+ErrorHandler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 _encode = msgspec.json.Encoder().encode
 _MAX_FIELDS = 20
 _MAX_PROBLEM_CHARS = 300
@@ -63,7 +63,7 @@ class ApiError(Exception):
         self.details, self.headers = dict(details or {}), dict(headers or {})
 
 
-class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
+class FieldProblem(msgspec.Struct, frozen=True):
     """An invalid field of a request."""
 
     field: str
@@ -78,8 +78,6 @@ STATUS_BY_ERROR: tuple[tuple[type[ServiceError], int], ...] = (
     (InvalidRequestError, 422),
     (UnavailableError, 429),
 )
-RETRY_AFTER_SECONDS = "1"
-_FIELD_LOCATIONS = frozenset({"body", "query", "path", "header", "cookie"})
 
 _HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
     404: ("unknown_path", "There is nothing at this address. The addresses are in /openapi.json."),
@@ -94,19 +92,8 @@ def invalid_request(*problems: FieldProblem) -> ApiError:
         422,
         "invalid_request",
         f"{first.field}: {first.problem}{more}. Nothing was done.",
-        {"fields": [msgspec.to_builtins(problem) for problem in problems[:_MAX_FIELDS]]},
+        {"fields": msgspec.to_builtins(problems[:_MAX_FIELDS])},
     )
-
-
-def to_field_problems(errors: Sequence[Any]) -> list[FieldProblem]:
-    """Convert errors of pydantic, by the field names as sent."""
-    return [
-        FieldProblem(
-            field=".".join(str(part) for part in error["loc"] if part not in _FIELD_LOCATIONS)[:100] or "body",
-            problem=str(error["msg"])[:_MAX_PROBLEM_CHARS],
-        )
-        for error in errors
-    ]
 
 
 def error_response(error: ApiError) -> Response:
@@ -116,28 +103,23 @@ def error_response(error: ApiError) -> Response:
 
 def from_service_error(error: ServiceError) -> ApiError:
     status = next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 409)
-    headers = {"Retry-After": RETRY_AFTER_SECONDS} if status == 429 else {}  # noqa: PLR2004
+    headers = {"Retry-After": "1"} if status == 429 else {}  # noqa: PLR2004
     return ApiError(status, error.code, str(error), error.details, headers)
 
 
-def install_error_handlers(app: FastAPI) -> None:
-    """Install handlers that convert all exceptions to error responses."""
-    for kind, convert in _CONVERTERS.items():
-        app.add_exception_handler(kind, partial(_handle, convert))
+def install_error_handlers(app: Starlette, handle: ErrorHandler) -> None:
+    """Install a handler for every exception that `to_api_error` converts."""
+    for kind in _CONVERTERS:
+        app.add_exception_handler(kind, handle)
 
 
-async def _handle(convert: Callable[[Any], ApiError], _: Request, error: Exception) -> Response:
-    return error_response(convert(error))
+async def respond_with_error(_: Request, error: Exception) -> Response:
+    return error_response(to_api_error(error))
 
 
-def _from_api_error(error: ApiError) -> ApiError:
-    return error
-
-
-def _from_validation_error(error: RequestValidationError) -> ApiError:
-    return invalid_request(
-        *(to_field_problems(error.errors()) or [FieldProblem(field="body", problem="cannot be that")])
-    )
+def to_api_error(error: Exception) -> ApiError:
+    """Convert an exception to the error response that it stands for."""
+    return next(_CONVERTERS[kind] for kind in type(error).__mro__ if kind in _CONVERTERS)(error)
 
 
 def _from_http_exception(error: HTTPException) -> ApiError:
@@ -145,12 +127,9 @@ def _from_http_exception(error: HTTPException) -> ApiError:
     return ApiError(error.status_code, code, message, headers=error.headers)
 
 
-def _from_cursor_error(error: BadCursorError) -> ApiError:
-    return invalid_request(FieldProblem(field="cursor", problem=str(error).rstrip(".")))
-
-
 def _from_reader_limit(error: TooManyReadersError) -> ApiError:
-    return ApiError(429, "too_many_readers", str(error), headers={"Retry-After": "5"})
+    """Return 429 where the reader has too many streams, 503 where all have together."""
+    return ApiError(429 if error.is_of_owner else 503, "too_many_readers", str(error), headers={"Retry-After": "5"})
 
 
 def _from_log_damage(error: Exception) -> ApiError:
@@ -158,30 +137,21 @@ def _from_log_damage(error: Exception) -> ApiError:
     return ApiError(409, "log_damaged", f"{error}. Nothing was done; /runs/{{run_id}}/audit/verify says more.")
 
 
-def _from_log_error(error: LogError) -> ApiError:
-    return ApiError(503, "log_unavailable", f"{error}. Try again.", headers={"Retry-After": "1"})
-
-
-def _from_index_error(error: IndexUnavailableError) -> ApiError:
-    return ApiError(
-        503,
-        "index_unavailable",
-        "The server cannot keep its lists now; what was sent may have been done all the same. Try again: with the same "
-        "Idempotency-Key nothing is done twice.",
-        headers={"Retry-After": "5"},
-    )
-
-
-_CONVERTERS: Mapping[type[Exception], Callable[[Any], ApiError]] = {
-    ApiError: _from_api_error,
+_INDEX_UNAVAILABLE = (
+    "The server cannot keep its lists now; what was sent may have been done all the same. Try again: with the same "
+    "Idempotency-Key nothing is done twice."
+)
+_CONVERTERS: Mapping[type, Callable[[Any], ApiError]] = {
+    ApiError: lambda error: error,
     ServiceError: from_service_error,
-    RequestValidationError: _from_validation_error,
     HTTPException: _from_http_exception,
-    BadCursorError: _from_cursor_error,
-    IndexUnavailableError: _from_index_error,
+    BadCursorError: lambda error: invalid_request(FieldProblem("cursor", str(error).rstrip("."))),
+    IndexUnavailableError: lambda _: ApiError(
+        503, "index_unavailable", _INDEX_UNAVAILABLE, headers={"Retry-After": "5"}
+    ),
     TooManyReadersError: _from_reader_limit,
     LogCorruptError: _from_log_damage,
     IllegalTransitionError: _from_log_damage,
     ArtifactError: _from_log_damage,
-    LogError: _from_log_error,
+    LogError: lambda error: ApiError(503, "log_unavailable", f"{error}. Try again.", headers={"Retry-After": "1"}),
 }

@@ -66,23 +66,35 @@ class RateLimiter:
 
 MAX_CONCURRENT_REQUESTS = 500
 _CALLER_SHARES = 5
+HEALTH_PATHS = frozenset({"/health/live", "/health/ready"})
 _SCOPE_KEY = "interlock.present"
 
 
+class _Slot(list[str]):
+    """The place of a request: whom it is counted for."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
 class ConcurrencyLimiter:
-    """Limits concurrent requests, in total and per principal."""
+    """Limits concurrent requests, in total and per principal. Health checks are not counted, nor are streams of
+    events, which have a limit of their own (`max_readers`): neither can lock out anybody who sends a request.
+    """
 
     def __init__(self, limit: int = MAX_CONCURRENT_REQUESTS) -> None:
         self._limit = limit
         self._caller_limit = max(1, limit // _CALLER_SHARES)
-        self._active = 0
+        self._active: set[_Slot] = set()
         self._active_by_caller: Counter[str] = Counter()
 
     def begin(self, scope: Scope) -> bool:
         """Count a request. Return False when there are too many. `finish` must follow either way."""
-        self._active += 1
-        scope[_SCOPE_KEY] = []
-        return self._active <= self._limit
+        scope[_SCOPE_KEY] = _Slot()
+        if scope["path"] in HEALTH_PATHS:
+            return True
+        self._active.add(scope[_SCOPE_KEY])
+        return len(self._active) <= self._limit
 
     def acquire(self, scope: Scope, name: str) -> None:
         """Attribute the request to a principal. Raise `ApiError` 429 when they are at their limit."""
@@ -103,9 +115,10 @@ class ConcurrencyLimiter:
         self._decrement(name)
 
     def finish(self, scope: Scope) -> None:
-        self._active -= 1
-        for name in scope[_SCOPE_KEY]:
-            self._decrement(name)
+        """Stop counting a request: it is over, or became a stream of events."""
+        self._active.discard(scope[_SCOPE_KEY])
+        while scope[_SCOPE_KEY]:
+            self._decrement(scope[_SCOPE_KEY].pop())
 
     def _decrement(self, name: str) -> None:
         self._active_by_caller[name] -= 1

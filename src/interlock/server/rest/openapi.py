@@ -1,15 +1,17 @@
-"""The OpenAPI description: the routes of FastAPI, our own schemas, and the permissions."""
+"""The OpenAPI description, built from the routes: their paths, arguments, responses and permissions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from inspect import getdoc
 from typing import Any, cast
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
+import msgspec
 
-from ..core.identity.permissions import Operation
-from . import body, encoding
-from .caller import CSRF_HEADER, PermissionCheck
+from ... import __version__
+from .caller import CSRF_HEADER
+from .errors import ErrorResponse
+from .responses import JSON_MEDIA_TYPE
+from .routing import ApiRoute
 
 _SECURITY_SCHEMES = {
     "key": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer ik_...`"},
@@ -20,37 +22,101 @@ _SECURITY_SCHEMES = {
         "description": f"A sign-in of a browser; changes need `{CSRF_HEADER}`, too. `__Host-interlock` over TLS.",
     },
 }
-_ANY_CREDENTIAL: list[dict[str, list[str]]] = [{"key": []}, {"session": []}]
+#: Errors that nearly every route may return.
+_ERROR_DESCRIPTIONS: Mapping[int, str] = {
+    400: "The request makes no sense as HTTP.",
+    401: "No credentials, or none that count.",
+    403: "You may not do this. Nothing was done.",
+    404: "There is no such thing, or none that you may see.",
+    405: "Not for this method.",
+    408: "The body came too slowly.",
+    409: "It was done otherwise before, or cannot be done in this state; the details name both sides.",
+    413: "The body is too large.",
+    415: "The body is not application/json.",
+    421: "The Host is none of this server's names.",
+    422: "Validation failed; see `details.fields`.",
+    429: "Too many; Retry-After says when to try again.",
+    500: "A mistake of the server; its log has the id.",
+    503: "Not now; Retry-After says when to try again.",
+}
+_get_schemas = partial(msgspec.json.schema_components, ref_template="#/components/schemas/{name}")
 
 
-def get_operation(route: APIRoute) -> Operation | None:
-    """Return the operation of a route; None: it is public, or authenticates in its own way."""
-    found = (each.call for each in route.dependant.dependencies)
-    return next((call.operation for call in found if isinstance(call, PermissionCheck)), None)
+def build_openapi(routes: Sequence[ApiRoute]) -> dict[str, Any]:
+    """Build the description of these routes."""
+    described = [route for route in routes if route.include_in_schema]
+    types = [each for route in described for each in (*_list_returned(route), route.arguments.body) if each is not None]
+    unique = list({repr(each): each for each in (*types, ErrorResponse)}.values())
+    schemas, components = _get_schemas(unique)
+    references = dict(zip(map(repr, unique), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in described:
+        paths.setdefault(route.path, {})[route.method.lower()] = _describe_route(route, references)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Interlock",
+            "version": __version__,
+            "description": "Runs of agents: begun, watched, approved, audited.",
+        },
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": _SECURITY_SCHEMES},
+    }
 
 
-def install_openapi(app: FastAPI, routes: Sequence[APIRoute]) -> None:
-    """Make `app.openapi` return the description, built once."""
-    cached: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not cached:
-            cached.update(_build_openapi(app, routes))
-        return cached
-
-    app.openapi = openapi
+def _list_returned(route: ApiRoute) -> tuple[Any, ...]:
+    """Return the alternatives of its response."""
+    returned: Any = route.returns
+    return cast(tuple[Any, ...], returned) if isinstance(returned, tuple) else (returned,)
 
 
-def _build_openapi(app: FastAPI, routes: Sequence[APIRoute]) -> dict[str, Any]:
-    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    components: dict[str, Any] = document.setdefault("components", {})
-    schemas: dict[str, Any] = components.setdefault("schemas", {})
-    schemas.update(encoding.build_components(), **body.build_components())
-    components["securitySchemes"] = _SECURITY_SCHEMES
-    for route in routes:
-        if route.include_in_schema and (operation := get_operation(route)):
-            for method in route.methods or ():
-                path_item = cast(dict[str, Any], document["paths"][route.path_format][method.lower()])
-                path_item["security"] = _ANY_CREDENTIAL
-                path_item["x-interlock-operation"] = operation.value
-    return document
+def _describe_route(route: ApiRoute, references: Mapping[str, Any]) -> dict[str, Any]:
+    name, body = route.handler.__name__, route.arguments.body
+    first, *rest = name.split("_")
+    described: dict[str, Any] = {
+        "tags": [route.tag],
+        "summary": name.replace("_", " ").title(),
+        "operationId": first + "".join(word.capitalize() for word in rest),
+        "responses": {str(status): found for status, found in _describe_responses(route, references).items()},
+    }
+    if documentation := getdoc(route.handler):
+        described["description"] = documentation
+    if parameters := list(_describe_parameters(route)):
+        described["parameters"] = parameters
+    if body is not None:
+        described["requestBody"] = {
+            "required": any(field.required for field in msgspec.structs.fields(body)),
+            "content": {JSON_MEDIA_TYPE: {"schema": references[repr(body)]}},
+        }
+    if route.operation is not None:
+        described |= {"security": [{"key": []}, {"session": []}], "x-interlock-operation": route.operation.value}
+    return described | dict(route.openapi)
+
+
+def _describe_responses(route: ApiRoute, references: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    error = {JSON_MEDIA_TYPE: {"schema": references[repr(ErrorResponse)]}}
+    found = {status: {"description": text, "content": error} for status, text in _ERROR_DESCRIPTIONS.items()}
+    success: dict[str, Any] = {"description": "Done."}
+    if route.returns is not None:
+        returned = [references[repr(each)] for each in _list_returned(route)]
+        schema = returned[0] if len(returned) == 1 else {"anyOf": returned}
+        success["content"] = {JSON_MEDIA_TYPE: {"schema": schema}}
+    return {route.status: success} | found | {status: success | extra for status, extra in route.responses.items()}
+
+
+def _describe_parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:
+    arguments = route.arguments
+    yield from _describe_fields(arguments.model, arguments.places)
+    if arguments.query is not None:
+        yield from _describe_fields(arguments.query, {})
+
+
+def _describe_fields(model: type[msgspec.Struct], places: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    (_, components) = _get_schemas([model])
+    schema = components[model.__name__]
+    for name, field in schema.get("properties", {}).items():
+        described = {"name": name, "in": places.get(name, "query"), "required": name in schema.get("required", ())}
+        for schema_part in (field, *field.get("anyOf", ())):
+            if description := schema_part.pop("description", ""):
+                described["description"] = description
+        yield described | {"schema": field}

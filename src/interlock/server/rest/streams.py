@@ -13,20 +13,18 @@ from time import monotonic
 from typing import Any
 
 import msgspec
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ...domain.json import escape_surrogates
 from ..core.live.event_reader import EventReader
 from ..core.live.live_event import LiveEvent
+from .responses import encode
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
 RETRY_MS = 1_000
 _HEARTBEAT_MESSAGE = b": still here\n\n"
-
-_encode = msgspec.json.Encoder().encode
 
 
 class StreamSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +42,8 @@ class StreamSource(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_message(event: str, data: Any, event_id: int | None = None) -> bytes:
     """Encode one event. Its data is JSON, so it is one line whatever texts are in it."""
-    try:
-        text = _encode(data)
-    except UnicodeEncodeError:
-        text = _encode(escape_surrogates(msgspec.to_builtins(data)))
     id_line = b"" if event_id is None else b"id: %d\n" % event_id
-    return id_line + b"event: %s\ndata: %s\n\n" % (event.encode(), text)
+    return id_line + b"event: %s\ndata: %s\n\n" % (event.encode(), encode(data))
 
 
 class EventStream(Response):
@@ -108,9 +102,11 @@ class EventStream(Response):
                 return
 
 
-async def open_event_stream(source: StreamSource) -> EventStream:
+async def open_event_stream(request: Request, source: StreamSource) -> EventStream:
     """Open a stream. Its reader is reserved now, so that a full hub is an error response and not a broken stream."""
-    return EventStream(source, await source.reader.__aenter__())
+    stream = EventStream(source, await source.reader.__aenter__())
+    request.app.state.concurrency_limiter.finish(request.scope)
+    return stream
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

@@ -1,14 +1,10 @@
 """Accounts and keys: who may sign in, which programs have access, and their roles."""
 
-from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from ...core.identity.permissions import Operation, is_allowed
 from ...core.identity.principal import Role
-from ...core.service import Service
-from ..rendering import PageRenderer
-from ..session import Visitor
+from ..session import Pages, Visit
 
 #: The roles, with a description of each.
 _ROLES = (
@@ -18,30 +14,24 @@ _ROLES = (
 )
 _KEY_ROLES = ((Role.AGENT, "begins runs and follows them; never decides"), *_ROLES)
 
+page = Pages()
 
-def routes(service: Service, pages: PageRenderer) -> APIRouter:
-    router = APIRouter()
 
-    async def show(request: Request, visitor: Visitor) -> Response:
-        principal = visitor.principal
-        await service.guard.check(principal, Operation.READ_ACCOUNTS)
-        await service.guard.check(principal, Operation.READ_KEYS)
-        now = service.now()
-        return await pages.render_page(
-            request,
-            visitor,
-            "admin.html",
-            accounts=await service.accounts.list(),
-            keys=[(key, _key_state(key.revoked_at, key.expires_at, now)) for key in await service.api_keys.list()],
-            may_change=is_allowed(principal, Operation.MANAGE_ACCOUNTS)
-            and is_allowed(principal, Operation.MANAGE_KEYS),
-            roles=_ROLES,
-            key_roles=_KEY_ROLES,
-            agents=sorted(service.runners.served_agents),
-        )
-
-    router.add_api_route("/admin", show, methods=["GET"])
-    return router
+@page("GET", "/admin")
+async def show(visit: Visit) -> Response:
+    service, principal = visit.service, visit.principal
+    await service.guard.check(principal, Operation.READ_ACCOUNTS)
+    await service.guard.check(principal, Operation.READ_KEYS)
+    now = service.now()
+    return await visit.render(
+        "admin.html",
+        accounts=await service.accounts.list(),
+        keys=[(key, _key_state(key.revoked_at, key.expires_at, now)) for key in await service.api_keys.list()],
+        may_change=is_allowed(principal, Operation.MANAGE_ACCOUNTS) and is_allowed(principal, Operation.MANAGE_KEYS),
+        roles=_ROLES,
+        key_roles=_KEY_ROLES,
+        agents=sorted(service.runners.served_agents),
+    )
 
 
 def _key_state(revoked_at: int, expires_at: int, now: int) -> str:

@@ -1,21 +1,16 @@
 """The consents page: requested and granted consents, and how to revoke them."""
 
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Form
-from starlette.requests import Request
+from msgspec import Meta
 from starlette.responses import RedirectResponse, Response
 
-from ...core.consent_service import ConsentDecision, ConsentProblem, ConsentRedirect, ConsentService
+from ...core.consent_service import ConsentDecision, ConsentProblem, ConsentService
 from ...core.errors import ConflictError, ForbiddenError, NotFoundError, ServiceError
-from ...core.service import Service
-from ..rendering import PageRenderer
-from ..session import Visitor, require_form_token
+from ..session import Pages, Visit
 
-_Token = Annotated[str, Form(max_length=1_024)]
-_AgentName = Annotated[str, Form(max_length=8_192)]
-_Reason = Annotated[str, Form(max_length=500)]
+_T = TypeVar("_T")
 _ERROR_BY_PROBLEM: dict[str, type[ServiceError]] = {
     "unknown": NotFoundError,
     "not_yours": ForbiddenError,
@@ -40,71 +35,54 @@ PROBLEM_MESSAGES = {
 }
 
 
-def routes(service: Service, pages: PageRenderer) -> APIRouter:
-    router, page = APIRouter(), _ConsentsPage(service, pages)
-    router.add_api_route("/consents", page.show, methods=["GET"])
-    router.add_api_route("/consents/{action_id}/start", page.start, methods=["POST"])
-    router.add_api_route("/consents/{action_id}/refuse", page.refuse, methods=["POST"])
-    router.add_api_route("/consents/{provider}/{tool}/revoke", page.revoke, methods=["POST"])
-    return router
+page = Pages()
 
 
-class _ConsentsPage:
-    def __init__(self, service: Service, pages: PageRenderer) -> None:
-        self._consent_service = service.consent_service
-        self._pages = pages
+@page("GET", "/consents")
+async def show(visit: Visit, said: str = "", problem: str = "") -> Response:
+    consents, principal = visit.service.consent_service, visit.principal
+    return await visit.render(
+        "consents.html",
+        asked=() if consents is None else await consents.list_pending(principal),
+        given=() if consents is None else await consents.list_granted(principal),
+        said=NOTICES.get(said, ""),
+        trouble=PROBLEM_MESSAGES.get(problem, ""),
+    )
 
-    async def show(self, request: Request, visitor: Visitor, said: str = "", problem: str = "") -> Response:
-        principal, consent_service = visitor.principal, self._consent_service
-        values: dict[str, Any] = {
-            "asked": () if consent_service is None else await consent_service.list_pending(principal),
-            "given": () if consent_service is None else await consent_service.list_granted(principal),
-            "said": NOTICES.get(said, ""),
-            "trouble": PROBLEM_MESSAGES.get(problem, ""),
-        }
-        return await self._pages.render_page(request, visitor, "consents.html", **values)
 
-    async def start(self, request: Request, visitor: Visitor, action_id: str, csrf_token: _Token) -> Response:
-        """The person is shown where the way leads, and goes there by themselves: a form of ours leads nowhere else."""
-        require_form_token(visitor, csrf_token)
-        result = await self._require_service().start(visitor.principal, action_id, visitor.session_id)
-        if isinstance(result, ConsentProblem):
-            raise _to_service_error(result)
-        if isinstance(result, ConsentDecision):
-            return _redirect_with_notice("given")
-        return await self._render_redirect(request, visitor, result)
+@page("POST", "/consents/{action_id}/start")
+async def start(visit: Visit, action_id: str) -> Response:
+    """The person is shown where the way leads, and goes there by themselves: a form of ours leads nowhere else."""
+    consents = _require_service(visit)
+    result = _require(await consents.start(visit.principal, action_id, visit.session.session_id))
+    if isinstance(result, ConsentDecision):
+        return _redirect_with_notice("given")
+    return await visit.render("consents_goto.html", url=result.url, host=urlsplit(result.url).netloc)
 
-    async def refuse(
-        self, request: Request, visitor: Visitor, action_id: str, csrf_token: _Token, reason: _Reason = ""
-    ) -> Response:
-        require_form_token(visitor, csrf_token)
-        result = await self._require_service().refuse(visitor.principal, action_id, reason)
-        if isinstance(result, ConsentProblem):
-            raise _to_service_error(result)
-        return _redirect_with_notice("refused")
 
-    async def revoke(
-        self, visitor: Visitor, provider: str, tool: str, csrf_token: _Token, agent: _AgentName
-    ) -> Response:
-        require_form_token(visitor, csrf_token)
-        result = await self._require_service().revoke(visitor.principal, provider, tool, agent)
-        if isinstance(result, ConsentProblem):
-            raise _to_service_error(result)
-        return _redirect_with_notice("revoked" if result else "forgotten")
+@page("POST", "/consents/{action_id}/refuse")
+async def refuse(visit: Visit, action_id: str, reason: Annotated[str, Meta(max_length=500)] = "") -> Response:
+    _require(await _require_service(visit).refuse(visit.principal, action_id, reason))
+    return _redirect_with_notice("refused")
 
-    async def _render_redirect(self, request: Request, visitor: Visitor, goto: ConsentRedirect) -> Response:
-        host = urlsplit(goto.url).netloc
-        return await self._pages.render_page(request, visitor, "consents_goto.html", url=goto.url, host=host)
 
-    def _require_service(self) -> ConsentService:
-        if self._consent_service is None:
-            raise NotFoundError("unknown_consent", "No provider is configured, so there is nothing to consent to.")
-        return self._consent_service
+@page("POST", "/consents/{provider}/{tool}/revoke")
+async def revoke(visit: Visit, provider: str, tool: str, agent: Annotated[str, Meta(max_length=8_192)]) -> Response:
+    revoked = _require(await _require_service(visit).revoke(visit.principal, provider, tool, agent))
+    return _redirect_with_notice("revoked" if revoked else "forgotten")
+
+
+def _require_service(visit: Visit) -> ConsentService:
+    if visit.service.consent_service is None:
+        raise NotFoundError("unknown_consent", "No provider is configured, so there is nothing to consent to.")
+    return visit.service.consent_service
+
+
+def _require(result: _T | ConsentProblem) -> _T:
+    if isinstance(result, ConsentProblem):
+        raise _ERROR_BY_PROBLEM[result.code](f"consent_{result.code}", result.message, result.details)
+    return result
 
 
 def _redirect_with_notice(notice: str) -> RedirectResponse:
     return RedirectResponse(f"/console/consents?said={notice}", 303)
-
-
-def _to_service_error(problem: ConsentProblem) -> ServiceError:
-    return _ERROR_BY_PROBLEM[problem.code](f"consent_{problem.code}", problem.message, problem.details)

@@ -1,15 +1,12 @@
 """The dashboard: counts of runs, longest waiting questions, recent activity, recent failures."""
 
-from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from ...core.identity.permissions import Operation, get_visibility, is_allowed
 from ...core.identity.principal import Principal
 from ...core.index.rows import ActionQuery, RunQuery
 from ...core.service import Service
-from ..rendering import PageRenderer
-from ..session import Visitor
+from ..session import Pages, Visit
 
 _MAX_OLDEST = 6
 _MAX_RECENT = 10
@@ -24,31 +21,27 @@ STATUS_TILES = (
 )
 
 
-def routes(service: Service, pages: PageRenderer) -> APIRouter:
-    router = APIRouter()
+page = Pages()
 
-    async def show(request: Request, visitor: Visitor) -> Response:
-        principal, seen = visitor.principal, get_visibility(visitor.principal)
-        reading = service.run_queries
-        overview = await reading.get_overview(principal, _MAX_RECENT)
-        query = ActionQuery(statuses=frozenset(("PENDING",)), limit=_MAX_OLDEST)
-        failed = RunQuery(statuses=frozenset(("FAILED",)), agents=seen.agents, person=seen.person, limit=_MAX_FAILED)
-        return await pages.render_page(
-            request,
-            visitor,
-            "dashboard.html",
-            tiles=STATUS_TILES,
-            counts=overview.runs,
-            open_questions=overview.open_questions,
-            recent=overview.recent,
-            oldest=(await reading.list_questions(principal, query)).rows,
-            failed=(await reading.list_runs(principal, failed)).rows,
-            health=await _load_health(service, principal),
-            agents=await reading.list_agents(principal),
-        )
 
-    router.add_api_route("/", show, methods=["GET"])
-    return router
+@page("GET", "/")
+async def show(visit: Visit) -> Response:
+    principal, seen = visit.principal, get_visibility(visit.principal)
+    queries = visit.service.run_queries
+    overview = await queries.get_overview(principal, _MAX_RECENT)
+    oldest = ActionQuery(statuses=frozenset(("PENDING",)), limit=_MAX_OLDEST)
+    failed = RunQuery(statuses=frozenset(("FAILED",)), agents=seen.agents, person=seen.person, limit=_MAX_FAILED)
+    return await visit.render(
+        "dashboard.html",
+        tiles=STATUS_TILES,
+        counts=overview.runs,
+        open_questions=overview.open_questions,
+        recent=overview.recent,
+        oldest=(await queries.list_questions(principal, oldest)).rows,
+        failed=(await queries.list_runs(principal, failed)).rows,
+        health=await _load_health(visit.service, principal),
+        agents=await queries.list_agents(principal),
+    )
 
 
 async def _load_health(service: Service, principal: Principal) -> list[tuple[str, bool]]:

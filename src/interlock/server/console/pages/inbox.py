@@ -6,26 +6,20 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ....domain.ids import MAX_NAME_CHARS
 from ....domain.state.lifecycle import ActionState
-from ...core.errors import InvalidRequestError
 from ...core.identity.principal import Principal
-from ...core.index.rows import ActionQuery, ActionRow, Page
-from ...core.index.run_index import BadCursorError
+from ...core.index.rows import ActionQuery, ActionRow
 from ...core.runs.queries import QuestionView
 from ...core.service import Service
-from ..rendering import PageRenderer
-from ..session import Visitor
+from ..session import Pages, Visit
 from ..views.drift import detect_question_drift
 from ..views.question import build_approval_panel, describe_change, has_same_payload
 
 _PER_PAGE = 50
 _MAX_SAME = 50
-_MAX_FILTER_CHARS = MAX_NAME_CHARS
 _KINDS = frozenset(("approval", "input"))
 _EMPTY_DETAIL: dict[str, Any] = {"view": None}
 
@@ -46,47 +40,14 @@ class InboxFilters(msgspec.Struct, frozen=True, kw_only=True):
         return f"?{urlencode(chosen)}" if chosen else ""
 
 
-def routes(service: Service, pages: PageRenderer) -> APIRouter:
-    router = APIRouter()
-
-    async def show(request: Request, visitor: Visitor, action_id: str = "") -> Response:
-        principal = visitor.principal
-        filters = _parse_filters(request.query_params)
-        page = await _load_questions(service, principal, filters)
-        chosen = action_id or (page.rows[0].action_id if page.rows else "")
-        detail = await _load_detail(service, principal, chosen, page.rows) if chosen else _EMPTY_DETAIL
-        if detail["view"] is not None and detail["view"].row.kind == "consent":
-            return RedirectResponse("/console/consents", 303)
-        next_page = msgspec.structs.replace(filters, cursor=page.next_cursor).query if page.next_cursor else ""
-        return await pages.render_page(
-            request,
-            visitor,
-            "inbox.html",
-            rows=page.rows,
-            chosen=chosen,
-            is_chosen=bool(action_id),
-            filters=filters,
-            next_page=next_page,
-            agents=await service.run_queries.list_agents(principal),
-            **detail,
-        )
-
-    router.add_api_route("/inbox", show, methods=["GET"])
-    router.add_api_route("/inbox/{action_id}", show, methods=["GET"])
-    return router
+page = Pages()
 
 
-def _parse_filters(query: Mapping[str, str]) -> InboxFilters:
-    kind = query.get("kind", "")
-    return InboxFilters(
-        agent=query.get("agent", "")[:_MAX_FILTER_CHARS],
-        kind=kind if kind in _KINDS else "",
-        all="1" if query.get("all") else "",
-        cursor=query.get("cursor", "")[:_MAX_FILTER_CHARS],
-    )
-
-
-async def _load_questions(service: Service, principal: Principal, filters: InboxFilters) -> Page[ActionRow]:
+@page("GET", "/inbox")
+@page("GET", "/inbox/{action_id}")
+async def show(visit: Visit, action_id: str = "") -> Response:
+    principal = visit.principal
+    filters = _parse_filters(visit.request.query_params)
     query = ActionQuery(
         statuses=None if filters.all else frozenset(("PENDING",)),
         kinds=frozenset((filters.kind,)) if filters.kind else _KINDS,
@@ -94,10 +55,31 @@ async def _load_questions(service: Service, principal: Principal, filters: Inbox
         limit=_PER_PAGE,
         cursor=filters.cursor,
     )
-    try:
-        return await service.run_queries.list_questions(principal, query)
-    except BadCursorError as error:
-        raise InvalidRequestError("cursor", str(error)) from None
+    found = await visit.service.run_queries.list_questions(principal, query)
+    chosen = action_id or (found.rows[0].action_id if found.rows else "")
+    detail = await _load_detail(visit.service, principal, chosen, found.rows) if chosen else _EMPTY_DETAIL
+    if detail["view"] is not None and detail["view"].row.kind == "consent":
+        return RedirectResponse("/console/consents", 303)
+    return await visit.render(
+        "inbox.html",
+        rows=found.rows,
+        chosen=chosen,
+        is_chosen=bool(action_id),
+        filters=filters,
+        next_page=msgspec.structs.replace(filters, cursor=found.next_cursor).query if found.next_cursor else "",
+        agents=await visit.service.run_queries.list_agents(principal),
+        **detail,
+    )
+
+
+def _parse_filters(query: Mapping[str, str]) -> InboxFilters:
+    kind = query.get("kind", "")
+    return InboxFilters(
+        agent=query.get("agent", "")[:MAX_NAME_CHARS],
+        kind=kind if kind in _KINDS else "",
+        all="1" if query.get("all") else "",
+        cursor=query.get("cursor", "")[:MAX_NAME_CHARS],
+    )
 
 
 async def _load_detail(

@@ -3,24 +3,15 @@
 A visitor who is not signed in has no CSRF token; the server checks the origin of a sign-in before anything else.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-from fastapi import APIRouter, Form
-from starlette.requests import Request
+from msgspec import Meta
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ...core.identity.sessions import NewSession
-from ...core.service import Service
-from ...rest.routes.session import set_session_cookie
-from ..rendering import PageRenderer
-from ..session import (
-    Visitor,
-    clear_session_cookie,
-    find_session,
-    redirect_to_sign_in,
-    require_form_token,
-    sanitize_next,
-)
+from ...rest.caller import get_address
+from ...rest.errors import ApiError
+from ...rest.routes.session import clear_session_cookie, set_session_cookie, start_session
+from ..session import Pages, PublicVisit, Visit, find_session, redirect_to_sign_in, sanitize_next
 
 _WRONG_SIGN_IN = "The name or the password is wrong."
 _MAX_FIELD_CHARS = 1_024
@@ -36,57 +27,46 @@ _SIGN_IN_FAILED = (
     f"The way to the provider and back took too long, or did not begin in this browser. {_NOT_SIGNED_IN} Try again."
 )
 
-_Field = Annotated[str, Form(max_length=_MAX_FIELD_CHARS)]
+_Field = Annotated[str, Meta(max_length=_MAX_FIELD_CHARS)]
 
 
-class _SignInProblem(NamedTuple):
-    status: int
-    message: str
+page = Pages()
 
 
-def routes(service: Service, pages: PageRenderer) -> APIRouter:
-    router = APIRouter()
-    oidc = "" if service.settings.sign_in is None else service.settings.sign_in.provider.name
-
-    def form(wanted: str, problem: str = "", name: str = "", status: int = 200) -> HTMLResponse:
-        return pages.render_public_page(
-            "login.html", status=status, wanted=wanted, problem=problem, name=name, oidc=oidc
-        )
-
-    async def show(request: Request, next: str = "", problem: str = "") -> Response:
-        if await find_session(request) is not None:
-            return RedirectResponse(sanitize_next(next), 303)
-        return form(sanitize_next(next), PROBLEM_MESSAGES.get(problem, _SIGN_IN_FAILED) if problem else "")
-
-    async def sign_in(request: Request, name: _Field = "", password: _Field = "", wanted: _Field = "") -> Response:
-        tried = await _try_sign_in(service, name, password, request.client.host if request.client else "")
-        if isinstance(tried, _SignInProblem):
-            return form(sanitize_next(wanted), tried.message, name, tried.status)
-        response = RedirectResponse(sanitize_next(wanted), 303)
-        set_session_cookie(response, request, tried)
-        return response
-
-    async def sign_out(request: Request, visitor: Visitor, csrf_token: _Field = "") -> Response:
-        require_form_token(visitor, csrf_token)
-        await service.sessions.end(visitor.session_id, by=visitor.principal.name)
-        response = redirect_to_sign_in("")
-        clear_session_cookie(response, request)
-        return response
-
-    router.add_api_route("/login", show, methods=["GET"])
-    router.add_api_route("/login", sign_in, methods=["POST"])
-    router.add_api_route("/logout", sign_out, methods=["POST"])
-    return router
+@page("GET", "/login", public=True)
+async def show(visit: PublicVisit, next: str = "", problem: str = "") -> Response:
+    if await find_session(visit.request) is not None:
+        return RedirectResponse(sanitize_next(next), 303)
+    return _render_form(visit, next, PROBLEM_MESSAGES.get(problem, _SIGN_IN_FAILED) if problem else "")
 
 
-async def _try_sign_in(service: Service, name: str, password: str, address: str) -> NewSession | _SignInProblem:
-    wait = service.login_throttle.start_attempt(name, address)
-    if wait > 0:
-        return _SignInProblem(429, f"There were too many attempts. Try again in {int(wait) + 1} seconds.")
-    principal = await service.accounts.authenticate(name, password)
-    new = None if principal is None else await service.sessions.start(name, detail={"address": address})
-    if new is None:
-        await service.audit_log.add(f"user:{name}", "session.started", outcome="refused", detail={"from": address})
-        return _SignInProblem(401, _WRONG_SIGN_IN)
-    service.login_throttle.record_success(name, address)
-    return new
+@page("POST", "/login", public=True)
+async def sign_in(visit: PublicVisit, name: _Field = "", password: _Field = "", wanted: _Field = "") -> Response:
+    try:
+        _, new = await start_session(visit.service, name, password, get_address(visit.request))
+    except ApiError as error:
+        message = _WRONG_SIGN_IN if error.status == 401 else error.message  # noqa: PLR2004
+        return _render_form(visit, wanted, message, name, error.status)
+    response = RedirectResponse(sanitize_next(wanted), 303)
+    set_session_cookie(response, visit.request, new)
+    return response
+
+
+@page("POST", "/logout")
+async def sign_out(visit: Visit) -> Response:
+    await visit.service.sessions.end(visit.session.session_id, by=visit.principal.name)
+    response = redirect_to_sign_in("")
+    clear_session_cookie(response, visit.request)
+    return response
+
+
+def _render_form(visit: PublicVisit, next_page: str, problem: str, name: str = "", status: int = 200) -> HTMLResponse:
+    provider = visit.service.settings.sign_in
+    return visit.pages.render_public_page(
+        "login.html",
+        status=status,
+        wanted=sanitize_next(next_page),
+        problem=problem,
+        name=name,
+        oidc="" if provider is None else provider.provider.name,
+    )

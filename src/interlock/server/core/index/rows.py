@@ -40,6 +40,14 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         return self.state.is_over
 
+    @property
+    def is_degraded(self) -> bool:
+        return self.state is RunState.DEGRADED
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.state is RunState.CANCELLED
+
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A question in a list, from any run."""

@@ -27,7 +27,11 @@ _MAX_SEQ = (1 << 63) - 1
 
 
 class TooManyReadersError(InterlockError):
-    """The limit of concurrent readers is reached. Try again later, or read page by page."""
+    """The limit of concurrent readers is reached: of all, or of one owner. Try again later, or read page by page."""
+
+    def __init__(self, problem: str, *, is_of_owner: bool) -> None:
+        super().__init__(f"{problem} Nothing was lost: try again later, or read the events page by page.")
+        self.is_of_owner = is_of_owner
 
 
 class EventHub:
@@ -126,11 +130,10 @@ class EventHub:
         share = max(1, self._max_readers // _MIN_OWNERS)
         if self.reader_count >= self._max_readers:
             problem = f"{self._max_readers} readers follow events already, which is as many as there may be."
-        elif owner and self._readers_by_owner[owner] >= share:
+            raise TooManyReadersError(problem, is_of_owner=False)
+        if owner and self._readers_by_owner[owner] >= share:
             problem = f"{owner} follows events {share} times already, which is as often as one may."
-        else:
-            return
-        raise TooManyReadersError(f"{problem} Nothing was lost: try again later, or read the events page by page.")
+            raise TooManyReadersError(problem, is_of_owner=True)
 
     def _update_polling(self) -> None:
         is_needed = (self._readers or self._listener_count) and not self._is_closed

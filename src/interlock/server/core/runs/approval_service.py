@@ -13,6 +13,7 @@ from ....domain.errors import AnswerRefusedError, DecisionConflictError, RunEnde
 from ....domain.json import JsonObject, encode_sorted
 from ....domain.state.ledger import ActionEntry, Ledger
 from ....history.fold import load_run
+from ....rendering.times import format_rfc3339
 from ....runs.commands import is_recorded, read_command
 from ....runs.inbox import Delivery
 from ..errors import ConflictError, InvalidRequestError, not_found_error
@@ -104,8 +105,8 @@ class ApprovalService:
             raise _build_payload_mismatch_error(entry.question, payload_hash)
         if answer.scope == "rule" and not answer.rule:
             answer = msgspec.structs.replace(answer, rule=entry.question.suggested_rule)
-        if not entry.is_open:
-            return _match_recorded_answer(row, ledger, answer)
+        if not entry.is_open:  # the row was read before it was answered
+            return _match_recorded_answer((await self._guard.get_action(principal, action_id))[0], ledger, answer)
         target = None
         if answer.scope == "rule":
             target = await self._rule_keeper.check_rule(principal, run, entry.question, ledger, answer.rule)
@@ -125,14 +126,12 @@ class ApprovalService:
         entry = _get_entry(ledger, row.action_id)
         if not entry.is_open:
             return _match_recorded_answer(row, ledger, answer)
-        for command in commands:
-            if (
-                isinstance(command, AnswerCommand)
-                and command.action_id == row.action_id
-                and _is_same_answer(command.answer, answer)
-            ):
-                return DecisionResult(row, "left")
-        raise _build_not_open_error(row, entry, answer)
+        queued = [
+            each.answer for each in commands if isinstance(each, AnswerCommand) and each.action_id == row.action_id
+        ]
+        if any(_is_same_answer(each, answer) for each in queued):
+            return DecisionResult(row, "left")
+        raise _build_not_open_error(row, entry, answer, queued[0] if queued else None)
 
 
 def _get_entry(ledger: Ledger, action_id: str) -> ActionEntry:
@@ -161,23 +160,37 @@ def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> De
     given = entry.answer
     if is_recorded(AnswerCommand(row.action_id, answer), ledger) and given is not None and given.rule == answer.rule:
         return DecisionResult(row, "recorded")
-    by = given.by if given is not None else ""
+    decided = _describe_answer(given) | {"status": entry.state.name}
+    if row.decided_at:
+        decided["at"] = format_rfc3339(row.decided_at, 6)
+    person = f" by {decided['by']}" if decided["by"] else ""
+    time = f" at {decided['at']}" if "at" in decided else ""
     raise ConflictError(
         "already_decided",
-        f"{row.action_id} is {entry.state.name}{f', by {by}' if by else ''}. That stands, and nothing was changed.",
+        f"{row.action_id} is {entry.state.name}: it was answered{person}{time}. Nothing was changed.",
         {
-            "decided": {"status": entry.state.name, "by": by},
+            "decided": decided,
             "attempted": {"status": "APPROVED" if answer.approved else "REJECTED", "by": answer.by},
         },
     )
 
 
-def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer) -> ConflictError:
+def _describe_answer(answer: Answer | None) -> dict[str, str]:
+    """Who answered what, for the details of an error."""
+    if answer is None:
+        return {"by": "", "reason": ""}
+    return {"status": "APPROVED" if answer.approved else "REJECTED", "by": answer.by, "reason": answer.reason}
+
+
+def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer, queued: Answer | None) -> ConflictError:
+    details: dict[str, Any] = {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"}
+    if queued is None:
+        message = "its run is over, or its time is over"
+    else:
+        message = f"{queued.by or 'another process'} answered it, and the answer is being delivered"
+        details["queued"] = _describe_answer(queued)
     return ConflictError(
-        "not_open",
-        f"{row.action_id} can no longer be answered: its run is over, its time is over, or an answer is on its way. "
-        "Nothing was changed.",
-        {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"},
+        "not_open", f"{row.action_id} can no longer be answered: {message}. Nothing was changed.", details
     )
 
 

@@ -3,169 +3,110 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import Field
-from starlette.responses import Response
+from msgspec import Meta
 
 from ...core.identity.permissions import Operation
-from ...core.index.rows import ActionQuery
-from ...core.runs.approval_service import Approval
-from ...core.service import Service
-from ..body import declare_body, json_body
-from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import declare_responses, json_response
+from ...core.index.rows import ActionQuery, ActionRow, Page
+from ...core.runs.approval_service import Approval, DecisionResult
+from ...core.runs.queries import QuestionView
+from ..caller import Call
 from ..errors import FieldProblem, invalid_request
+from ..routing import Routes
 from ..schemas.requests import ApproveRequest, ProvideInputRequest, RefuseRequest, RejectRequest
-from ..schemas.runs import ActionList, ActionResponse, ActionStatus, ApprovalResponse, DecisionResponse
-from ..times import to_nanoseconds
-from .runs import PageFilters
+from ..schemas.runs import ActionList, ActionStatus, ApprovalResponse, DecisionResponse
+from .runs import PageFilters, TextFilter
 
-router = APIRouter(tags=["decisions"])
+route = Routes("decisions")
 
-_QuestionLister = Annotated[Caller, require_permission(Operation.LIST_QUESTIONS)]
-_QuestionReader = Annotated[Caller, require_permission(Operation.READ_QUESTION)]
-_Decider = Annotated[Caller, require_permission(Operation.DECIDE)]
-_Answerer = Annotated[Caller, require_permission(Operation.ANSWER)]
+#: Later ones are more nanoseconds than the log and the database count.
+_LAST_SECOND = 2**63 // 10**9 - 1
 
 
-class QuestionFilters(PageFilters):
+class QuestionFilters(PageFilters, frozen=True, kw_only=True):
     """Filters of questions."""
 
-    status: list[ActionStatus] | None = Field(None, max_length=6, description="Default: PENDING.")
-    agent: str | None = Field(None, max_length=256)
-    run_id: str | None = Field(None, max_length=256)
+    status: Annotated[list[ActionStatus], Meta(max_length=6, description="Default: PENDING.")] | None = None
+    agent: TextFilter = None
+    run_id: TextFilter = None
 
 
-@router.get("/approvals", operation_id="listApprovals", **declare_responses(ActionList))
-async def list_approvals(
-    caller: _QuestionLister, service: ServiceDep, filters: Annotated[QuestionFilters, Query()]
-) -> Response:
+@route("GET", "/approvals", Operation.LIST_QUESTIONS, ActionList)
+async def list_approvals(call: Call, query: QuestionFilters) -> Page[ActionRow]:
     """List approvals, oldest first."""
-    return await _list_actions(caller, service, filters, "approval")
+    return await _list_questions(call, query, "approval")
 
 
-@router.get("/approvals/{action_id}", operation_id="getApproval", **declare_responses(ApprovalResponse))
-async def get_approval(action_id: str, caller: _QuestionReader, service: ServiceDep) -> Response:
+@route("GET", "/approvals/{action_id}", Operation.READ_QUESTION, ApprovalResponse)
+async def get_approval(call: Call, action_id: str) -> QuestionView:
     """Return an approval with everything that it is bound to, and whether you may decide it."""
-    return json_response(
-        ApprovalResponse.from_domain(await service.run_queries.get_question(caller.principal, action_id))
-    )
+    return await call.service.run_queries.get_question(call.principal, action_id)
 
 
-@router.post(
-    "/approvals/{action_id}/approve",
-    operation_id="approve",
-    **declare_responses(DecisionResponse),
-    **declare_body(ApproveRequest),
-)
-async def approve(
-    action_id: str, caller: _Decider, service: ServiceDep, body: Annotated[ApproveRequest, json_body(ApproveRequest)]
-) -> Response:
+@route("POST", "/approvals/{action_id}/approve", Operation.DECIDE, DecisionResponse)
+async def approve(call: Call, action_id: str, body: ApproveRequest) -> DecisionResult:
     """Approve exactly the payload with this hash. The run resumes by itself."""
     approval = Approval(
         payload_hash=body.payload_hash,
         reason=body.reason,
         scope=body.scope,
-        until=_parse_until(body.until),
+        until=0 if body.until is None else parse_time("until", body.until),
         rule=body.rule,
         arguments=body.arguments,
     )
-    return json_response(
-        DecisionResponse.from_domain(await service.approval_service.approve(caller.principal, action_id, approval))
-    )
+    return await call.service.approval_service.approve(call.principal, action_id, approval)
 
 
-@router.post(
-    "/approvals/{action_id}/reject",
-    operation_id="reject",
-    **declare_responses(DecisionResponse),
-    **declare_body(RejectRequest),
-)
-async def reject(
-    action_id: str, caller: _Decider, service: ServiceDep, body: Annotated[RejectRequest, json_body(RejectRequest)]
-) -> Response:
+@route("POST", "/approvals/{action_id}/reject", Operation.DECIDE, DecisionResponse)
+async def reject(call: Call, action_id: str, body: RejectRequest) -> DecisionResult:
     """Reject the call. The agent's fail-safe policy decides what that does to the run; by default it fails."""
-    decided = await service.approval_service.reject(caller.principal, action_id, body.reason, body.payload_hash)
-    return json_response(DecisionResponse.from_domain(decided))
+    return await call.service.approval_service.reject(call.principal, action_id, body.reason, body.payload_hash)
 
 
-@router.get("/inputs", operation_id="listInputs", **declare_responses(ActionList))
-async def list_inputs(
-    caller: _QuestionLister, service: ServiceDep, filters: Annotated[QuestionFilters, Query()]
-) -> Response:
+@route("GET", "/inputs", Operation.LIST_QUESTIONS, ActionList)
+async def list_inputs(call: Call, query: QuestionFilters) -> Page[ActionRow]:
     """List requests for input, oldest first."""
-    return await _list_actions(caller, service, filters, "input")
+    return await _list_questions(call, query, "input")
 
 
-@router.get("/inputs/{action_id}", operation_id="getInput", **declare_responses(ApprovalResponse))
-async def get_input(action_id: str, caller: _QuestionReader, service: ServiceDep) -> Response:
-    return json_response(
-        ApprovalResponse.from_domain(await service.run_queries.get_question(caller.principal, action_id))
-    )
+@route("GET", "/inputs/{action_id}", Operation.READ_QUESTION, ApprovalResponse)
+async def get_input(call: Call, action_id: str) -> QuestionView:
+    return await call.service.run_queries.get_question(call.principal, action_id)
 
 
-@router.post(
-    "/inputs/{action_id}/provide",
-    operation_id="provide",
-    **declare_responses(DecisionResponse),
-    **declare_body(ProvideInputRequest),
-)
-async def provide(
-    action_id: str,
-    caller: _Answerer,
-    service: ServiceDep,
-    body: Annotated[ProvideInputRequest, json_body(ProvideInputRequest)],
-) -> Response:
+@route("POST", "/inputs/{action_id}/provide", Operation.ANSWER, DecisionResponse)
+async def provide(call: Call, action_id: str, body: ProvideInputRequest) -> DecisionResult:
     """Provide the requested value. The run resumes by itself."""
-    return json_response(
-        DecisionResponse.from_domain(
-            await service.approval_service.provide_input(caller.principal, action_id, body.value, body.payload_hash)
-        )
-    )
+    return await call.service.approval_service.provide_input(call.principal, action_id, body.value, body.payload_hash)
 
 
-@router.post(
-    "/inputs/{action_id}/refuse",
-    operation_id="refuse",
-    **declare_responses(DecisionResponse),
-    **declare_body(RefuseRequest, required=False),
-)
-async def refuse(
-    action_id: str, caller: _Answerer, service: ServiceDep, body: Annotated[RefuseRequest, json_body(RefuseRequest)]
-) -> Response:
-    return json_response(
-        DecisionResponse.from_domain(
-            await service.approval_service.refuse_input(caller.principal, action_id, body.reason)
-        )
-    )
+@route("POST", "/inputs/{action_id}/refuse", Operation.ANSWER, DecisionResponse)
+async def refuse(call: Call, action_id: str, body: RefuseRequest) -> DecisionResult:
+    return await call.service.approval_service.refuse_input(call.principal, action_id, body.reason)
 
 
-async def _list_actions(caller: Caller, service: Service, filters: QuestionFilters, kind: str) -> Response:
-    page = await service.run_queries.list_questions(
-        caller.principal,
+async def _list_questions(call: Call, query: QuestionFilters, kind: str) -> Page[ActionRow]:
+    return await call.service.run_queries.list_questions(
+        call.principal,
         ActionQuery(
-            statuses=frozenset(filters.status or ("PENDING",)),
+            statuses=frozenset(query.status or ("PENDING",)),
             kinds=frozenset((kind,)),
-            agent=filters.agent,
-            run_id=filters.run_id,
-            limit=filters.limit,
-            cursor=filters.cursor,
+            agent=query.agent,
+            run_id=query.run_id,
+            limit=query.limit,
+            cursor=query.cursor,
         ),
     )
-    return json_response(
-        ActionList(actions=list(map(ActionResponse.from_domain, page.rows)), next_cursor=page.next_cursor)
-    )
-
-
-def _parse_until(text: str | None) -> int:
-    return 0 if text is None else parse_time("until", text)
 
 
 def parse_time(field: str, text: str) -> int:
-    """Return the time in nanoseconds since 1970."""
+    """Return the time in nanoseconds since 1970. Raise `ApiError` 422 where it is none, or has no time zone."""
     try:
-        return to_nanoseconds(datetime.fromisoformat(text))
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is None:
+            raise ValueError("has to say its time zone, as in 2030-01-31T12:00:00Z")
+        seconds = int(at.timestamp())
+        if not 0 <= seconds <= _LAST_SECOND:
+            raise ValueError("has to lie between 1970 and 2262")
     except (ValueError, OverflowError, OSError) as error:
-        raise invalid_request(
-            FieldProblem(field=field, problem=f"is no time like 2030-01-31T12:00:00Z: {error}")
-        ) from None
+        raise invalid_request(FieldProblem(field, f"is no time like 2030-01-31T12:00:00Z: {error}")) from None
+    return seconds * 1_000_000_000 + at.microsecond * 1_000

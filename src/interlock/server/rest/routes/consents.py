@@ -7,35 +7,31 @@ from this site: then the cookie is sent, and the user is known.
 
 from collections.abc import Mapping
 from html import escape
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Path, Query, Request
+from msgspec import Meta
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ...core.consent_service import ConsentDecision, ConsentProblem, ConsentProblemCode, ConsentRedirect
+from ...core.consent_service import (
+    ConsentDecision,
+    ConsentProblem,
+    ConsentProblemCode,
+    ConsentRedirect,
+    ConsentService,
+)
 from ...core.errors import not_found_error
 from ...core.identity.permissions import Operation
-from ..body import declare_body, json_body
-from ..caller import Caller, PermissionCheck, ServiceDep, get_service, require_permission, session_cookie_name
-from ..encoding import declare_responses, json_response
+from ..caller import Call, PublicCall, authorize, session_cookie_name
 from ..errors import ApiError
-from ..schemas.accounts import (
-    ConsentAnswerResponse,
-    ConsentList,
-    ConsentRevocationResponse,
-    ConsentStartResponse,
-    GrantedConsentResponse,
-    PendingConsentResponse,
-)
+from ..routing import Routes
+from ..schemas.accounts import ConsentAnswerResponse, ConsentList, ConsentRevocationResponse, ConsentStartResponse
 from ..schemas.requests import RefuseRequest
 
-router = APIRouter(tags=["consents"])
+route = Routes("consents")
 
-_ConsentOwner = Annotated[Caller, require_permission(Operation.OWN_CONSENTS)]
-_ConsentGiver = Annotated[Caller, require_permission(Operation.CONSENT)]
-_PathName = Annotated[str, Path(max_length=256)]
-_AgentQuery = Annotated[str | None, Query(max_length=8_192)]
+_PathName = Annotated[str, Meta(max_length=256)]
 _STATUS_BY_PROBLEM: Mapping[ConsentProblemCode, int] = {
     "unknown": 404,
     "not_yours": 403,
@@ -46,96 +42,67 @@ _STATUS_BY_PROBLEM: Mapping[ConsentProblemCode, int] = {
 _RELOADED = "arrived"
 _CALLBACK_PARAMETERS = ("state", "code", "error", "error_description", "iss")
 _MAX_PARAMETER_CHARS = 4_096
+_T = TypeVar("_T")
 
 
-@router.get("/consents", operation_id="listConsents", **declare_responses(ConsentList))
-async def list_consents(caller: _ConsentOwner, service: ServiceDep) -> Response:
+@route("GET", "/consents", Operation.OWN_CONSENTS, ConsentList)
+async def list_consents(call: Call) -> dict[str, Any]:
     """List the consents that you are asked for, and those you gave. No tokens."""
-    if service.consent_service is None:
-        return json_response(ConsentList(waiting=[], given=[]))
-    waiting, given = (
-        await service.consent_service.list_pending(caller.principal),
-        await service.consent_service.list_granted(caller.principal),
-    )
-    return json_response(
-        ConsentList(
-            waiting=list(map(PendingConsentResponse.from_domain, waiting)),
-            given=list(map(GrantedConsentResponse.from_domain, given)),
-        )
-    )
+    consents = call.service.consent_service
+    if consents is None:
+        return {"waiting": (), "given": ()}
+    return {
+        "waiting": await consents.list_pending(call.principal),
+        "given": await consents.list_granted(call.principal),
+    }
 
 
-@router.get("/consents/callback", operation_id="finishConsent", include_in_schema=False)
-async def finish_consent(request: Request) -> Response:
+@route("GET", "/consents/callback", None, hidden=True, limited=False)
+async def finish_consent(call: PublicCall) -> Response:
     """Handle the callback of an OAuth provider."""
-    if _RELOADED not in request.query_params and not request.cookies.get(session_cookie_name(request)):
-        return reload_same_site(
-            f"/consents/callback?{urlencode([*_read_callback_parameters(request).items(), (_RELOADED, '1')])}"
-        )
-    service = get_service(request)
-    if not request.cookies.get(session_cookie_name(request)):  # not signed in: the flow is over
-        return RedirectResponse("/console/consents", 303)
-    caller = await PermissionCheck(Operation.OWN_CONSENTS)(request)
-    if service.consent_service is None or caller.session is None:
+    request, parameters = call.request, _read_callback_parameters(call.request)
+    if not request.cookies.get(session_cookie_name(request)):
+        if _RELOADED in request.query_params:  # not signed in: the flow is over
+            return RedirectResponse("/console/consents", 303)
+        return reload_same_site(f"/consents/callback?{urlencode([*parameters.items(), (_RELOADED, '1')])}")
+    known = await authorize(request, Operation.OWN_CONSENTS)
+    if call.service.consent_service is None or known.session is None:
         raise not_found_error("consent", "callback")
-    result = await service.consent_service.handle_callback(
-        _read_callback_parameters(request), caller.principal, caller.session.session_id
-    )
+    session_id = known.session.session_id
+    result = await call.service.consent_service.handle_callback(parameters, known.principal, session_id)
     if isinstance(result, ConsentDecision):
         return RedirectResponse(f"/console/runs/{quote(result.run_id, safe='')}", 303)
     return RedirectResponse(f"/console/consents?problem={result.code}", 303)
 
 
-@router.post("/consents/{action_id}/start", operation_id="startConsent", **declare_responses(ConsentStartResponse))
-async def start_consent(action_id: str, caller: _ConsentGiver, service: ServiceDep) -> Response:
+@route("POST", "/consents/{action_id}/start", Operation.CONSENT, ConsentStartResponse)
+async def start_consent(call: Call, action_id: str) -> dict[str, str | None]:
     """Return the URL where your browser gives the consent. If you gave it meanwhile, the question is answered at
     once.
     """
-    action, _ = await service.guard.get_action(caller.principal, action_id, Operation.CONSENT)
-    if service.consent_service is None or caller.session is None:
+    action, _ = await call.service.guard.get_action(call.principal, action_id, Operation.CONSENT)
+    if call.session is None:
         raise not_found_error("action", action_id)
-    started = await service.consent_service.start(caller.principal, action_id, caller.session.session_id)
-    if isinstance(started, ConsentProblem):
-        raise _to_api_error(started)
+    consents = _require_service(call, "action", action_id)
+    started = _require(await consents.start(call.principal, action_id, call.session.session_id))
     url = started.url if isinstance(started, ConsentRedirect) else None
-    return json_response(ConsentStartResponse(url=url, run_id=action.run_id, action_id=action_id))
+    return {"url": url, "run_id": action.run_id, "action_id": action_id}
 
 
-@router.post(
-    "/consents/{action_id}/refuse",
-    operation_id="refuseConsent",
-    **declare_responses(ConsentAnswerResponse),
-    **declare_body(RefuseRequest, required=False),
-)
-async def refuse_consent(
-    action_id: str, caller: _ConsentGiver, service: ServiceDep, body: Annotated[RefuseRequest, json_body(RefuseRequest)]
-) -> Response:
-    await service.guard.get_action(caller.principal, action_id, Operation.CONSENT)
-    if service.consent_service is None:
-        raise not_found_error("action", action_id)
-    result = await service.consent_service.refuse(caller.principal, action_id, body.reason)
-    if isinstance(result, ConsentProblem):
-        raise _to_api_error(result)
-    return json_response(
-        ConsentAnswerResponse(
-            run_id=result.run_id, action_id=result.action_id, approved=result.approved, also=list(result.also)
-        )
-    )
+@route("POST", "/consents/{action_id}/refuse", Operation.CONSENT, ConsentAnswerResponse)
+async def refuse_consent(call: Call, action_id: str, body: RefuseRequest) -> ConsentDecision:
+    await call.service.guard.get_action(call.principal, action_id, Operation.CONSENT)
+    consents = _require_service(call, "action", action_id)
+    return _require(await consents.refuse(call.principal, action_id, body.reason))
 
 
-@router.delete(
-    "/consents/{provider}/{tool}", operation_id="revokeConsent", **declare_responses(ConsentRevocationResponse)
-)
+@route("DELETE", "/consents/{provider}/{tool}", Operation.OWN_CONSENTS, ConsentRevocationResponse)
 async def revoke_consent(
-    provider: _PathName, tool: _PathName, caller: _ConsentOwner, service: ServiceDep, agent: _AgentQuery = None
-) -> Response:
+    call: Call, provider: _PathName, tool: _PathName, agent: Annotated[str, Meta(max_length=8_192)] | None = None
+) -> dict[str, bool]:
     """Revoke your consent for the tool: for one agent, or for every agent when `agent` is omitted."""
-    if service.consent_service is None:
-        raise not_found_error("consent", f"{provider}/{tool}")
-    result = await service.consent_service.revoke(caller.principal, provider, tool, agent)
-    if isinstance(result, ConsentProblem):
-        raise _to_api_error(result)
-    return json_response(ConsentRevocationResponse(confirmed=result))
+    consents = _require_service(call, "consent", f"{provider}/{tool}")
+    return {"confirmed": _require(await consents.revoke(call.principal, provider, tool, agent))}
 
 
 def reload_same_site(path: str) -> HTMLResponse:
@@ -154,5 +121,13 @@ def _read_callback_parameters(request: Request) -> dict[str, str]:
     }
 
 
-def _to_api_error(problem: ConsentProblem) -> ApiError:
-    return ApiError(_STATUS_BY_PROBLEM[problem.code], f"consent_{problem.code}", problem.message, problem.details)
+def _require_service(call: Call, kind: str, name: str) -> ConsentService:
+    if call.service.consent_service is None:
+        raise not_found_error(kind, name)
+    return call.service.consent_service
+
+
+def _require(result: _T | ConsentProblem) -> _T:
+    if isinstance(result, ConsentProblem):
+        raise ApiError(_STATUS_BY_PROBLEM[result.code], f"consent_{result.code}", result.message, result.details)
+    return result

@@ -1,21 +1,26 @@
 """Routes without credentials: health checks, and webhooks, which are authenticated by their signature."""
 
 import logging
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Request
-from starlette.responses import Response
+from msgspec import Meta
 
 from ...core.triggers.webhooks import MAX_BODY_BYTES, WebhookRejection
 from ..body import read_body
-from ..caller import AddressLimit, ServiceDep
-from ..encoding import declare_responses, json_response
+from ..caller import PublicCall
 from ..errors import ApiError
-from ..schemas.runs import ResponseModel
+from ..responses import JSON_MEDIA_TYPE, ResponseModel
+from ..routing import Routes
 
 logger = logging.getLogger("interlock.server")
 
-router = APIRouter(tags=["server"])
+route = Routes("server")
+
+_WEBHOOK_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {JSON_MEDIA_TYPE: {"schema": {}}},
+    "description": "Anything; its signature is in the headers.",
+}
 
 
 class HealthResponse(ResponseModel, frozen=True, kw_only=True):
@@ -30,43 +35,30 @@ class WebhookResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
 
 
-@router.get("/health/live", operation_id="isAlive", **declare_responses(HealthResponse))
-async def is_alive() -> Response:
-    return json_response(HealthResponse(status="ok"))
+@route("GET", "/health/live", None, HealthResponse, limited=False)
+async def is_alive(call: PublicCall) -> HealthResponse:
+    return HealthResponse(status="ok")
 
 
-@router.get("/health/ready", operation_id="isReady", **declare_responses(HealthResponse))
-async def is_ready(service: ServiceDep) -> Response:
+@route("GET", "/health/ready", None, HealthResponse, limited=False)
+async def is_ready(call: PublicCall) -> HealthResponse:
     """Return 503 while the server cannot accept work."""
-    problems = await service.find_readiness_problems()
+    problems = await call.service.find_readiness_problems()
     if problems:
         logger.warning("Not ready: %s", " ".join(problems))  # unauthenticated callers get no internal details
         raise ApiError(
             503, "not_ready", "The server cannot take work now; its log says why.", headers={"Retry-After": "1"}
         )
-    return json_response(HealthResponse(status="ok"))
+    return HealthResponse(status="ok")
 
 
-@router.post(
-    "/hooks/{name}",
-    operation_id="callWebhook",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {}}},
-            "description": "Anything; its signature is in the headers.",
-        }
-    },
-    **declare_responses(WebhookResponse, status=202),
-)
-async def call_webhook(
-    name: Annotated[str, Path(max_length=256)], _: AddressLimit, request: Request, service: ServiceDep
-) -> Response:
+@route("POST", "/hooks/{name}", None, WebhookResponse, status=202, openapi={"requestBody": _WEBHOOK_BODY})
+async def call_webhook(call: PublicCall, name: Annotated[str, Meta(max_length=256)]) -> dict[str, str]:
     """Start a run from a webhook. The same request again is the same run."""
-    webhook = service.webhooks.find(name)
-    body = await read_body(request, MAX_BODY_BYTES if webhook is None else webhook.max_body_bytes)
-    trigger = service.webhooks.accept(name, dict(request.headers), body, service.now())
+    service, webhook = call.service, call.service.webhooks.find(name)
+    body = await read_body(call.request, MAX_BODY_BYTES if webhook is None else webhook.max_body_bytes)
+    trigger = service.webhooks.accept(name, dict(call.request.headers), body, service.now())
     if isinstance(trigger, WebhookRejection):
         logger.warning("The webhook %s was called in vain: %s", "unknown" if webhook is None else name, trigger.code)
         raise ApiError(trigger.status, trigger.code, trigger.message)
-    return json_response(WebhookResponse(run_id=await service.start_webhook_run(trigger)), 202)
+    return {"run_id": await service.start_webhook_run(trigger)}

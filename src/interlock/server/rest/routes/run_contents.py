@@ -1,148 +1,134 @@
 """The contents of a run: its events, its state at any of them, its calls, questions and artifacts."""
 
-from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Header, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
+from ....history.actions import Action
+from ....history.call_view import CallView
+from ....history.state_view import RunStateView
 from ...core.identity.permissions import Operation
 from ...core.service import Service
-from ..byte_ranges import ByteRange, parse_range
-from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import JSON_MEDIA_TYPE, declare_responses, json_response, register_schema
-from ..schemas.run_contents import CallList, CallResponse, RunStateResponse
+from ..body import RequestModel
+from ..caller import Call
+from ..errors import ApiError
+from ..responses import build_response
+from ..routing import Header, Routes
 from ..schemas.runs import (
     ActionDetailList,
     ActionDetailResponse,
     ArtifactList,
-    ArtifactResponse,
+    CallList,
+    CallResponse,
     EventList,
-    EventResponse,
+    RunStateResponse,
     StoredEventList,
-    StoredEventResponse,
-    list_action_details,
+    to_event_response,
 )
 
-router = APIRouter(tags=["runs"])
+route = Routes("runs")
 
-_RunReader = Annotated[Caller, require_permission(Operation.READ_RUN)]
 _MAX_SEQ = 2**53 - 1
 _CHUNK_BYTES = 256 * 1024
-_EVENTS_RESPONSE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Done.",
-        "content": {
-            JSON_MEDIA_TYPE: {"schema": {"anyOf": [register_schema(EventList), register_schema(StoredEventList)]}}
-        },
-    }
-}
 _BINARY_CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_ARTIFACT_RESPONSE: dict[int | str, dict[str, Any]] = {
+_ARTIFACT_RESPONSES = {
     200: {"description": "All of it.", "content": _BINARY_CONTENT},
     206: {"description": "The part that was asked for.", "content": _BINARY_CONTENT},
     416: {"description": "The range is not in it."},
 }
 #: An artifact is untrusted data: no browser may render it as a page of this server.
 _DOWNLOAD_HEADERS = {"Content-Security-Policy": "sandbox; default-src 'none'", "Accept-Ranges": "bytes"}
+_match_range = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII).fullmatch
 
 
-class EventFilters(BaseModel):
+class EventFilters(RequestModel, frozen=True, kw_only=True):
     """Filters of a run's events."""
 
-    model_config = ConfigDict(extra="forbid")
+    after_seq: Annotated[int, Meta(ge=-1, le=_MAX_SEQ)] = -1
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    view: Annotated[
+        Literal["run", "log"], Meta(description="`run`: as operators see them. `log`: as they are stored.")
+    ] = "run"
 
-    after_seq: int = Field(-1, ge=-1, le=_MAX_SEQ)
-    limit: int = Field(100, ge=1, le=1_000)
-    view: Literal["run", "log"] = Field("run", description="`run`: as operators see them. `log`: as they are stored.")
 
-
-class StateFilters(BaseModel):
+class StateFilters(RequestModel, frozen=True, kw_only=True):
     """The event at which the state is wanted."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    at: int | None = Field(None, ge=0, le=_MAX_SEQ, description="As of this event; else as of the last one.")
+    at: Annotated[int, Meta(ge=0, le=_MAX_SEQ, description="As of this event; else as of the last one.")] | None = None
 
 
-@router.get("/runs/{run_id}/events", operation_id="listEvents", **declare_responses(EventList, extra=_EVENTS_RESPONSE))
-async def list_events(
-    run_id: str, caller: _RunReader, service: ServiceDep, filters: Annotated[EventFilters, Query()]
-) -> Response:
+class ByteRange(NamedTuple):
+    """A byte range of an artifact."""
+
+    start: int
+    end: int
+    is_partial: bool
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+@route("GET", "/runs/{run_id}/events", Operation.READ_RUN, (EventList, StoredEventList))
+async def list_events(call: Call, run_id: str, query: EventFilters) -> EventList | StoredEventList:
     """List the events of a run, in order."""
-    if filters.view == "log":
-        stored = await service.run_queries.list_events(caller.principal, run_id, filters.after_seq, filters.limit)
-        return json_response(
-            StoredEventList(
-                events=list(map(StoredEventResponse.from_domain, stored.entries)),
-                next_after_seq=stored.next_after_seq,
-                last_seq=stored.last_seq,
-            )
-        )
-    page = await service.run_queries.list_run_events(caller.principal, run_id, filters.after_seq, filters.limit)
-    events = [EventResponse.from_domain(run_id, event) for event in page.events]
-    return json_response(EventList(events=events, next_after_seq=page.next_after_seq, last_seq=page.last_seq))
+    queries = call.service.run_queries
+    if query.view == "log":
+        stored = await queries.list_events(call.principal, run_id, query.after_seq, query.limit)
+        return build_response(StoredEventList, stored)
+    page = await queries.list_run_events(call.principal, run_id, query.after_seq, query.limit)
+    events = [to_event_response(run_id, event) for event in page.events]
+    return EventList(events=events, next_after_seq=page.next_after_seq, last_seq=page.last_seq)
 
 
-@router.get("/runs/{run_id}/state", operation_id="getState", **declare_responses(RunStateResponse))
-async def get_state(
-    run_id: str, caller: _RunReader, service: ServiceDep, filters: Annotated[StateFilters, Query()]
-) -> Response:
+@route("GET", "/runs/{run_id}/state", Operation.READ_RUN, RunStateResponse)
+async def get_state(call: Call, run_id: str, query: StateFilters) -> RunStateView:
     """Return the state of the run as of one of its events."""
-    return json_response(
-        RunStateResponse.from_domain(await service.run_queries.get_state(caller.principal, run_id, filters.at))
-    )
+    return await call.service.run_queries.get_state(call.principal, run_id, query.at)
 
 
-@router.get("/runs/{run_id}/calls", operation_id="listCalls", **declare_responses(CallList))
-async def list_calls(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
+@route("GET", "/runs/{run_id}/calls", Operation.READ_RUN, CallList)
+async def list_calls(call: Call, run_id: str) -> dict[str, Sequence[Any]]:
     """List the calls of a run, in the order in which the model proposed them."""
-    return json_response(CallList(calls=list(await service.run_queries.list_calls(caller.principal, run_id))))
+    return {"calls": await call.service.run_queries.list_calls(call.principal, run_id)}
 
 
-@router.get("/runs/{run_id}/calls/{call_id}", operation_id="getCall", **declare_responses(CallResponse))
-async def get_call(run_id: str, call_id: str, caller: _RunReader, service: ServiceDep) -> Response:
+@route("GET", "/runs/{run_id}/calls/{call_id}", Operation.READ_RUN, CallResponse)
+async def get_call(call: Call, run_id: str, call_id: str) -> CallView:
     """Return one call in three views: the model's, the person's, and what was executed."""
-    return json_response(
-        CallResponse.from_domain(await service.run_queries.get_call(caller.principal, run_id, call_id))
-    )
+    return await call.service.run_queries.get_call(call.principal, run_id, call_id)
 
 
-@router.get("/runs/{run_id}/actions", operation_id="listActions", **declare_responses(ActionDetailList))
-async def list_actions(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
+@route("GET", "/runs/{run_id}/actions", Operation.READ_RUN, ActionDetailList)
+async def list_actions(call: Call, run_id: str) -> dict[str, Sequence[Action]]:
     """Return the questions of a run, oldest first."""
-    return json_response(list_action_details(await service.run_queries.list_actions(caller.principal, run_id)))
+    return {"actions": await call.service.run_queries.list_actions(call.principal, run_id)}
 
 
-@router.get("/runs/{run_id}/actions/{action_id}", operation_id="getAction", **declare_responses(ActionDetailResponse))
-async def get_action(run_id: str, action_id: str, caller: _RunReader, service: ServiceDep) -> Response:
-    return json_response(
-        ActionDetailResponse.from_domain(await service.run_queries.get_action(caller.principal, run_id, action_id))
-    )
+@route("GET", "/runs/{run_id}/actions/{action_id}", Operation.READ_RUN, ActionDetailResponse)
+async def get_action(call: Call, run_id: str, action_id: str) -> Action:
+    return await call.service.run_queries.get_action(call.principal, run_id, action_id)
 
 
-@router.get("/runs/{run_id}/artifacts", operation_id="listArtifacts", **declare_responses(ArtifactList))
-async def list_artifacts(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
+@route("GET", "/runs/{run_id}/artifacts", Operation.READ_RUN, ArtifactList)
+async def list_artifacts(call: Call, run_id: str) -> dict[str, Sequence[Any]]:
     """List the artifacts of a run."""
-    found = await service.run_queries.list_artifacts(caller.principal, run_id)
-    return json_response(ArtifactList(artifacts=list(map(ArtifactResponse.from_domain, found))))
+    return {"artifacts": await call.service.run_queries.list_artifacts(call.principal, run_id)}
 
 
-@router.get(
-    "/runs/{run_id}/artifacts/{artifact_id}",
-    operation_id="getArtifact",
-    **declare_responses(None, extra=_ARTIFACT_RESPONSE),
-)
+@route("GET", "/runs/{run_id}/artifacts/{artifact_id}", Operation.READ_RUN, responses=_ARTIFACT_RESPONSES)
 async def get_artifact(
+    call: Call,
     run_id: str,
-    artifact_id: Annotated[str, Path(max_length=200)],
-    caller: _RunReader,
-    service: ServiceDep,
-    range: Annotated[str, Header(max_length=100)] = "",
+    artifact_id: Annotated[str, Meta(max_length=200)],
+    range: Annotated[str, Meta(max_length=100), Header("range")] = "",
 ) -> Response:
     """Return the bytes of an artifact, or one range of them. Always a download."""
-    size = await service.run_queries.get_artifact_size(caller.principal, run_id, artifact_id)
+    queries = call.service.run_queries
+    size = await queries.get_artifact_size(call.principal, run_id, artifact_id)
     byte_range = parse_range(range, size)
     name = artifact_id.rpartition(":")[2][:16]
     headers = _DOWNLOAD_HEADERS | {
@@ -151,15 +137,42 @@ async def get_artifact(
     }
     if byte_range.is_partial:
         headers["Content-Range"] = f"bytes {byte_range.start}-{byte_range.end - 1}/{size}"
-    first_chunk = await service.run_queries.read_artifact(
-        artifact_id, byte_range.start, min(byte_range.length, _CHUNK_BYTES)
-    )
+    first_chunk = await queries.read_artifact(artifact_id, byte_range.start, min(byte_range.length, _CHUNK_BYTES))
     return StreamingResponse(
-        _read_chunks(service, artifact_id, byte_range, first_chunk),
+        _read_chunks(call.service, artifact_id, byte_range, first_chunk),
         206 if byte_range.is_partial else 200,
         headers,
         "application/octet-stream",
     )
+
+
+def parse_range(header: str, size: int) -> ByteRange:
+    """Parse `Range` of RFC 9110, for one range. An invalid header is ignored. Raise `ApiError` 416 where it is
+    unsatisfiable.
+    """
+    if size < 0:
+        raise ApiError(409, "artifact_lost", "The store does not have it any more.")
+    match = _match_range(header.strip().replace(" ", ""))
+    whole = ByteRange(0, size, is_partial=False)
+    if match is None or match[0] == "bytes=-":
+        return whole
+    first, last = match[1], match[2]
+    if not first:  # so many at the end
+        byte_range = ByteRange(max(0, size - int(last)), size, is_partial=True)
+    else:
+        end = min(size, int(last) + 1) if last else size
+        if last and int(last) < int(first):
+            return whole
+        byte_range = ByteRange(int(first), end, is_partial=True)
+    if byte_range.length <= 0:
+        raise ApiError(
+            416,
+            "range_outside",
+            f"The artifact has {size} bytes, and none of them are in this range.",
+            {"size": size},
+            {"Content-Range": f"bytes */{size}"},
+        )
+    return byte_range
 
 
 async def _read_chunks(

@@ -1,180 +1,123 @@
 """Runs: create, list, show, cancel; and the agents that can be run."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta
 from starlette.responses import Response
 
 from ...core.identity.permissions import Operation
-from ...core.index.rows import RunQuery
+from ...core.index.rows import Page, RunQuery, RunRow
 from ...core.runs.agent_stop import AgentStopResult
+from ...core.runs.queries import Overview
 from ...core.runs.run_service import NewRun
-from ..body import declare_body, json_body
-from ..caller import Caller, ServiceDep, require_permission
-from ..encoding import declare_responses, describe_response, json_response
+from ..body import RequestModel
+from ..caller import Call
+from ..responses import build_response, json_response
+from ..routing import Header, Routes
 from ..schemas.requests import CancelRunRequest, CreateRunRequest, InvokeAgentRequest, StopAgentRequest
-from ..schemas.runs import AgentList, AgentResponse, OverviewResponse, RunList, RunResponse, RunStatus
+from ..schemas.runs import AgentList, OverviewResponse, RunList, RunResponse, RunStatus
 
-router = APIRouter(tags=["runs"])
+route = Routes("runs")
 
 _IdempotencyKey = Annotated[
     str,
-    Header(alias="Idempotency-Key", max_length=200, description="Sent again, it is the same run and not another one."),
+    Header("Idempotency-Key"),
+    Meta(max_length=200, description="Sent again, it is the same run and not another one."),
 ]
-_TextFilter = Annotated[str | None, Field(max_length=256)]
-_EXISTING_RUN_RESPONSE: dict[int | str, dict[str, Any]] = {
-    200: describe_response(RunResponse, "It was made before, with the same key.")
-}
+TextFilter = Annotated[str, Meta(max_length=256)] | None
+_Limit = Annotated[int, Meta(ge=1, le=1_000)]
+_EXISTING_RUN_RESPONSE = {200: {"description": "It was made before, with the same key."}}
 
 
-class PageFilters(BaseModel):
+class PageFilters(RequestModel, frozen=True, kw_only=True):
     """What every list can be asked for."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    limit: int = Field(50, ge=1, le=1_000)
-    cursor: str = Field("", max_length=64, description="`next_cursor` of the page before.")
+    limit: _Limit = 50
+    cursor: Annotated[str, Meta(max_length=64, description="`next_cursor` of the page before.")] = ""
 
 
-class RunFilters(PageFilters):
+class RunFilters(PageFilters, frozen=True, kw_only=True):
     """Filters of runs."""
 
-    status: list[RunStatus] | None = Field(None, max_length=5)
-    agent: _TextFilter = None
-    requester: _TextFilter = None
-    parent: _TextFilter = Field(None, description="Runs inside calls of this run.")
-    q: str | None = Field(None, max_length=200, description="Words in the task or the id.")
+    status: Annotated[list[RunStatus], Meta(max_length=5)] | None = None
+    agent: TextFilter = None
+    requester: TextFilter = None
+    parent: Annotated[TextFilter, Meta(description="Runs inside calls of this run.")] = None
+    q: Annotated[str, Meta(max_length=200, description="Words in the task or the id.")] | None = None
 
 
-class ActivityFilters(BaseModel):
+class ActivityFilters(RequestModel, frozen=True, kw_only=True):
     """The limit of recent activity."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    limit: int = Field(50, ge=1, le=1_000)
+    limit: _Limit = 50
 
 
-@router.get("/agents", operation_id="listAgents", **declare_responses(AgentList))
-async def list_agents(
-    caller: Annotated[Caller, require_permission(Operation.LIST_RUNS)], service: ServiceDep
-) -> Response:
+@route("GET", "/agents", Operation.LIST_RUNS, AgentList)
+async def list_agents(call: Call) -> dict[str, Sequence[Any]]:
     """List the agents whose runs you may see."""
-    return json_response(
-        AgentList(agents=list(map(AgentResponse.from_domain, await service.run_queries.list_agents(caller.principal))))
-    )
+    return {"agents": await call.service.run_queries.list_agents(call.principal)}
 
 
-@router.post(
-    "/runs",
-    operation_id="createRun",
-    **declare_responses(RunResponse, status=201, extra=_EXISTING_RUN_RESPONSE),
-    **declare_body(CreateRunRequest),
-)
-async def create_run(
-    caller: Annotated[Caller, require_permission(Operation.CREATE_RUN)],
-    service: ServiceDep,
-    body: Annotated[CreateRunRequest, json_body(CreateRunRequest)],
-    idempotency_key: _IdempotencyKey = "",
-) -> Response:
+@route("POST", "/runs", Operation.CREATE_RUN, RunResponse, status=201, responses=_EXISTING_RUN_RESPONSE)
+async def create_run(call: Call, body: CreateRunRequest, idempotency_key: _IdempotencyKey = "") -> Response:
     """Create a run. It runs in the background; follow its events, or poll its status."""
-    return await _create_run(caller, service, body.agent, body, idempotency_key)
+    return await _create_run(call, body.agent, body, idempotency_key)
 
 
-@router.post(
-    "/agents/{agent}/invoke",
-    operation_id="invokeAgent",
-    **declare_responses(RunResponse, status=201, extra=_EXISTING_RUN_RESPONSE),
-    **declare_body(InvokeAgentRequest),
+@route(
+    "POST", "/agents/{agent}/invoke", Operation.CREATE_RUN, RunResponse, status=201, responses=_EXISTING_RUN_RESPONSE
 )
 async def invoke_agent(
-    agent: str,
-    caller: Annotated[Caller, require_permission(Operation.CREATE_RUN)],
-    service: ServiceDep,
-    body: Annotated[InvokeAgentRequest, json_body(InvokeAgentRequest)],
-    idempotency_key: _IdempotencyKey = "",
+    call: Call, agent: str, body: InvokeAgentRequest, idempotency_key: _IdempotencyKey = ""
 ) -> Response:
     """Create a run of this agent."""
-    return await _create_run(caller, service, agent, body, idempotency_key)
+    return await _create_run(call, agent, body, idempotency_key)
 
 
-@router.get("/runs", operation_id="listRuns", **declare_responses(RunList))
-async def list_runs(
-    caller: Annotated[Caller, require_permission(Operation.LIST_RUNS)],
-    service: ServiceDep,
-    filters: Annotated[RunFilters, Query()],
-) -> Response:
+@route("GET", "/runs", Operation.LIST_RUNS, RunList)
+async def list_runs(call: Call, query: RunFilters) -> Page[RunRow]:
     """List runs, newest first. Child runs are excluded, unless `parent` asks for them."""
-    page = await service.run_queries.list_runs(
-        caller.principal,
+    return await call.service.run_queries.list_runs(
+        call.principal,
         RunQuery(
-            statuses=frozenset(filters.status) if filters.status else None,
-            agent=filters.agent,
-            requester=filters.requester,
-            parent_run_id=filters.parent,
-            text=filters.q,
-            limit=filters.limit,
-            cursor=filters.cursor,
+            statuses=frozenset(query.status) if query.status else None,
+            agent=query.agent,
+            requester=query.requester,
+            parent_run_id=query.parent,
+            text=query.q,
+            limit=query.limit,
+            cursor=query.cursor,
         ),
     )
-    return json_response(RunList(runs=list(map(RunResponse.from_domain, page.rows)), next_cursor=page.next_cursor))
 
 
-@router.get("/runs/{run_id}", operation_id="getRun", **declare_responses(RunResponse))
-async def get_run(
-    run_id: str, caller: Annotated[Caller, require_permission(Operation.READ_RUN)], service: ServiceDep
-) -> Response:
+@route("GET", "/runs/{run_id}", Operation.READ_RUN, RunResponse)
+async def get_run(call: Call, run_id: str) -> RunRow:
     """Return a run with its status and its times."""
-    return json_response(RunResponse.from_domain(await service.run_queries.get_run(caller.principal, run_id)))
+    return await call.service.run_queries.get_run(call.principal, run_id)
 
 
-@router.post(
-    "/runs/{run_id}/cancel",
-    operation_id="cancelRun",
-    **declare_responses(RunResponse),
-    **declare_body(CancelRunRequest, required=False),
-)
-async def cancel_run(
-    run_id: str,
-    caller: Annotated[Caller, require_permission(Operation.CANCEL_RUN)],
-    service: ServiceDep,
-    body: Annotated[CancelRunRequest, json_body(CancelRunRequest)],
-) -> Response:
+@route("POST", "/runs/{run_id}/cancel", Operation.CANCEL_RUN, RunResponse)
+async def cancel_run(call: Call, run_id: str, body: CancelRunRequest) -> RunRow:
     """Cancel the run and its child runs. Cancelling it again is fine."""
-    return json_response(
-        RunResponse.from_domain(await service.run_service.cancel(caller.principal, run_id, body.reason))
-    )
+    return await call.service.run_service.cancel(call.principal, run_id, body.reason)
 
 
-@router.post(
-    "/agents/{agent}/stop",
-    operation_id="stopAgent",
-    **declare_responses(AgentStopResult),
-    **declare_body(StopAgentRequest),
-)
-async def stop_agent(
-    agent: str,
-    caller: Annotated[Caller, require_permission(Operation.STOP_AGENT)],
-    service: ServiceDep,
-    body: Annotated[StopAgentRequest, json_body(StopAgentRequest)],
-) -> Response:
+@route("POST", "/agents/{agent}/stop", Operation.STOP_AGENT, AgentStopResult)
+async def stop_agent(call: Call, agent: str, body: StopAgentRequest) -> AgentStopResult:
     """Cancel all runs of the agent at once. To prevent new ones, revoke its keys first."""
-    return json_response(await service.run_service.stop_agent(caller.principal, agent, body.reason))
+    return await call.service.run_service.stop_agent(call.principal, agent, body.reason)
 
 
-@router.get("/activity", operation_id="getActivity", **declare_responses(OverviewResponse))
-async def get_activity(
-    caller: Annotated[Caller, require_permission(Operation.LIST_RUNS)],
-    service: ServiceDep,
-    filters: Annotated[ActivityFilters, Query()],
-) -> Response:
+@route("GET", "/activity", Operation.LIST_RUNS, OverviewResponse)
+async def get_activity(call: Call, query: ActivityFilters) -> Overview:
     """Return the recent activity of all runs that you may see, and counts of runs and open questions."""
-    return json_response(
-        OverviewResponse.from_domain(await service.run_queries.get_overview(caller.principal, filters.limit))
-    )
+    return await call.service.run_queries.get_overview(call.principal, query.limit)
 
 
-async def _create_run(caller: Caller, service: ServiceDep, agent: str, body: InvokeAgentRequest, key: str) -> Response:
+async def _create_run(call: Call, agent: str, body: InvokeAgentRequest, key: str) -> Response:
     new = NewRun(agent=agent, task=body.task, on_behalf_of=body.on_behalf_of, idempotency_key=key)
-    row, is_new = await service.run_service.create(caller.principal, new)
-    return json_response(RunResponse.from_domain(row), 201 if is_new else 200, {"Location": f"/runs/{row.run_id}"})
+    row, is_new = await call.service.run_service.create(call.principal, new)
+    headers = {"Location": f"/runs/{row.run_id}"}
+    return json_response(build_response(RunResponse, row), 201 if is_new else 200, headers)

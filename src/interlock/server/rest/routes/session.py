@@ -1,27 +1,26 @@
 """Sign-in and sign-out for browsers, the current identity, and one's own password."""
 
 from secrets import token_urlsafe
-from typing import Annotated
 from urllib.parse import quote, unquote, urlencode
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ....domain.errors import ConsentError
 from ...core.consent_service import Callback, FlowRefusal
 from ...core.identity.permissions import Operation
-from ...core.identity.principal import IdentityProblem
+from ...core.identity.principal import IdentityProblem, Principal
 from ...core.identity.sessions import NewSession
 from ...core.service import Service
-from ..body import declare_body, json_body
-from ..caller import AddressLimit, Caller, ServiceDep, is_https, require_permission, session_cookie_name
-from ..encoding import declare_responses, json_response, no_content_response
+from ..caller import Call, PublicCall, get_address, is_https, session_cookie_name
 from ..errors import ApiError, FieldProblem, invalid_request
+from ..responses import build_response, json_response
+from ..routing import Routes
 from ..schemas.accounts import MeResponse
 from ..schemas.requests import ChangePasswordRequest, SignInRequest
 from .consents import reload_same_site
 
-router = APIRouter(tags=["session"])
+route = Routes("session")
 
 #: A signed-in user is redirected from there to the requested page.
 _SIGN_IN_PATH = "/console/login"
@@ -32,15 +31,18 @@ _OIDC_SECONDS = 600
 _WRONG_PASSWORD = ApiError(401, "wrong_password", "There is no such account, or this is not its password.")
 
 
-@router.post(
-    "/session", operation_id="signIn", **declare_responses(MeResponse, status=201), **declare_body(SignInRequest)
-)
-async def sign_in(
-    request: Request, _: AddressLimit, service: ServiceDep, body: Annotated[SignInRequest, json_body(SignInRequest)]
-) -> Response:
+@route("POST", "/session", None, MeResponse, status=201)
+async def sign_in(call: PublicCall, body: SignInRequest) -> Response:
     """Sign in with a name and a password. The response sets the cookie, and has the value of `X-CSRF-Token`."""
-    address = request.client.host if request.client else ""
-    wait = service.login_throttle.start_attempt(body.name, address)
+    principal, new = await start_session(call.service, body.name, body.password, get_address(call.request))
+    response = json_response(build_response(MeResponse, (principal, new.csrf, new.ends_at)), 201)
+    set_session_cookie(response, call.request, new)
+    return response
+
+
+async def start_session(service: Service, name: str, password: str, address: str) -> tuple[Principal, NewSession]:
+    """Start a session. Raise `ApiError` 401 when name or password are wrong, 429 after too many failures."""
+    wait = service.login_throttle.start_attempt(name, address)
     if wait:
         raise ApiError(
             429,
@@ -48,73 +50,55 @@ async def sign_in(
             f"Too many failed attempts. Try again in {wait:.0f} s.",
             headers={"Retry-After": str(max(1, round(wait)))},
         )
-    principal = await service.accounts.authenticate(body.name, body.password)
-    new = None if principal is None else await service.sessions.start(body.name, detail={"address": address})
+    principal = await service.accounts.authenticate(name, password)
+    new = None if principal is None else await service.sessions.start(name, detail={"address": address})
     if principal is None or new is None:
-        await service.audit_log.add(f"user:{body.name}", "session.started", outcome="refused", detail={"from": address})
+        await service.audit_log.add(f"user:{name}", "session.started", outcome="refused", detail={"from": address})
         raise _WRONG_PASSWORD
-    service.login_throttle.record_success(body.name, address)
-    response = json_response(MeResponse.from_domain(principal, new.csrf, new.ends_at), 201)
-    set_session_cookie(response, request, new)
-    return response
+    service.login_throttle.record_success(name, address)
+    return principal, new
 
 
-@router.delete("/session", operation_id="signOut", **declare_responses(None, status=204))
-async def sign_out(
-    request: Request, caller: Annotated[Caller, require_permission(Operation.OWN_IDENTITY)], service: ServiceDep
-) -> Response:
+@route("DELETE", "/session", Operation.OWN_IDENTITY, status=204)
+async def sign_out(call: Call) -> Response:
     """End this session. For an API key, nothing happens."""
-    if caller.session is not None:
-        await service.sessions.end(caller.session.session_id, by=caller.principal.name)
-    response = no_content_response()
-    response.delete_cookie(
-        session_cookie_name(request), path="/", httponly=True, samesite="strict", secure=is_https(request)
-    )
+    if call.session is not None:
+        await call.service.sessions.end(call.session.session_id, by=call.principal.name)
+    response = Response(status_code=204)
+    clear_session_cookie(response, call.request)
     return response
 
 
-@router.get("/me", operation_id="getMe", **declare_responses(MeResponse))
-async def get_me(caller: Annotated[Caller, require_permission(Operation.OWN_IDENTITY)]) -> Response:
+@route("GET", "/me", Operation.OWN_IDENTITY, MeResponse)
+async def get_me(call: Call) -> tuple[Principal, str | None, int]:
     """Return your identity and roles."""
-    session = caller.session
-    return json_response(
-        MeResponse.from_domain(caller.principal, session and session.csrf, session.ends_at if session else 0)
-    )
+    session = call.session
+    return call.principal, session and session.csrf, session.ends_at if session else 0
 
 
-@router.post(
-    "/me/password",
-    operation_id="changePassword",
-    **declare_responses(None, status=204),
-    **declare_body(ChangePasswordRequest),
-)
-async def change_password(
-    request: Request,
-    caller: Annotated[Caller, require_permission(Operation.OWN_ACCOUNT)],
-    service: ServiceDep,
-    body: Annotated[ChangePasswordRequest, json_body(ChangePasswordRequest)],
-) -> Response:
+@route("POST", "/me/password", Operation.OWN_ACCOUNT, status=204)
+async def change_password(call: Call, body: ChangePasswordRequest) -> None:
     """Change your own password. All of your sessions end."""
-    name, address = caller.principal.name.removeprefix("user:"), request.client.host if request.client else ""
+    service, address = call.service, get_address(call.request)
+    name = call.principal.name.removeprefix("user:")
     if service.login_throttle.start_attempt(name, address):
         raise ApiError(429, "too_many_attempts", "Too many failed attempts.", headers={"Retry-After": "15"})
     if await service.accounts.authenticate(name, body.current) is None:
-        raise invalid_request(FieldProblem(field="current", problem="is not your password"))
+        raise invalid_request(FieldProblem("current", "is not your password"))
     service.login_throttle.record_success(name, address)
-    changed = await service.accounts.set_password(name, body.new, by=caller.principal.name)
+    changed = await service.accounts.set_password(name, body.new, by=call.principal.name)
     if isinstance(changed, IdentityProblem):
-        raise invalid_request(FieldProblem(field="new", problem=changed.problem))
-    return no_content_response()
+        raise invalid_request(FieldProblem("new", changed.problem))
 
 
-@router.get("/session/start", operation_id="startSignIn", include_in_schema=False)
-async def start_sign_in(request: Request, _: AddressLimit, service: ServiceDep, next: str = "") -> Response:
+@route("GET", "/session/start", None, hidden=True)
+async def start_sign_in(call: PublicCall, next: str = "") -> Response:
     """Redirect to the identity provider, if configured. `next` is the console page to return to."""
-    if service.sign_in is None:
+    if call.service.sign_in is None:
         raise ApiError(404, "no_provider", "Signing in with a provider is not set up here.")
     browser = token_urlsafe(32)
     try:
-        url = await service.sign_in.begin(browser)
+        url = await call.service.sign_in.begin(browser)
     except ConsentError:
         return _redirect_failed_sign_in("unavailable", next)
     response = RedirectResponse(url, 303)
@@ -125,24 +109,23 @@ async def start_sign_in(request: Request, _: AddressLimit, service: ServiceDep, 
         path="/session",
         httponly=True,
         samesite="lax",
-        secure=is_https(request),
+        secure=is_https(call.request),
     )
     return response
 
 
-@router.get("/session/callback", operation_id="finishSignIn", include_in_schema=False)
-async def finish_sign_in(request: Request, _: AddressLimit, service: ServiceDep) -> Response:
+@route("GET", "/session/callback", None, hidden=True)
+async def finish_sign_in(call: PublicCall) -> Response:
     """Handle the callback of the identity provider."""
-    browser, _dot, next_page = unquote(request.cookies.get(_OIDC_COOKIE, "")).partition(".")
-    new = await _start_oidc_session(request, service, browser)
-    response = (
-        reload_same_site(_build_sign_in_url(next_page))
-        if isinstance(new, NewSession)
-        else _redirect_failed_sign_in(new, next_page)
-    )
-    response.delete_cookie(_OIDC_COOKIE, path="/session", httponly=True, samesite="lax", secure=is_https(request))
+    request = call.request
+    browser, _, next_page = unquote(request.cookies.get(_OIDC_COOKIE, "")).partition(".")
+    new = await _start_oidc_session(request, call.service, browser)
     if isinstance(new, NewSession):
+        response: Response = reload_same_site(_build_sign_in_url(next_page))
         set_session_cookie(response, request, new)
+    else:
+        response = _redirect_failed_sign_in(new, next_page)
+    response.delete_cookie(_OIDC_COOKIE, path="/session", httponly=True, samesite="lax", secure=is_https(request))
     return response
 
 
@@ -151,6 +134,11 @@ def set_session_cookie(response: Response, request: Request, new: NewSession) ->
     response.set_cookie(
         session_cookie_name(request), new.token, path="/", httponly=True, samesite="strict", secure=secure
     )
+
+
+def clear_session_cookie(response: Response, request: Request) -> None:
+    secure = is_https(request)
+    response.delete_cookie(session_cookie_name(request), path="/", httponly=True, samesite="strict", secure=secure)
 
 
 async def _start_oidc_session(request: Request, service: Service, browser: str) -> NewSession | str:

@@ -1,11 +1,9 @@
 """REST schemas of keys, accounts, sessions and consents. No secrets, except that of a new key."""
 
-from ...core.consent_service import GrantSummary, PendingConsent
-from ...core.identity.account_rows import Account
-from ...core.identity.api_keys import ApiKey, NewApiKey
-from ...core.identity.principal import Principal
-from ..times import format_optional_time, format_time
-from .runs import ActionResponse, ResponseModel
+from typing import Any
+
+from ..responses import Merged, Names, OptionalNames, OptionalTime, ResponseModel, Time
+from .runs import ActionResponse
 
 
 class ApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
@@ -13,28 +11,14 @@ class ApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
 
     key_id: str
     name: str
-    roles: list[str]
+    roles: Names
     #: Null: all of them.
-    agents: list[str] | None
+    agents: OptionalNames
     created_by: str
-    created_at: str
-    expires_at: str | None
-    last_used_at: str | None
-    revoked_at: str | None
-
-    @classmethod
-    def from_domain(cls, key: ApiKey) -> "ApiKeyResponse":
-        return cls(
-            key_id=key.key_id,
-            name=key.name,
-            roles=sorted(key.roles),
-            agents=_sort_agents(key.agents),
-            created_by=key.created_by,
-            created_at=format_time(key.created_at),
-            expires_at=format_optional_time(key.expires_at),
-            last_used_at=format_optional_time(key.last_used_at),
-            revoked_at=format_optional_time(key.revoked_at),
-        )
+    created_at: Time
+    expires_at: OptionalTime
+    last_used_at: OptionalTime
+    revoked_at: OptionalTime
 
 
 class ApiKeyList(ResponseModel, frozen=True, kw_only=True):
@@ -50,34 +34,18 @@ class NewApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
     #: Shown only once; it cannot be recovered later.
     secret: str
 
-    @classmethod
-    def from_domain(cls, new: NewApiKey) -> "NewApiKeyResponse":
-        return cls(key=ApiKeyResponse.from_domain(new.key), secret=new.secret)
-
 
 class AccountResponse(ResponseModel, frozen=True, kw_only=True):
     """An account."""
 
     name: str
-    roles: list[str]
-    agents: list[str] | None
+    roles: Names
+    agents: OptionalNames
     disabled: bool
-    created_at: str
+    created_at: Time
     has_password: bool
     #: The identity provider; empty for local accounts.
     issuer: str
-
-    @classmethod
-    def from_domain(cls, account: Account) -> "AccountResponse":
-        return cls(
-            name=account.name,
-            roles=sorted(account.roles),
-            agents=_sort_agents(account.agents),
-            disabled=account.disabled,
-            created_at=format_time(account.created_at),
-            has_password=account.has_password,
-            issuer=account.issuer,
-        )
 
 
 class AccountList(ResponseModel, frozen=True, kw_only=True):
@@ -91,22 +59,16 @@ class MeResponse(ResponseModel, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    roles: list[str]
-    agents: list[str] | None
+    roles: Names
+    agents: OptionalNames
     #: For a browser: what it must send back with everything that changes something. Null for keys.
     csrf: str | None
-    signed_in_until: str | None
+    signed_in_until: OptionalTime
 
     @classmethod
-    def from_domain(cls, principal: Principal, csrf: str | None = None, until: int = 0) -> "MeResponse":
-        return cls(
-            name=principal.name,
-            kind=principal.kind,
-            roles=sorted(principal.roles),
-            agents=_sort_agents(principal.agents),
-            csrf=csrf,
-            signed_in_until=format_optional_time(until),
-        )
+    def view_row(cls, row: Any) -> Any:
+        principal, csrf, until = row
+        return Merged(principal, {"csrf": csrf, "signed_in_until": until})
 
 
 class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
@@ -120,19 +82,11 @@ class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
     provider: str
     scopes: list[str]
     #: When you gave access to an earlier definition of the tool, which does not serve this one.
-    earlier_since: str | None
+    earlier_since: OptionalTime
 
     @classmethod
-    def from_domain(cls, waiting: PendingConsent) -> "PendingConsentResponse":
-        return cls(
-            action=ActionResponse.from_domain(waiting.question),
-            agent=waiting.binding.agent,
-            tool=waiting.binding.tool,
-            definition=waiting.binding.definition,
-            provider=waiting.consent.provider,
-            scopes=list(waiting.consent.scopes),
-            earlier_since=format_optional_time(waiting.earlier_since),
-        )
+    def view_row(cls, row: Any) -> Any:
+        return Merged({"action": row.question}, row, row.binding, row.consent)
 
 
 class GrantedConsentResponse(ResponseModel, frozen=True, kw_only=True):
@@ -143,20 +97,8 @@ class GrantedConsentResponse(ResponseModel, frozen=True, kw_only=True):
     tool: str
     definition: str
     scopes: list[str]
-    since: str | None
-    expires_at: str | None
-
-    @classmethod
-    def from_domain(cls, given: GrantSummary) -> "GrantedConsentResponse":
-        return cls(
-            provider=given.provider,
-            agent=given.agent,
-            tool=given.tool,
-            definition=given.definition,
-            scopes=list(given.scopes),
-            since=format_optional_time(given.since),
-            expires_at=format_optional_time(given.expires_at),
-        )
+    since: OptionalTime
+    expires_at: OptionalTime
 
 
 class ConsentList(ResponseModel, frozen=True, kw_only=True):
@@ -190,7 +132,3 @@ class ConsentRevocationResponse(ResponseModel, frozen=True, kw_only=True):
 
     #: False: it is forgotten here, and the provider did not confirm it.
     confirmed: bool
-
-
-def _sort_agents(agents: frozenset[str] | None) -> list[str] | None:
-    return None if agents is None else sorted(agents)

@@ -5,13 +5,9 @@ from typing import Any
 import msgspec
 
 from ....audit.keys import PublicKey
-from ....audit.proof import SignedVerification
-from ....audit.signed_checkpoint import SignedCheckpoint
-from ...core.audit.audit_log import AuditLogEntry, AuditOutcome
-from ...core.audit.service import RunFlaw, ServerCheck
-from ...core.audit_sinks.forwarder import ForwarderStatus, RunForwardResult
-from ..times import format_optional_time, format_time
-from .runs import ResponseModel
+from ...core.audit.audit_log import AuditOutcome
+from ...core.audit.service import RunFlaw
+from ..responses import Merged, OptionalTime, ResponseModel, Time
 
 
 class FlawResponse(ResponseModel, frozen=True, kw_only=True):
@@ -43,23 +39,12 @@ class ProofResponse(ResponseModel, frozen=True, kw_only=True):
     doubts: list[str]
 
     @classmethod
-    def from_domain(cls, run_id: str, proof: SignedVerification) -> "ProofResponse":
-        audit, statement = proof.audit, proof.statement
-        flaw = audit.flaw
-        return cls(
-            run_id=run_id,
-            ok=proof.ok,
-            complete=proof.complete,
-            count=audit.count,
-            head=audit.head_hash.hex(),
-            flaw=None if flaw is None else FlawResponse(seq=flaw.seq, problem=flaw.problem, message=flaw.message),
-            problem=proof.problem,
-            signed_count=proof.signed_count,
-            signed_at=None if statement is None else statement.at,
-            signed_by=None if statement is None else statement.key,
-            checkpoint=None if statement is None else statement.number,
-            doubts=list(proof.doubts),
-        )
+    def view_row(cls, row: Any) -> Any:
+        run_id, proof = row
+        statement = proof.statement
+        signed = (None, None, None) if statement is None else (statement.at, statement.key, statement.number)
+        given = dict(zip(("signed_at", "signed_by", "checkpoint"), signed, strict=True))
+        return Merged(given | {"run_id": run_id, "head": proof.audit.head_hash.hex()}, proof, proof.audit)
 
 
 class AuditLogCheckResponse(ResponseModel, frozen=True, kw_only=True):
@@ -70,6 +55,10 @@ class AuditLogCheckResponse(ResponseModel, frozen=True, kw_only=True):
     broken_at: int | None
     problem: str
 
+    @classmethod
+    def view_row(cls, row: Any) -> Any:
+        return Merged({"broken_at": row.broken_at or None}, row)
+
 
 class CheckpointCheckResponse(ResponseModel, frozen=True, kw_only=True):
     """The result of verifying the checkpoints."""
@@ -79,6 +68,10 @@ class CheckpointCheckResponse(ResponseModel, frozen=True, kw_only=True):
     runs: int
     problem: str
     contradictions: list[str]
+
+    @classmethod
+    def view_row(cls, row: Any) -> Any:
+        return Merged({"problem": "" if row.flaw is None else row.flaw.message}, row)
 
 
 class ServerCheckResponse(ResponseModel, frozen=True, kw_only=True):
@@ -93,27 +86,6 @@ class ServerCheckResponse(ResponseModel, frozen=True, kw_only=True):
     checkpoints: CheckpointCheckResponse
     journal: AuditLogCheckResponse
 
-    @classmethod
-    def from_domain(cls, check: ServerCheck) -> "ServerCheckResponse":
-        signed, journal = check.checkpoints, check.journal
-        return cls(
-            ok=check.ok,
-            finished=check.finished,
-            runs=check.runs,
-            events=check.events,
-            flaws=list(check.flaws),
-            checkpoints=CheckpointCheckResponse(
-                ok=signed.ok,
-                checkpoints=signed.checkpoints,
-                runs=signed.runs,
-                problem="" if signed.flaw is None else signed.flaw.message,
-                contradictions=list(signed.contradictions),
-            ),
-            journal=AuditLogCheckResponse(
-                count=journal.count, head=journal.head, broken_at=journal.broken_at or None, problem=journal.problem
-            ),
-        )
-
 
 class CheckpointResponse(ResponseModel, frozen=True, kw_only=True):
     """A signed checkpoint. The signature is over exactly the bytes of the document."""
@@ -123,20 +95,13 @@ class CheckpointResponse(ResponseModel, frozen=True, kw_only=True):
     signature: str
 
     @classmethod
-    def from_domain(cls, signed: SignedCheckpoint) -> "CheckpointResponse":
-        return cls(
-            checkpoint=_decode_document(signed.document),
-            document=signed.document.decode(errors="replace"),
-            signature=signed.signature.hex(),
-        )
-
-
-def _decode_document(document: bytes) -> dict[str, Any]:
-    """Decode a document. Empty where it was replaced, which `/audit/verify` reports."""
-    try:
-        return msgspec.json.decode(document, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    def view_row(cls, row: Any) -> Any:
+        try:
+            checkpoint = msgspec.json.decode(row.document, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            checkpoint = {}  # it was replaced, which `/audit/verify` reports
+        document = row.document.decode(errors="replace")
+        return {"checkpoint": checkpoint, "document": document, "signature": row.signature.hex()}
 
 
 class CheckpointList(ResponseModel, frozen=True, kw_only=True):
@@ -159,28 +124,12 @@ class ForwarderResponse(ResponseModel, frozen=True, kw_only=True):
     schema: str
     position: int
     waiting: int
-    oldest_waiting_at: str | None
-    last_success_at: str | None
+    oldest_waiting_at: OptionalTime
+    last_success_at: OptionalTime
     last_error: str
-    last_error_at: str | None
+    last_error_at: OptionalTime
     failures: int
     set_aside: int
-
-    @classmethod
-    def from_domain(cls, status: ForwarderStatus) -> "ForwarderResponse":
-        return cls(
-            name=status.name,
-            kind=status.kind,
-            schema=status.schema,
-            position=status.position,
-            waiting=status.waiting,
-            oldest_waiting_at=format_optional_time(status.oldest_waiting_at),
-            last_success_at=format_optional_time(status.last_success_at),
-            last_error=status.last_error,
-            last_error_at=format_optional_time(status.last_error_at),
-            failures=status.failures,
-            set_aside=status.set_aside,
-        )
 
 
 class ForwarderList(ResponseModel, frozen=True, kw_only=True):
@@ -199,39 +148,17 @@ class ForwardRunResponse(ResponseModel, frozen=True, kw_only=True):
     #: Why not all were sent; empty: they were.
     problem: str
 
-    @classmethod
-    def from_domain(cls, result: RunForwardResult) -> "ForwardRunResponse":
-        return cls(
-            run_id=result.run_id,
-            destination=result.destination,
-            sent=result.sent,
-            total=result.total,
-            problem=result.problem,
-        )
-
 
 class AuditLogEntryResponse(ResponseModel, frozen=True, kw_only=True):
     """An entry of the audit log."""
 
     seq: int
-    at: str
+    at: Time
     by: str
     action: str
     target: str
     outcome: AuditOutcome
     detail: dict[str, str]
-
-    @classmethod
-    def from_domain(cls, entry: AuditLogEntry) -> "AuditLogEntryResponse":
-        return cls(
-            seq=entry.seq,
-            at=format_time(entry.at),
-            by=entry.by,
-            action=entry.action,
-            target=entry.target,
-            outcome=entry.outcome,
-            detail=dict(entry.detail),
-        )
 
 
 class AuditLogEntryList(ResponseModel, frozen=True, kw_only=True):

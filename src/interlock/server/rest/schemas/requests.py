@@ -2,47 +2,47 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta, field
 
-from ..body import RequestBody
+from ..body import RequestModel
 
-_Name = Annotated[str, Field(min_length=1, max_length=256)]
-_Reason = Annotated[str, Field(max_length=2_000)]
-_Hash = Annotated[str, Field(max_length=200, examples=["sha256:9f86d081884c7d65..."])]
-_Password = Annotated[str, Field(min_length=1, max_length=1_024)]
-_Roles = Annotated[list[Literal["operator", "auditor", "admin"]], Field(max_length=4)]
-_KeyRoles = Annotated[list[Literal["agent", "operator", "auditor", "admin"]], Field(min_length=1, max_length=4)]
-_Agents = Annotated[list[_Name], Field(max_length=1_000)]
-_Time = Annotated[str, Field(max_length=40, examples=["2030-01-31T12:00:00Z"])]
+_Name = Annotated[str, Meta(min_length=1, max_length=256)]
+_Reason = Annotated[str, Meta(max_length=2_000)]
+_Hash = Annotated[str, Meta(max_length=200, examples=["sha256:9f86d081884c7d65..."])]
+_Password = Annotated[str, Meta(min_length=1, max_length=1_024)]
+_Roles = Annotated[list[Literal["operator", "auditor", "admin"]], Meta(max_length=4)]
+_KeyRoles = Annotated[list[Literal["agent", "operator", "auditor", "admin"]], Meta(min_length=1, max_length=4)]
+_Agents = Annotated[list[_Name], Meta(max_length=1_000)]
+_Time = Annotated[str, Meta(max_length=40, examples=["2030-01-31T12:00:00Z"])]
 
 
-class InvokeAgentRequest(RequestBody):
+class InvokeAgentRequest(RequestModel, frozen=True, kw_only=True):
     """The task of a new run."""
 
-    task: Annotated[str, Field(min_length=1, max_length=100_000, examples=["Refund order 1234."])]
+    task: Annotated[str, Meta(min_length=1, max_length=100_000, examples=["Refund order 1234."])]
     #: The person it acts for, where a program creates it.
-    on_behalf_of: Annotated[str, Field(max_length=80, examples=["ada"])] = ""
+    on_behalf_of: Annotated[str, Meta(max_length=80, examples=["ada"])] = ""
 
 
-class CreateRunRequest(InvokeAgentRequest):
+class CreateRunRequest(InvokeAgentRequest, frozen=True, kw_only=True):
     """The agent and task of a new run."""
 
     agent: _Name
 
 
-class CancelRunRequest(RequestBody):
+class CancelRunRequest(RequestModel, frozen=True, kw_only=True):
     """Why a run is cancelled."""
 
     reason: _Reason = ""
 
 
-class StopAgentRequest(RequestBody):
+class StopAgentRequest(RequestModel, frozen=True, kw_only=True):
     """Why an agent is stopped."""
 
-    reason: Annotated[str, Field(min_length=1, max_length=2_000)]
+    reason: Annotated[str, Meta(min_length=1, max_length=2_000)]
 
 
-class ApproveRequest(RequestBody):
+class ApproveRequest(RequestModel, frozen=True, kw_only=True):
     """An approval of exactly the payload with this hash."""
 
     payload_hash: _Hash
@@ -52,74 +52,74 @@ class ApproveRequest(RequestBody):
     #: With `window`.
     until: _Time | None = None
     #: With `rule`: empty is the suggested one; another one has to be provably narrower.
-    rule: Annotated[str, Field(max_length=10_000)] = ""
+    rule: Annotated[str, Meta(max_length=10_000)] = ""
     #: What to run instead: validated, evaluated and hashed again.
     arguments: dict[str, Any] | None = None
 
 
-class RejectRequest(RequestBody):
+class RejectRequest(RequestModel, frozen=True, kw_only=True):
     """A rejection."""
 
-    reason: Annotated[str, Field(min_length=1, max_length=2_000)]
+    reason: Annotated[str, Meta(min_length=1, max_length=2_000)]
     payload_hash: _Hash = ""
 
 
-class ProvideInputRequest(RequestBody):
+class ProvideInputRequest(RequestModel, frozen=True, kw_only=True):
     """The requested value."""
 
     value: Any
     payload_hash: _Hash = ""
 
 
-class RefuseRequest(RequestBody):
+class RefuseRequest(RequestModel, frozen=True, kw_only=True):
     """Why the input or consent is refused."""
 
     reason: _Reason = ""
 
 
-class ForwardRunRequest(RequestBody):
+class ForwardRunRequest(RequestModel, frozen=True, kw_only=True):
     """The destination of a run's events."""
 
     destination: _Name
 
 
-class ExplainPolicyRequest(RequestBody):
+class ExplainPolicyRequest(RequestModel, frozen=True, kw_only=True):
     """A hypothetical call to explain."""
 
     tool: _Name
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     mode: Literal["read_only", "default", "accept_edits", "trusted"] | None = None
-    requester: Annotated[str, Field(max_length=80)] = ""
+    requester: Annotated[str, Meta(max_length=80)] = ""
 
 
-class BacktestPolicyRequest(RequestBody):
+class BacktestPolicyRequest(RequestModel, frozen=True, kw_only=True):
     """The policy of a backtest, and the number of runs."""
 
     #: YAML; empty: the policy that is in force.
-    policy: Annotated[str, Field(max_length=128 << 10)] = ""
-    runs: Annotated[int, Field(ge=1, le=500)] = 500
+    policy: Annotated[str, Meta(max_length=128 << 10)] = ""
+    runs: Annotated[int, Meta(ge=1, le=500)] = 500
 
 
-class CreateKeyRequest(RequestBody):
+class CreateKeyRequest(RequestModel, frozen=True, kw_only=True):
     """A new API key."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
     roles: _KeyRoles
     #: Null: all of them. A key of an agent names its own.
     agents: _Agents | None = None
     expires_at: _Time | None = None
 
 
-class CreateAccountRequest(RequestBody):
+class CreateAccountRequest(RequestModel, frozen=True, kw_only=True):
     """A new account."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
     password: _Password
     roles: _Roles | None = None
     agents: _Agents | None = None
 
 
-class UpdateAccountRequest(RequestBody):
+class UpdateAccountRequest(RequestModel, frozen=True, kw_only=True):
     """Changes of an account. Missing fields are unchanged."""
 
     roles: _Roles | None = None
@@ -129,14 +129,14 @@ class UpdateAccountRequest(RequestBody):
     disabled: bool | None = None
 
 
-class SignInRequest(RequestBody):
+class SignInRequest(RequestModel, frozen=True, kw_only=True):
     """Name and password."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
     password: _Password
 
 
-class ChangePasswordRequest(RequestBody):
+class ChangePasswordRequest(RequestModel, frozen=True, kw_only=True):
     """The current and the new password."""
 
     current: _Password

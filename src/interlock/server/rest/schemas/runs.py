@@ -1,34 +1,28 @@
-"""REST schemas of runs, their events and their questions. Field names are stable."""
+"""REST schemas of runs: their events, questions, state and calls. Field names are stable."""
 
-from collections.abc import Iterable
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
+from msgspec import field
 
-from ....domain.call import Answer, Question
-from ....domain.decision import ApprovalScope
-from ....domain.event import LogEntry
+from ....domain.decision import ApprovalScope, Decision
+from ....domain.event import InvocationCompleted, InvocationStarted
 from ....domain.json import JsonObject
+from ....domain.messages import Usage
+from ....domain.observation import Observation
 from ....domain.payload import ApprovalBinding, BindingChange
-from ....domain.state.lifecycle import RunState
-from ....history.actions import Action
+from ....domain.state.verification import Verification
+from ....history.call_view import ModelView
 from ....history.run_view import RunEvent, RunEventType
-from ...core.index.rows import ActionRow, RunRow
-from ...core.index.run_index import ActivityRow
-from ...core.runs.approval_service import DecisionResult
+from ....history.state_view import CallStateView
 from ...core.runs.kept_rules import RuleTarget
-from ...core.runs.queries import AgentRow, ArtifactRow, Overview, QuestionView
-from ..times import format_optional_time, format_time
+from ..responses import Merged, OptionalSeq, OptionalTime, ResponseModel, Time, format_time
 
 RunStatus = Literal["RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"]
 ActionStatus = Literal["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTED", "VOID"]
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-
-
-class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all response schemas."""
 
 
 class RunResponse(ResponseModel, frozen=True, kw_only=True):
@@ -39,8 +33,8 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     status: str
     #: Finer than the status: `degraded` and `cancelled`, too.
     state: str
-    degraded: bool
-    cancelled: bool
+    is_degraded: bool = field(name="degraded")
+    is_cancelled: bool = field(name="cancelled")
     #: The person it acts for, and who created it.
     requester: str
     created_by: str
@@ -48,36 +42,16 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     #: The first words of the task, and of how it ended.
     task: str
     message: str
-    created_at: str
-    updated_at: str
+    created_at: Time
+    updated_at: Time
     last_seq: int
     open_questions: int
-
-    @classmethod
-    def from_domain(cls, row: RunRow) -> "RunResponse":
-        return cls(
-            run_id=row.run_id,
-            agent=row.agent,
-            status=row.status,
-            state=row.state.value,
-            degraded=row.state is RunState.DEGRADED,
-            cancelled=row.state is RunState.CANCELLED,
-            requester=row.requester,
-            created_by=row.created_by,
-            parent_run_id=row.parent_run_id,
-            task=row.task,
-            message=row.message,
-            created_at=format_time(row.created_at),
-            updated_at=format_time(row.updated_at),
-            last_seq=row.last_seq,
-            open_questions=row.open_questions,
-        )
 
 
 class RunList(ResponseModel, frozen=True, kw_only=True):
     """Runs."""
 
-    runs: list[RunResponse]
+    rows: list[RunResponse] = field(name="runs")
     #: Empty: there are no more.
     next_cursor: str
 
@@ -88,10 +62,6 @@ class AgentResponse(ResponseModel, frozen=True, kw_only=True):
     name: str
     description: str
     tools: list[str]
-
-    @classmethod
-    def from_domain(cls, row: AgentRow) -> "AgentResponse":
-        return cls(name=row.name, description=row.description, tools=list(row.tools))
 
 
 class AgentList(ResponseModel, frozen=True, kw_only=True):
@@ -106,12 +76,13 @@ class EventResponse(ResponseModel, frozen=True, kw_only=True):
     type: RunEventType
     run_id: str
     seq: int
-    at: str
+    at: Time
     data: JsonObject
 
-    @classmethod
-    def from_domain(cls, run_id: str, event: RunEvent) -> "EventResponse":
-        return cls(type=event.type, run_id=run_id, seq=event.seq, at=format_time(event.at), data=event.data)
+
+def to_event_response(run_id: str, event: RunEvent) -> EventResponse:
+    """Return an event of a run as operators see it."""
+    return EventResponse(type=event.type, run_id=run_id, seq=event.seq, at=format_time(event.at), data=event.data)
 
 
 class StoredEventResponse(ResponseModel, frozen=True, kw_only=True):
@@ -122,13 +93,13 @@ class StoredEventResponse(ResponseModel, frozen=True, kw_only=True):
     event: msgspec.Raw
 
     @classmethod
-    def from_domain(cls, entry: LogEntry) -> "StoredEventResponse":
+    def view_row(cls, row: Any) -> Any:
         try:
-            _decode(entry.body)
-            event = msgspec.Raw(entry.body)
+            _decode(row.body)
+            event = msgspec.Raw(row.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            event = msgspec.Raw(_encode({"unreadable": entry.body.decode(errors="backslashreplace")}))
-        return cls(seq=entry.seq, hash=entry.hash.hex(), event=event)
+            event = msgspec.Raw(_encode({"unreadable": row.body.decode(errors="backslashreplace")}))
+        return {"seq": row.seq, "hash": row.hash.hex(), "event": event}
 
 
 class EventList(ResponseModel, frozen=True, kw_only=True):
@@ -144,7 +115,7 @@ class EventList(ResponseModel, frozen=True, kw_only=True):
 class StoredEventList(ResponseModel, frozen=True, kw_only=True):
     """Events as stored."""
 
-    events: list[StoredEventResponse]
+    entries: list[StoredEventResponse] = field(name="events")
     next_after_seq: int
     last_seq: int
 
@@ -165,21 +136,17 @@ class ActionResponse(ResponseModel, frozen=True, kw_only=True):
     payload_hash: str
     status: ActionStatus
     risk: list[str]
-    created_at: str
-    expires_at: str | None
+    asked_at: Time = field(name="created_at")
+    expires_at: OptionalTime
     asked_seq: int
-    decided_at: str | None
+    decided_at: OptionalTime
     decided_by: str
-
-    @classmethod
-    def from_domain(cls, row: ActionRow) -> "ActionResponse":
-        return cls(**_action_fields(row))
 
 
 class ActionList(ResponseModel, frozen=True, kw_only=True):
     """Questions."""
 
-    actions: list[ActionResponse]
+    rows: list[ActionResponse] = field(name="actions")
     next_cursor: str
 
 
@@ -191,25 +158,11 @@ class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
     reason: str
     expired: bool
     scope: ApprovalScope
-    until: str | None
+    until: OptionalTime
     rule: str
     #: What a person wrote instead, and the value that they gave.
     arguments: JsonObject | None
     value: Any
-
-    @classmethod
-    def from_domain(cls, answer: Answer) -> "AnswerResponse":
-        return cls(
-            approved=answer.approved,
-            by=answer.by,
-            reason=answer.reason,
-            expired=answer.expired,
-            scope=answer.scope,
-            until=format_optional_time(answer.until),
-            rule=answer.rule,
-            arguments=answer.arguments,
-            value=answer.value,
-        )
 
 
 class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
@@ -219,14 +172,14 @@ class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     agent: str
     call_id: str
-    tool: str
+    tool_name: str = field(name="tool")
     capability: str
     kind: Literal["approval", "input", "consent"]
     payload_hash: str
     status: ActionStatus
     risk: list[str]
-    created_at: str
-    expires_at: str | None
+    asked_at: Time = field(name="created_at")
+    expires_at: OptionalTime
     prompt: str
     reason: str
     #: Who asks: `user rule`, `permission mode`, `default`, ...
@@ -248,20 +201,14 @@ class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
     edited_by: str
     answer: AnswerResponse | None
     asked_seq: int
-    answered_seq: int | None
-    executed_seq: int | None
+    answered_seq: OptionalSeq
+    executed_seq: OptionalSeq
 
     @classmethod
-    def from_domain(cls, action: Action) -> "ActionDetailResponse":
-        return cls(
-            status=to_action_status(action.status),
-            authorize_at="/console/consents" if (action.question.kind, action.status) == ("consent", "PENDING") else "",
-            answer=None if action.answer is None else AnswerResponse.from_domain(action.answer),
-            asked_seq=action.asked_seq,
-            answered_seq=action.answered_seq,
-            executed_seq=action.executed_seq,
-            **question_fields(action.question),
-        )
+    def view_row(cls, row: Any) -> Any:
+        is_awaited = (row.question.kind, row.status) == ("consent", "PENDING")
+        absent = {"authorize_at": "/console/consents" if is_awaited else "", "executed_seq": None}
+        return Merged(row, row.question, absent)
 
 
 class ActionDetailList(ResponseModel, frozen=True, kw_only=True):
@@ -282,14 +229,8 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
     rule_target: RuleTarget | None
 
     @classmethod
-    def from_domain(cls, view: QuestionView) -> "ApprovalResponse":
-        return cls(
-            action=ActionDetailResponse.from_domain(view.action),
-            run=RunResponse.from_domain(view.run),
-            may_decide=not view.why_not,
-            why_not=view.why_not,
-            rule_target=view.rule_target,
-        )
+    def view_row(cls, row: Any) -> Any:
+        return Merged(row, {"may_decide": not row.why_not})
 
 
 class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
@@ -297,17 +238,9 @@ class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
 
     action: ActionResponse
     #: `left`: another process has the run, and takes the answer from there.
-    taken: Literal["recorded", "left"]
+    delivery: Literal["recorded", "left"] = field(name="taken")
     #: With the scope `rule`: where the rule is saved when the call starts, and which other agents use that file.
     rule_target: RuleTarget | None
-
-    @classmethod
-    def from_domain(cls, decision: DecisionResult) -> "DecisionResponse":
-        return cls(
-            action=ActionResponse.from_domain(decision.action),
-            taken=decision.delivery,
-            rule_target=decision.rule_target,
-        )
 
 
 class ArtifactResponse(ResponseModel, frozen=True, kw_only=True):
@@ -316,19 +249,9 @@ class ArtifactResponse(ResponseModel, frozen=True, kw_only=True):
     artifact_id: str
     kind: str
     #: Null: the store does not have it any more.
-    size_bytes: int | None
+    size_bytes: OptionalSeq
     call_id: str
     seq: int
-
-    @classmethod
-    def from_domain(cls, row: ArtifactRow) -> "ArtifactResponse":
-        return cls(
-            artifact_id=row.artifact_id,
-            kind=row.kind,
-            size_bytes=row.size_bytes if row.size_bytes >= 0 else None,
-            call_id=row.call_id,
-            seq=row.seq,
-        )
 
 
 class ArtifactList(ResponseModel, frozen=True, kw_only=True):
@@ -346,26 +269,11 @@ class ActivityResponse(ResponseModel, frozen=True, kw_only=True):
     #: The run's, now.
     status: str
     seq: int
-    at: str
+    at: Time
     type: str
     tool: str
     action_id: str
     text: str
-
-    @classmethod
-    def from_domain(cls, row: ActivityRow) -> "ActivityResponse":
-        return cls(
-            position=row.position,
-            run_id=row.run_id,
-            agent=row.agent,
-            status=row.status,
-            seq=row.seq,
-            at=format_time(row.at),
-            type=row.type,
-            tool=row.tool,
-            action_id=row.action_id,
-            text=row.text,
-        )
 
 
 class OverviewResponse(ResponseModel, frozen=True, kw_only=True):
@@ -376,71 +284,109 @@ class OverviewResponse(ResponseModel, frozen=True, kw_only=True):
     open_questions: dict[str, int]
     recent: list[ActivityResponse]
 
-    @classmethod
-    def from_domain(cls, overview: Overview) -> "OverviewResponse":
-        return cls(
-            runs=overview.runs,
-            open_questions=overview.open_questions,
-            recent=list(map(ActivityResponse.from_domain, overview.recent)),
-        )
+
+class QuestionStateResponse(ResponseModel, frozen=True, kw_only=True):
+    """The state of a question."""
+
+    action_id: str
+    call_id: str
+    tool: str
+    kind: str
+    status: ActionStatus
+    payload_hash: str
+    asked_at: Time = field(name="created_at")
+    expires_at: OptionalTime
+    asked_seq: int
+    #: -1: not yet, or never.
+    answered_seq: int
+    executed_seq: int
+    by: str
+    reason: str
 
 
-def list_action_details(actions: Iterable[Action]) -> ActionDetailList:
-    return ActionDetailList(actions=list(map(ActionDetailResponse.from_domain, actions)))
+class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
+    """The state of a run at one event."""
+
+    run_id: str
+    at_seq: int
+    at: Time
+    status: str
+    state: str
+    agent: str
+    speaker: str
+    requester: str
+    created_by: str
+    parent_run_id: str
+    started_at: Time
+    message: str
+    calls: list[CallStateView]
+    questions: list[QuestionStateResponse]
+    message_count: int
+    model_requests: int
+    model_answers: int
+    tool_calls: int
+    usage: Usage
+    verification: Verification
 
 
-def _action_fields(row: ActionRow) -> dict[str, Any]:
-    return {
-        "action_id": row.action_id,
-        "run_id": row.run_id,
-        "agent": row.agent,
-        "requester": row.requester,
-        "created_by": row.created_by,
-        "call_id": row.call_id,
-        "tool": row.tool,
-        "capability": row.capability,
-        "kind": row.kind,
-        "payload_hash": row.payload_hash,
-        "status": to_action_status(row.status),
-        "risk": list(row.risk),
-        "created_at": format_time(row.asked_at),
-        "expires_at": format_optional_time(row.expires_at),
-        "asked_seq": row.asked_seq,
-        "decided_at": format_optional_time(row.decided_at),
-        "decided_by": row.decided_by,
-    }
+class CallList(ResponseModel, frozen=True, kw_only=True):
+    """Calls of a run."""
+
+    calls: list[CallStateView]
 
 
-def question_fields(question: Question) -> dict[str, Any]:
-    return {
-        "action_id": question.action_id,
-        "run_id": question.run_id,
-        "agent": question.agent,
-        "call_id": question.call_id,
-        "tool": question.tool_name,
-        "capability": question.capability,
-        "kind": question.kind,
-        "payload_hash": question.payload_hash,
-        "risk": list(question.risk),
-        "created_at": format_time(question.asked_at),
-        "expires_at": format_optional_time(question.expires_at),
-        "prompt": question.prompt,
-        "reason": question.reason,
-        "layer": question.layer,
-        "rule_ids": list(question.rule_ids),
-        "arguments": question.arguments,
-        "bound": question.bound,
-        "scope": question.scope,
-        "suggested_rule": question.suggested_rule,
-        "target_arg": question.target_arg,
-        "provider": question.provider,
-        "scopes": list(question.scopes),
-        "changes": list(question.changes),
-        "replaces": question.replaces,
-        "edited_by": question.edited_by,
-    }
+class PersonViewResponse(ResponseModel, frozen=True, kw_only=True):
+    """What the person saw of a call."""
+
+    questions: list[ActionDetailResponse]
+    #: The one line about the outcome.
+    line: str
 
 
-def to_action_status(status: str) -> ActionStatus:
-    """Return the status from the state's name."""
-    return cast(ActionStatus, status)
+class PolicyEvaluationResponse(ResponseModel, frozen=True, kw_only=True):
+    """One policy evaluation of a call."""
+
+    seq: int
+    at: Time
+    decision: Decision
+
+
+class InvocationResponse(ResponseModel, frozen=True, kw_only=True):
+    """One execution of a call."""
+
+    started_seq: int
+    started_at: Time
+    started: InvocationStarted
+    #: What ran, with defaults and what a person or a hook changed.
+    arguments: Any
+    ended_seq: OptionalSeq
+    ended_at: OptionalTime
+    ended: InvocationCompleted | None
+    child_run_id: str
+
+
+class ExecutionViewResponse(ResponseModel, frozen=True, kw_only=True):
+    """What was decided and executed for a call."""
+
+    validation_errors: list[str]
+    decisions: list[PolicyEvaluationResponse]
+    runs: list[InvocationResponse]
+    observation: Observation | None
+    warnings: list[str]
+
+
+class CallResponse(ResponseModel, frozen=True, kw_only=True):
+    """One call in three views."""
+
+    run_id: str
+    call_id: str
+    tool: str
+    tool_version: str
+    proposed_seq: int
+    proposed_at: Time
+    observed_seq: OptionalSeq
+    observed_at: OptionalTime
+    repeated: int
+    model_saw: ModelView
+    person_saw: PersonViewResponse
+    happened: ExecutionViewResponse
