@@ -56,7 +56,6 @@ SERVER_KEYS: Mapping[str, str] = {
     "four_eyes": "`off`, `high_risk` or `all`: which questions need a second person.",
     "consent_seconds": "The same for consents.",
     "checkpoint_seconds": "How often it is signed how far runs are.",
-    "max_readers": "Streams of events that are read at once.",
     "description": "What people read about it.",
     "on_rejection": "`continue`, `degrade` or `fail`: after a no, or none in time. None: as the agent says, or `fail`.",
     "mode": "The permission mode of its runs: `read_only`, `default`, `accept_edits`, `trusted`.",

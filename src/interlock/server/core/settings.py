@@ -70,7 +70,7 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     checkpoint_file: str = ""
     #: Runs that are driven at once. One that waits for a person does not count.
     max_live_runs: _Count = 1_000
-    #: Fewer than there may be connections (`rest/connections.py`): requests have to find one, too.
+    #: Streams of events that are read at once, at most 600: other requests need connections, too.
     max_readers: Annotated[int, msgspec.Meta(ge=1, le=600)] = 100
     #: Requests per second that one key or person may make over time, and at once.
     requests_per_second: _Count = 50
