@@ -40,6 +40,7 @@ async def _confirm(page: Page, scene: Scene) -> None:
 
 PAGES: dict[str, Visit] = {
     "dashboard": at("/console/"),
+    "agents": at("/console/agents"),
     "runs": at("/console/runs"),
     "inbox": at("/console/inbox"),
     "approval": at("/console/inbox/{refund}"),

@@ -204,7 +204,8 @@ async def test_many_at_once_say_how_many_were_approved_before_one_was_not(on: St
         await on.house.service.approval_service.reject(ADMIN, two, "No.")
         await page.get_by_role("button", name="Yes, run it").click()
 
-        await expect(page.get_by_text("1 of 3 were approved").first).to_be_visible()
+        shown = page.get_by_text("1 of 3 were approved").first
+        await expect(shown).to_contain_text("is REJECTED: it was answered by user:alex at 2")
     answer = (await on.house.service.run_queries.get_question(ADMIN, one)).action.answer
     assert answer is not None
     assert answer.scope == "once"

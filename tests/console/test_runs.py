@@ -20,6 +20,7 @@ _ALEX = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)
 #: Of the pages that are shown in the docs.
 _OWN = (
     "dashboard",
+    "agents",
     "runs",
     "inbox",
     "approval",
@@ -42,6 +43,21 @@ async def test_runs_appear_and_change_their_status_while_somebody_looks(operator
     await served.service.runners.get_inbox("shop").cancel(run_id, "Enough.", by="user:olga")
 
     await expect(row).to_contain_text("Cancelled")
+
+
+async def test_agents_lead_to_their_runs(operator: Page, served: Running) -> None:
+    await served.ended(await served.begin("Look at A-1", ("lookup", {"order": "A-1"})))
+    await operator.goto("/console/")
+    await operator.get_by_role("navigation").get_by_role("link", name="Agents").click()
+    await expect(operator.get_by_role("heading", name="shop")).to_be_visible()
+    await expect(operator.get_by_role("link", name="Look at A-1")).to_contain_text("Completed")
+    await is_live(operator)
+
+    await served.questions(await served.begin("Give it back", REFUND))
+    await operator.get_by_role("link", name="Wait for approval: 1").click()
+
+    await expect(operator).to_have_url(re.compile(r"/console/runs\?agent=shop&status=PAUSED_APPROVAL"))
+    await expect(operator.locator("tbody tr")).to_contain_text("Give it back")
 
 
 async def test_runs_are_filtered_and_come_page_by_page(operator: Page, served: Running) -> None:

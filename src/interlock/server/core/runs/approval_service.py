@@ -126,12 +126,14 @@ class ApprovalService:
         entry = _get_entry(ledger, row.action_id)
         if not entry.is_open:
             return _match_recorded_answer(row, ledger, answer)
-        queued = [
-            each.answer for each in commands if isinstance(each, AnswerCommand) and each.action_id == row.action_id
-        ]
-        if any(_is_same_answer(each, answer) for each in queued):
-            return DecisionResult(row, "left")
-        raise _build_not_open_error(row, entry, answer, queued[0] if queued else None)
+        for command in commands:
+            if (
+                isinstance(command, AnswerCommand)
+                and command.action_id == row.action_id
+                and _is_same_answer(command.answer, answer)
+            ):
+                return DecisionResult(row, "left")
+        raise _build_not_open_error(row, entry, answer)
 
 
 def _get_entry(ledger: Ledger, action_id: str) -> ActionEntry:
@@ -160,37 +162,25 @@ def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> De
     given = entry.answer
     if is_recorded(AnswerCommand(row.action_id, answer), ledger) and given is not None and given.rule == answer.rule:
         return DecisionResult(row, "recorded")
-    decided = _describe_answer(given) | {"status": entry.state.name}
-    if row.decided_at:
-        decided["at"] = format_rfc3339(row.decided_at, 6)
-    person = f" by {decided['by']}" if decided["by"] else ""
-    time = f" at {decided['at']}" if "at" in decided else ""
+    by, reason = ("", "") if given is None else (given.by, given.reason)
+    at = format_rfc3339(row.decided_at, 6) if row.decided_at else None
+    who, when = f" by {by}" if by else "", f" at {at}" if at else ""
     raise ConflictError(
         "already_decided",
-        f"{row.action_id} is {entry.state.name}: it was answered{person}{time}. Nothing was changed.",
+        f"{row.action_id} is {entry.state.name}: it was answered{who}{when}. Nothing was changed.",
         {
-            "decided": decided,
+            "decided": {"status": entry.state.name, "by": by, "reason": reason, "at": at},
             "attempted": {"status": "APPROVED" if answer.approved else "REJECTED", "by": answer.by},
         },
     )
 
 
-def _describe_answer(answer: Answer | None) -> dict[str, str]:
-    """Who answered what, for the details of an error."""
-    if answer is None:
-        return {"by": "", "reason": ""}
-    return {"status": "APPROVED" if answer.approved else "REJECTED", "by": answer.by, "reason": answer.reason}
-
-
-def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer, queued: Answer | None) -> ConflictError:
-    details: dict[str, Any] = {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"}
-    if queued is None:
-        message = "its run is over, or its time is over"
-    else:
-        message = f"{queued.by or 'another process'} answered it, and the answer is being delivered"
-        details["queued"] = _describe_answer(queued)
+def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer) -> ConflictError:
     return ConflictError(
-        "not_open", f"{row.action_id} can no longer be answered: {message}. Nothing was changed.", details
+        "not_open",
+        f"{row.action_id} can no longer be answered: its run is over, its time is over, or an answer is on its way. "
+        "Nothing was changed.",
+        {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"},
     )
 
 
