@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from interlock import tool
+from interlock import RulePolicy, tool
 from interlock.agent.agent import Agent
+from interlock.domain.tool import Risk
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from tests.api.test_streams import listening
 from tests.patience import HANG_SECONDS
 from tests.server import NOTE, Running, running_server
+
+_NO_START = pytest.mark.xfail(reason="the log has the start of a read only after its end", run=False)
 
 
 @pytest.mark.requirement("R150")
@@ -49,19 +52,30 @@ async def test_a_cancelled_run_leaves_its_question_void(server: Running) -> None
     assert late.status_code == 409
 
 
-@pytest.mark.xfail(reason="P24: the log has no start of a running read yet", run=False)
-async def test_a_running_read_is_shown_as_running(tmp_path: Path) -> None:
-    """While the handler of a read-only call has not returned: in the stream, in the state, and on the page."""
+@pytest.mark.parametrize(
+    "risk",
+    [
+        "write",
+        pytest.param("read", marks=pytest.mark.xfail(reason="the log has no start of a running read", run=False)),
+    ],
+)
+async def test_a_running_call_is_shown_as_running(tmp_path: Path, risk: str) -> None:
+    """P24: while its handler has not returned, in the stream, in the state, and on the page."""
     is_over = threading.Event()
 
-    @tool
+    @tool(risk=Risk(risk))
     def peek() -> str:
         """Look, and take long."""
         is_over.wait(HANG_SECONDS)
         return "seen"
 
     turns = [ScriptedTurn(calls=(tool_call("peek", call_id="c0"),)), ScriptedTurn(text="Done.")]
-    agent = Agent(provider=ScriptedModel(turns, by_position=True), name="shop", tools=[peek])
+    agent = Agent(
+        provider=ScriptedModel(turns, by_position=True),
+        name="shop",
+        tools=[peek],
+        policy=RulePolicy([], default="allow"),
+    )
     async with running_server(tmp_path, [agent], console=True) as server:
         run_id, client = await server.begin("Look."), await server.client("operator")
         try:
@@ -76,4 +90,4 @@ async def test_a_running_read_is_shown_as_running(tmp_path: Path) -> None:
     assert started.data["data"]["tool"] == "peek"
     assert (call["state"], call["observed_seq"]) == ("running", -1)
     assert [each["ended"] for each in ran] == [None]
-    assert 'data-state="running"' in page
+    assert '<td>peek</td><td><span class="chip busy">Running</span>' in page

@@ -78,6 +78,7 @@ STATUS_BY_ERROR: tuple[tuple[type[ServiceError], int], ...] = (
     (InvalidRequestError, 422),
     (UnavailableError, 429),
 )
+RETRY_AFTER_SECONDS = "1"
 
 _HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
     404: ("unknown_path", "There is nothing at this address. The addresses are in /openapi.json."),
@@ -103,7 +104,7 @@ def error_response(error: ApiError) -> Response:
 
 def from_service_error(error: ServiceError) -> ApiError:
     status = next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 409)
-    headers = {"Retry-After": "1"} if status == 429 else {}  # noqa: PLR2004
+    headers = {"Retry-After": RETRY_AFTER_SECONDS} if status == 429 else {}  # noqa: PLR2004
     return ApiError(status, error.code, str(error), error.details, headers)
 
 
@@ -134,7 +135,9 @@ def _from_reader_limit(error: TooManyReadersError) -> ApiError:
 
 def _from_log_damage(error: Exception) -> ApiError:
     """Return the error for a valid request that fails because the run's log or store is damaged."""
-    return ApiError(409, "log_damaged", f"{error}. Nothing was done; /runs/{{run_id}}/audit/verify says more.")
+    return ApiError(
+        409, "log_damaged", f"{error}. Nothing was done; the audit page can verify it (/runs/{{run_id}}/audit/verify)."
+    )
 
 
 _INDEX_UNAVAILABLE = (
@@ -153,5 +156,7 @@ _CONVERTERS: Mapping[type, Callable[[Any], ApiError]] = {
     LogCorruptError: _from_log_damage,
     IllegalTransitionError: _from_log_damage,
     ArtifactError: _from_log_damage,
-    LogError: lambda error: ApiError(503, "log_unavailable", f"{error}. Try again.", headers={"Retry-After": "1"}),
+    LogError: lambda error: ApiError(
+        503, "log_unavailable", f"{error}. Nothing is known to be done. Try again.", headers={"Retry-After": "1"}
+    ),
 }
