@@ -29,8 +29,9 @@ from interlock.server.core.identity import account_rows
 from interlock.server.core.identity.account_rows import Account
 from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.passwords import hash_password
-from interlock.server.core.identity.principal import Role
+from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
+from interlock.server.core.runs.run_service import NewRun
 from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings
@@ -200,7 +201,7 @@ class Running:
             yield
             await self._stack.aclose()
         finally:
-            server.should_exit = True
+            await self.stop_listening()
             await serving
 
     async def stop_listening(self) -> None:
@@ -239,11 +240,10 @@ class Running:
         """The id of a run of these calls, besides those in its words. Made by a key of the agent, unless told."""
         _PLANS[words] = calls
         by = by or {"shop": "agent", "other": "agent_other", "post": "agent_post"}.get(agent, "operator_all")
-        wish = {"on_behalf_of": self.on_behalf_of} | wish
-        client = await self.client(by)
-        answer = await client.post("/runs", json={"agent": agent, "task": words, **wish})
-        assert answer.status_code == 201, answer.text
-        return answer.json()["run_id"]
+        role, agents = KEYS[by]
+        who = Principal(name=f"key:{by.replace('_', '-')}", kind="key", roles=frozenset({role}), agents=agents)
+        new = NewRun(agent=agent, task=words, **({"on_behalf_of": self.on_behalf_of} | wish))
+        return (await self.service.run_service.create(who, new))[0].run_id
 
     async def status(self, run_id: str, *wanted: str) -> str:
         """Its status, as soon as it is one of these."""

@@ -101,7 +101,7 @@ async def test_artifacts_are_listed_shown_as_text_and_downloaded(on: Stage) -> N
     (first, *_) = await on.house.service.run_queries.list_artifacts(ADMIN, run_id)
     async with visit(on, path=f"/console/runs/{run_id}/artifacts") as (page, _):
         await page.get_by_role("link", name="View").first.click()
-        assert "lookup_order" in await page.get_by_role("region", name="Content").inner_text()
+        assert "lookup" in await page.get_by_role("region", name="Content").inner_text()
         async with page.expect_download() as came:
             await page.get_by_role("link", name="Download").click()
         kept = (await (await came.value).path()).read_bytes()
