@@ -16,9 +16,11 @@ from interlock import (
     Verdict,
     tool,
 )
+from interlock.history.call_view import QuestionView
 from interlock.rendering.question import UNNAMED_CODE_WARNING, render_question
 from interlock.server.console.views.question import build_approval_panel
-from interlock.server.rest.schemas.runs import question_fields
+from interlock.server.rest.responses import build_response
+from interlock.server.rest.schemas.runs import ActionDetailResponse
 from tests.support import call
 
 
@@ -75,7 +77,8 @@ async def test_unnamed_code_is_shown_everywhere(project: Path, command: str) -> 
     assert (UNNAMED_CODE_WARNING,) in [
         fact.values for fact in build_approval_panel(question).facts if fact.label == "NOT bound"
     ]
-    assert question_fields(question)["bound"].surroundings.unnamed_code
+    view = QuestionView(question=question, status="PENDING", asked_seq=0, asked_at=0)
+    assert build_response(ActionDetailResponse, view).bound.surroundings.unnamed_code
 
 
 async def test_a_command_that_names_all_says_nothing(project: Path) -> None:

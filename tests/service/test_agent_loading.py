@@ -48,7 +48,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_hostile_folder_replaces_no_module(tmp_path: Path) -> None:
     """Neither of the standard library nor of an installed package, also where they are not loaded yet."""
-    for name in ("json", "colorsys", "yaml", "sqlite3", "asyncio", "fastapi", "uvicorn"):
+    for name in ("json", "colorsys", "yaml", "sqlite3", "asyncio", "starlette", "uvicorn"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')")
     (tmp_path / "shop.py").write_text("import colorsys, json, sqlite3, sys, yaml\nprint(sys.path)")
     program = Path(sys.executable).with_name("interlock")
