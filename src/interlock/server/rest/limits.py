@@ -70,11 +70,13 @@ HEALTH_PATHS = frozenset({"/health/live", "/health/ready"})
 _SCOPE_KEY = "interlock.present"
 
 
-class _Slot(list[str]):
-    """The place of a request: whom it is counted for."""
+class _Slot:
+    """The place of a request, and whom it is counted for."""
 
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
+    __slots__ = ("names",)
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
 
 
 class ConcurrencyLimiter:
@@ -107,18 +109,18 @@ class ConcurrencyLimiter:
                 headers={"Retry-After": "1"},
             )
         self._active_by_caller[name] += 1
-        scope[_SCOPE_KEY].append(name)
+        scope[_SCOPE_KEY].names.append(name)
 
     def release(self, scope: Scope, name: str) -> None:
         """Stop counting the request for that principal."""
-        scope[_SCOPE_KEY].remove(name)
+        scope[_SCOPE_KEY].names.remove(name)
         self._decrement(name)
 
     def finish(self, scope: Scope) -> None:
         """Stop counting a request: it is over, or became a stream of events."""
         self._active.discard(scope[_SCOPE_KEY])
-        while scope[_SCOPE_KEY]:
-            self._decrement(scope[_SCOPE_KEY].pop())
+        while names := scope[_SCOPE_KEY].names:
+            self._decrement(names.pop())
 
     def _decrement(self, name: str) -> None:
         self._active_by_caller[name] -= 1
