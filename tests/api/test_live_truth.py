@@ -52,13 +52,7 @@ async def test_a_cancelled_run_leaves_its_question_void(server: Running) -> None
     assert late.status_code == 409
 
 
-@pytest.mark.parametrize(
-    "risk",
-    [
-        "write",
-        pytest.param("read", marks=pytest.mark.xfail(reason="the log has no start of a running read", run=False)),
-    ],
-)
+@pytest.mark.parametrize("risk", ["write", pytest.param("read", marks=_NO_START)])
 async def test_a_running_call_is_shown_as_running(tmp_path: Path, risk: str) -> None:
     """P24: while its handler has not returned, in the stream, in the state, and on the page."""
     is_over = threading.Event()
