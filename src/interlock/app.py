@@ -45,7 +45,7 @@ from .registry.memory import ToolRegistry
 from .rendering.text import describe_unknown
 from .sandbox.handlers.executor import HandlerExecutor
 from .sandbox.interface import Sandbox
-from .scheduler import LocalScheduler, Scheduler
+from .scheduler import DEFAULT_CONCURRENCY, HandlerSlots, LocalScheduler, Scheduler
 from .storage.artifacts import ArtifactStore
 from .storage.event_log import EventLog, Lease
 from .storage.memory import MemoryLog
@@ -60,9 +60,6 @@ _T = TypeVar("_T")
 #: after a part of the run's length: together they cost no more than the run.
 _SNAPSHOT_EVENTS = 512
 _SNAPSHOT_FRACTION = 20
-#: How many handlers may run at once, however many calls a model sends.
-DEFAULT_CONCURRENCY = 128
-
 
 #: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a registry that is shared.
 Tools: TypeAlias = Iterable[ToolDefinition | Callable[..., Any] | Toolbox] | ToolRegistry
@@ -84,7 +81,7 @@ class App:
         secrets: Mapping[str, str] | None = None,
         fail_safe: FailSafeConfig | None = None,
         limits: Limits | None = None,
-        max_concurrency: int | None = None,
+        max_concurrency: int | HandlerSlots | None = None,
         missing_tool: Literal["observe", "raise"] = "observe",
         on_progress: Callable[[str, str], None] | None = None,
         record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
@@ -119,8 +116,12 @@ class App:
         check_alternatives("redactor", redactor, "secrets", secrets)
         if missing_tool not in ("observe", "raise"):
             raise ConfigurationError(describe_unknown("missing_tool", missing_tool, ("observe", "raise")))
-        max_concurrency = DEFAULT_CONCURRENCY if max_concurrency is None else max_concurrency
-        check_max_concurrency(max_concurrency)
+        if isinstance(max_concurrency, HandlerSlots):
+            slots = max_concurrency
+        else:
+            max_concurrency = DEFAULT_CONCURRENCY if max_concurrency is None else max_concurrency
+            check_max_concurrency(max_concurrency)
+            slots = HandlerSlots(max_concurrency)
         self.log: EventLog = _or_default(log, MemoryLog)
         self._owns_log = log is None
         self._owns_sandbox = sandbox is None
@@ -142,7 +143,7 @@ class App:
             registry=self.registry,
             policy=policy,
             interaction=_or_default(interaction, HeadlessInteractionProvider),
-            scheduler=_or_default(scheduler, partial(LocalScheduler, max_concurrency)),
+            new_scheduler=partial(LocalScheduler, slots=slots) if scheduler is None else lambda: scheduler,
             sandbox=_or_default(sandbox, HandlerExecutor),
             artifacts=self.artifacts,
             redactor=_or_default(redactor, partial(SecretRedactor, secrets or {})),

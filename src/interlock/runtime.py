@@ -33,7 +33,7 @@ from .redaction.interface import Redactor
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
 from .sandbox.interface import Sandbox
-from .scheduler import Scheduler
+from .scheduler import HandlerSlots, Scheduler
 from .storage.artifacts import ArtifactStore
 from .storage.event_log import EventLog
 from .telemetry.interface import Telemetry
@@ -103,7 +103,7 @@ class ToolRuntime:
         secrets: Mapping[str, str] | None = None,
         fail_safe: FailSafeConfig | None = None,
         limits: Limits | None = None,
-        max_concurrency: int | None = None,
+        max_concurrency: int | HandlerSlots | None = None,
         missing_tool: Literal["observe", "raise"] = "observe",
         on_progress: Callable[[str, str], None] | None = None,
         record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
@@ -131,7 +131,7 @@ class ToolRuntime:
             secrets: Values by name that must never be shown or stored.
             fail_safe: What happens after failures. Default: the model is informed and continues.
             limits: Limits of every call, and how long people may take to answer.
-            max_concurrency: How many handlers may run at once. Default: 128.
+            max_concurrency: How many handlers may run at once. A `HandlerSlots` is shared with others. Default: 128.
             missing_tool: What a call to an unknown tool becomes: an observation, or an exception as well.
             on_progress: Called with call id and message when a running handler reports progress.
             record_rule: Called before a rule that a person keeps with an approval is added to the policy.

@@ -2,18 +2,26 @@
 
 A call that waits for a person keeps its position, so that a later call that conflicts with it waits behind it and one
 that does not runs now.
+
+A queue belongs to one run. Tools that work in a folder also take a ticket in the folder's queue while they run, so that
+runs in one folder never change it at the same time. How many handlers run at once is limited for all runs together.
 """
 
 import asyncio
+import sys
 from asyncio import Future, get_running_loop
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from .domain.errors import InterlockError
 from .domain.tool import Concurrency
+
+#: How many handlers may run at once, however many calls a model sends.
+DEFAULT_CONCURRENCY = 128
 
 
 class LockRequest(msgspec.Struct, frozen=True):
@@ -22,6 +30,8 @@ class LockRequest(msgspec.Struct, frozen=True):
     concurrency: Concurrency
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
+    #: Whether it counts as a running handler. One that only waits for a child run does not.
+    takes_slot: bool = True
 
 
 class Ticket(Protocol):
@@ -44,7 +54,7 @@ class Ticket(Protocol):
 
 
 class Scheduler(Protocol):
-    """Queues calls."""
+    """Queues the calls of a run."""
 
     def enqueue(self, call_id: str, request: LockRequest) -> Ticket: ...
 
@@ -113,6 +123,8 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
     call_id: str
     number: int
     blocker_count: int = 0
+    #: How many slots it takes while it has its turn.
+    cost: int = 1
     #: The lanes of its keys, beside the lane for everything.
     key_queues: tuple[ResourceQueue, ...] = ()
     has_turn: bool = False
@@ -132,10 +144,15 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
         """Return None when the turn is given at once, else a future to wait for. Cancelling it withdraws the
         request.
         """
-        line = self.scheduler
-        if not self.blocker_count and line.active_count < line.cap and not self.has_turn and not self.is_released:
+        slots = self.scheduler.slots
+        if (
+            not self.blocker_count
+            and slots.active_count + self.cost <= slots.cap
+            and not self.has_turn
+            and not self.is_released
+        ):
             self.has_turn = True
-            line.active_count += 1
+            slots.active_count += self.cost
             return None
         return self._wait()
 
@@ -147,7 +164,7 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
         if self.waiter is None or self.waiter.done():
             self.waiter = get_running_loop().create_future()
         if not self.blocker_count:
-            self.scheduler.ready[self] = None
+            self.scheduler.slots.ready[self] = None
         return self.waiter
 
     def release(self) -> None:
@@ -160,24 +177,46 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
             line.remove_ticket(self)
         else:
             del line.global_queue.everyone[self]
+        slots = line.slots
         if self.has_turn:
-            line.active_count -= 1
+            slots.active_count -= self.cost
         elif self.waiter is not None:
-            line.ready.pop(self, None)
+            slots.ready.pop(self, None)
             self.waiter.cancel()
-        if line.ready:
-            line.grant_turns()
+        if slots.ready:
+            slots.grant_turns()
 
 
-class LocalScheduler:
-    """Implementation of `Scheduler` for one process."""
+class HandlerSlots:
+    """Limits how many handlers run at once. Runners that share one share its limit."""
 
-    def __init__(self, cap: int = 128) -> None:
+    def __init__(self, cap: int = DEFAULT_CONCURRENCY) -> None:
         if cap < 1:
             raise ValueError(f"cap is {cap}; with less than one turn nothing would ever run")
         self.cap = cap
         self.active_count = 0
+        #: Tickets without blockers that wait for a slot, in order.
         self.ready: _Tickets = OrderedDict()
+
+    def grant_turns(self) -> None:
+        """Give free slots to those that wait for one."""
+        while self.ready and self.active_count < self.cap:
+            ticket, _ = self.ready.popitem(last=False)
+            self.grant(ticket)
+
+    def grant(self, ticket: LocalTicket) -> None:
+        """Give a ticket its turn, if it still waits for it."""
+        if ticket.waiter is not None and not ticket.waiter.done():
+            ticket.has_turn = True
+            self.active_count += ticket.cost
+            ticket.waiter.set_result(None)
+
+
+class LocalScheduler:
+    """Implementation of `Scheduler` for one process: the queue of one run."""
+
+    def __init__(self, cap: int = DEFAULT_CONCURRENCY, slots: HandlerSlots | None = None) -> None:
+        self.slots = HandlerSlots(cap) if slots is None else slots
         self.global_queue = ResourceQueue()
         self.queues_by_key: dict[str, ResourceQueue] = {}
         self._last_number = 0
@@ -185,6 +224,8 @@ class LocalScheduler:
     def enqueue(self, call_id: str, request: LockRequest) -> LocalTicket:
         self._last_number = number = self._last_number + 1
         ticket = LocalTicket(self, call_id, number)
+        if not request.takes_slot:
+            ticket.cost = 0
         if request.concurrency == "safe" and not self.global_queue.writers:
             self.global_queue.everyone[ticket] = None
             return ticket
@@ -214,12 +255,21 @@ class LocalScheduler:
         for other in opened:
             other.blocker_count -= 1
             if not other.blocker_count and other.waiter is not None:
-                self.ready[other] = None
+                if other.cost:
+                    self.slots.ready[other] = None
+                else:
+                    self.slots.grant(other)
 
-    def grant_turns(self) -> None:
-        while self.ready and self.active_count < self.cap:
-            ticket, _ = self.ready.popitem(last=False)
-            if ticket.waiter is not None and not ticket.waiter.done():
-                ticket.has_turn = True
-                self.active_count += 1
-                ticket.waiter.set_result(None)
+
+_FOLDER_QUEUES: WeakValueDictionary[tuple[int, str], LocalScheduler] = WeakValueDictionary()
+
+
+def folder_queue(folder: str) -> LocalScheduler:
+    """Return the queue of a folder, shared by all runs of this event loop that work there. It has no limit of its own:
+    whoever enters it has a slot already.
+    """
+    key = (id(get_running_loop()), folder)
+    queue = _FOLDER_QUEUES.get(key)
+    if queue is None:
+        queue = _FOLDER_QUEUES[key] = LocalScheduler(sys.maxsize)
+    return queue

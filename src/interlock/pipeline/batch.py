@@ -72,7 +72,7 @@ async def run_batch(
     batch = BatchExecution(run)
     refused = _find_refused(received, refusal, run) if refusal or len(received) > 1 else {}
     permitted = await _prepare_calls(received, refused, resumed, batch, run)
-    enter = run.parts.scheduler.enqueue
+    enter = run.scheduler.enqueue
     run.recorder.many = len(permitted) > 1
     for call_id, planned in permitted.items():
         batch.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))

@@ -8,7 +8,7 @@ by itself, or abandoned after a bounded time.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Literal, TypeAlias, TypeVar, cast
 
@@ -26,11 +26,12 @@ from ..domain.errors import (
 )
 from ..domain.observation import Observation
 from ..domain.outcome import Failure, Phase
-from ..scheduler import Ticket
+from ..scheduler import Ticket, folder_queue
 from .approval.answer import apply_answer, wait_for_answer
 from .call import record_failure, run_call
 from .context import RunContext
 from .events import void_question
+from .schedule import resource_claim
 
 _T = TypeVar("_T")
 
@@ -210,7 +211,10 @@ class BatchExecution:
         def abandoned(outcome: Observation | BaseException) -> None:
             self._end_call(valid.call_id, place, outcome)
 
-        outcome = await run_call(permitted, run, self._tasks[valid.call_id], abandoned)
+        if valid.tool.toolbox is None:
+            outcome = await run_call(permitted, run, self._tasks[valid.call_id], abandoned)
+        else:
+            outcome = await self._run_in_folder(permitted, abandoned)
         match outcome:
             case Observation():
                 return outcome
@@ -218,6 +222,29 @@ class BatchExecution:
                 return await self._run_permitted(outcome, place)
             case WaitingCall():
                 return await self._run_waiting(outcome, place)
+
+    async def _run_in_folder(
+        self, permitted: PermittedCall, abandoned: Callable[[Observation | BaseException], None]
+    ) -> Observation | PermittedCall | WaitingCall:
+        """Run a call that has its turn, when no call of another run in its folder conflicts with it."""
+        valid = permitted.valid
+        call_id = valid.call_id
+        ticket = folder_queue(valid.tool.toolbox.root).enqueue(call_id, resource_claim(valid))
+
+        def leave(outcome: Observation | BaseException) -> None:
+            ticket.release()
+            abandoned(outcome)
+
+        try:
+            while (turn := ticket.acquire()) is not None and not turn.done():
+                permitted = msgspec.structs.replace(permitted, waited_for=(*permitted.waited_for, "folder"))
+                await self._wait(call_id, turn)
+                stopped = self._run.cancellation.failure_of(call_id)
+                if stopped is not None:
+                    return record_failure(call_id, valid.tool.name, stopped, self._run)
+            return await run_call(permitted, self._run, self._tasks[call_id], leave)
+        finally:
+            ticket.release()
 
     async def _wait(self, call_id: str, work: Awaitable[_T]) -> _T | None:
         """Wait for a person or a turn. None when the call was woken to check whether it may continue."""

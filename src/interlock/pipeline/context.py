@@ -14,6 +14,7 @@ from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, ToolContext
 from ..rendering.text import end_sentence
+from ..scheduler import Scheduler
 from ..storage.event_log import EventLog
 from .artifacts import LedgerArtifacts
 from .execute import Execution, Stop
@@ -32,6 +33,7 @@ def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation
         ledger=ledger,
         situation=situation,
         artifacts=LedgerArtifacts(parts.artifacts, parts.redactor, ledger),
+        scheduler=parts.new_scheduler(),
         executions=executions,
         cancellation=CancelToken(executions),
     )
@@ -47,6 +49,8 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger
     situation: CallContext
     artifacts: LedgerArtifacts
+    #: The queue of its calls.
+    scheduler: Scheduler
     executions: "Executions"
     cancellation: "CancelToken"
 

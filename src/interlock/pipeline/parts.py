@@ -79,7 +79,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry
     policy: PolicyEngine
     interaction: InteractionProvider
-    scheduler: Scheduler
+    #: Makes the queue of a run that is opened.
+    new_scheduler: Callable[[], Scheduler]
     sandbox: Sandbox
     artifacts: ArtifactStore
     redactor: Redactor

@@ -6,6 +6,7 @@ from ..sandbox.interface import Sandbox
 from ..scheduler import LockRequest
 
 _SAFE = LockRequest("safe")
+_CHILD_RUN = LockRequest("safe", takes_slot=False)
 _EXCLUSIVE = LockRequest("exclusive")
 
 
@@ -14,7 +15,7 @@ def resource_claim(valid: ValidCall) -> LockRequest:
     tool = valid.tool
     match tool.concurrency:
         case "safe":
-            return _SAFE
+            return _CHILD_RUN if tool.resumes else _SAFE
         case "exclusive":
             return _EXCLUSIVE
         case "keyed":

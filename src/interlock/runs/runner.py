@@ -42,7 +42,7 @@ from ..pipeline.events import missing_terminal_event
 from ..pipeline.parts import Clock, Limits, RuleChange
 from ..redaction.interface import Redactor
 from ..sandbox.interface import Sandbox
-from ..scheduler import Scheduler
+from ..scheduler import HandlerSlots, Scheduler
 from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog, Lease, RunSummary
 from ..telemetry.interface import Telemetry
@@ -84,7 +84,7 @@ class Runner:
         consents: ConsentProvider | None = None,
         secrets: Mapping[str, str] | None = None,
         limits: Limits | None = None,
-        max_concurrency: int | None = None,
+        max_concurrency: int | HandlerSlots | None = None,
         on_progress: Callable[[str, str], None] | None = None,
         record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
         clock: Clock | None = None,
@@ -111,7 +111,8 @@ class Runner:
             consents: Access that users gave to tools. Default: none, so a tool that needs consent is refused.
             secrets: Values by name that must never be shown or stored.
             limits: Limits of every call, and how long people may take to answer.
-            max_concurrency: How many handlers may run at once. Default: 128.
+            max_concurrency: How many handlers may run at once, in all runs of this runner together. Runners that get
+                the same `HandlerSlots` share its limit. Default: 128.
             on_progress: Called with call id and message when a running handler reports progress.
             record_rule: Called before a rule that a person keeps with an approval is added to the policy.
             clock: The time, for tests.
@@ -121,8 +122,9 @@ class Runner:
             chat: A final answer does not end the run: it waits for the next message.
             max_depth: How deep agents may call agents that call others.
             sandbox: Runs the handlers. Default: in this process, its threads and child processes.
-            scheduler: Orders calls that use the same resources; replaces `max_concurrency`. Agents that are called by
-                this one get their own, so that a call never waits for itself.
+            scheduler: Orders calls that use the same resources, of all runs; replaces `max_concurrency`. Default: every
+                run orders its own. Agents that are called by this one get their own, so that a call never waits for
+                itself.
             redactor: Removes secrets from what is shown and stored; replaces `secrets`.
             telemetry: Records metrics and spans. Default: OpenTelemetry.
 

@@ -19,6 +19,7 @@ from ...history.fold import load_run
 from ...oauth.consents import ConsentRequest, OAuthConsents
 from ...oauth.interface import ConsentProvider, NoConsents
 from ...pipeline.parts import Clock, Limits, RuleChange
+from ...scheduler import HandlerSlots
 from ...storage.artifacts import ArtifactStore
 from ...storage.event_log import EventLog
 from . import token_table
@@ -275,7 +276,12 @@ class Service:
             max_open_questions=server.max_open_questions,
             four_eyes=server.four_eyes,
         )
-        options = {"limits": limits, "clock": Clock(now=self.now), "record_rule": self._record_rule}
+        options = {
+            "limits": limits,
+            "clock": Clock(now=self.now),
+            "record_rule": self._record_rule,
+            "max_concurrency": HandlerSlots(server.max_handlers),
+        }
         runners = AgentRunners(served_agents, self.log, self.artifacts, consents, **options)
         runners.protect_paths(self._own_paths)
         return runners

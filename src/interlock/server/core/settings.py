@@ -70,6 +70,8 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     checkpoint_file: str = ""
     #: Runs that are driven at once. One that waits for a person does not count.
     max_live_runs: _Count = 1_000
+    #: Handlers of tools that run at once, in all runs of all agents.
+    max_handlers: _Count = 128
     #: Streams of events that are read at once, at most 600: other requests need connections, too.
     max_readers: Annotated[int, msgspec.Meta(ge=1, le=600)] = 100
     #: Requests per second that one key or person may make over time, and at once.
