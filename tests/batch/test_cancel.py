@@ -21,7 +21,10 @@ from interlock import (
     ToolRuntime,
     tool,
 )
+from interlock.app import App
 from interlock.domain.event import InvocationCompleted, LogEntry
+from interlock.domain.observation import Observation
+from interlock.domain.tool import CallContext
 from interlock.storage.event_log import Lease
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.patience import eventually
@@ -389,3 +392,39 @@ async def test_a_handler_that_hangs_and_ignores_its_timeout_is_left_behind_and_i
         await others_ran()
 
     assert codes(await runtime.execute([call("c1", "stubborn", name="s")])) == {"c1": "timed_out"}
+
+
+async def test_cancelling_one_batch_leaves_the_other_batches_of_the_run() -> None:
+    stage = Stage()
+    app = App(tools=[tool(stage.play, name="play")])
+    run = await app.open(CallContext(run_id="run_1"))
+
+    one = asyncio.create_task(app.execute(run, [call("c1", "play", name="a")]))
+    other = asyncio.create_task(app.execute(run, [call("c2", "play", name="b"), call("c3", "play", name="c")]))
+    await stage.started(*"abc")
+    run.cancellation.cancel_call("c3")
+    await cancelled(one)
+    stage.let_go("b")
+    async with asyncio.timeout(PATIENCE):
+        outcome = await other
+
+    assert [seen.code for seen in outcome.outcomes if isinstance(seen, Observation)] == ["ok", "cancelled"]
+    await app.close()
+
+
+async def test_a_failure_ends_only_the_calls_of_its_own_batch() -> None:
+    stage = Stage()
+    app = App(tools=[tool(stage.play, name="play"), tool(stage.fail, name="fail", raise_on_error=True)])
+    run = await app.open(CallContext(run_id="run_1"))
+
+    one = asyncio.create_task(app.execute(run, [call("c1", "fail", name="a")]))
+    other = asyncio.create_task(app.execute(run, [call("c2", "play", name="b")]))
+    await stage.started(*"ab")
+    stage.let_go("a")
+    assert (await one).error is not None
+    stage.let_go("b")
+    async with asyncio.timeout(PATIENCE):
+        outcome = await other
+
+    assert [seen.code for seen in outcome.outcomes if isinstance(seen, Observation)] == ["ok"]
+    await app.close()

@@ -1,6 +1,8 @@
 """What the failure of one call does to the other calls of its turn: usually nothing, at most what was configured."""
 
 import asyncio
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from interlock import (
     RulePolicy,
     RunEndedError,
     RunState,
+    ToolContext,
     ToolDefinition,
     ToolExecutionError,
     ToolRuntime,
@@ -362,3 +365,70 @@ async def test_a_run_that_ended_early_leaves_no_call_without_an_outcome() -> Non
     assert result.state is RunState.DEGRADED
     assert result.waiting == ()
     assert codes(result) == {"c1": "skipped", "c2": "tool_failed"}
+
+
+@pytest.mark.requirement("R103")
+async def test_a_post_hook_of_a_sibling_may_finish() -> None:
+    """The handler has ended when another call fails: its hook has the drain time, and its outcome stays."""
+    in_hook, failed = asyncio.Event(), asyncio.Event()
+
+    async def note(result: dict[str, Any]) -> Any:
+        in_hook.set()
+        await failed.wait()
+        await others_ran(3)
+        return result["output"]
+
+    async def save() -> str:
+        return "saved"
+
+    async def fail() -> None:
+        await in_hook.wait()
+        asyncio.get_running_loop().call_soon(failed.set)
+        raise ValueError("broken")
+
+    tools = [tool(save, concurrency="safe", post_hooks=(note,)), tool(fail, raise_on_error=True)]
+    runtime = ToolRuntime(tools=tools, policy=RulePolicy(default="allow"))
+
+    with pytest.raises(ToolExecutionError, match="broken"):
+        await runtime.execute([call("c1", "fail"), call("c2", "save")])
+
+    records = {record.tool_name: record for record in await runtime.tool_executions()}
+    assert (records["save"].success, records["save"].output) == (True, "saved")
+
+
+@pytest.mark.requirement("R105")
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_of_failing_threads_the_first_in_model_order_raises(first: str) -> None:
+    """Whichever fails first in time: the other one fails after it was asked to end."""
+    begun = threading.Barrier(2)
+
+    def fail(name: str, context: ToolContext) -> None:
+        begun.wait(PATIENCE)
+        while name != first and not context.cancelled:
+            os.sched_yield()
+        raise ValueError(f"{name} went wrong")
+
+    runtime = ToolRuntime(tools=[tool(fail, name="fail", raise_on_error=True)])
+
+    with pytest.raises(ToolExecutionError, match="a went wrong"):
+        await runtime.execute([call("c1", "fail", name="a"), call("c2", "fail", name="b")])
+
+    errors = {record.tool_call_id: record.error for record in await runtime.tool_executions()}
+    assert ["went wrong" in str(errors[call_id]) for call_id in ("c1", "c2")] == [True, True]
+
+
+@pytest.mark.requirement("R105")
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_a_failed_run_names_the_first_failure_in_model_order(first: str) -> None:
+    begun = threading.Barrier(2)
+
+    def fail(name: str, context: ToolContext) -> None:
+        begun.wait(PATIENCE)
+        while name != first and not context.cancelled:
+            os.sched_yield()
+        raise ValueError(f"{name} went wrong")
+
+    runtime = ToolRuntime(tools=[tool(fail, name="fail")], fail_safe=FailSafeConfig(tool_failure_policy="fail"))
+
+    with pytest.raises(AgentExecutionError, match="a went wrong"):
+        await runtime.execute([call("c1", "fail", name="a"), call("c2", "fail", name="b")])

@@ -11,6 +11,7 @@ from interlock import (
     Decision,
     DecisionConflictError,
     HeadlessInteractionProvider,
+    MemoryLog,
     PolicyEvent,
     Question,
     Rule,
@@ -23,7 +24,8 @@ from interlock import (
     Verdict,
     tool,
 )
-from tests.batch.stage import PATIENCE, Stage, codes, walk
+from interlock.domain.event import CallObserved, decode_event
+from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.support import call
 
 OPEN = HeadlessInteractionProvider("wait")
@@ -323,3 +325,36 @@ async def test_a_call_that_is_approved_on_the_spot_runs_in_its_place_in_line() -
     assert stage.starts() == ["other", "asked", "same"]
     assert codes(result) == {"c1": "ok", "c2": "ok", "c3": "ok"}
     assert result.state is RunState.RUNNING
+
+
+async def test_an_end_is_durable_while_a_person_thinks() -> None:
+    """Killed now, the finished call must not be one with an unknown outcome."""
+    log, asked, answered = MemoryLog(), asyncio.Event(), asyncio.Event()
+    stage = Stage()
+
+    async def think(question: Question) -> bool:
+        asked.set()
+        await answered.wait()
+        return True
+
+    async def ended() -> bool:
+        entries = [decode_event(entry).fact for entry in await log.read("run_1")]
+        return any(isinstance(fact, CallObserved) and fact.observation.call_id == "c1" for fact in entries)
+
+    tools = [tool(stage.play, name="save", write_keys=key), tool(stage.act, name="ask", write_keys=key)]
+    runtime = ToolRuntime(
+        tools=tools, policy=CountingPolicy(), interaction=CallbackInteractionProvider(think), log=log, run_id="run_1"
+    )
+    calls = [call("c1", "save", name="a", path="x"), call("c2", "ask", name="b", path="y")]
+    running = asyncio.create_task(runtime.execute(calls))
+    await stage.started("a")
+    await asked.wait()
+    stage.let_go("a")
+    await stage.ended("a")
+    async with asyncio.timeout(PATIENCE):
+        while not await ended():
+            await others_ran(1)
+    assert not running.done()
+
+    answered.set()
+    assert codes(await running) == {"c1": "ok", "c2": "ok"}

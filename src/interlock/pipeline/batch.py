@@ -79,12 +79,12 @@ async def run_batch(
     await batch.wait()
     run.recorder.many = False
     if batch.ending or batch.waiting:
+        batch.choose_ending(item.intent.call_id for item in received)
         _close(batch, run)
     if not run.recorder.commits_later:
         await run.recorder.commit()
     if run.executions.errors or run.cancellation.calls:
-        run.executions.errors.clear()
-        run.cancellation.calls.clear()
+        batch.forget_cancelled()
     run.parts.telemetry.batch_finished(len(intents), batch.failure_count, (elapsed() - began) / 1e6)
     return BatchOutcome(
         [batch.outcomes[item.intent.call_id] for item in received],

@@ -8,7 +8,7 @@ by itself, or abandoned after a bounded time.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Literal, TypeAlias, TypeVar, cast
 
@@ -57,9 +57,11 @@ class BatchExecution:
         self.outcomes: dict[str, Outcome] = {}
         self.waiting: dict[str, WaitingCall] = {}
         self.failure_count = 0
+        #: What ends the run, and why: the first in time, then by `choose_ending` the first in model order.
         self.ending: Ending = ""
         self.reason = ""
         self.errors: dict[str, ToolError] = {}
+        self._endings: dict[str, tuple[Ending, str]] = {}
         self._run = run
         self._loop = asyncio.get_running_loop()
         #: Calls that have not ended, with their tickets, and those of them that have begun.
@@ -75,10 +77,14 @@ class BatchExecution:
         self._idle: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._queued: set[str] = set()
-        run.cancellation.listen(self._wake)
+        #: Calls that a person is asked about here.
+        self._asked: set[str] = set()
+        run.cancellation.listeners.append(self._wake)
 
     def start(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
         self._open[call_id] = place
+        if self.ending:
+            self._run.cancellation.calls.setdefault(call_id, self.reason)
         task = self._loop.create_task(self._run_to_end(call_id, planned, place))
         if call_id in self._open:
             self._tasks[call_id] = task
@@ -93,12 +99,26 @@ class BatchExecution:
             self._cancel()
             raise
         finally:
+            self._run.cancellation.listeners.remove(self._wake)
             for call_id in self._blocking:
                 self._blocking[call_id].release()
         for call_id in self._broken:
             raise self._broken[call_id]
         if self.ending and self.waiting:
             self._skip_waiting()
+
+    def choose_ending(self, order: Iterable[str]) -> None:
+        """Name the first call in model order that ends the run: which one failed first in time says nothing."""
+        for call_id in order:
+            if call_id in self._endings:
+                self.ending, self.reason = self._endings[call_id]
+                return
+
+    def forget_cancelled(self) -> None:
+        """Forget what was cancelled in this batch, and what its handlers raised."""
+        for call_id in self.outcomes:
+            self._run.executions.errors.pop(call_id, None)
+            self._run.cancellation.calls.pop(call_id, None)
 
     async def _run_to_end(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
         if call_id not in self._tasks:  # it runs at once, before `start` has the task
@@ -112,6 +132,8 @@ class BatchExecution:
                     outcome = await self._run_permitted(planned, place)
                 case WaitingCall():
                     outcome = await self._run_waiting(planned, place)
+            if self._asked:  # a person may take long, and what has happened must not be lost meanwhile
+                await self._run.recorder.commit()
         except BaseException as error:
             self._end_call(call_id, place, error)
             if isinstance(error, KeyboardInterrupt):
@@ -152,7 +174,8 @@ class BatchExecution:
         A task that has not begun is not cancelled: it could never report its end. It checks for itself.
         """
         self._cancelling = True
-        self._run.executions.end_all("run")
+        for call_id in self._open:
+            self._run.executions.end(call_id, "run")
         tasks = [self._tasks[call_id] for call_id in self._open if call_id in self._tasks]
         for call_id in self._open:
             if call_id in self._started:
@@ -170,7 +193,11 @@ class BatchExecution:
         settled = token.failure_of(valid.call_id)
         if settled is None:
             work = wait_for_answer(waiting, waiting.question, self._run) if waiting.question else _keep_waiting(waiting)
-            settled = await self._wait(valid.call_id, work)
+            self._asked.add(valid.call_id)
+            try:
+                settled = await self._wait(valid.call_id, work)
+            finally:
+                self._asked.discard(valid.call_id)
             if settled is None:
                 settled = token.failure_of(valid.call_id) or await self._answered_elsewhere(waiting)
         match settled:
@@ -292,11 +319,12 @@ class BatchExecution:
         error = self._error_to_raise(observation, failure)
         if error is not None:
             self.errors[observation.call_id] = error
-            self._end("raise", f"{observation.tool} failed, and it raises.")
+            self._end(observation.call_id, "raise", f"{observation.tool} failed, and it raises.")
             return
         policy = self._policy(failure)
         if policy != "continue":
-            self._end(policy, f"The run ends because {observation.tool} did not succeed: {failure.message}")
+            reason = f"The run ends because {observation.tool} did not succeed: {failure.message}"
+            self._end(observation.call_id, policy, reason)
 
     def _policy(self, failure: Failure) -> FailurePolicy:
         fail_safe = self._run.parts.fail_safe
@@ -328,10 +356,11 @@ class BatchExecution:
         misfit = failure.phase in (Phase.ACCEPT, Phase.VALIDATE)
         return ToolValidationError(observation) if misfit else ToolExecutionError(observation)
 
-    def _end(self, ending: Ending, reason: str) -> None:
+    def _end(self, call_id: str, ending: Ending, reason: str) -> None:
+        self._endings[call_id] = ending, reason
         if not self.ending:
             self.ending, self.reason = ending, reason
-        self._run.cancellation.stop(self.reason, list(self._idle), end_running=ending != "degrade")
+        self._run.cancellation.skip(self.reason, list(self._open), end_running=ending != "degrade")
 
 
 async def _keep_waiting(waiting: WaitingCall) -> WaitingCall:

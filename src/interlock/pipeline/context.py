@@ -83,45 +83,47 @@ class CancelToken:
     """The calls of a run that may not start or continue, and why. Waiting calls are woken to check it."""
 
     def __init__(self, executions: "Executions") -> None:
-        #: Why no call may start any more; empty while calls may.
+        #: Why no call of the run may start any more; empty while calls may.
         self.reason = ""
-        #: Calls that were cancelled one by one.
-        self.calls: set[str] = set()
+        #: Calls that may not start: the reason why they are skipped, or nothing for one that was cancelled.
+        self.calls: dict[str, str] = {}
+        #: Called with the id of a call that should check this token: one for each batch.
+        self.listeners: list[Callable[[str], None]] = []
         self._executions = executions
-        self._wake: Callable[[str], None] | None = None
-
-    def listen(self, wake: Callable[[str], None]) -> None:
-        """Begin a batch: calls may start again, and `wake` is called for a call that should check this token."""
-        self._wake, self.reason = wake, ""
 
     def wake(self, call_id: str) -> None:
         """Let a waiting call check again whether it may continue."""
-        if self._wake is not None:
-            self._wake(call_id)
+        for listener in self.listeners:
+            listener(call_id)
 
     def cancel_call(self, call_id: str) -> None:
         """Cancel one call: one that runs ends, one that waits does not start."""
-        self.calls.add(call_id)
+        self.calls[call_id] = ""
         self._executions.end(call_id, "call")
         self.wake(call_id)
 
-    def stop(self, reason: str, waiting: Iterable[str], *, end_running: bool = True) -> None:
-        """Let no further call start, wake the waiting ones, and end those that run unless they may finish."""
+    def skip(self, reason: str, calls: Iterable[str], *, end_running: bool) -> None:
+        """Let none of these calls start, wake those that wait, and end those that run unless they may finish."""
+        for call_id in calls:
+            self.calls.setdefault(call_id, reason)
+            if end_running:
+                self._executions.finish_soon(call_id)
+            self.wake(call_id)
+
+    def stop(self, reason: str, waiting: Iterable[str]) -> None:
+        """Let no further call of the run start, wake the waiting ones, and end those that run."""
         self.reason = self.reason or reason
-        if end_running:
-            self._executions.end_all("call")
+        self._executions.end_all("call")
         for call_id in waiting:
             self.wake(call_id)
 
     def failure_of(self, call_id: str) -> Failure | None:
         """Return why this call may not start, or not continue before its start; None when it may."""
-        if self.reason:
-            return Failure.from_code(
-                "skipped", f"{end_sentence(self.reason)} This call was skipped; nothing was executed."
-            )
-        if call_id in self.calls:
-            return Failure.from_code("cancelled_before_start", "The call was cancelled. Nothing was executed.")
-        return None
+        if not self.reason and call_id not in self.calls:
+            return None
+        if reason := self.reason or self.calls[call_id]:
+            return Failure.from_code("skipped", f"{end_sentence(reason)} This call was skipped; nothing was executed.")
+        return Failure.from_code("cancelled_before_start", "The call was cancelled. Nothing was executed.")
 
 
 class Executions:
@@ -178,6 +180,15 @@ class Executions:
         execution = self._running.get(call_id)
         if execution is not None:
             self._end([execution], stop)
+
+    def finish_soon(self, call_id: str) -> None:
+        """Let a running call end by itself for a bounded time where it cannot be stopped; else end it."""
+        execution = self._running.get(call_id)
+        if execution is not None:
+            loop = asyncio.get_running_loop()
+            execution.finish_soon(loop.time())
+            if execution.deadline < self._due:
+                self._set_timer(loop, execution.deadline)
 
     def running(self) -> list[str]:
         """Return the calls that run now."""

@@ -61,6 +61,9 @@ class Execution(msgspec.Struct):
     #: A refusal that the developer's middleware may not hide.
     refusal: Failure | None = None
     handler_runs: int = 0
+    handler_ended: bool = False
+    #: It was asked to end by itself: see `finish_soon`.
+    finishing: bool = False
     #: What the handler or a hook raised.
     error: BaseException | None = None
 
@@ -72,10 +75,21 @@ class Execution(msgspec.Struct):
             self.deadline = now + self.drain_seconds
             self.task.cancel()
 
+    def finish_soon(self, now: float) -> None:
+        """Let the execution end by itself within the drain time, where that says more than a cancellation: its handler
+        has ended and hooks follow, or runs in a thread, which cannot be stopped. End any other.
+        """
+        if not (self.handler_ended or self.invocation.executor == "thread"):
+            self.end("call", now)
+        elif not self.stop and not self.finishing:
+            self.finishing = True
+            self.invocation.context.cancelled = not self.handler_ended
+            self.deadline = min(self.deadline, now + self.drain_seconds)
+
     def overdue(self, now: float) -> None:
         """Handle a passed deadline: the one to finish, or the one to end."""
         if not self.stop:
-            self.end("timeout", now)
+            self.end("call" if self.finishing else "timeout", now)
         elif not self.abandoned:
             self.abandoned = True
             self.deadline = float("inf")
@@ -171,8 +185,10 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
         permitted = invocation.permitted
         changed = execution.decision if valid is execution.changed else None
         context.judged = permitted.evaluated_paths if changed is None else frozenset(changed.paths)
-        execution.layer = "handler"
-        return await sandbox.start(tool, valid.checked, context)
+        execution.layer, execution.handler_ended = "handler", False
+        output = await sandbox.start(tool, valid.checked, context)
+        execution.handler_ended = True
+        return output
 
     execution.layer = "pre-hook"
     arguments = invocation.valid.copy_arguments()
