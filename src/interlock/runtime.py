@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, cast
@@ -226,21 +226,26 @@ class ToolRuntime:
         if self._run is not None:
             self._run = msgspec.structs.replace(self._run, situation=self._situation)
 
-    async def execute(self, calls: Iterable[Any]) -> BatchResult:
+    async def execute(self, calls: Any) -> BatchResult:
         """Run all tool calls of one model response through the pipeline.
 
-        Calls are OpenAI or Anthropic tool calls, as dictionaries or SDK objects, or `ToolIntent`s. Whatever happens to
-        a call is an observation. Raises only where that was asked for (`raise_on_error`, `missing_tool="raise"`, a
-        fail-safe policy `fail`), when the log fails (`LogError`), or when this task is cancelled.
+        `calls` are OpenAI or Anthropic tool calls, as dictionaries or SDK objects, or `ToolIntent`s; or a message or a
+        whole response that has them: its text and reasoning are not calls. An item of another type is refused, and has
+        no message. Whatever happens to a call is an observation.
+
+        Raises only where that was asked for (`raise_on_error`, `missing_tool="raise"`, a fail-safe policy `fail`), when
+        `calls` are nothing of the kind (`ConfigurationError`), when the log fails (`LogError`), or when this task is
+        cancelled.
         """
-        intents, wire_format = read_calls(calls)
+        intents, wire_format, unanswerable = read_calls(calls)
         if self._busy:
             await self._wait_turn()
         self._busy = True
         try:
             run = self._run or await self._open_run()
             self._wire_format = wire_format
-            return self._build_result(await self._app.execute(run, intents), run, wire_format)
+            outcome = await self._app.execute(run, intents)
+            return self._build_result(outcome, run, wire_format, unanswerable)
         finally:
             self._busy = False
             if self._queue:
@@ -335,7 +340,7 @@ class ToolRuntime:
         readings = getattr(self._app.parts.telemetry, "readings", None)
         return [] if readings is None else readings()
 
-    def execute_sync(self, calls: Iterable[Any]) -> BatchResult:
+    def execute_sync(self, calls: Any) -> BatchResult:
         """Call `execute` from code without an event loop."""
         return self._run_sync(self.execute(calls))
 
@@ -402,15 +407,24 @@ class ToolRuntime:
         self._run = run = msgspec.structs.replace(opened, situation=self._situation)  # it may have changed meanwhile
         return run
 
-    def _build_result(self, outcome: BatchOutcome, run: RunContext, wire_format: WireFormat) -> BatchResult:
+    def _build_result(
+        self, outcome: BatchOutcome, run: RunContext, wire_format: WireFormat, unanswerable: Sequence[int] = ()
+    ) -> BatchResult:
         observations = [item for item in outcome.outcomes if type(item) is Observation]
         if outcome.error is not None:
             raise outcome.error
         if outcome.ending == "fail":
             raise AgentExecutionError(outcome.message, tuple(observations))
+        answered = observations
+        if unanswerable:
+            answered = [
+                item
+                for index, item in enumerate(outcome.outcomes)
+                if type(item) is Observation and index not in unanswerable
+            ]
         return BatchResult(
             observations=tuple(observations),
-            messages=render_messages(observations, wire_format),
+            messages=render_messages(answered, wire_format),
             waiting=outcome.waiting,
             state=run.ledger.state,
             message=outcome.message,

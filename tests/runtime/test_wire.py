@@ -252,3 +252,111 @@ async def test_unknown_provider_format_is_refused() -> None:
             runtime.tools(wrong)
         with pytest.raises(ConfigurationError, match=re.escape(message)):
             result.messages_for(wrong)
+
+
+TEXT = {"type": "text", "text": "I add."}
+CHAT_MESSAGE = {"role": "assistant", "content": "I add.", "tool_calls": [openai("c1", "add", a=1)]}
+RESPONSE_OUTPUT: list[dict[str, Any]] = [
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "I add."}]},
+    {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+    {"type": "mcp_call", "id": "mcp_1", "name": "add", "arguments": "{}", "server_label": "theirs"},
+    openai_responses("c1", "add", a=1),
+]
+ANTHROPIC_CONTENT: list[dict[str, Any]] = [
+    {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+    TEXT,
+    {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}},
+    anthropic("c1", "add", a=1),
+]
+ANTHROPIC_MESSAGE = {"type": "message", "role": "assistant", "content": ANTHROPIC_CONTENT}
+WHOLE: dict[str, tuple[Any, WireFormat]] = {
+    "chat completion": ({"object": "chat.completion", "choices": [{"index": 0, "message": CHAT_MESSAGE}]}, "openai"),
+    "chat message": (CHAT_MESSAGE, "openai"),
+    "chat calls": (CHAT_MESSAGE["tool_calls"], "openai"),
+    "one call": (openai("c1", "add", a=1), "openai"),
+    "response": ({"object": "response", "output": RESPONSE_OUTPUT}, "openai-responses"),
+    "output": (RESPONSE_OUTPUT, "openai-responses"),
+    "anthropic message": (ANTHROPIC_MESSAGE, "anthropic"),
+    "anthropic content": (ANTHROPIC_CONTENT, "anthropic"),
+}
+
+
+def as_sdk(value: Any) -> Any:
+    """The same with attributes all the way down, but for arguments."""
+    if isinstance(value, list):
+        return [as_sdk(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(value, dict):
+        return value
+    fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+    return SimpleNamespace(**{name: part if name == "input" else as_sdk(part) for name, part in fields.items()})
+
+
+@pytest.mark.parametrize("sdk_object", [False, True], ids=["dictionary", "object"])
+@pytest.mark.parametrize(("sent", "shape"), WHOLE.values(), ids=WHOLE)
+async def test_a_whole_response_is_executed_for_its_calls(sent: Any, shape: str, sdk_object: bool) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute(as_sdk(sent) if sdk_object else sent)
+
+    assert [(seen.call_id, seen.code) for seen in result.observations] == [("c1", "ok")]
+    assert result.messages == [answered(shape, "c1", "add", True, THREE.replace("3", "2"))]
+
+
+async def test_sdk_objects_are_read() -> None:
+    chat = pytest.importorskip("openai.types.chat").ChatCompletion.model_construct(
+        choices=[SimpleNamespace(message=SimpleNamespace(content=None, tool_calls=[openai("c1", "add", a=1)]))]
+    )
+    message = pytest.importorskip("anthropic.types").Message.model_validate(
+        {
+            "id": "m", "model": "x", "stop_reason": "tool_use", "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1}, **ANTHROPIC_MESSAGE,
+        }
+    )  # fmt: skip
+    async with ToolRuntime(tools=[add]) as runtime:
+        results = [await runtime.execute(sent) for sent in (chat, message)]
+
+    assert [[seen.code for seen in result.observations] for result in results] == [["ok"], ["ok"]]
+
+
+NO_CALLS: list[Any] = [
+    None,
+    [],
+    {"role": "assistant", "content": "Done."},
+    {"role": "assistant", "content": "Done.", "tool_calls": None},
+    {"choices": [{"message": {"content": None, "tool_calls": []}}]},
+    {"content": [TEXT]},
+]
+NO_RESPONSE: list[Any] = ["add(1)", 7, b"x", {"choices": [{}, {}]}]
+
+
+@pytest.mark.parametrize("sent", NO_CALLS, ids=str)
+async def test_a_response_without_calls_executes_nothing(sent: Any) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute(sent)
+
+    assert (result.observations, result.messages) == ((), [])
+
+
+@pytest.mark.parametrize("kind", ["custom_tool_call", "computer_call", "shell_call", "mcp_approval_request", "new"])
+async def test_an_item_of_another_type_is_refused_and_not_answered(kind: str) -> None:
+    item = {"type": kind, "id": "x1", "call_id": "c1", "name": "add", "input": "1", "arguments": '{"a": 1}'}
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([item, openai_responses("c2", "add", a=1)])
+
+    assert [(seen.call_id, seen.code) for seen in result.observations] == [("c1", "unknown_tool"), ("c2", "ok")]
+    assert [message["call_id"] for message in result.messages] == ["c2"]
+
+
+async def test_garbage_gets_no_message_with_an_id_that_was_made_up() -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([anthropic("c1", "add", a=1), {"what": "is this"}])
+
+    assert [seen.code for seen in result.observations] == ["ok", "call_id_invalid"]
+    assert [block["tool_use_id"] for block in result.messages[0]["content"]] == ["c1"]
+
+
+@pytest.mark.parametrize("sent", NO_RESPONSE, ids=str)
+async def test_what_is_no_response_is_refused_with_what_was_expected(sent: Any) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        with pytest.raises(ConfigurationError, match="Nothing was executed"):
+            await runtime.execute(sent)
