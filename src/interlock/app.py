@@ -32,7 +32,7 @@ from .pipeline.approval.answer import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
-from .pipeline.parts import Clock, Limits, Parts, RuleChange
+from .pipeline.parts import Clock, Limits, Parts, RuleChange, is_user_code
 from .pipeline.resume import open_intents
 from .policy.analysis.explain import Mask, RuleSource
 from .policy.analysis.masks import MaskSource
@@ -142,6 +142,7 @@ class App:
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
+            policy_may_block=is_user_code(policy.evaluate) or getattr(policy, "may_block", False),
             interaction=_or_default(interaction, HeadlessInteractionProvider),
             new_scheduler=partial(LocalScheduler, slots=slots) if scheduler is None else lambda: scheduler,
             sandbox=_or_default(sandbox, HandlerExecutor),

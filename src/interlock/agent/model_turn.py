@@ -44,7 +44,10 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     catalog, agent = run.parts.registry.catalog(run.situation), session.agents[agent_name]
     if catalog.digest != run.ledger.menu_digest:
         record_tools_offered(catalog, run)
-    request = _build_request(session, agent, catalog)
+    instructions = agent.instructions
+    if not isinstance(instructions, str):
+        instructions = await run.parts.check(instructions, run.situation)
+    request = _build_request(session, agent, catalog, instructions)
     request_seq = run.recorder.add(_request_event(session, agent, request, catalog))
     session.restart_timer()
     await run.recorder.commit()
@@ -103,12 +106,11 @@ async def _stream_answer(session: AgentSession, agent: Agent, request: ModelRequ
     raise ModelError("The answer broke off: the provider never said that it was finished.", retryable=True)
 
 
-def _build_request(session: AgentSession, agent: Agent, catalog: ToolCatalog) -> ModelRequest:
-    situation, dialogue = session.run.situation, session.run.ledger.dialogue
-    instructions = agent.instructions
+def _build_request(session: AgentSession, agent: Agent, catalog: ToolCatalog, instructions: str) -> ModelRequest:
+    dialogue = session.run.ledger.dialogue
     return ModelRequest(
         model=agent.model,
-        instructions=instructions if isinstance(instructions, str) else instructions(situation),
+        instructions=instructions,
         messages=session.messages.resolve(
             dialogue.messages + dialogue.open_messages if dialogue.open else dialogue.messages
         ),

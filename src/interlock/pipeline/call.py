@@ -65,7 +65,7 @@ async def prepare_call(received: Received, run: RunContext) -> PermittedCall | W
     valid = validate(known, known.accepted.arguments_json)
     if known.tool.check is not None and not isinstance(valid, Failure):
         context = run.context(received.intent)
-        valid = await check_state(valid, context, parts.limits.check_seconds) or valid
+        valid = await check_state(valid, context, run.parts) or valid
     match valid:
         case ValidCall():
             validated = recorder.add(CallValidated(call_id=call_id, ok=True), call_id, intent_seq)
@@ -206,7 +206,7 @@ async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResul
         run.executions.remove(execution)
     match raw:
         case RawResult():
-            result = normalize(raw)
+            result = await normalize(raw, run.parts)
             if execution.invocation.tool.output_guardrails:
                 return await _guard_output(result, execution.invocation, run)
             return result
@@ -246,8 +246,7 @@ async def _guard_output(
 ) -> NormalizedResult | Failure:
     if isinstance(result, Failure):
         return result
-    guardrails, seconds = invocation.tool.output_guardrails, run.parts.limits.check_seconds
-    reason = await run_guardrails(guardrails, result.model_text, invocation.context, seconds)
+    reason = await run_guardrails(invocation.tool.output_guardrails, result.model_text, invocation.context, run)
     return result if reason is None else withheld(result, reason)
 
 

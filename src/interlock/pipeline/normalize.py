@@ -9,6 +9,7 @@ from ..domain.observation import NormalizedResult, RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffects
 from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, OutputFormat, Risk
 from ..rendering.text import describe_error
+from .parts import Parts
 
 #: Risks of a tool whose effects are unknown when it states none.
 _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})
@@ -16,15 +17,15 @@ _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})
 _AS_IS = NormalizedOutput()
 
 
-def normalize(raw: RawResult) -> NormalizedResult | Failure:
+async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
     tool = raw.invocation.tool
     said = _AS_IS
     if tool.normalize is not None:
         try:
-            said = tool.normalize(raw.value)
+            said = await parts.check(tool.normalize, raw.value)
         except Exception as error:
             return _misshapen(raw, describe_error(error))
-        if not isinstance(said, NormalizedOutput):  # pyright: ignore[reportUnnecessaryIsInstance] - the tool is not typed
+        if not isinstance(said, NormalizedOutput):
             return _misshapen(raw, f"it returned {type(said).__name__}")
     state = _facts(said.state) if said.state else {}
     if state and not tool.hands_over and any(name.startswith(RESERVED_STATE_PREFIX) for name in state):

@@ -1,8 +1,11 @@
 """The parts a call passes through, chosen once in `app.py`, and the limits that hold for every call."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from inspect import iscoroutinefunction
 from time import perf_counter_ns, time_ns
-from typing import Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -27,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_event_input_bytes: int = 4 * 1024
     #: How long a cancelled handler may take to end before it is left behind.
     drain_seconds: float = 2.0
-    #: How long an asynchronous check, policy or guardrail may take.
+    #: How long a check, policy, guardrail or other function that decides something may take.
     check_seconds: float = 30.0
     #: Questions that may be open in a run at once. None: no limit.
     max_open_questions: int | None = None
@@ -73,11 +76,18 @@ def _compare_nothing(rule: str, suggested: str) -> str:
     return "" if suggested and rule == suggested else "Only the suggested rule can be kept here."
 
 
+def is_user_code(function: object) -> bool:
+    """Return True unless the function is one of this package, which never blocks."""
+    return not str(getattr(function, "__module__", "")).startswith("interlock.")
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The components of the pipeline, chosen once."""
 
     registry: Registry
     policy: PolicyEngine
+    #: Whether deciding runs code of the developer, which may block.
+    policy_may_block: bool = True
     interaction: InteractionProvider
     #: Makes the queue of a run that is opened.
     new_scheduler: Callable[[], Scheduler]
@@ -97,3 +107,21 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     record_rule: Callable[[RuleChange], Awaitable[None]] = _record_nowhere
     #: Called with progress of a running handler: call id and message.
     on_progress: Callable[[str, str], None]
+
+    async def check(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a developer's function that decides something, for at most `check_seconds`. A synchronous one runs in a
+        thread: it may block.
+        """
+        seconds = self.limits.check_seconds
+        deadline = asyncio.timeout(seconds)
+        try:
+            async with deadline:
+                if iscoroutinefunction(function) or not is_user_code(function):
+                    result: Any = function(*arguments)
+                else:
+                    result = await self.sandbox.run_blocking(partial(function, *arguments))
+                return cast(object, await result) if isinstance(result, Awaitable) else result
+        except TimeoutError:
+            if deadline.expired():
+                raise TimeoutError(f"it took longer than {seconds:g} s") from None
+            raise

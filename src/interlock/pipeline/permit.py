@@ -1,8 +1,7 @@
 """Stage 4: may it start? Deny wins; ask waits for a person; whatever cannot be decided is denied."""
 
-import asyncio
-from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 from os.path import join, normpath
 
 import msgspec
@@ -31,20 +30,17 @@ async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -
     """
     tool, situation = valid.tool, run.situation
     try:
-        event = PolicyEvent(valid.call_id, tool, valid.checked, situation)
-        said: object = run.parts.policy.evaluate(event)
-        match said:
-            case Decision():
-                decision = said
-            case Awaitable():
-                decision = await asyncio.wait_for(said, run.parts.limits.check_seconds)
-            case _:
-                decision = said
+        event, parts = PolicyEvent(valid.call_id, tool, valid.checked, situation), run.parts
+        if parts.policy_may_block:
+            decision = await parts.check(partial(parts.policy.evaluate, event))
+        else:
+            decision = parts.policy.evaluate(event)
         if type(decision) is not Decision:
             return undecided(f"it returned {type(decision).__name__}")
         rule = decision.effect_rule
-        opinion = tool.authorize(valid.copy_arguments(), situation) if tool.authorize is not None else None
-        decision = decision if opinion is None else merge_decisions(decision, opinion)
+        if tool.authorize is not None:
+            opinion = await parts.check(tool.authorize, valid.copy_arguments(), situation)
+            decision = decision if opinion is None else merge_decisions(decision, opinion)
         if tool.resources:
             decision = _with_judged_paths(decision, valid, event)
     except Exception as error:
@@ -87,14 +83,12 @@ def permit(
 
 
 async def run_guardrails(
-    guardrails: tuple[Guardrail, ...], value: object, context: ToolContext, seconds: float
+    guardrails: tuple[Guardrail, ...], value: object, context: ToolContext, run: RunContext
 ) -> str | None:
     """Return the first reason to refuse, or None. A guardrail that fails refuses."""
     for guardrail in guardrails:
         try:
-            reason = guardrail(value, context)
-            if isinstance(reason, Awaitable):
-                reason = await asyncio.wait_for(reason, seconds)
+            reason = await run.parts.check(guardrail, value, context)
         except Exception as error:
             return f"a guardrail failed: {describe_error(error)}"
         match reason:

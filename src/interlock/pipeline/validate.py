@@ -1,8 +1,5 @@
 """Stage 3: does the input fit the schema, and can it be done now? Both before anybody is asked for permission."""
 
-import asyncio
-from collections.abc import Awaitable
-
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -10,6 +7,7 @@ from ..domain.call import KnownCall, ValidCall
 from ..domain.outcome import Failure
 from ..domain.tool import CheckProblem, ToolContext, ToolDefinition
 from ..rendering.text import describe_error, end_sentence, quote_value
+from .parts import Parts
 
 _MAX_ERRORS = 20
 _MAX_ECHO_CHARS = 80
@@ -28,15 +26,13 @@ def validate(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
     return ValidCall(known, known.accepted.intent.call_id, known.tool, checked, arguments)
 
 
-async def check_state(valid: ValidCall, context: ToolContext, seconds: float) -> Failure | None:
+async def check_state(valid: ValidCall, context: ToolContext, parts: Parts) -> Failure | None:
     """Return the tool's own runtime check: read before edit, unique match, inside the workspace. None means doable."""
     check = valid.tool.check
     if check is None:
         return None
     try:
-        problem = check(valid.copy_arguments(), context)
-        if isinstance(problem, Awaitable):
-            problem = await asyncio.wait_for(problem, seconds)
+        problem: object = await parts.check(check, valid.copy_arguments(), context)
     except Exception as error:
         return _precondition(f"The check of {valid.tool.name} failed: {describe_error(error)}.")
     match problem:

@@ -53,5 +53,8 @@ class PolicyEngine(Protocol):
     """Decide whether a call may run. Implement `evaluate` for a policy of your own, or use `RulePolicy`."""
 
     def evaluate(self, event: PolicyEvent) -> Decision | Awaitable[Decision]:
-        """Decide. An exception, or anything that is not a `Decision`, counts as deny."""
+        """Decide. An exception, or anything that is not a `Decision`, counts as deny.
+
+        A synchronous function is called in a thread, also in several at once, and has `Limits.check_seconds`.
+        """
         ...

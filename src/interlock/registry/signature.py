@@ -93,6 +93,7 @@ def adapt_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
     def called(value: Any, _context: ToolContext) -> Any:
         return hook(value)
 
+    called.__module__ = getattr(hook, "__module__", "")  # whose code it is decides whether it may block
     return called
 
 

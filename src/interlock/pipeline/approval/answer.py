@@ -135,7 +135,7 @@ async def _find_objection(valid: ValidCall, was_asked: bool, run: RunContext) ->
     if not (limits.guardrails_before_approval and guardrails):
         return None
     context = run.context(valid.known.accepted.intent)
-    reason = await run_guardrails(guardrails, valid.copy_arguments(), context, limits.check_seconds)
+    reason = await run_guardrails(guardrails, valid.copy_arguments(), context, run)
     return None if reason is None else guardrail_failure(valid, reason)
 
 

@@ -25,18 +25,18 @@ async def recheck_before_start(
     permitted: PermittedCall, context: ToolContext, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
     """Check right before the start whether anything changed since the call was permitted."""
-    valid, seconds = permitted.valid, run.parts.limits.check_seconds
+    valid = permitted.valid
     if permitted.action_id:
         question = run.ledger.actions[permitted.action_id].question
         changes_since = detect_drift(msgspec.structs.replace(question, bound=permitted.bound), run)
         if changes_since:
             return await ask_again(valid, question, changes_since, run)
-        failure = await check_state(valid, context, seconds)
+        failure = await check_state(valid, context, run.parts)
         if failure is not None:
             return failure
         context.bound = permitted.bound.surroundings
     if valid.tool.input_guardrails:
-        reason = await run_guardrails(valid.tool.input_guardrails, valid.copy_arguments(), context, seconds)
+        reason = await run_guardrails(valid.tool.input_guardrails, valid.copy_arguments(), context, run)
         if reason is not None:
             return guardrail_failure(valid, reason)
     if valid.tool.consent is not None:

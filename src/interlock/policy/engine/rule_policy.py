@@ -87,6 +87,8 @@ class RulePolicy:
             raise ConfigurationError(f"A policy's default is risk, allow, ask or deny, not {default!r}")
         self._compiled = [compile_rule(rule) for rule in self.rules]
         RuleIndex(self._compiled)  # what cannot be matched is refused now, and not with the first call
+        #: Whether deciding calls a function of the developer, which may block. Conditions in files are expressions.
+        self.may_block = any(rule.when is not None and not rule.when_source for rule in self.rules)
         self.digest = compute_policy_digest(default, self._compiled, self.resources, self.effects)
         self._now = now
         #: A policy that says nothing has nothing to be known by.
