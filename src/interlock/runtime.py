@@ -32,6 +32,8 @@ from .policy.interface import PolicyEngine
 from .redaction.interface import Redactor
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
+from .runs.batch_lease import BatchLease
+from .runs.inbox import Inbox
 from .sandbox.interface import Sandbox
 from .scheduler import HandlerSlots, Scheduler
 from .storage.artifacts import ArtifactStore
@@ -189,6 +191,7 @@ class ToolRuntime:
             requester=self._app.parts.redactor.redact(requester),
         )
         self._run: RunContext | None = None
+        self._lease = BatchLease(self._app)
         self._wire_format: WireFormat = "openai"
         self._opening: asyncio.Future[RunContext] | None = None
         self._busy = False
@@ -243,10 +246,14 @@ class ToolRuntime:
         self._busy = True
         try:
             run = self._run or await self._open_run()
+            if run.ledger.state is not RunState.RUNNING or self._lease.is_active:
+                run = await self._refresh(run)
             self._wire_format = wire_format
             outcome = await self._app.execute(run, intents)
             return self._build_result(outcome, run, wire_format, unanswerable)
         finally:
+            if self._lease.is_active:
+                await self._lease.end_batch()
             self._busy = False
             if self._queue:
                 self._grant_next_turn()
@@ -257,9 +264,11 @@ class ToolRuntime:
             await self._wait_turn()
         self._busy = True
         try:
-            run = self._run or await self._open_run()
+            run = await self._refresh(self._run or await self._open_run())
             return self._build_result(await self._app.resume(run), run, self._wire_format)
         finally:
+            if self._lease.is_active:
+                await self._lease.end_batch()
             self._busy = False
             if self._queue:
                 self._grant_next_turn()
@@ -272,9 +281,13 @@ class ToolRuntime:
         """
         given = cast(dict[str, Any], answer)
         payload_hash = given.pop("payload_hash", "")
-        run = self._run or await self._open_run()
-        while not await self._app.decide(run, action_id, Answer(**given), payload_hash):
-            self._run = run = await self._app.open(self._situation)
+        run, given_answer = self._run or await self._open_run(), Answer(**given)
+        if not await self._app.decide(run, action_id, given_answer, payload_hash):  # others wrote to the run meanwhile
+            inbox = Inbox(self._app.log, self._app.artifacts, app=self._app)
+            try:
+                await inbox.deliver(self.run_id, action_id, given_answer, payload_hash)
+            finally:
+                self._run = await self._load_run()
 
     async def actions(self) -> list[Action]:
         """Return all questions of this run, with their answers, oldest first."""
@@ -357,6 +370,7 @@ class ToolRuntime:
 
     async def close(self) -> None:
         """Release threads. The run stays resumable; a given log is closed by its owner."""
+        await self._lease.settle()
         await self._app.close()
 
     async def __aenter__(self) -> "ToolRuntime":
@@ -398,13 +412,28 @@ class ToolRuntime:
     async def _open_run(self) -> RunContext:
         """Read the run from the log, once, however many ask for it at the same time."""
         if self._opening is None:
-            self._opening = asyncio.ensure_future(self._app.open(self._situation))
+            self._opening = asyncio.ensure_future(self._load_run())
         try:
             opened = await asyncio.shield(self._opening)
         except Exception:
             self._opening = None
             raise
         self._run = run = msgspec.structs.replace(opened, situation=self._situation)  # it may have changed meanwhile
+        return run
+
+    async def _load_run(self) -> RunContext:
+        """Read the run from the log. One that was begun before is taken over from a process that is gone."""
+        run = self._lease.watch(await self._app.open(self._situation))
+        if run.ledger.started:
+            await self._lease.acquire()
+            await self._lease.end_batch()
+        return run
+
+    async def _refresh(self, run: RunContext) -> RunContext:
+        """Return the run as the log has it, if other processes wrote to it between two batches."""
+        await self._lease.settle()
+        if run.recorder.lease is None and await self._app.log.read(self.run_id, run.ledger.next_seq - 1, 1):
+            self._run = run = await self._load_run()
         return run
 
     def _build_result(

@@ -1,7 +1,7 @@
 """One run that is open in this process: its parts, its recorder, its executions, and its cancel token."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -20,6 +20,9 @@ from .artifacts import LedgerArtifacts
 from .execute import Execution, Stop
 from .parts import Parts
 from .record import Recorder
+
+#: An execution that lasts longer may be noticed from outside: other processes may answer or cancel meanwhile.
+_LASTING_SECONDS = 0.1
 
 
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: CallContext) -> "RunContext":
@@ -53,6 +56,8 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: Scheduler
     executions: "Executions"
     cancellation: "CancelToken"
+    #: Acquires the lease of the run, where it is not held for longer than a batch.
+    hold: Callable[[], Awaitable[None]] | None = None
 
     def progress(self, call_id: str, message: str) -> None:
         """Report what a handler says while it runs. A listener that fails does not fail the call."""
@@ -144,6 +149,8 @@ class Executions:
         self.errors: dict[str, BaseException] = {}
         #: Work that continues after a cancellation, which must not be delayed by it.
         self.background: set[asyncio.Task[None]] = set()
+        #: Called when an execution lasts longer than a moment.
+        self.on_lasting: Callable[[], None] | None = None
         #: Time spent waiting for people in this process, in nanoseconds.
         self.waited_ns = 0
 
@@ -167,9 +174,12 @@ class Executions:
         invocation = execution.invocation
         self._running[invocation.valid.call_id] = execution
         loop = asyncio.get_running_loop()
-        execution.deadline = deadline = loop.time() + invocation.timeout_seconds
-        if deadline < self._due or loop is not self._loop:
-            self._set_timer(loop, deadline)
+        now = loop.time()
+        execution.deadline = due = now + invocation.timeout_seconds
+        if self.on_lasting is not None and now + _LASTING_SECONDS < due:
+            due = now + _LASTING_SECONDS
+        if due < self._due or loop is not self._loop:
+            self._set_timer(loop, due)
 
     def remove(self, execution: Execution) -> None:
         call_id = execution.invocation.valid.call_id
@@ -214,6 +224,8 @@ class Executions:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer, self._due = None, float("inf")
         now = loop.time()
+        if self._running and self.on_lasting is not None:
+            self.on_lasting()
         for execution in list(self._running.values()):
             if execution.deadline <= now:
                 execution.overdue(now)

@@ -113,6 +113,33 @@ class Recorder:
         if self.error is not None:
             raise self.error
 
+    async def acquire_lease(self) -> None:
+        """Acquire the lease of the run. Nothing is appended meanwhile: only the holder of a lease may append."""
+        await self._exclude_writes()
+        try:
+            if self.lease is None:
+                self.lease = await self._log.acquire(self.run_id)
+        finally:
+            self._writing = None
+            self._wake()
+
+    async def release_lease(self) -> None:
+        """Release the lease, with everything sealed so far durable."""
+        await self.commit()
+        await self._exclude_writes()
+        try:
+            lease, self.lease = self.lease, None
+            if lease is not None:
+                await self._log.release(lease)
+        finally:
+            self._writing = None
+            self._wake()
+
+    async def _exclude_writes(self) -> None:
+        while self._writing is not None or self._gathering:
+            await self._change()
+        self._writing = asyncio.get_running_loop().create_future()
+
     async def committed_after(self, seq: int) -> None:
         """Wait until an event after `seq` is durable."""
         while self._durable <= seq + 1:

@@ -114,6 +114,8 @@ async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> Per
     if question.kind == "consent":  # the user answers at the provider
         return waiting
     if parts.interaction.interactive or run.recorder.many:  # it can be answered while other calls run
+        if run.hold is not None:
+            await run.hold()
         await run.recorder.commit()
     began = parts.clock.elapsed()
     try:
