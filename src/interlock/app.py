@@ -30,6 +30,7 @@ from .oauth.interface import ConsentProvider, NoConsents
 from .options import check_alternatives, check_max_concurrency, check_tool, check_types, checked_options
 from .pipeline.approval.answer import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
+from .pipeline.call import end_open_calls
 from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange, is_user_code
@@ -223,6 +224,7 @@ class App:
         """End the run: running calls are cancelled, waiting ones are not executed."""
         await self._ensure_open(run)
         redact = self.parts.redactor.redact
+        end_open_calls("The run was cancelled.", run)
         run.recorder.add(RunCancelled(message=redact(message), by=redact(by)))
         run.cancellation.stop("The run was cancelled.", run.ledger.open_calls())
         await run.recorder.commit()

@@ -26,7 +26,7 @@ from interlock import (
 )
 from interlock.domain.event import CallObserved, decode_event
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
-from tests.support import call
+from tests.support import call, handle_events
 
 OPEN = HeadlessInteractionProvider("wait")
 
@@ -358,3 +358,18 @@ async def test_an_end_is_durable_while_a_person_thinks() -> None:
 
     answered.set()
     assert codes(await running) == {"c1": "ok", "c2": "ok"}
+
+
+@pytest.mark.requirement("R013")
+async def test_cancelling_a_paused_run_voids_its_questions_and_ends_its_calls() -> None:
+    stage = Stage()
+    runtime, _ = paused_runtime(stage)
+    calls = [call("c1", "ask", name="a", path="x"), call("c2", "edit", name="b", path="x")]
+    assert len((await runtime.execute(calls)).waiting) == 2
+
+    await runtime.cancel("Enough.")
+
+    assert [action.status for action in await runtime.actions()] == ["VOID"]
+    ended = [event for event in await handle_events(runtime) if event.type == "tool_completed"]
+    assert [(event.data["tool_call_id"], event.data["success"]) for event in ended] == [("c1", False), ("c2", False)]
+    assert (stage.seen, await runtime.state()) == ([], RunState.CANCELLED)

@@ -8,6 +8,7 @@ from ..domain.errors import ModelError
 from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
 from ..pipeline.batch import BatchOutcome
+from ..pipeline.call import end_open_calls
 from ..pipeline.events import resume_if_unblocked
 from .final_answer import check_final_answer
 from .model_turn import ask_model
@@ -49,6 +50,7 @@ async def advance(session: AgentSession) -> AgentStep:
                 run.recorder.add(RunFailed(message=reason))
             case Cancel(wish=wish):
                 redact = run.parts.redactor.redact
+                end_open_calls("The run was cancelled.", run)
                 run.recorder.add(RunCancelled(message=redact(wish.message), by=redact(wish.by)))
 
 

@@ -18,6 +18,7 @@ from ..domain.event import CallObserved, CallValidated
 from ..domain.json import InvalidJsonError, check_value, encode
 from ..domain.observation import NormalizedResult, Observation, RawResult
 from ..domain.outcome import Failure
+from ..domain.state.lifecycle import CallState
 from ..domain.tool import JsonObject, ToolContext
 from ..rendering.text import end_sentence
 from .accept import Received
@@ -34,6 +35,7 @@ from .events import (
     start_event,
     summarize_edit,
     suspend_call,
+    void_question,
 )
 from .execute import Execution, execute, outcome_of_stop
 from .lookup import lookup
@@ -173,6 +175,25 @@ def record_failure(call_id: str, tool_name: str, failure: Failure, run: RunConte
     if entry is not None and entry.is_outcome_unknown and not read_only and failure.code != "outcome_unknown":
         failure = unknown_outcome(tool_name, f"and it cannot run again now: {failure.code}")
     return record_observation(observe_failure(call_id, tool_name, failure, run.parts.redactor), run)
+
+
+def end_open_calls(message: str, run: RunContext) -> None:
+    """End the calls that wait in a run that is about to be cancelled: their questions are void, and what did not start
+    is observed as that. The calls of a batch that runs end themselves.
+    """
+    if run.cancellation.listeners:
+        return
+    for call_id in run.ledger.open_calls():
+        void_question(call_id, message, run, fails=True)
+        entry = run.ledger.calls[call_id]
+        match entry.state:
+            case CallState.ENDED:
+                continue  # its end is recorded
+            case CallState.SUSPENDED:
+                failure = Failure.from_code("cancelled", f"{message} What {entry.child_run_id} did stays done.")
+            case _:
+                failure = Failure.from_code("cancelled_before_start", f"{message} Nothing was executed.")
+        record_failure(call_id, entry.tool, failure, run)
 
 
 async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
