@@ -159,8 +159,10 @@ async def test_a_command_that_takes_too_long_is_ended_and_what_it_printed_and_di
     async with local_run(root) as run:
         ended = await run.bash("echo begun; echo half > out.txt; sleep 60", timeout_seconds=5)
         completed = await run.completed("c1")
+        [started] = await run.facts(InvocationStarted)
 
-    assert (ended.code, ended.facts["reason"], completed.exit) == ("command_timed_out", "timeout", "error")
+    assert (ended.code, ended.facts["reason"], completed.exit) == ("command_timed_out", "timeout", "timeout")
+    assert started.timeout_seconds == 5
     assert text_of(ended).startswith("begun\n")
     assert "background=true" in text_of(ended)
     assert "created out.txt" in str(ended.side_effects)
@@ -300,7 +302,7 @@ async def test_the_log_explains_how_each_call_was_executed(root: Path) -> None:
         ended = await run.completed("c2")
 
     assert (read.executor, command.executor) == ("thread", "async")
-    assert (read.timeout_seconds, command.timeout_seconds) == (60, 660)
+    assert (read.timeout_seconds, command.timeout_seconds) == (60, 120)
     assert (command.waited_for, ended.exit) == (("c1",), "ok")
     assert command.invocation_id == ended.invocation_id
     assert ended.duration_ms > 0

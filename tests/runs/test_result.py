@@ -1,6 +1,8 @@
 """What a person sees of a result first, and what it holds when the agent asks for something else now."""
 
-from interlock import MemoryArtifacts, MemoryLog, Runner
+import pytest
+
+from interlock import AgentExecutionError, FailSafeConfig, MemoryArtifacts, MemoryLog, Runner, tool
 from interlock.agent.agent import Agent
 
 from .support import agent_of, calls, run_of
@@ -45,3 +47,19 @@ async def test_an_answer_that_was_final_for_another_type_is_still_there_as_text(
 
     assert await opened(agent_of(output_type=list[int]), run_id) == ("[1, 2]", [1, 2])
     assert await opened(agent_of(output_type=dict[str, int]), run_id) == ("[1, 2]", None)
+
+
+async def test_a_failed_run_raises_when_it_is_asked_to() -> None:
+    @tool(risk="read")
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("broken")
+
+    fail_safe = FailSafeConfig(tool_failure_policy="fail")
+    failed = await run_of(agent_of(calls(("a", "fail", {})), tools=[fail], fail_safe=fail_safe))
+    done = await run_of(agent_of("Done."))
+
+    assert done.raise_for_status() is done
+    with pytest.raises(AgentExecutionError, match="broken") as raised:
+        failed.raise_for_status()
+    assert [seen.code for seen in raised.value.observations] == ["tool_failed"]

@@ -78,7 +78,9 @@ class ToolExecutionError(ToolError):
 
 
 class AgentExecutionError(InterlockError):
-    """A fail-safe policy ended the run. `observations` are the outcomes of its last batch, in model order."""
+    """A fail-safe policy ended the run, or a result was asked to raise. `observations` are the outcomes in model order:
+    of the last batch, or of the whole run.
+    """
 
     def __init__(self, message: str, observations: "tuple[Observation, ...]") -> None:
         super().__init__(message)

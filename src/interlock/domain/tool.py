@@ -281,6 +281,8 @@ class SandboxScope(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
     cwd: str = ""
     #: Variables that are set or changed for it.
     environment: dict[str, str] = {}
+    #: When the tool itself ends this call. 0: the timeout of its definition is the one in force.
+    timeout_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         validate_fields(self)

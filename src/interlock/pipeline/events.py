@@ -51,7 +51,8 @@ _MAX_EDITED_CHARS = 2_000
 _ASKED = {"approval": ApprovalRequested, "input": InputRequested, "consent": ConsentRequested}
 _REFUSED = {"approval": ApprovalRejected, "input": InputRefused, "consent": ConsentRefused}
 _EXPIRED = {"approval": ApprovalExpired, "input": InputExpired, "consent": ConsentExpired}
-_EXITS: dict[str, ExitStatus] = {"cancelled": "cancelled", "timed_out": "timeout"}
+#: The exit of a call by its code: the runtime's own, and that of a command that was ended at its own timeout.
+_EXITS: dict[str, ExitStatus] = {"cancelled": "cancelled", "timed_out": "timeout", "command_timed_out": "timeout"}
 
 
 def intent_event(received: Received, tool: ToolDefinition | None, run: RunContext) -> CallProposed:
@@ -254,7 +255,7 @@ def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunCon
         tool_version=tool.version,
         origin=tool.origin,
         source=tool.source,
-        timeout_seconds=invocation.timeout_seconds,
+        timeout_seconds=reach.timeout_seconds or invocation.timeout_seconds,
         sandbox=reach.sandbox,
         profile=reach.profile if reach.sandbox != "unknown" else redact_line(reach.profile, run.parts.redactor.redact),
         capabilities=reach.capabilities,

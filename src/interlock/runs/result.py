@@ -9,6 +9,7 @@ import msgspec
 from ..agent.agent import Agent
 from ..agent.final_answer import parse_output
 from ..domain.call import Question
+from ..domain.errors import AgentExecutionError
 from ..domain.event import CallObserved, decode_event
 from ..domain.messages import Usage
 from ..domain.observation import Observation, ToolExecutionRecord, to_execution_record
@@ -121,6 +122,12 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cancelled(self) -> bool:
         return self.state is RunState.CANCELLED
+
+    def raise_for_status(self) -> "AgentResult":
+        """Return the result, or raise `AgentExecutionError` when the run failed or was cancelled."""
+        if self.state in (RunState.FAILED, RunState.CANCELLED):
+            raise AgentExecutionError(self.message or f"The run is {self.state.value}.", self.observations)
+        return self
 
     @property
     def tool_executions(self) -> list[ToolExecutionRecord]:

@@ -175,7 +175,8 @@ class ShellTools:
 
         def reach(arguments: JsonObject, situation: CallContext) -> SandboxScope:
             cwd = self._relative_folder(arguments["cwd"])
-            return describe_scope(self._config, unconfined.confinement, "unconfined", self._absolute_path(cwd))
+            scope = describe_scope(self._config, unconfined.confinement, "unconfined", self._absolute_path(cwd))
+            return self._with_timeout(scope, arguments)
 
         return tool(
             bash_outside,
@@ -279,7 +280,13 @@ class ShellTools:
     def _describe_scope(self, arguments: JsonObject, situation: CallContext) -> SandboxScope:
         folder = self._relative_folder(arguments["cwd"])
         name = self._choose_profile(arguments["command"], folder, situation)
-        return describe_scope(self._config, self._commands.confinement, name, self._absolute_path(folder))
+        scope = describe_scope(self._config, self._commands.confinement, name, self._absolute_path(folder))
+        return scope if arguments.get("background") else self._with_timeout(scope, arguments)
+
+    def _with_timeout(self, scope: SandboxScope, arguments: JsonObject) -> SandboxScope:
+        """Return the scope with the timeout of this command, which is the one in force."""
+        timeout = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
+        return msgspec.structs.replace(scope, timeout_seconds=timeout.seconds)
 
 
 def _find_script_problem(script: str) -> str:
