@@ -24,9 +24,9 @@ from interlock import (
     Verdict,
     tool,
 )
-from interlock.domain.event import CallObserved, decode_event
+from interlock.domain.event import CallObserved, InvocationStarted, decode_event
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
-from tests.support import call, handle_events
+from tests.support import call, facts, handle_events
 
 OPEN = HeadlessInteractionProvider("wait")
 
@@ -373,3 +373,30 @@ async def test_cancelling_a_paused_run_voids_its_questions_and_ends_its_calls() 
     ended = [event for event in await handle_events(runtime) if event.type == "tool_completed"]
     assert [(event.data["tool_call_id"], event.data["success"]) for event in ended] == [("c1", False), ("c2", False)]
     assert (stage.seen, await runtime.state()) == ([], RunState.CANCELLED)
+
+
+async def test_a_call_that_waited_behind_another_has_one_decision() -> None:
+    stage = Stage()
+    runtime, _ = paused_runtime(stage)
+    [question] = (
+        await runtime.execute([call("c1", "ask", name="a", path="x"), call("c2", "edit", name="b", path="x")])
+    ).questions
+    await runtime.decide(question.action_id, approved=True)
+    assert codes(await runtime.resume()) == {"c1": "ok", "c2": "ok"}
+
+    decided = [event.data for event in await handle_events(runtime) if event.type == "policy_decision"]
+    assert [data["tool_name"] for data in decided] == ["ask", "edit"]
+    started = [fact for fact in await facts(runtime) if isinstance(fact, InvocationStarted)]
+    assert [fact.waited_for for fact in started] == [(), ("c1",)]
+
+
+async def test_a_character_without_utf8_is_the_same_in_result_and_log() -> None:
+    @tool(risk="read")
+    def odd() -> str:
+        return "a\ud800b"
+
+    runtime = ToolRuntime(tools=[odd])
+    result = await runtime.execute([call("c1", "odd")])
+
+    assert list(result.tool_executions) == await runtime.tool_executions()
+    assert result.messages_for("openai")[0]["content"].encode()

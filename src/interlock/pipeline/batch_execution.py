@@ -77,12 +77,16 @@ class BatchExecution:
         self._idle: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._queued: set[str] = set()
+        #: The calls that each call was queued behind.
+        self._behind: dict[str, tuple[str, ...]] = {}
         #: Calls that a person is asked about here.
         self._asked: set[str] = set()
         run.cancellation.listeners.append(self._wake)
 
     def start(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
         self._open[call_id] = place
+        if self._run.recorder.many and (blockers := place.blockers):
+            self._behind[call_id] = blockers[-_MAX_WAITED_FOR:]
         if self.ending:
             self._run.cancellation.calls.setdefault(call_id, self.reason)
         task = self._loop.create_task(self._run_to_end(call_id, planned, place))
@@ -220,8 +224,8 @@ class BatchExecution:
     async def _run_permitted(self, permitted: PermittedCall, place: Ticket) -> Outcome:
         valid, run = permitted.valid, self._run
         turn = place.acquire()
-        if turn is not None:
-            waited_for = place.blockers[-_MAX_WAITED_FOR:] or ("cap",)
+        if turn is not None or valid.call_id in self._behind:
+            waited_for = self._behind.get(valid.call_id) or place.blockers[-_MAX_WAITED_FOR:] or ("cap",)
             permitted = msgspec.structs.replace(permitted, waited_for=waited_for)
         while turn is not None and not turn.done():
             blocker = self._blocker_of(place)

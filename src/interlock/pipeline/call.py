@@ -27,6 +27,7 @@ from .approval.recheck import recheck_before_start
 from .approval.rules import keep_rule
 from .context import RunContext
 from .events import (
+    as_recorded,
     end_event,
     intent_event,
     record_cancelled,
@@ -99,25 +100,22 @@ async def run_call(
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     context.state, context.judged = run.ledger.tool_state, permitted.evaluated_paths
-    checked_again = permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None
-    if checked_again or permitted.decision.effect is not None:
-        looked = await recheck_before_start(permitted, context, run)
-        if looked is not permitted:
-            return (
-                looked
-                if not isinstance(looked, Failure)
-                else record_failure(valid.call_id, valid.tool.name, looked, run)
-            )
-    token = run.cancellation
-    if token.reason or token.calls:
-        failure = token.failure_of(valid.call_id)
-        if failure is not None:
-            return record_failure(valid.call_id, valid.tool.name, failure, run)
+    tool, token, effect = valid.tool, run.cancellation, permitted.decision.effect
+    rechecked = permitted.action_id or tool.input_guardrails or tool.consent is not None or effect is not None
+    if rechecked or token.reason or token.calls:
+        outcome = await _check_before_start(permitted, context, run)
+        if outcome is not permitted:
+            return outcome
     execution = _start(permitted, context, run, task, abandoned)
     try:
         if permitted.keep:
             await keep_rule(permitted, run)
-        result = await _execute(execution, run)
+        if not tool.read_only or effect is not None:
+            await run.recorder.commit()  # the start is durable before a handler with effects runs
+        if (token.reason or token.calls) and token.failure_of(valid.call_id) is not None:
+            result = Failure.from_code("cancelled", "The call was cancelled before its handler ran.", side_effects=())
+        else:
+            result = await (_run_traced if run.parts.telemetry.traces else _run_handler)(execution, run)
         match result:
             case SuspendedCall():
                 return suspend_call(execution, result, run)
@@ -130,6 +128,22 @@ async def run_call(
     finally:
         if context.access_token:
             run.parts.redactor.remove_secret(context.access_token)
+
+
+async def _check_before_start(
+    permitted: PermittedCall, context: ToolContext, run: RunContext
+) -> Observation | PermittedCall | WaitingCall:
+    """Return the call if it may start now, else what becomes of it: something changed, or it was cancelled."""
+    valid = permitted.valid
+    outcome: PermittedCall | WaitingCall | Failure = permitted
+    rechecked = permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None
+    if rechecked or permitted.decision.effect is not None:
+        outcome = await recheck_before_start(permitted, context, run)
+    if outcome is permitted:
+        outcome = run.cancellation.failure_of(valid.call_id) or permitted
+    if isinstance(outcome, Failure):
+        return record_failure(valid.call_id, valid.tool.name, outcome, run)
+    return outcome
 
 
 def _start(
@@ -196,30 +210,18 @@ def end_open_calls(message: str, run: RunContext) -> None:
         record_failure(call_id, entry.tool, failure, run)
 
 
-async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
-    """Commit the start before an effectful handler runs, execute it, and normalize the result."""
-    parts, invocation = run.parts, execution.invocation
-    if not invocation.tool.read_only or invocation.permitted.decision.effect is not None:
-        await run.recorder.commit()
-    token = run.cancellation
-    if (token.reason or token.calls) and token.failure_of(invocation.valid.call_id) is not None:
-        return Failure.from_code("cancelled", "The call was cancelled before its handler ran.", side_effects=())
-    if not parts.telemetry.traces:
-        return await _run_handler(execution, run)
-    with parts.telemetry.call_span(invocation.tool.name, invocation.valid.call_id, run.ledger.run_id) as span:
+async def _run_traced(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
+    """Run the handler in a span."""
+    invocation = execution.invocation
+    with run.parts.telemetry.call_span(invocation.tool.name, invocation.valid.call_id, run.ledger.run_id) as span:
         result = await _run_handler(execution, run)
-        match result:
-            case Failure():
-                span.fail(result.code)
-            case NormalizedResult():
-                if not result.ok:
-                    span.fail(result.code)
-            case SuspendedCall():
-                pass
+        if isinstance(result, Failure) or (isinstance(result, NormalizedResult) and not result.ok):
+            span.fail(result.code)
     return result
 
 
 async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
+    """Execute the handler, and normalize its result."""
     run.executions.add(execution)
     try:
         raw = await execute(execution, run.parts.sandbox, run.parts.clock)
@@ -258,6 +260,8 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: RunC
         invocation_id=invocation.invocation_id,
     )
     run.recorder.add(observed, call_id, ended)
+    if run.recorder.escaped is not None:
+        observation = as_recorded(observation, run)
     parts.telemetry.call_finished(tool.spec.name, "success" if observation.ok else "error", "execute", milliseconds)
     return observation
 

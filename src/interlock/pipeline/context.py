@@ -22,7 +22,7 @@ from .parts import Parts
 from .record import Recorder
 
 #: An execution that lasts longer may be noticed from outside: other processes may answer or cancel meanwhile.
-_LASTING_SECONDS = 0.1
+_LASTING_SECONDS = 0.5
 
 
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: CallContext) -> "RunContext":
@@ -175,6 +175,7 @@ class Executions:
         self._running[invocation.valid.call_id] = execution
         loop = asyncio.get_running_loop()
         now = loop.time()
+        execution.began_at = now
         execution.deadline = due = now + invocation.timeout_seconds
         if self.on_lasting is not None and now + _LASTING_SECONDS < due:
             due = now + _LASTING_SECONDS
@@ -224,7 +225,9 @@ class Executions:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer, self._due = None, float("inf")
         now = loop.time()
-        if self._running and self.on_lasting is not None:
+        if self.on_lasting is not None and any(
+            one.began_at <= now - _LASTING_SECONDS for one in self._running.values()
+        ):
             self.on_lasting()
         for execution in list(self._running.values()):
             if execution.deadline <= now:

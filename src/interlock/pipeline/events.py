@@ -329,6 +329,14 @@ def record_observation(observation: Observation, run: RunContext) -> Observation
     """Record the observation of a call that this process did not execute."""
     call_id = observation.call_id
     run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
+    return observation if run.recorder.escaped is None else as_recorded(observation, run)
+
+
+def as_recorded(observation: Observation, run: RunContext) -> Observation:
+    """Return the observation as the log has it, where characters of it had to be escaped: both say the same."""
+    fact, run.recorder.escaped = run.recorder.escaped, None
+    if isinstance(fact, CallObserved) and fact.observation.call_id == observation.call_id:
+        return fact.observation
     return observation
 
 

@@ -52,6 +52,8 @@ class Execution(msgspec.Struct):
     layer: str = "handler"
     stop: Stop = ""
     abandoned: bool = False
+    #: Times of the event loop.
+    began_at: float = 0.0
     deadline: float = 0.0
     began: int = 0
     duration_ms: float = 0.0

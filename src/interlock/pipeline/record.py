@@ -59,6 +59,8 @@ class Recorder:
         #: The `seq` at which a snapshot is worth its cost.
         self.next_snapshot = 0
         self._gathering = False
+        #: The last fact with characters that UTF-8 cannot encode, as it was recorded.
+        self.escaped: Fact | None = None
 
     def add(self, fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
         """Seal a fact and return its `seq`. A fact that the state tables refuse is a bug and changes nothing."""
@@ -71,6 +73,7 @@ class Recorder:
             body = encode(event)
         except UnicodeEncodeError:
             body = encode_event(event)
+            self.escaped = fact = decode_event(LogEntry(run_id, seq, body, b"")).fact
         if _FIRST_OF_BREAK in body or _FIRST_OF_NEXT_LINE in body:
             body = escape_line_breaks(body)
         if self._redact is not None:
@@ -124,8 +127,9 @@ class Recorder:
             self._wake()
 
     async def release_lease(self) -> None:
-        """Release the lease, with everything sealed so far durable."""
-        await self.commit()
+        """Release the lease. Everything sealed so far is durable before, unless the log failed."""
+        if self.error is None:
+            await self.commit()
         await self._exclude_writes()
         try:
             lease, self.lease = self.lease, None

@@ -24,10 +24,13 @@ from .approval.recheck import revalidate
 from .call import prepare_call
 from .context import RunContext
 from .effects import reconcile
-from .events import record_observation, record_repeat, resume_if_unblocked
+from .events import permission_event, record_observation, record_repeat, resume_if_unblocked
 from .permit import judge, permit
 from .refusals import denied_before, rejection_failure, unknown_outcome
 from .validate import validate
+
+#: How many events after a proposal are searched for the decision about it.
+_MAX_EVENTS_READ = 1_000
 
 
 async def resume_call(
@@ -58,11 +61,31 @@ async def _resume_unanswered(
         case CallState.ENDED:
             message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
             return Failure.from_code("outcome_unknown", message)
+        case CallState.PERMITTED:
+            return await _resume_permitted(received, entry, run)
         case CallState.REFUSED:
             valid = revalidate(received.outcome, run)
             return valid if isinstance(valid, Failure) else denied_before(entry.tool)
         case _:
             return await prepare_call(received, run)
+
+
+async def _resume_permitted(
+    received: Received, entry: CallEntry, run: RunContext
+) -> PermittedCall | WaitingCall | Failure | Observation:
+    """Resume a call that was allowed and waited behind another one: a decision that is still the same is not recorded
+    again.
+    """
+    valid = revalidate(received.outcome, run)
+    if isinstance(valid, Failure) or valid.tool.consent is not None or valid.tool.check is not None:
+        return await prepare_call(received, run)
+    record_repeat(received, run)
+    decision = await judge(valid, run)
+    event = permission_event(valid.call_id, valid.tool, decision, run)
+    for logged in await run.log.read(run.ledger.run_id, entry.proposed_seq, _MAX_EVENTS_READ):
+        if (known := decode_event(logged)).fact == event and decision.verdict is Verdict.ALLOW:
+            return PermittedCall(valid, decision, known.seq)
+    return permit(valid, decision, run)
 
 
 def arguments_lost(entry: CallEntry, run: RunContext) -> Failure:

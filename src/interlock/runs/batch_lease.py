@@ -73,10 +73,12 @@ class BatchLease:
         await run.settle()
         with suppress(LogError):
             while run.recorder.lease is not None:
-                await self._poller.poll(run_id)
+                if run.recorder.error is None:
+                    await self._poller.poll(run_id)
                 self._poller.unsubscribe(run_id)
                 await run.recorder.release_lease()
-                if await self._app.log.queued_commands(run_id):  # one was left right before the release
+                # One may have been left right before the release.
+                if run.recorder.error is None and await self._app.log.queued_commands(run_id):
                     await self.acquire()
         self.is_active = False
 

@@ -295,6 +295,11 @@ class Runner:
         session.is_child_waiting = partial(self.readiness.is_waiting_for, run.ledger)
         return session
 
+    def metrics(self) -> list[Any]:
+        """Return the latency histograms of this runner, in milliseconds. Empty where `telemetry=` has none to read."""
+        readings = getattr(self.app.parts.telemetry, "readings", None)
+        return [] if readings is None else readings()
+
     async def close(self) -> None:
         """Release threads. Live runs are stopped and stay resumable in the log. The log is closed by its owner."""
         self._mark_closed()
