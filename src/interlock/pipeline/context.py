@@ -22,7 +22,7 @@ from .parts import Parts
 from .record import Recorder
 
 #: An execution that lasts longer may be noticed from outside: other processes may answer or cancel meanwhile.
-_LASTING_SECONDS = 0.5
+_LASTING_SECONDS = 2.0
 
 
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: CallContext) -> "RunContext":
