@@ -79,13 +79,13 @@ async def _resume_permitted(
     valid = revalidate(received.outcome, run)
     if isinstance(valid, Failure) or valid.tool.consent is not None or valid.tool.check is not None:
         return await prepare_call(received, run)
-    record_repeat(received, run)
     decision = await judge(valid, run)
     event = permission_event(valid.call_id, valid.tool, decision, run)
     for logged in await run.log.read(run.ledger.run_id, entry.proposed_seq, _MAX_EVENTS_READ):
         if (known := decode_event(logged)).fact == event and decision.verdict is Verdict.ALLOW:
+            record_repeat(received, run)
             return PermittedCall(valid, decision, known.seq)
-    return permit(valid, decision, run)
+    return await prepare_call(received, run)
 
 
 def arguments_lost(entry: CallEntry, run: RunContext) -> Failure:
