@@ -8,10 +8,7 @@ judged by the ones before it.
 A call without a key is compared with calls of its own run whose outcome is unknown: the same tool and arguments ask.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -154,7 +151,7 @@ async def _compute_key(valid: ValidCall, rule: EffectRule | None, run: RunContex
     declared = valid.tool.effect
     if declared is None or isinstance(declared, str):
         return None if declared is None else render_template(declared, valid.arguments)
-    key = await _call(partial(declared, valid.copy_arguments()), run)
+    key = await run.parts.check(declared, valid.copy_arguments())
     if key is None:
         return None
     if not isinstance(key, str) or not normalize_text(key):
@@ -266,19 +263,10 @@ async def reconcile(valid: ValidCall, run: RunContext) -> bool | None:
     if valid.tool.reconcile is None:
         return None
     try:
-        happened = await _call(partial(valid.tool.reconcile, valid.copy_arguments()), run)
+        happened = await run.parts.check(valid.tool.reconcile, valid.copy_arguments())
     except Exception:
         return None
     return happened if isinstance(happened, bool) else None
-
-
-async def _call(function: Callable[[], object], run: RunContext) -> object:
-    """Call a function of the developer, which may be asynchronous, within a bounded time and off the event loop."""
-    async with asyncio.timeout(run.parts.limits.check_seconds):
-        value: object = await run.parts.sandbox.run_blocking(function)
-        if isinstance(value, Awaitable):
-            value = await cast(Awaitable[object], value)
-        return value
 
 
 async def _is_alive(earlier: _EarlierCall, run: RunContext) -> bool:
