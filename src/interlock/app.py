@@ -20,7 +20,7 @@ from .domain.errors import (
     RunPausedError,
 )
 from .domain.event import Event, LogEntry, RunCancelled, RunCompleted, decode_event
-from .domain.state.ledger import Ledger
+from .domain.state.ledger import ActionEntry, Ledger
 from .domain.state.lifecycle import RunState
 from .domain.tool import CallContext, ToolDefinition
 from .history.fold import build_snapshot, load_run
@@ -44,6 +44,7 @@ from .redaction.redactor import SecretRedactor
 from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
 from .rendering.text import describe_unknown
+from .rendering.times import format_utc
 from .sandbox.handlers.executor import HandlerExecutor
 from .sandbox.interface import Sandbox
 from .scheduler import DEFAULT_CONCURRENCY, HandlerSlots, LocalScheduler, Scheduler
@@ -192,19 +193,37 @@ class App:
         await self._ensure_open(run)
         return await run_batch(await open_intents(run), run, resumed=True)
 
-    def check_answer(self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "") -> Question:
-        """Return the question that this answers; raise where it does not fit."""
-        question = _find_open_question(ledger, action_id, payload_hash, self.parts.clock.now())
+    def check_answer(
+        self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "", given_at: int = 0
+    ) -> Question:
+        """Return the question that this answers; raise where it does not fit. `given_at`: when it was given, if not
+        now.
+        """
+        question = _find_open_question(ledger, action_id, payload_hash, given_at or self.parts.clock.now())
         problem = validate_answer(question, answer, self.parts)
         if problem:
             raise AnswerRefusedError(f"{problem} The question stays open.")
         return question
 
     async def decide(self, run: RunContext, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
-        """Record a person's answer to an open question. Return False when another process wrote to the run meanwhile:
-        open it again, and check whether the question is still open.
+        """Record a person's answer to an open question, unless another one is first. Return False when another process
+        wrote to the run meanwhile: open it again, and check whether the question is still open.
         """
-        question = self.check_answer(run.ledger, action_id, answer, payload_hash)
+        self.check_answer(run.ledger, action_id, answer, payload_hash)
+        by = self.parts.redactor.redact(answer.by)
+        if not await run.recorder.claim_answer(action_id, approved=answer.approved, by=by):
+            self.check_answer(run.ledger, action_id, answer, payload_hash)
+            raise DecisionConflictError(f"{action_id} has an answer already, which is about to be recorded.")
+        if not await self.record_answer(run, action_id, answer, payload_hash):
+            return False
+        await run.recorder.ack_claims()
+        return True
+
+    async def record_answer(
+        self, run: RunContext, action_id: str, answer: Answer, payload_hash: str = "", given_at: int = 0
+    ) -> bool:
+        """Record the answer that was first. For the rest see `decide`."""
+        question = self.check_answer(run.ledger, action_id, answer, payload_hash, given_at)
         record_answer(question, answer, run)
         try:
             await run.recorder.commit()
@@ -278,16 +297,26 @@ def _find_rule_problem(rule: str, suggested: str) -> str:
     return import_module(".policy.files.saved_rules", __package__).find_rule_problem(rule, suggested)
 
 
+def decided_error(action: ActionEntry) -> DecisionConflictError:
+    """Return the error that says whose answer counts."""
+    answer, name = action.answer, action.question.action_id
+    if answer is None:
+        return DecisionConflictError(f"{name} was decided before: it is {action.state.value}.")
+    status = "expired" if answer.expired else "approved" if answer.approved else "rejected"
+    by = f", by {answer.by}" if answer.by else ""
+    message = f"{name} was decided before: it is {action.state.value}{by}, at {format_utc(action.answered_at)}."
+    return DecisionConflictError(message, status=status, by=answer.by, at=action.answered_at)
+
+
 def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:
     """The question, where it may still be answered."""
-    if ledger.is_over:
-        raise RunEndedError(f"{ledger.run_id} is {ledger.state.value}; its questions need no answer.")
     action = ledger.actions.get(action_id)
+    if ledger.is_over and (action is None or action.answer is None):
+        raise RunEndedError(f"{ledger.run_id} is {ledger.state.value}; its questions need no answer.")
     if action is None:
         raise DecisionConflictError(f"There is no question {action_id!r} in {ledger.run_id}.")
     if not action.is_open:
-        by = f", by {action.answer.by}" if action.answer is not None and action.answer.by else ""
-        raise DecisionConflictError(f"{action_id} was decided before: it is {action.state.value}{by}.")
+        raise decided_error(action)
     question = action.question
     if payload_hash and payload_hash != question.payload_hash:
         raise DecisionConflictError(f"{action_id} is about {question.payload_hash}; this answers {payload_hash}.")

@@ -187,7 +187,16 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "latency_ms",
             "child_run_id",
         ),
-        "ActionEntry": ("question", "state", "answer", "written_hash", "asked_seq", "answered_seq", "executed_seq"),
+        "ActionEntry": (
+            "question",
+            "state",
+            "answer",
+            "written_hash",
+            "asked_seq",
+            "answered_seq",
+            "answered_at",
+            "executed_seq",
+        ),
         "Grant": ("action_id", "until"),
         "Dialogue": (
             "messages",

@@ -23,6 +23,19 @@ class AnswerCommand(msgspec.Struct, frozen=True, tag="answer", omit_defaults=Tru
     answer: Answer
     #: Hash of the payload that the person saw; empty: not given.
     payload_hash: str = ""
+    #: When it was given, in nanoseconds since 1970. An answer that was given in time counts when it is recorded later.
+    at: int = 0
+
+
+class AnswerClaim(msgspec.Struct, frozen=True, tag="claim", omit_defaults=True):
+    """Reserves a question for an answer that the owner of the run records itself. It is void without that lease."""
+
+    action_id: str
+    approved: bool
+    by: str
+    at: int
+    #: The lease of the owner.
+    token: int
 
 
 class CancelCommand(msgspec.Struct, frozen=True, tag="cancel", omit_defaults=True):
@@ -32,7 +45,7 @@ class CancelCommand(msgspec.Struct, frozen=True, tag="cancel", omit_defaults=Tru
     by: str = ""
 
 
-Command: TypeAlias = AnswerCommand | CancelCommand
+Command: TypeAlias = AnswerCommand | AnswerClaim | CancelCommand
 
 encode_command = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Command).decode
@@ -54,7 +67,7 @@ def decode_command(body: bytes) -> Command:
 
 def command_key(command: Command) -> str:
     """Return the deduplication key: one answer per question and one cancellation per run; the first one counts."""
-    return f"answer:{command.action_id}" if isinstance(command, AnswerCommand) else "cancel"
+    return "cancel" if isinstance(command, CancelCommand) else f"answer:{command.action_id}"
 
 
 def redact_command(command: Command, redact: RedactFunction) -> Command:
@@ -70,6 +83,8 @@ def redact_command(command: Command, redact: RedactFunction) -> Command:
     match command:
         case CancelCommand():
             redacted: Command = CancelCommand(clean(command.message), clean(command.by))
+        case AnswerClaim():
+            redacted = msgspec.structs.replace(command, by=clean(command.by))
         case AnswerCommand(answer=answer):
             for what, given in (("arguments", answer.arguments), ("value", answer.value), ("rule", answer.rule)):
                 _require_no_secret(what, given, redact)

@@ -170,7 +170,17 @@ class AnswerRefusedError(InterlockError):
 
 
 class DecisionConflictError(InterlockError):
-    """The question is already answered, or was never asked."""
+    """The question is already answered, or was never asked.
+
+    Where another answer counts, `status` says what it was (`approved`, `rejected`, `expired`), `by` who gave it, and
+    `at` when, in nanoseconds since 1970.
+    """
+
+    def __init__(self, message: str, *, status: str = "", by: str = "", at: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.by = by
+        self.at = at
 
 
 class ConsentError(InterlockError):

@@ -1,5 +1,4 @@
-"""Folds events to state. The log decides; a snapshot only saves reading. The log decides; a snapshot only saves reading
-what was folded before.
+"""Folds events to state. The log decides; a snapshot only saves reading what was folded before.
 
 `load_run` starts from the newest snapshot if the log still holds the event it was taken after, under the same hash,
 and if the snapshot is whole and of this version. A snapshot that fails any of this is ignored: folding from the start

@@ -2,28 +2,100 @@
 
 A fact is sealed at once: it gets its `seq` and time, is encoded, applied to the ledger and linked into the chain. It
 is written at the next `commit`, together with everything sealed meanwhile, so concurrent calls share commits. Code that
-needs a fact to be durable awaits `commit`: before an effectful handler runs, before anything is shown outside.
+needs a fact to be durable awaits `commit`: before an effectful handler runs, before anything is shown outside. What was
+sealed and not written for 10 ms is written in the background, so a call is in the log while it runs, and a crash inside
+a read leaves its start. Nothing waits for that.
 
 An append that fails stops the run in this process: no fact can be sealed or committed after it, so nothing starts.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
+from threading import Event as ThreadEvent
+from threading import Lock, Thread
+from time import sleep
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 
+from ..domain.commands import AnswerClaim, command_key, encode_command
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks
 from ..domain.json import encode
 from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
-from ..domain.state.ledger import EVENT_HANDLERS, Ledger, transition_error
+from ..domain.state.ledger import ANSWER_TRIGGERS, EVENT_HANDLERS, Ledger, transition_error
 from ..rendering.text import describe_error
-from ..storage.event_log import EventLog, Lease
+from ..storage.event_log import EventLog, Lease, QueuedCommand
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]
+
+#: What is sealed for this long and not written is written in the background. Calls that end sooner cost no write.
+_FLUSH_SECONDS = 0.01
+#: The thread sleeps after this many looks that found nothing.
+_IDLE_LOOKS = 100
+
+
+class _Flusher:
+    """A thread that finds what the recorders of this process sealed and did not write, and has their event loops write
+    it. So a timer for each call is not needed, and sealing an event costs nothing more.
+    """
+
+    def __init__(self) -> None:
+        self.is_idle = True
+        self._wakeup = ThreadEvent()
+        self._recorders: WeakKeyDictionary[Recorder, asyncio.AbstractEventLoop] = WeakKeyDictionary()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def add(self, recorder: "Recorder") -> None:
+        with suppress(RuntimeError), self._lock:  # without an event loop nothing runs
+            self._recorders[recorder] = asyncio.get_running_loop()
+
+    def wake(self) -> None:
+        self.is_idle = False
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="interlock-flush", daemon=True)
+                self._thread.start()
+        self._wakeup.set()
+
+    def _run(self) -> None:
+        looks, seen = 0, dict[int, int]()
+        while True:
+            sleep(_FLUSH_SECONDS)
+            found = self._look(seen)
+            looks, seen = 0 if found else looks + 1, found
+            if looks > _IDLE_LOOKS:
+                self._wakeup.clear()
+                self.is_idle = True
+                if not (seen := self._look({})):
+                    self._wakeup.wait()
+                self.is_idle, looks = False, 0
+
+    def _look(self, seen: dict[int, int]) -> dict[int, int]:
+        """Flush what was unwritten at the last look, too. Return what is unwritten, by recorder."""
+        with self._lock:
+            recorders = list(self._recorders.items())
+        unwritten: dict[int, int] = {}
+        for recorder, loop in recorders:
+            seq = recorder.unwritten_seq
+            if seq >= 0 and not loop.is_closed():
+                unwritten[id(recorder)] = seq
+                if seen.get(id(recorder)) == seq:
+                    with suppress(RuntimeError):  # the loop was closed meanwhile
+                        loop.call_soon_threadsafe(recorder.flush)
+        return unwritten
+
+
+_flusher = _Flusher()
+os.register_at_fork(after_in_child=_flusher.__init__)  # the thread is not copied
 
 
 class Recorder:
@@ -61,6 +133,10 @@ class Recorder:
         self._gathering = False
         #: The last fact with characters that UTF-8 cannot encode, as it was recorded.
         self.escaped: Fact | None = None
+        #: Keys of claimed answers, until they are durable.
+        self._claims: set[str] = set()
+        self._withdrawing: set[asyncio.Future[None]] = set()
+        _flusher.add(self)
 
     def add(self, fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
         """Seal a fact and return its `seq`. A fact that the state tables refuse is a bug and changes nothing."""
@@ -85,9 +161,25 @@ class Recorder:
         ledger.next_seq = seq + 1
         if not seq:
             ledger.started_at = event.at
+        if type(fact) in ANSWER_TRIGGERS:
+            ledger.actions[cast(Any, fact).action_id].answered_at = event.at
         self.head = head = sha256(self.head + body).digest()
         self._sealed.append(LogEntry(run_id, seq, body, head))
+        if _flusher.is_idle:
+            _flusher.wake()
         return seq
+
+    @property
+    def unwritten_seq(self) -> int:
+        """The first event that was not given to the log; -1 where there is none. Read by other threads, too."""
+        sealed = self._sealed
+        return sealed[0].seq if sealed else -1
+
+    def flush(self) -> None:
+        """Write what is sealed, although no one waits for it."""
+        # The calls of a response are in one append with it: without them the model would have to be asked again.
+        if self._sealed and self._writing is None and self.error is None and self.ledger.dialogue.awaited <= 0:
+            self._write()
 
     def _without_secrets(self, redact: RedactFunction, body: bytes, fact: Fact) -> tuple[bytes, Fact]:
         text = body.decode()
@@ -143,6 +235,45 @@ class Recorder:
         while self._writing is not None or self._gathering:
             await self._change()
         self._writing = asyncio.get_running_loop().create_future()
+
+    async def claim_answer(self, action_id: str, *, approved: bool, by: str) -> bool:
+        """Reserve an open question for an answer that is recorded next. Return False when another answer was first: the
+        log has it, or it is queued.
+
+        Every answer passes the one conditional insert of `EventLog.enqueue`, so exactly one of any number counts. The
+        claim is removed with the queued commands, once the answer is durable. A question that no other process can
+        have seen needs no claim, and without a lease the append itself decides.
+        """
+        action, lease = self.ledger.actions[action_id], self.lease
+        if lease is None or (self._sealed and self._sealed[0].seq <= action.asked_seq):
+            return action.is_open
+        claim = AnswerClaim(action_id, approved, by, self._now(), lease.token)
+        command = QueuedCommand(command_key(claim), encode_command(claim))
+        claiming = asyncio.ensure_future(self._log.enqueue(self.run_id, command))
+        try:
+            is_first = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            claiming.add_done_callback(partial(self._withdraw, command.key))
+            raise
+        if is_first and not action.is_open:  # it was answered right before
+            await self._log.ack(self.run_id, command.key)
+            return False
+        if is_first:
+            self._claims.add(command.key)
+        return is_first
+
+    async def ack_claims(self) -> None:
+        """Remove the claims of answers that were recorded. They are durable first."""
+        if self._claims:
+            await self.commit()
+            while self._claims:
+                await self._log.ack(self.run_id, self._claims.pop())
+
+    def _withdraw(self, key: str, claiming: "asyncio.Future[bool]") -> None:
+        """Remove a claim whose answer is not recorded, because the call was woken meanwhile."""
+        if not claiming.cancelled() and claiming.exception() is None and claiming.result():
+            self._withdrawing.add(task := asyncio.ensure_future(self._log.ack(self.run_id, key)))
+            task.add_done_callback(self._withdrawing.discard)
 
     async def committed_after(self, seq: int) -> None:
         """Wait until an event after `seq` is durable."""

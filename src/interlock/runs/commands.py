@@ -6,7 +6,7 @@ import msgspec
 
 from ..app import App
 from ..domain.call import Answer, Question
-from ..domain.commands import AnswerCommand, CancelCommand, Command, decode_command
+from ..domain.commands import AnswerClaim, AnswerCommand, CancelCommand, Command, decode_command
 from ..domain.errors import AnswerRefusedError, DecisionConflictError, LogFencedError
 from ..domain.event import WarningRaised
 from ..domain.json import InvalidJsonError
@@ -27,8 +27,10 @@ async def apply_command(
     match read_command(command):
         case AnswerCommand() as body:
             return await _apply_answer(app, run, body)
-        case CancelCommand() as wish:
-            return await cancel(wish)
+        case AnswerClaim() as claim:
+            return await _settle_claim(run, claim)
+        case CancelCommand() as request:
+            return await cancel(request)
         case None:
             return await _warn(run, f"A note was left that cannot be read: {command.key!r}.")
 
@@ -54,12 +56,24 @@ def is_recorded(command: AnswerCommand, ledger: Ledger) -> bool:
 
 async def _apply_answer(app: App, run: RunContext, command: AnswerCommand) -> bool:
     """Record the answer, or why it was refused. Return False when the lease was lost: nothing was written."""
+    given_at = min(command.at, app.parts.clock.now())
     try:
-        return await app.decide(run, command.action_id, command.answer, command.payload_hash)
+        return await app.record_answer(run, command.action_id, command.answer, command.payload_hash, given_at)
     except (AnswerRefusedError, DecisionConflictError) as error:
         if is_recorded(command, run.ledger):  # by a process that could not acknowledge it any more
             return True
         return await _warn(run, f"An answer from elsewhere was not taken: {error}")
+
+
+async def _settle_claim(run: RunContext, claim: AnswerClaim) -> bool:
+    """Return True if the claim is not needed any more: its answer is durable, or its process has lost the run."""
+    lease, action = run.recorder.lease, run.ledger.actions.get(claim.action_id)
+    if lease is None or lease.token != claim.token:
+        return True
+    if action is None or action.is_open:
+        return False
+    await run.recorder.commit()
+    return True
 
 
 async def _warn(run: RunContext, message: str) -> bool:

@@ -16,7 +16,7 @@ from ..agent.next_step import AgentStep, Ended, Wait
 from ..agent.session import AgentSession, ModelListener
 from ..domain.call import Answer, AnswerFields, Question
 from ..domain.commands import CancelCommand
-from ..domain.errors import ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
+from ..domain.errors import AnswerRefusedError, ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
 from ..domain.event import Event, UserMessageReceived
 from ..domain.json import escape_surrogates
 from ..domain.state.ledger import Ledger
@@ -227,12 +227,14 @@ class RunHandle:
         runner = self._runner
         questions = {question.action_id: question for question in await self.questions()}
         run_id = questions[action_id].run_id if action_id in questions else self.run_id
-        if run_id == self.run_id:
-            await runner.poller.poll(run_id)  # an earlier queued answer counts
-            session = self._lease.session
-            if session is not None and await runner.app.decide(session.run, action_id, answer, payload_hash):
-                return
-        await runner.inbox.deliver(run_id, action_id, answer, payload_hash)
+        if self._lease.session is not None:  # the question need not be durable yet
+            await self._lease.session.run.recorder.commit()
+        try:
+            await runner.inbox.deliver(run_id, action_id, answer, payload_hash)
+        except AnswerRefusedError:  # one that may not be queued can still be recorded by the owner of the run
+            session = self._lease.session if run_id == self.run_id else None
+            if session is None or not await runner.app.decide(session.run, action_id, answer, payload_hash):
+                raise
 
     def _start_task(self, session: AgentSession) -> None:
         self._cached_result, self._pause_requested = None, False

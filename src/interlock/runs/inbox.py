@@ -1,22 +1,33 @@
 """Read and answer the questions of runs from any process that can open the log.
 
-The lease of an idle run is acquired for the moment that an answer takes. A run that another process has gets a queued
-command, which that process records: so the log of a run has one writer at a time, and no answer is lost. A process that
-releases a run looks for queued commands afterwards, and one that queues a command looks afterwards whether the run was
-released meanwhile: one of the two finds it.
+Every answer is queued first, by a conditional insert: of any number of answers to one question one is first, and the
+others raise an error that names it. Then it is recorded: by the process that has the run, or here, with the lease of an
+idle run for the moment that it takes. So the log of a run has one writer at a time, and no answer is lost. A process
+that releases a run looks for queued commands afterwards, and one that queues a command looks afterwards whether the run
+was released meanwhile: one of the two finds it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Container
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
-from ..app import App
+from ..app import App, decided_error
 from ..domain.call import Answer, Question
-from ..domain.commands import AnswerCommand, CancelCommand, Command, command_key, encode_command, redact_command
+from ..domain.commands import (
+    AnswerClaim,
+    AnswerCommand,
+    CancelCommand,
+    Command,
+    command_key,
+    encode_command,
+    redact_command,
+)
 from ..domain.decision import ApprovalScope
 from ..domain.errors import (
+    AnswerRefusedError,
     ConfigurationError,
     DecisionConflictError,
     LogCorruptError,
@@ -29,13 +40,17 @@ from ..domain.state.lifecycle import RunState
 from ..domain.tool import CallContext, JsonObject
 from ..history.fold import has_ended, load_run
 from ..pipeline.context import RunContext
+from ..rendering.times import format_utc
 from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog, Lease, QueuedCommand
 from .children import find_started_children
 from .command_poller import CommandPoller
-from .commands import apply_command, is_recorded
+from .commands import apply_command, is_recorded, read_command
+from .readiness import wait_for_write
 
 PARENT_ENDED = "The run around it is over."
+#: How long a later answer waits for one that its process is about to record, to name it.
+_CLAIM_SECONDS = 2.0
 #: `recorded`: written to the log. `left`: queued for the process that has the run.
 Delivery: TypeAlias = Literal["recorded", "left"]
 
@@ -156,19 +171,36 @@ class Inbox:
                     return "recorded"
             finally:
                 await self._release(run)
-        return await self._enqueue(run_id, CancelCommand(message, by))
+        return await self._enqueue_cancel(run_id, CancelCommand(message, by))
 
     async def deliver(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Delivery:
         """Record an `Answer` to a question, or queue it: what `approve`, `reject` and `answer` do with theirs."""
-        self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash)
-        run = await self._acquire(run_id)
-        if run is not None:
+        command = AnswerCommand(action_id, answer, payload_hash, self._app.parts.clock.now())
+        key = command_key(command)
+        while True:
+            self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash)
             try:
-                if await self._apply_all(run) and await self._app.decide(run, action_id, answer, payload_hash):
+                storable = redact_command(command, self._app.parts.redactor.redact)
+            except AnswerRefusedError:
+                if await self._record_unqueued(run_id, command):
                     return "recorded"
-            finally:
-                await self._release(run)
-        return await self._enqueue(run_id, AnswerCommand(action_id, answer, payload_hash))
+                raise
+            if await self._log.enqueue(run_id, QueuedCommand(key, encode_command(storable))):
+                break
+            await self._raise_conflict(run_id, command)
+        # An answer that was recorded before this one was queued is in the log now, and no later one can be first.
+        ledger = await self.load_ledger(run_id)
+        action = ledger.actions[action_id]
+        if not action.is_open and not is_recorded(command, ledger):
+            await self._log.ack(run_id, key)
+            raise decided_error(action)
+        if isinstance(self._active_runs, CommandPoller):
+            await self._active_runs.poll(run_id)
+        await self.apply_queued(run_id)
+        if any(other.key == key for other in await self._log.queued_commands(run_id)):
+            return "left"
+        self._check_applied(command, await self.load_ledger(run_id))
+        return "recorded"
 
     async def cancel_children(self, ledger: Ledger) -> None:
         """Cancel the runs inside the calls of a run that is over."""
@@ -266,45 +298,85 @@ class Inbox:
         await self.cancel_children(run.ledger)
         return True
 
-    async def _enqueue(self, run_id: str, command: Command) -> Delivery:
-        """Queue the command for the process that has the run. Where that released it meanwhile, apply it here."""
-        command = redact_command(command, self._app.parts.redactor.redact)
-        if not await self._log.enqueue(run_id, QueuedCommand(command_key(command), encode_command(command))):
-            what = (
-                f"{command.action_id} has an answer"
-                if isinstance(command, AnswerCommand)
-                else f"{run_id} is to be cancelled"
+    async def _record_unqueued(self, run_id: str, command: AnswerCommand) -> bool:
+        """Record an answer that may not be queued, because it holds a secret. Return False when another process has the
+        run.
+        """
+        run = await self._acquire(run_id)
+        if run is None:
+            return False
+        try:
+            return await self._apply_all(run) and await self._app.decide(
+                run, command.action_id, command.answer, command.payload_hash
             )
-            raise DecisionConflictError(f"{what} already, which is on its way. That one stands.")
+        finally:
+            await self._release(run)
+
+    async def _raise_conflict(self, run_id: str, command: AnswerCommand) -> None:
+        """Raise the error that names the answer that was first. Return when it was withdrawn, so that the question is
+        open again.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _CLAIM_SECONDS
+        while True:
+            seen = self._log.version()
+            queued = {other.key: other for other in await self._log.queued_commands(run_id)}
+            # Read after the queued commands: one that is no longer queued is in the log, or was withdrawn.
+            action = (await self.load_ledger(run_id)).actions[command.action_id]
+            if not action.is_open:
+                raise decided_error(action)
+            first = queued.get(command_key(command))
+            if first is None:
+                return
+            if await self.apply_queued(run_id):
+                continue
+            body = read_command(first)
+            if not isinstance(body, AnswerClaim) or loop.time() >= until:
+                raise _queued_error(command.action_id, body)
+            await wait_for_write(self._log, seen, until - loop.time())  # its process is about to record it
+
+    async def _enqueue_cancel(self, run_id: str, command: CancelCommand) -> Delivery:
+        """Queue the command for the process that has the run. Where that released it meanwhile, apply it here."""
+        command = cast(CancelCommand, redact_command(command, self._app.parts.redactor.redact))
+        key = command_key(command)
+        if not await self._log.enqueue(run_id, QueuedCommand(key, encode_command(command))):
+            raise DecisionConflictError(f"{run_id} is to be cancelled already, which is on its way. That one stands.")
         if isinstance(self._active_runs, CommandPoller):
             self._active_runs.notify()
         if not await self.apply_queued(run_id):
-            await self._check_not_superseded(run_id, command)
             return "left"
-        if any(other.key == command_key(command) for other in await self._log.queued_commands(run_id)):
+        if any(other.key == key for other in await self._log.queued_commands(run_id)):
             return "left"
-        self._check_applied(command, await self.load_ledger(run_id))
+        ledger = await self.load_ledger(run_id)
+        if ledger.state is not RunState.CANCELLED:
+            raise _ended_error(ledger)
         return "recorded"
 
-    async def _check_not_superseded(self, run_id: str, command: Command) -> None:
-        """Raise when another answer was recorded, and its command removed, right before this one was queued."""
-        if isinstance(command, AnswerCommand):
-            ledger = await self.load_ledger(run_id)
-            action = ledger.actions.get(command.action_id)
-            if action is not None and action.answer is not None and not is_recorded(command, ledger):
-                await self._log.ack(run_id, command_key(command))
-                self._check_applied(command, ledger)
-
-    def _check_applied(self, command: Command, ledger: Ledger) -> None:
+    def _check_applied(self, command: AnswerCommand, ledger: Ledger) -> None:
         """Raise when the command was removed and the log does not have what it said."""
-        if isinstance(command, CancelCommand):
-            if ledger.state is not RunState.CANCELLED:
-                raise _ended_error(ledger)
-        elif not is_recorded(command, ledger):
+        if not is_recorded(command, ledger):
             self._app.check_answer(ledger, command.action_id, command.answer, command.payload_hash)
             raise DecisionConflictError(
                 f"The answer to {command.action_id} was not taken; a warning in the log says why."
             )
+
+
+def _queued_error(action_id: str, first: Command | None) -> DecisionConflictError:
+    """Return the error for an answer that came after one that is queued."""
+    match first:
+        case AnswerCommand(answer=answer, at=at):
+            approved, by = answer.approved, answer.by
+        case AnswerClaim(approved=approved, by=by, at=at):
+            pass
+        case _:
+            return DecisionConflictError(f"{action_id} has an answer already, which is queued.")
+    status = "approved" if approved else "rejected"
+    return DecisionConflictError(
+        f"{action_id} has an answer already: {status}{f', by {by}' if by else ''}, at {format_utc(at)}. It is queued.",
+        status=status,
+        by=by,
+        at=at,
+    )
 
 
 def _ended_error(ledger: Ledger) -> RunEndedError:

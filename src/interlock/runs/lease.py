@@ -5,6 +5,7 @@ Commands are delivered here from the acquisition to the release. After the relea
 """
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..agent.session import AgentSession, ModelListener
@@ -59,6 +60,8 @@ class RunLease:
         try:
             if self.session is not None:
                 await self.session.run.settle()  # how cancelled calls ended is recorded while the run is still ours
+                with suppress(LogError):
+                    await self.session.run.recorder.ack_claims()
         finally:
             written = await self._release_lease()
         return written

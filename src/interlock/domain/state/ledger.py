@@ -1,5 +1,4 @@
-"""The state of one run: a fold of its events. Only `apply` changes it, live and on replay alike. `apply` is the only
-way it changes, live and on replay alike.
+"""The state of one run: a fold of its events. Only `apply` changes it, live and on replay alike.
 
 It holds what the next step needs and nothing that grows with output: a call keeps the `seq` of its observation, not
 the observation. It is plain data, so a snapshot is its encoding; a snapshot never beats the log.
@@ -75,6 +74,8 @@ class ActionEntry(msgspec.Struct, omit_defaults=True):
     #: The events about it: asked, answered, started with it.
     asked_seq: int = -1
     answered_seq: int = -1
+    #: When it was answered, in nanoseconds since 1970.
+    answered_at: int = 0
     executed_seq: int = -1
 
     @property
@@ -133,6 +134,8 @@ class Ledger(msgspec.Struct, kw_only=True):
         self.next_seq = event.seq + 1
         if not event.seq:
             self.started_at = event.at
+        if type(fact) in ANSWER_TRIGGERS:
+            self.actions[cast(Any, fact).action_id].answered_at = event.at
 
     @property
     def active_agent(self) -> str:

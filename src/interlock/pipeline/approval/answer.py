@@ -101,7 +101,7 @@ async def _after_consent(valid: ValidCall, run: RunContext) -> PermittedCall | W
 async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     parts, valid = run.parts, waiting.valid
     if question.expires_at and parts.clock.now() >= question.expires_at:
-        return _expired(question, run)
+        return await _expired(waiting, question, run)
     was_asked = question.action_id in run.ledger.actions
     changes_since = detect_drift(question, run) if was_asked and question.kind != "consent" else ()
     if changes_since:
@@ -122,10 +122,10 @@ async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> Per
         answer = await ask_provider(question, parts.interaction, parts.clock.now)
     finally:
         run.executions.waited_ns += parts.clock.elapsed() - began
-    if answer is None:
-        return waiting
-    if problem := _rule_problem(question, answer, parts):
+    if answer is not None and (problem := _rule_problem(question, answer, parts)):
         answer = Answer(approved=False, reason=problem, by=answer.by)
+    if answer is None or not await _claim(question, answer, run):
+        return waiting
     return await apply_answer(waiting, question, answer, record_answer(question, answer, run), run)
 
 
@@ -294,10 +294,18 @@ def _needs_second_person(valid: ValidCall, decision: Decision, question: Questio
     return needs_second_person(held.question.risk, question.layer, run.parts.limits.four_eyes)
 
 
-def _expired(question: Question, run: RunContext) -> Failure:
+async def _expired(waiting: WaitingCall, question: Question, run: RunContext) -> WaitingCall | Failure:
     answer = Answer(approved=False, reason="Nobody answered in time.", expired=True, by="clock")
+    if not await _claim(question, answer, run):
+        return waiting
     record_answer(question, answer, run)
     return rejection_failure(question, answer)
+
+
+async def _claim(question: Question, answer: Answer, run: RunContext) -> bool:
+    """Return False when an answer from elsewhere was first: it is applied when the log has it."""
+    by = run.parts.redactor.redact(answer.by)
+    return await run.recorder.claim_answer(question.action_id, approved=answer.approved, by=by)
 
 
 def _rule_problem(question: Question, answer: Answer, parts: Parts) -> str:

@@ -114,11 +114,13 @@ class ApprovalService:
             delivery = await self._runners.get_inbox(run.agent).deliver(row.run_id, action_id, answer, payload_hash)
         except AnswerRefusedError as error:
             raise InvalidRequestError(_guess_refused_field(answer), str(error)) from None
-        except (DecisionConflictError, RunEndedError):
-            return await self._resolve_conflict((await self._guard.get_action(principal, action_id))[0], answer)
+        except (DecisionConflictError, RunEndedError) as error:
+            return await self._resolve_conflict((await self._guard.get_action(principal, action_id))[0], answer, error)
         return DecisionResult((await self._guard.get_action(principal, action_id))[0], delivery, target)
 
-    async def _resolve_conflict(self, row: ActionRow, answer: Answer) -> DecisionResult:
+    async def _resolve_conflict(
+        self, row: ActionRow, answer: Answer, error: DecisionConflictError | RunEndedError
+    ) -> DecisionResult:
         """Resolve an answer that was not accepted: another one was first, or the question or the run is over."""
         commands = [read_command(note) for note in await self._runners.log.queued_commands(row.run_id)]
         # Read after the queued commands: one that is no longer queued is in the log.
@@ -133,7 +135,7 @@ class ApprovalService:
                 and _is_same_answer(command.answer, answer)
             ):
                 return DecisionResult(row, "left")
-        raise _build_not_open_error(row, entry, answer)
+        raise _build_not_open_error(row, entry, answer, error)
 
 
 def _get_entry(ledger: Ledger, action_id: str) -> ActionEntry:
@@ -175,11 +177,12 @@ def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> De
     )
 
 
-def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer) -> ConflictError:
+def _build_not_open_error(
+    row: ActionRow, entry: ActionEntry, answer: Answer, error: DecisionConflictError | RunEndedError
+) -> ConflictError:
     return ConflictError(
         "not_open",
-        f"{row.action_id} can no longer be answered: its run is over, its time is over, or an answer is on its way. "
-        "Nothing was changed.",
+        f"{row.action_id} can no longer be answered. {error} Nothing was changed.",
         {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"},
     )
 

@@ -1,0 +1,63 @@
+"""Of any number of answers to one question one counts, and everybody is told which."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from interlock import MemoryLog, Runner
+from interlock.domain.call import Answer, Question
+from interlock.domain.errors import DecisionConflictError
+from interlock.domain.event import ApprovalGranted, ApprovalRejected
+from interlock.runs.inbox import Inbox
+
+from .deciding import change, check, deciders
+from .support import agent_of, calls, facts
+
+
+@pytest.mark.requirement("P17")
+async def test_one_of_many_processes_is_first(tmp_path: Path) -> None:
+    with deciders(tmp_path / "log", people=6, processes=3) as people:
+        for number, here in enumerate(("first", "later", "never") * 3):
+            check(await people.answer(number, here=here))
+
+
+@pytest.mark.requirement("P17")
+@pytest.mark.parametrize("turn", range(4))
+async def test_the_person_here_and_others_race(turn: int) -> None:
+    """The provider, the handle and an inbox answer at once, in another order each time."""
+    log, asked, go = MemoryLog(), asyncio.Event(), asyncio.Event()
+
+    async def approve(question: Question) -> Answer:
+        asked.set()
+        await go.wait()
+        return Answer(approved=True, by="provider")
+
+    async with (
+        Runner(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log=log, approve=approve) as runner,
+        Inbox(log) as inbox,
+    ):
+        handle = await runner.start("Do it.", run_id="one")
+        await asked.wait()
+        (question,) = await handle.questions()
+
+        async def answer(by: str) -> str:
+            try:
+                if by == "provider":
+                    go.set()
+                elif by == "handle":
+                    await handle.decide(question.action_id, approved=False, by=by)
+                else:
+                    await inbox.reject(question, by=by)
+            except DecisionConflictError as conflict:
+                return conflict.by
+            return by
+
+        people = ["provider", "handle", "inbox", "late"]
+        order = people[turn:] + people[:turn]
+        told = dict(zip(order, await asyncio.gather(*map(answer, order)), strict=True))
+        await handle.wait_until_finished()
+    (recorded,) = [fact for fact in await facts(log, "one") if isinstance(fact, ApprovalGranted | ApprovalRejected)]
+    first = recorded.answer.by
+    del told["provider"]  # it is not told anything
+    assert set(told.values()) == {first}
