@@ -39,8 +39,10 @@ class Looking:
 
 async def wait_for_start(log: EventLog, run_id: str) -> list[str]:
     """Return the types of the events up to the first that says that a call runs."""
+    seen = log.version()
     while not await facts_of(InvocationStarted, log, run_id):
-        assert await wait_for_write(log, log.version(), HANG_SECONDS)
+        assert await wait_for_write(log, seen, HANG_SECONDS)
+        seen = log.version()
     return [type(fact).__name__ for fact in await facts(log, run_id)]
 
 

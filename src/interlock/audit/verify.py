@@ -15,12 +15,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..domain.errors import IllegalTransitionError, LogCorruptError
+from ..domain.errors import IllegalTransitionError, LogCorruptError, LogVersionError
 from ..domain.event import LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.state.ledger import Ledger
 
 FlawKind: TypeAlias = Literal[
-    "edited", "missing", "reordered", "inserted", "foreign_run", "unreadable", "illegal", "cut", "rewritten"
+    "edited", "missing", "reordered", "inserted", "foreign_run", "unreadable", "newer", "illegal", "cut", "rewritten"
 ]
 
 
@@ -119,6 +119,8 @@ def _find_illegal_event(entry: LogEntry, ledger: Ledger) -> ChainFlaw | None:
     """Return what is wrong with an event of the chain: it was written so, but not by this version of Interlock."""
     try:
         ledger.apply(decode_event(entry))
+    except LogVersionError as error:
+        return ChainFlaw(entry.seq, "newer", str(error))
     except LogCorruptError as error:
         return ChainFlaw(entry.seq, "unreadable", str(error))
     except IllegalTransitionError as error:

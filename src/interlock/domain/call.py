@@ -80,7 +80,7 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
 QuestionKind: TypeAlias = Literal["approval", "input", "consent"]
 
 
-class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A question to a person that must be answered before a call may start."""
 
     action_id: str
@@ -126,7 +126,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
         return self.layer == RECOVERY_LAYER or (self.effect is not None and bool(self.effect.earlier_call_id))
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The answer of a person. To a question of the kind `input`, `value` is the argument that was asked for."""
 
     approved: bool

@@ -29,7 +29,7 @@ APPROVAL_SCOPES: tuple[ApprovalScope, ...] = ("once", "run", "window", "rule")
 _STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a policy decides about a call: allow, ask, deny or request a value, with the reason."""
 
     verdict: Verdict

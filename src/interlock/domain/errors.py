@@ -15,8 +15,9 @@ InterlockError
 │   ├── LogWriteError
 │   ├── LogFencedError
 │   ├── RunClaimedError     another process owns this run
-│   ├── LogVersionError     a newer version of Interlock wrote it
-│   └── LogCorruptError
+│   └── LogUnreadableError   a run cannot be read; other runs are not affected
+│       ├── LogVersionError  a newer version of Interlock wrote it
+│       └── LogCorruptError  a stored event differs from what was written
 ├── SandboxDeniedError       the sandbox refused what a tool tried
 ├── PreconditionError        a handler found that the call cannot be done now; nothing was done
 ├── SandboxSetupError        a command could not be confined; nothing was executed
@@ -103,11 +104,15 @@ class RunClaimedError(LogError):
     """Another process owns this run. Nothing was written; the run can be watched and its questions answered."""
 
 
-class LogVersionError(LogError):
+class LogUnreadableError(LogError):
+    """The log, or a run in it, cannot be read. An unreadable run does not affect other runs."""
+
+
+class LogVersionError(LogUnreadableError):
     """The log, or a run in it, was written by a newer version of Interlock. It is not damaged; nothing was changed."""
 
 
-class LogCorruptError(LogError):
+class LogCorruptError(LogUnreadableError):
     """A stored event differs from what was written."""
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from .call import Answer, Question
 from .decision import Decision
-from .errors import LogCorruptError
+from .errors import LogCorruptError, LogVersionError
 from .json import escape_surrogates
 from .messages import Usage
 from .observation import ExitStatus, Observation
@@ -21,7 +21,15 @@ from .payload import BindingChange
 from .tool import PermissionMode, ToolOrigin
 
 
-class _Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"):
+class _Fact(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+):
     pass
 
 
@@ -409,10 +417,17 @@ Fact: TypeAlias = (
 #: After one of these nothing follows.
 TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
+#: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
+#: a field that it does not know. Whoever adds a type or a field raises it, and names the addition in `NEWER`.
 SCHEMA_VERSION = 1
 
+#: What was added after version 1, by event type: the field as it is written, at whatever depth, and its version. For a
+#: new event type the field is empty. An event that has it carries that version as its `schema`, so that older code
+#: recognizes it, also in a run that older code began.
+NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {}
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+
+class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A fact with its position, time and causes in the log of one run."""
 
     seq: int
@@ -421,6 +436,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str
     causation_id: int | None
     fact: Fact
+    #: The version that a reader has to know.
+    schema: int = 1
 
     @property
     def type(self) -> str:
@@ -461,7 +478,16 @@ def encode_event(event: Event) -> bytes:
         body = _encode(event)
     except UnicodeEncodeError:
         body = _encode(escape_surrogates(msgspec.to_builtins(event)))
+    if type(event.fact) in NEWER and (schema := required_schema(event.fact, body)) > event.schema:
+        return encode_event(msgspec.structs.replace(event, schema=schema))
     return escape_line_breaks(body)
+
+
+def required_schema(fact: Fact, body: bytes) -> int:
+    """Return the version that a reader of this event has to know."""
+    return max(
+        (version for field, version in NEWER.get(type(fact), ()) if b'"%s":' % field in body or not field), default=1
+    )
 
 
 def escape_line_breaks(body: bytes) -> bytes:
@@ -471,7 +497,19 @@ def escape_line_breaks(body: bytes) -> bytes:
     return body
 
 
+class _Written(msgspec.Struct):
+    """What every version of an event has."""
+
+    schema: int = 1
+
+
+_decode_schema = msgspec.json.Decoder(_Written).decode
+
+
 def decode_event(entry: LogEntry) -> Event:
+    """Decode an event. Raise `LogVersionError` for one of a newer version, and `LogCorruptError` for one that no
+    version has written.
+    """
     try:
         event = _decode(entry.body)
     except RecursionError:
@@ -479,7 +517,27 @@ def decode_event(entry: LogEntry) -> Event:
             f"event {entry.seq} of {entry.run_id} cannot be read: it is nested too deep (nested_too_deep)"
         ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        _check_version(entry)
         raise LogCorruptError(f"event {entry.seq} of {entry.run_id} cannot be read: {error}") from None
+    if event.schema > SCHEMA_VERSION:
+        raise version_error(f"event {entry.seq} of {entry.run_id}", event.schema)
     if event.seq != entry.seq or event.run_id != entry.run_id:
         raise LogCorruptError(f"event {entry.seq} of {entry.run_id} says it is {event.seq} of {event.run_id}")
     return event
+
+
+def _check_version(entry: LogEntry) -> None:
+    """Raise `LogVersionError` if the event says that it is of a newer version."""
+    try:
+        schema = _decode_schema(entry.body).schema
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return
+    if schema > SCHEMA_VERSION:
+        raise version_error(f"event {entry.seq} of {entry.run_id}", schema)
+
+
+def version_error(what: str, schema: int) -> LogVersionError:
+    return LogVersionError(
+        f"{what} was written by a newer version of Interlock: its schema is {schema}, and this version reads up to "
+        f"{SCHEMA_VERSION}. It is not damaged. Use a newer Interlock"
+    )

@@ -42,7 +42,7 @@ class ToolMessage(msgspec.Struct, frozen=True, gc=False, tag="tool"):
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
-class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Token usage as the provider counts it; `cost` in the currency of the provider's price table."""
 
     input_tokens: int = 0

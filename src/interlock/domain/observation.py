@@ -12,7 +12,7 @@ from .tool import JsonObject, ObservationKind, OutputFormat
 TRUST_LABEL: Literal["tool_output_untrusted"] = "tool_output_untrusted"
 
 
-class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
     """Output of a tool. Always data, never instructions."""
 
     text: str
@@ -20,7 +20,7 @@ class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     trust: Literal["tool_output_untrusted"] = TRUST_LABEL
 
 
-class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The outcome of one call: what the model reads, and what is recorded.
 
     `ok` says whether it succeeded, `code` is `"ok"` or the error code, `failure` says where and why it stopped,

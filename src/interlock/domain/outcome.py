@@ -9,7 +9,7 @@ import msgspec
 from .json import JsonObject, validate_fields
 
 
-class SideEffect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class SideEffect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One change that a call made outside the runtime."""
 
     #: What was done: `modified`, `created`, `deleted`, `sent`, ...
@@ -33,7 +33,7 @@ def display_side_effects(effects: SideEffects) -> object:
     return effects or "none"
 
 
-class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A reference to stored evidence: `id` is the digest of its content."""
 
     id: str
@@ -42,7 +42,7 @@ class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     path: str = ""
 
 
-class OutputSize(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class OutputSize(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
     """Byte counts of an output: `produced = shown + omitted`; `kept` bytes are in the artifact."""
 
     produced: int
@@ -51,7 +51,7 @@ class OutputSize(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     omitted: int
 
 
-class NextTool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class NextTool(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
     """A tool that the model may call next."""
 
     tool: str
@@ -153,7 +153,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 }
 
 
-class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Why a call stopped: phase, code, message and side effects."""
 
     phase: Phase

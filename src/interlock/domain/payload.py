@@ -19,7 +19,7 @@ _MAX_EXACT = 2**53 - 1
 _MIN_DECIMAL, _MAX_DECIMAL = 1e-3, 1e15
 
 
-class FileOperand(msgspec.Struct, frozen=True, gc=False):
+class FileOperand(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A file system object that the call names, as it was when the question was asked."""
 
     path: str
@@ -39,7 +39,9 @@ class FileOperand(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class ExecutionEnvironment(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ExecutionEnvironment(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Where a call would run, and the files it names there."""
 
     cwd: str = ""
@@ -62,7 +64,9 @@ class ExecutionEnvironment(msgspec.Struct, frozen=True, gc=False, kw_only=True, 
         return tuple(file for file in self.files if file.unbound)
 
 
-class ApprovalBinding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ApprovalBinding(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Everything but the arguments that an approval is bound to."""
 
     tool_origin: str = "local"
@@ -86,7 +90,7 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
     expires_at: int = 0
 
 
-class BindingChange(msgspec.Struct, frozen=True, gc=False):
+class BindingChange(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A part of the approval binding that differs now."""
 
     what: str

@@ -3,8 +3,8 @@
 A fact is sealed at once: it gets its `seq` and time, is encoded, applied to the ledger and linked into the chain. It
 is written at the next `commit`, together with everything sealed meanwhile, so concurrent calls share commits. Code that
 needs a fact to be durable awaits `commit`: before an effectful handler runs, before anything is shown outside. What was
-sealed and not written for 10 ms is written in the background, so a call is in the log while it runs, and a crash inside
-a read leaves its start. Nothing waits for that.
+sealed and not written for 25 to 50 ms is written in the background, so a call is in the log while it runs, and a crash
+inside a read leaves its start. Nothing waits for that.
 
 An append that fails stops the run in this process: no fact can be sealed or committed after it, so nothing starts.
 """
@@ -25,7 +25,7 @@ import msgspec
 
 from ..domain.commands import AnswerClaim, command_key, encode_command
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
-from ..domain.event import Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks
+from ..domain.event import NEWER, Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks, required_schema
 from ..domain.json import encode
 from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
@@ -37,7 +37,7 @@ from ..storage.event_log import EventLog, Lease, QueuedCommand
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]
 
 #: What is sealed for this long and not written is written in the background. Calls that end sooner cost no write.
-_FLUSH_SECONDS = 0.01
+_FLUSH_SECONDS = 0.025
 #: The thread sleeps after this many looks that found nothing.
 _IDLE_LOOKS = 100
 
@@ -150,6 +150,8 @@ class Recorder:
         except UnicodeEncodeError:
             body = encode_event(event)
             self.escaped = fact = decode_event(LogEntry(run_id, seq, body, b"")).fact
+        if type(fact) in NEWER and required_schema(fact, body) > 1:
+            body = encode_event(event)
         if _FIRST_OF_BREAK in body or _FIRST_OF_NEXT_LINE in body:
             body = escape_line_breaks(body)
         if self._redact is not None:

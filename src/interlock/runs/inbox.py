@@ -30,8 +30,8 @@ from ..domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
     DecisionConflictError,
-    LogCorruptError,
     LogFencedError,
+    LogUnreadableError,
     RunClaimedError,
     RunEndedError,
 )
@@ -244,7 +244,7 @@ class Inbox:
         for summary in await self._log.list_runs():
             try:
                 ledger = None if has_ended(summary) else (await load_run(self._log, summary.first.run_id)).ledger
-            except LogCorruptError:
+            except LogUnreadableError:
                 continue
             if ledger is not None and not ledger.is_over:
                 yield ledger

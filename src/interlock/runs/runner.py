@@ -17,7 +17,7 @@ from ..domain.call import Answer
 from ..domain.errors import (
     ConfigurationError,
     DecisionConflictError,
-    LogCorruptError,
+    LogUnreadableError,
     RunClaimedError,
     RunEndedError,
 )
@@ -177,6 +177,9 @@ class Runner:
             "log": self.app.log,
             "artifacts": self.app.artifacts,
         }
+        #: Runs that the last `recover` could not read: damaged (`LogCorruptError`), or written by a newer version
+        #: (`LogVersionError`).
+        self.unreadable: dict[str, LogUnreadableError] = {}
         #: The runs that are moved on by this runner right now.
         self.live_handles: dict[str, RunHandle] = {}
         self._workspace = self.app.resolve_workspace(workspace)
@@ -245,14 +248,20 @@ class Runner:
         """Resume every run of this agent that has not ended, waits for no person, and has no living owner.
 
         That includes paused runs: a pause is not recorded. Child runs of a run that is over are ended. Not resumed:
-        forks that were never opened, conversations in which it is the user's turn, and runs with damaged events; `open`
-        reports the damage.
+        forks that were never opened, conversations in which it is the user's turn, and runs that cannot be read:
+        `unreadable` says which, and why.
         """
         handles: list[RunHandle] = []
+        self.unreadable = {}
         for summary in await self.log.list_runs():
-            with suppress(RunClaimedError, LogCorruptError):
+            try:
                 handle = await self._recover_run(summary)
-                handles += [handle] if handle is not None else []
+            except RunClaimedError:
+                continue
+            except LogUnreadableError as error:
+                self.unreadable[summary.first.run_id] = error
+                continue
+            handles += [handle] if handle is not None else []
         return handles
 
     async def _recover_run(self, summary: RunSummary) -> RunHandle | None:

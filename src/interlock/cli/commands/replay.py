@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ...domain.errors import ConfigurationError, LogCorruptError
+from ...domain.errors import ConfigurationError, LogUnreadableError
 from ...domain.event import Event
 from ...rendering.text import pluralize
 from ...replay.trace import Replay
@@ -54,7 +54,7 @@ def replay(  # noqa: PLR0913 - one for each option
     found = read_run(log, run)
     try:
         recorded = Replay(found.entries)
-    except LogCorruptError as error:
+    except LogUnreadableError as error:
         echo(f"interlock: {error}. `interlock audit verify {found.run_id}` says more.", error=True)
         raise typer.Exit(ExitCode.FAILED) from None
     if mode == "trace":

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...domain.call import Question
-from ...domain.errors import ConfigurationError, IllegalTransitionError, LogCorruptError
+from ...domain.errors import ConfigurationError, IllegalTransitionError, LogUnreadableError
 from ...domain.state.ledger import ActionEntry, Ledger
 from ...history.fold import load_run
 from ...interaction.terminal_dialog import find_high_risk
@@ -112,7 +112,7 @@ async def _load_ledgers(log: EventLog, run_ids: Iterable[str]) -> AsyncGenerator
     for run_id in run_ids:
         try:
             yield (await load_run(log, run_id)).ledger
-        except (LogCorruptError, IllegalTransitionError):
+        except (LogUnreadableError, IllegalTransitionError):
             continue
 
 

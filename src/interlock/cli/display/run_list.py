@@ -9,7 +9,7 @@ from math import inf
 
 import msgspec
 
-from ...domain.errors import IllegalTransitionError, LogCorruptError
+from ...domain.errors import IllegalTransitionError, LogUnreadableError
 from ...domain.event import Event, RunStarted, UserMessageReceived, decode_event
 from ...domain.state.ledger import Ledger
 from ...history.fold import load_run
@@ -174,7 +174,7 @@ def _read_ends(ends: RunSummary) -> _RunEnds | ListedRun:
     run_id = ends.first.run_id
     try:
         first, last = decode_event(ends.first), decode_event(ends.last)
-    except LogCorruptError:
+    except LogUnreadableError:
         return ListedRun(run_id=run_id, state=DisplayState.DAMAGED, events=ends.last.seq + 1)
     started = first.fact if isinstance(first.fact, RunStarted) else RunStarted(schema=1)
     return _RunEnds(run_id, started, first, last, _STATE_BY_END.get(last.type))
@@ -191,7 +191,7 @@ async def _load_listed_run(
             ledger, *inside = [(await load_run(log, each)).ledger for each in (run_id, *nested)]
             questions = sum(len(each.open_questions()) for each in (ledger, *inside))
             state = get_display_state(ledger, questions, is_held=run_id in held_ids)
-        except (LogCorruptError, IllegalTransitionError):
+        except (LogUnreadableError, IllegalTransitionError):
             state = DisplayState.DAMAGED
     return ListedRun(
         run_id=run_ends.run_id,
@@ -210,6 +210,6 @@ async def _load_listed_run(
 async def _read_task(log: EventLog, run_id: str) -> str:
     try:
         facts = [decode_event(entry).fact for entry in await log.read(run_id, 0, _FIRST_EVENTS)]
-    except LogCorruptError:
+    except LogUnreadableError:
         return ""
     return next((fact.text for fact in facts if isinstance(fact, UserMessageReceived)), "")

@@ -172,10 +172,7 @@ def _on_run_started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
     if ledger.started:
         raise IllegalTransitionError(f"{ledger.run_id} started twice")
     if fact.schema > facts.SCHEMA_VERSION:
-        raise IllegalTransitionError(
-            f"{ledger.run_id} was written with event schema {fact.schema}; this version reads up to "
-            f"{facts.SCHEMA_VERSION}"
-        )
+        raise facts.version_error(ledger.run_id, fact.schema)
     ledger.started = True
     ledger.agent, ledger.parent_run_id = fact.agent, fact.parent_run_id
     ledger.requester, ledger.created_by = fact.requester, fact.created_by

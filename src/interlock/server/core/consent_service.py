@@ -17,8 +17,8 @@ from ...domain.errors import (
     ConfigurationError,
     ConsentError,
     DecisionConflictError,
-    LogCorruptError,
     LogError,
+    LogUnreadableError,
     RunEndedError,
 )
 from ...domain.state.lifecycle import ActionState
@@ -269,7 +269,7 @@ class ConsentService:
 
     async def _try_read_request(self, row: ActionRow) -> ConsentRequest | None:
         """Return the request; None: its run is damaged."""
-        with suppress(LogCorruptError):
+        with suppress(LogUnreadableError):
             return await self._read_request(row)
         return None
 

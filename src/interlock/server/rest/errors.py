@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
+from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError, LogVersionError
 from ..core.errors import (
     ConflictError,
     ForbiddenError,
@@ -153,6 +153,7 @@ _CONVERTERS: Mapping[type, Callable[[Any], ApiError]] = {
         503, "index_unavailable", _INDEX_UNAVAILABLE, headers={"Retry-After": "5"}
     ),
     TooManyReadersError: _from_reader_limit,
+    LogVersionError: lambda error: ApiError(409, "log_newer", f"{error}. Nothing was done."),
     LogCorruptError: _from_log_damage,
     IllegalTransitionError: _from_log_damage,
     ArtifactError: _from_log_damage,

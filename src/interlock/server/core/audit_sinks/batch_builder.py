@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import msgspec
 
-from ....domain.errors import LogCorruptError
+from ....domain.errors import LogUnreadableError
 from ....domain.event import LogEntry, RunStarted, decode_event
 from ....storage.event_log import EventLog, FeedEntry
 from .destination import Destination
@@ -87,7 +87,7 @@ class BatchBuilder:
         for entry in await self._log.read(run_id, limit=1):
             try:
                 fact = decode_event(entry).fact
-            except LogCorruptError:
+            except LogUnreadableError:
                 return ""
             if isinstance(fact, RunStarted):
                 return fact.agent

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from ....domain.errors import LogCorruptError
+from ....domain.errors import LogUnreadableError
 from ....domain.event import Event, LogEntry, decode_event
 from ....storage.event_log import FeedEntry
 
@@ -30,7 +30,7 @@ class LiveEvent:
         if not self._is_decoded:
             try:
                 self._event = decode_event(self.entry)
-            except LogCorruptError as error:
+            except LogUnreadableError as error:
                 self.problem = str(error)
             self._is_decoded = True
         return self._event

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import time_ns
 
-from ....domain.errors import DecisionConflictError, InterlockError, LogCorruptError, RunClaimedError, RunEndedError
+from ....domain.errors import DecisionConflictError, InterlockError, LogUnreadableError, RunClaimedError, RunEndedError
 from ....domain.event import (
     TERMINAL_EVENTS,
     ApprovalGranted,
@@ -66,7 +66,7 @@ class ResumeCheck:
         log = self._runners.log
         if await log.queued_commands(row.run_id):
             return True
-        with suppress(LogCorruptError):
+        with suppress(LogUnreadableError):
             last = await log.read(row.run_id, row.last_seq - 1, 1)
             return not (last and isinstance(decode_event(last[0]).fact, RunPaused))
         return False
