@@ -252,3 +252,21 @@ def test_a_store_whose_folder_is_gone_says_so(store: FileArtifacts, tmp_path: Pa
         store.keep(CONTENT)
     with pytest.raises(ArtifactError):
         store.read(UNKNOWN_ID)
+
+
+def test_known_content_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless its file changed or is gone."""
+    artifacts = FileArtifacts(tmp_path / "artifacts")
+    artifact_id = artifacts.keep(b"known")
+    file = tmp_path / "artifacts" / artifacts.path(artifact_id)
+    synced: list[int] = []
+    monkeypatch.setattr("interlock.storage.file_artifacts.os.fsync", synced.append)
+
+    assert artifacts.keep(b"known") == artifact_id
+    assert synced == []
+    for damage in (file.unlink, lambda: file.write_bytes(b"other")):
+        damage()
+        assert artifacts.keep(b"known") == artifact_id
+        assert artifacts.read(artifact_id) == b"known"
+        assert synced
+        synced.clear()

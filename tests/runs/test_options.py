@@ -1,12 +1,22 @@
 """A runner that is given something else, or is used where it cannot work, says so before anything starts."""
 
 import asyncio
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from interlock import Answer, ConfigurationError, HeadlessInteractionProvider, Question, Runner, ScriptedModel, tool
+from interlock import (
+    Answer,
+    ConfigurationError,
+    HeadlessInteractionProvider,
+    MemoryLog,
+    Question,
+    Runner,
+    ScriptedModel,
+    tool,
+)
 from tests.patience import HANG_SECONDS
 
 from .support import agent_of, calls
@@ -136,3 +146,20 @@ async def test_approve_that_returns_false_rejects() -> None:
 def change() -> str:
     """A person is asked."""
     return "changed"
+
+
+async def test_open_refuses_another_workspace(tmp_path: Path) -> None:
+    """The run would read and change other files than those that it was started for."""
+    log = MemoryLog()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    agent = agent_of(calls(("a", "change", {})), "Done.", tools=[tool(risk="write", name="change")(lambda: "changed")])
+    async with Runner(agent, log=log, workspace=tmp_path) as runner:
+        await (await runner.start("Do it.", run_id="one")).result()
+    for other in (tmp_path / "other", None):
+        async with Runner(agent, log=log, workspace=other) as runner:
+            assert await runner.recover() == []
+            with pytest.raises(ConfigurationError, match=r"Run one works in .* Nothing was started"):
+                await runner.open("one")
+    async with Runner(agent, log=log, workspace=tmp_path / "link") as runner:
+        assert (await runner.open("one")).run_id == "one"

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from os import PathLike
+from os.path import realpath
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from ..domain.errors import (
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.event import RunFailed
+from ..domain.event import RunFailed, RunStarted
 from ..domain.ids import is_valid_name, new_run_id
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, PermissionMode, ToolContext
@@ -226,11 +227,17 @@ class Runner:
 
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:
         """Open a run that is in the log and resume it, with answers to its open questions, if any. Raise
-        `RunClaimedError` when a living process owns it, unless `force`: that also takes its child runs.
+        `RunClaimedError` when a living process owns it, unless `force`: that also takes its child runs. Raise
+        `ConfigurationError` when the run works in another folder than this runner.
         """
         begun = await read_run_started(self.log, run_id)
         if begun is None:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
+        if not self._has_workspace(begun):
+            raise ConfigurationError(
+                f"Run {run_id} works in {begun.workspace!r}, and this runner in {self._workspace or 'no folder'!r}. "
+                f"Nothing was started. Use a Runner with workspace={begun.workspace!r}."
+            )
         requester = begun.requester if begun.created_by else None
         handle = RunHandle(self, self._build_context(run_id, None, requester, begun.created_by))
         await handle.resume(answers=answers, force=force)
@@ -248,8 +255,8 @@ class Runner:
         """Resume every run of this agent that has not ended, waits for no person, and has no living owner.
 
         That includes paused runs: a pause is not recorded. Child runs of a run that is over are ended. Not resumed:
-        forks that were never opened, conversations in which it is the user's turn, and runs that cannot be read:
-        `unreadable` says which, and why.
+        forks that were never opened, conversations in which it is the user's turn, runs that work in another folder,
+        and runs that cannot be read: `unreadable` says which, and why.
         """
         handles: list[RunHandle] = []
         self.unreadable = {}
@@ -271,8 +278,14 @@ class Runner:
         if ledger.parent_run_id:
             await self._cancel_if_orphaned(ledger)
         elif ledger.agent in self.agents and await self.readiness.can_resume(ledger):
-            return None if await is_unopened_fork(self.log, ledger.run_id) else await self.open(ledger.run_id)
+            begun = await read_run_started(self.log, ledger.run_id)
+            if begun is not None and self._has_workspace(begun) and not await is_unopened_fork(self.log, ledger.run_id):
+                return await self.open(ledger.run_id)
         return None
+
+    def _has_workspace(self, begun: RunStarted) -> bool:
+        """Return True if the run works in the folder of this runner, or in none."""
+        return not begun.workspace or realpath(begun.workspace) == realpath(self._workspace or "/")
 
     async def _cancel_if_orphaned(self, child: Ledger) -> None:
         """End a child run whose parent ended, in case the process died before it did so."""

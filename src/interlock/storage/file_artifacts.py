@@ -31,6 +31,8 @@ class FileArtifacts:
         self._folder = Path(folder).absolute()
         #: By digest, what the file looked like when its content was last checked.
         self._checked: dict[str, tuple[int, ...]] = {}
+        #: By digest, what the file looked like when this process made it durable.
+        self._durable: dict[str, tuple[int, ...]] = {}
         with _storage_errors(str(self._folder)):
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             parent = os.open(self._folder.parent, _FOLDER)
@@ -48,10 +50,16 @@ class FileArtifacts:
         artifact_id = compute_artifact_id(content)
         digest = parse_artifact_id(artifact_id)
         with _storage_errors(artifact_id), self._open_folder(digest, create=True) as folder:
+            known = self._durable.get(digest)
+            if known is not None and known == _identity_in(folder, digest):
+                return artifact_id
             if not _has_artifact(folder, digest):
                 with _temporary_file(folder, (content,)) as temporary:
                     os.replace(temporary, digest, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
+            if len(self._durable) >= _MAX_CHECKED:
+                self._durable.clear()
+            self._durable[digest] = _identity_in(folder, digest)
         return artifact_id
 
     def keep_stream(self, chunks: Iterable[bytes]) -> str:
@@ -210,6 +218,18 @@ def _read_range(file: int, start: int, end: int) -> bytes:
 def _file_identity(file: int) -> tuple[int, ...]:
     status = os.fstat(file)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _identity_in(folder: int, digest: str) -> tuple[int, ...]:
+    """Return what the file looks like; empty when there is none. A changed file looks different."""
+    try:
+        file = os.open(digest, _READ, dir_fd=folder)
+    except OSError:
+        return ()
+    try:
+        return _file_identity(file)
+    finally:
+        os.close(file)
 
 
 def _corrupt_error(digest: str) -> ArtifactError:
