@@ -6,11 +6,16 @@ import sqlite3
 import subprocess
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
+from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
 from interlock.storage.event_log import Lease
+from interlock.storage.leases import this_process
+from interlock.storage.sqlite import leases
 from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -134,17 +139,24 @@ def rewrite_claim(path: Path, **values: str | int) -> None:
     connection.close()
 
 
-async def test_a_run_of_another_host_is_taken_over_only_by_force(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log")
-    lost = await log.acquire("run")
-    rewrite_claim(tmp_path / "log", host="elsewhere", pid=2**22 + 1)
+#: As two containers on one host see each other: with another host name, or with other process numbers.
+CONTAINERS = [{"host": "container-2", "pid": 2**22 + 1}, {"host": "container-2"}, {"pid": 2**22 + 1, "started": 7}]
 
-    with pytest.raises(RunClaimedError, match="on elsewhere, which is on another host, where it cannot be seen"):
-        await log.acquire("run")
-    claim = await log.acquire("run", force=True)
 
-    assert claim.token == lost.token + 1
-    await log.close()
+@pytest.mark.parametrize("changed", CONTAINERS)
+async def test_a_holder_in_another_container_is_seen(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """While it lives it keeps the run, and when it is gone the run is free at once."""
+    elsewhere = msgspec.structs.replace(this_process(), **changed)
+    with patch.object(leases, "this_process", lambda: elsewhere):
+        holder = SqliteLog(tmp_path / "log")
+        await holder.acquire("run")
+    async with SqliteLog(tmp_path / "log") as log:
+        with pytest.raises(RunClaimedError, match="which is alive"):
+            await log.acquire("run")
+        assert list(await log.lease_holders()) == ["run"]
+        await holder.close()
+        assert await log.lease_holders() == {}
+        assert (await log.acquire("run")).token == 2
 
 
 @pytest.mark.parametrize("changed", [{"boot": "before the machine was started again"}, {"started": 1}])

@@ -1,8 +1,8 @@
 """Lease holders: which process has a lease, and whether it is alive.
 
 A process is identified by its host, the boot of that host, its pid and its start time, because pids are reused.
-Processes on other hosts cannot be inspected, so they count as alive: only force takes a run from them. A stopped
-process is alive, a zombie is not.
+Processes on other hosts cannot be inspected: a log that knows no other way to see them counts them as alive, and only
+force takes a run from them. A stopped process is alive, a zombie is not.
 """
 
 import os
@@ -105,8 +105,7 @@ def fenced_error(run_id: str, token: int, holder: ProcessIdentity | None) -> Log
 def claimed_error(run_id: str, holder: ProcessIdentity, here: ProcessIdentity) -> RunClaimedError:
     if holder == here:
         return RunClaimedError(f"{run_id} is moved on by this very process ({holder}) already. Nothing was written.")
-    seen = "is alive" if holder.host == here.host else "is on another host, where it cannot be seen whether it is alive"
     return RunClaimedError(
-        f"{run_id} is moved on by {holder}, which {seen}. Nothing was written. From here you can answer its questions,"
-        " watch it, or take it over by force."
+        f"{run_id} is moved on by {holder}, which is alive. Nothing was written. From here you can answer its "
+        "questions, watch it, or take it over by force."
     )

@@ -77,7 +77,7 @@ class SqliteLog:
     @property
     def own_paths(self) -> tuple[str, ...]:
         """The paths of its files, which no tool may access."""
-        return tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
+        return tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal", "-lock"))
 
     def append(
         self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
