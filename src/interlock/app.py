@@ -209,12 +209,13 @@ class App:
         """Record a person's answer to an open question, unless another one is first. Return False when another process
         wrote to the run meanwhile: open it again, and check whether the question is still open.
         """
-        self.check_answer(run.ledger, action_id, answer, payload_hash)
+        now = self.parts.clock.now()
+        self.check_answer(run.ledger, action_id, answer, payload_hash, now)
         by = self.parts.redactor.redact(answer.by)
         if not await run.recorder.claim_answer(action_id, approved=answer.approved, by=by):
-            self.check_answer(run.ledger, action_id, answer, payload_hash)
+            self.check_answer(run.ledger, action_id, answer, payload_hash, now)
             raise DecisionConflictError(f"{action_id} has an answer already, which is about to be recorded.")
-        if not await self.record_answer(run, action_id, answer, payload_hash):
+        if not await self.record_answer(run, action_id, answer, payload_hash, now):
             return False
         await run.recorder.ack_claims()
         return True

@@ -252,7 +252,7 @@ async def test_a_question_inside_can_be_answered_while_the_agent_inside_is_busy(
         inside = child_run_id(handle.run_id, "out")
         asked = await asked_in(inside, runner.inbox)
 
-        assert await runner.inbox.deliver(inside, asked.action_id, Answer(approved=True)) == "left"
+        assert await runner.inbox.deliver(inside, asked.action_id, Answer(approved=True)) == "recorded"
         long.release.set()
         result = await handle.result()
 

@@ -17,7 +17,7 @@ from functools import partial
 from hashlib import sha256
 from threading import Event as ThreadEvent
 from threading import Lock, Thread
-from time import sleep
+from time import sleep, time_ns
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -249,7 +249,7 @@ class Recorder:
         action, lease = self.ledger.actions[action_id], self.lease
         if lease is None or (self._sealed and self._sealed[0].seq <= action.asked_seq):
             return action.is_open
-        claim = AnswerClaim(action_id, approved, by, self._now(), lease.token)
+        claim = AnswerClaim(action_id, approved, by, time_ns(), lease.token)
         command = QueuedCommand(command_key(claim), encode_command(claim))
         claiming = asyncio.ensure_future(self._log.enqueue(self.run_id, command))
         try:

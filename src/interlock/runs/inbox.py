@@ -178,9 +178,9 @@ class Inbox:
         command = AnswerCommand(action_id, answer, payload_hash, self._app.parts.clock.now())
         key = command_key(command)
         while True:
-            self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash)
+            self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash, command.at)
             try:
-                storable = redact_command(command, self._app.parts.redactor.redact)
+                storable = cast(AnswerCommand, redact_command(command, self._app.parts.redactor.redact))
             except AnswerRefusedError:
                 if await self._record_unqueued(run_id, command):
                     return "recorded"
@@ -191,7 +191,7 @@ class Inbox:
         # An answer that was recorded before this one was queued is in the log now, and no later one can be first.
         ledger = await self.load_ledger(run_id)
         action = ledger.actions[action_id]
-        if not action.is_open and not is_recorded(command, ledger):
+        if not action.is_open and not is_recorded(storable, ledger):
             await self._log.ack(run_id, key)
             raise decided_error(action)
         if isinstance(self._active_runs, CommandPoller):
@@ -199,7 +199,7 @@ class Inbox:
         await self.apply_queued(run_id)
         if any(other.key == key for other in await self._log.queued_commands(run_id)):
             return "left"
-        self._check_applied(command, await self.load_ledger(run_id))
+        self._check_applied(storable, await self.load_ledger(run_id))
         return "recorded"
 
     async def cancel_children(self, ledger: Ledger) -> None:
@@ -355,7 +355,7 @@ class Inbox:
     def _check_applied(self, command: AnswerCommand, ledger: Ledger) -> None:
         """Raise when the command was removed and the log does not have what it said."""
         if not is_recorded(command, ledger):
-            self._app.check_answer(ledger, command.action_id, command.answer, command.payload_hash)
+            self._app.check_answer(ledger, command.action_id, command.answer, command.payload_hash, command.at)
             raise DecisionConflictError(
                 f"The answer to {command.action_id} was not taken; a warning in the log says why."
             )
