@@ -328,3 +328,14 @@ async def test_an_answer_that_comes_when_the_run_is_just_given_back_is_not_lost(
         assert (await handle.result()).text == "Done."
         await desk.close()
         await runner.close()
+
+
+async def test_a_run_that_is_stopped_at_once_is_free() -> None:
+    """Also before its task took the first step."""
+    log = MemoryLog()
+    async with Runner(agent_of("Done."), log=log) as runner:
+        handle = await runner.start("Do it.")
+        await handle.stop()
+        assert await log.lease_holders() == {}
+        await handle.resume()
+        assert (await handle.result()).text == "Done."

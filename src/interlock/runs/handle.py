@@ -195,6 +195,8 @@ class RunHandle:
         if self._task is not None:
             self._task.cancel()
             await self._wait_until_stopped()
+            if self._lease.session is not None:  # the task was cancelled before it began
+                await self._lease.release()
 
     async def _add_user_message(self, text: str, *, new: bool = False) -> None:
         """Record the user's message, and continue."""
