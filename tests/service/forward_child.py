@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from interlock.server.core.audit_sinks.forwarder import ForwarderOptions
 from interlock.server.core.audit_sinks.forwarders import Forwarders
-from interlock.server.core.audit_sinks.positions import TABLES
 from interlock.server.core.database import Database
 from interlock.storage.sqlite.log import SqliteLog
 
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 class Dying(Database):
     def __init__(self, path: Path, die_at: int, after: bool) -> None:
-        super().__init__(path, TABLES)
+        super().__init__(path)
         self._left = die_at
         self._after = after
 

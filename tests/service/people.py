@@ -4,9 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from interlock.server.core.audit import audit_log
 from interlock.server.core.database import Database
-from interlock.server.core.identity import accounts, api_keys, sessions
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
@@ -27,7 +25,7 @@ class FakeClock:
 
 @contextmanager
 def opened(path: str | Path = ":memory:") -> Generator[Database]:
-    database = Database(path, (*audit_log.TABLES, *accounts.TABLES, *api_keys.TABLES, *sessions.TABLES))
+    database = Database(path)
     try:
         yield database
     finally:

@@ -112,16 +112,16 @@ async def test_a_revocation_during_a_look_up_is_not_forgotten(
 ) -> None:
     key, secret = await made(keys)
     was_read, may_go_on = asyncio.Event(), Event()
-    loop, run_now = asyncio.get_running_loop(), database.run_now
+    loop, read_now = asyncio.get_running_loop(), database.read_now
 
-    def slow(change: Callable[[Connection], object]) -> object:
-        result = run_now(change)
+    def slow(query: Callable[[Connection], object]) -> object:
+        result = read_now(query)
         if isinstance(result, ApiKey) and not result.revoked_at:
             loop.call_soon_threadsafe(was_read.set)
             assert may_go_on.wait(HANG_SECONDS)
         return result
 
-    monkeypatch.setattr(database, "run_now", slow)
+    monkeypatch.setattr(database, "read_now", slow)
     asked = asyncio.create_task(keys.authenticate(secret))
     await asyncio.wait_for(was_read.wait(), HANG_SECONDS)
     await keys.revoke(key.key_id, by="user:root")

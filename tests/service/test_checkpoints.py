@@ -13,7 +13,7 @@ from interlock.audit.checkpoint import CheckpointStatement, read_statement
 from interlock.audit.keys import keys_by_id
 from interlock.audit.signed_checkpoint import SignedCheckpoint, parse_checkpoint_lines
 from interlock.domain.event import LogEntry, RunStarted, WarningRaised
-from interlock.server.core.audit.checkpoints import TABLES, Checkpoints
+from interlock.server.core.audit.checkpoints import Checkpoints
 from interlock.server.core.audit.signing import Signer, is_signature
 from interlock.server.core.database import Database
 from interlock.storage.event_log import FeedEntry
@@ -34,7 +34,7 @@ def signer(tmp_path: Path) -> Signer:
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    with closing(Database(tmp_path / "server.db", TABLES)) as opened:
+    with closing(Database(tmp_path / "server.db")) as opened:
         yield opened
 
 
@@ -104,7 +104,7 @@ async def test_a_long_log_is_signed_in_pieces(db: Database, signer: Signer, monk
 async def test_checkpoints_go_on_where_they_were_after_a_restart(tmp_path: Path, signer: Signer) -> None:
     for count in (3, 7):
         async with SqliteLog(tmp_path / "runs.db") as log:
-            with closing(Database(tmp_path / "server.db", TABLES)) as db:
+            with closing(Database(tmp_path / "server.db")) as db:
                 there = len(await log.read("run_1"))
                 pending = log.append("run_1", events("run_1", count)[there:])
                 assert pending is not None

@@ -14,7 +14,7 @@ from interlock.domain.state.lifecycle import ActionState
 from interlock.domain.tool import Consent
 from interlock.oauth.consents import ConsentRequest, ConsentResult
 from interlock.oauth.flow import Callback
-from interlock.server.core.audit.audit_log import TABLES, AuditLog, AuditLogEntry
+from interlock.server.core.audit.audit_log import AuditLog, AuditLogEntry
 from interlock.server.core.consent_service import ConsentDecision, ConsentProblem, ConsentRedirect, ConsentService
 from interlock.server.core.database import Database
 from interlock.server.core.identity.principal import Principal, Role
@@ -112,7 +112,7 @@ class Desk:
 
 @pytest.fixture
 async def desk() -> AsyncGenerator[Desk]:
-    database = Database(":memory:", TABLES)
+    database = Database(":memory:")
     async with at_provider() as scene:
         board, journal = Board(), AuditLog(database, scene.clock)
         consenting = ConsentService(

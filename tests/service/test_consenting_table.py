@@ -1,5 +1,6 @@
 """Tokens in the server's database: kept across restarts, bound to their rows, and not readable there."""
 
+import sqlite3
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ from interlock.oauth.consents import ConsentResult, OAuthConsents
 from interlock.oauth.flow import Callback
 from interlock.server.core.database import Database
 from interlock.server.core.sealing import SealingKeys
-from interlock.server.core.token_table import TABLES, TokenTable
+from interlock.server.core.token_table import TokenTable
 from tests.consents.scene import ADA, BINDING, READ, REDIRECT, at_provider, bound_to, gives
 
 OLD_WORDS = ("grant", "user:ada", "read_mail")
@@ -21,12 +22,12 @@ def _bytes_in(folder: Path) -> bytes:
 
 
 async def test_tokens_outlive_the_process_and_are_found_by_the_same_key_only(tmp_path: Path) -> None:
-    database = Database(tmp_path / "server.db", TABLES)
+    database = Database(tmp_path / "server.db")
     async with at_provider(store=TokenTable(database)) as scene:
         await scene.consent()
         database.close()
 
-        reopened = Database(tmp_path / "server.db", TABLES)
+        reopened = Database(tmp_path / "server.db")
         provider = scene.consents._clients["mail"].provider  # pyright: ignore[reportPrivateUsage]
         for key, token in ((b"k" * 32, "access-1"), (b"x" * 32, None)):
             consents = OAuthConsents([provider], TokenTable(reopened), SealingKeys([key]), scene.clock)
@@ -35,7 +36,7 @@ async def test_tokens_outlive_the_process_and_are_found_by_the_same_key_only(tmp
 
 
 async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_path: Path) -> None:
-    database = Database(tmp_path / "server.db", TABLES)
+    database = Database(tmp_path / "server.db")
     access, refresh = SECRETS
     async with at_provider(store=TokenTable(database), answer=gives(access, refresh_token=refresh)) as scene:
         begun = await scene.consents.begin(ADA, REDIRECT, "a-session-id")
@@ -54,7 +55,7 @@ async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_pa
 
 @pytest.mark.requirement("P23")
 async def test_a_row_in_the_place_of_another_is_worth_nothing() -> None:
-    database = Database(":memory:", TABLES)
+    database = Database(":memory:")
     table = TokenTable(database)
     async with at_provider(store=table) as scene:
         await scene.consent()
@@ -71,19 +72,18 @@ async def test_a_row_in_the_place_of_another_is_worth_nothing() -> None:
 @pytest.mark.requirement("P23")
 async def test_tokens_of_the_old_form_ask_again(tmp_path: Path) -> None:
     """Versions before bound a token to user and tool only."""
-    old = Database(
-        tmp_path / "server.db",
-        [
-            "CREATE TABLE oauth_tokens (user TEXT, tool TEXT, provider TEXT, scopes TEXT, since INTEGER,"
-            " expires_at INTEGER, sealed BLOB, PRIMARY KEY (user, tool)) WITHOUT ROWID"
-        ],
+    old = sqlite3.connect(tmp_path / "server.db")
+    old.executescript(
+        "CREATE TABLE oauth_tokens (user TEXT, tool TEXT, provider TEXT, scopes TEXT, since INTEGER,"
+        " expires_at INTEGER, sealed BLOB, PRIMARY KEY (user, tool)) WITHOUT ROWID; PRAGMA user_version = 1"
     )
     sealed = SealingKeys([b"k" * 32]).seal(b'{"provider":"mail","since":1,"tokens":{"access_token":"x"}}', OLD_WORDS)
     row = ("user:ada", "read_mail", "mail", '["mail.read"]', 1, 0, sealed)
-    old.run_now(lambda connection: connection.execute("INSERT INTO oauth_tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row))
+    old.execute("INSERT INTO oauth_tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    old.commit()
     old.close()
 
-    database = Database(tmp_path / "server.db", TABLES)
+    database = Database(tmp_path / "server.db")
     async with at_provider(store=TokenTable(database)) as scene:
         assert await scene.consents.needs_consent(BINDING, READ)
         assert await scene.consents.list_grants("user:ada") == ()
@@ -95,7 +95,7 @@ async def test_tokens_of_the_old_form_ask_again(tmp_path: Path) -> None:
 
 
 async def test_what_a_row_says_in_plain_decides_nothing() -> None:
-    database = Database(":memory:", TABLES)
+    database = Database(":memory:")
     table = TokenTable(database)
     async with at_provider(store=table, answer=gives(scope="mail.read")) as scene:
         await scene.consent()
@@ -111,7 +111,7 @@ async def test_what_a_row_says_in_plain_decides_nothing() -> None:
 
 
 async def test_of_a_way_that_is_over_nothing_is_kept() -> None:
-    database = Database(":memory:", TABLES)
+    database = Database(":memory:")
     async with at_provider(store=TokenTable(database)) as scene:
         assert isinstance(await scene.consent(), ConsentResult)
         await scene.consents.begin(ADA, REDIRECT, "session")

@@ -11,7 +11,7 @@ from interlock.domain.event import Event, LogEntry, decode_event
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.audit_sinks.forwarder import Forwarder, ForwarderOptions, RunForwardResult
 from interlock.server.core.audit_sinks.interface import SendDelay, SendOutcome, SendRejection, SendSuccess
-from interlock.server.core.audit_sinks.positions import TABLES, DeadLetter
+from interlock.server.core.audit_sinks.positions import DeadLetter
 from interlock.server.core.database import Database
 from interlock.storage.event_log import FeedEntry
 from interlock.storage.memory import MemoryLog
@@ -27,7 +27,7 @@ PACE = ForwarderOptions(batch_events=8, max_attempts=3, random=lambda: 1.0, now=
 
 @pytest.fixture
 def db() -> Iterator[Database]:
-    db = Database(":memory:", TABLES)
+    db = Database(":memory:")
     yield db
     db.close()
 
@@ -282,7 +282,7 @@ async def test_whatever_is_answered_and_whenever_it_restarts_no_event_is_lost(
     outcomes: list[SendOutcome], restarts: list[int], batch_events: int
 ) -> None:
     """Every event was sent and confirmed, or is set aside; and events of the run are confirmed in order."""
-    db, log = Database(":memory:", TABLES), MemoryLog()
+    db, log = Database(":memory:"), MemoryLog()
     expected = await add_run(log, "a", 13)
     sender, pace = Told(*outcomes), ForwarderOptions(batch_events=batch_events, max_attempts=2)
     for steps in restarts:

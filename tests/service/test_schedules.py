@@ -12,7 +12,7 @@ from interlock.domain.errors import ConfigurationError
 from interlock.server.core.database import Database
 from interlock.server.core.settings import parse_settings
 from interlock.server.core.triggers.due_times import Schedule, find_latest_due, find_next_due
-from interlock.server.core.triggers.schedules import TABLES, DueRun, Schedules
+from interlock.server.core.triggers.schedules import DueRun, Schedules
 
 SECOND = 10**9
 
@@ -35,7 +35,7 @@ EVERY_5 = schedule(cron="*/5 * * * *")
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    db = Database(tmp_path / "server.db", TABLES)
+    db = Database(tmp_path / "server.db")
     yield db
     db.close()
 

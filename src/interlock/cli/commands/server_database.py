@@ -9,9 +9,7 @@ from typing import TypeVar
 import typer
 
 from ...rendering.times import format_rfc3339, format_utc
-from ...server.core.audit import audit_log
 from ...server.core.database import Database
-from ...server.core.identity import account_rows, api_keys, sessions
 from ...server.core.identity.principal import IdentityProblem, Role
 from ..config.server_files import prepare_server_files
 from ..config.user_paths import login_name
@@ -19,7 +17,6 @@ from ..display.output import echo
 from ..exit_codes import ExitCode
 
 _T = TypeVar("_T")
-_TABLES = (*account_rows.TABLES, *api_keys.TABLES, *sessions.TABLES, *audit_log.TABLES)
 
 
 def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T | IdentityProblem]]) -> _T:
@@ -28,7 +25,7 @@ def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T 
     """
 
     async def opened() -> _T | IdentityProblem:
-        with closing(Database(prepare_server_files(log).state / "server.db", _TABLES)) as database:
+        with closing(Database(prepare_server_files(log).state / "server.db")) as database:
             return await work(database)
 
     answer = asyncio.run(opened())

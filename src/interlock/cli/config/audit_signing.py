@@ -8,7 +8,7 @@ from pathlib import Path
 from ...audit.keys import PublicKey
 from ...audit.signed_checkpoint import SignedCheckpoint
 from ...domain.event import LogEntry
-from ...server.core.audit.checkpoints import TABLES, Checkpoints
+from ...server.core.audit.checkpoints import Checkpoints
 from ...server.core.audit.signing import Signer
 from ...server.core.database import Database
 from ...storage.memory import MemoryLog
@@ -21,7 +21,7 @@ def sign_run(key_path: Path, run_id: str, entries: Sequence[LogEntry]) -> Signed
     signed.
     """
     signer = Signer(key_path)
-    with closing(Database(key_path.with_name(_DATABASE), TABLES)) as db:
+    with closing(Database(key_path.with_name(_DATABASE))) as db:
         return asyncio.run(Checkpoints(db, MemoryLog(), signer).take_for_run(run_id, entries))
 
 

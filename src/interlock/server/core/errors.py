@@ -40,5 +40,11 @@ class UnavailableError(ServiceError):
     """Temporarily unavailable: too many requests at once."""
 
 
+class StorageError(ServiceError):
+    """The server's database cannot be used now: locked, full or failing. `details["changed"]` says `no`, or `unknown`
+    where the disk did not confirm a change.
+    """
+
+
 def not_found_error(kind: str, name: str) -> NotFoundError:
     return NotFoundError(f"unknown_{kind}", f"There is no {kind} {name[:80]!r} that you may see.", {kind: name[:200]})

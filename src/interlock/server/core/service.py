@@ -22,18 +22,14 @@ from ...pipeline.parts import Clock, Limits, RuleChange
 from ...scheduler import HandlerSlots
 from ...storage.artifacts import ArtifactStore
 from ...storage.event_log import EventLog
-from . import token_table
-from .audit import audit_log, checkpoints
 from .audit.audit_log import AuditLog
 from .audit.checkpoints import Checkpoints
 from .audit.service import AuditService
 from .audit.signing import Signer
-from .audit_sinks import positions
 from .audit_sinks.forwarders import Forwarders
 from .consent_service import ConsentService
 from .database import Database
 from .health import HealthReporter
-from .identity import account_rows, api_keys, sessions
 from .identity.accounts import Accounts
 from .identity.api_keys import ApiKeys
 from .identity.guard import AccessGuard
@@ -55,22 +51,11 @@ from .runs.worker import RunWorker
 from .sealing import SealingKeys, load_sealing_keys
 from .settings import ServerSettings
 from .token_table import TokenTable
-from .triggers import schedules
 from .triggers.schedules import DueRun, Schedules
 from .triggers.webhooks import Webhooks, WebhookTrigger
 
 logger = logging.getLogger("interlock.server")
 
-_TABLES = (
-    *account_rows.TABLES,
-    *api_keys.TABLES,
-    *sessions.TABLES,
-    *audit_log.TABLES,
-    *token_table.TABLES,
-    *schedules.TABLES,
-    *positions.TABLES,
-    *checkpoints.TABLES,
-)
 _POLL_SECONDS = 1.0
 #: After something of the background failed.
 _RETRY_SECONDS = 10.0
@@ -104,7 +89,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] = lambda: None
         self._health = HealthReporter()
-        self.database = Database(state_folder / "server.db", _TABLES)
+        self.database = Database(state_folder / "server.db")
         try:
             self._create_components(served_agents, environ)
         except BaseException:

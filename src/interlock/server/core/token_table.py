@@ -10,24 +10,6 @@ from ...domain.tool import ConsentBinding
 from ...oauth.tokens import FlowMiss, SealedFlow, SealedGrant
 from .database import Database
 
-TABLES = (
-    # Tokens of versions that bound a consent to user and tool only. They serve nothing: users are asked again.
-    "DROP TABLE IF EXISTS oauth_tokens",
-    """CREATE TABLE IF NOT EXISTS consent_tokens (
-        user TEXT NOT NULL, agent TEXT NOT NULL, tool TEXT NOT NULL, definition TEXT NOT NULL,
-        provider TEXT NOT NULL, scopes TEXT NOT NULL,
-        since INTEGER NOT NULL, expires_at INTEGER NOT NULL, sealed BLOB NOT NULL,
-        PRIMARY KEY (user, agent, tool, definition)
-    ) WITHOUT ROWID""",
-    # Once used, only the hash of the state is kept, until it would have expired.
-    """CREATE TABLE IF NOT EXISTS oauth_flows (
-        number INTEGER PRIMARY KEY, state_hash TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, expires_at INTEGER NOT NULL,
-        sealed BLOB
-    )""",
-    "CREATE INDEX IF NOT EXISTS oauth_flows_by_owner ON oauth_flows (owner, number)",
-    "CREATE INDEX IF NOT EXISTS oauth_flows_by_end ON oauth_flows (expires_at)",
-)
-
 _COLUMNS = "user, agent, tool, definition, provider, scopes, since, expires_at, sealed"
 _BINDING = "user = ? AND agent = ? AND tool = ? AND definition = ?"
 _SELECT_GRANT = f"SELECT {_COLUMNS} FROM consent_tokens WHERE {_BINDING}"  # noqa: S608
@@ -50,7 +32,7 @@ class TokenTable:
 
     async def load(self, binding: ConsentBinding) -> SealedGrant | None:
         key = astuple(binding)
-        row = await self._database.run(lambda connection: connection.execute(_SELECT_GRANT, key).fetchone())
+        row = await self._database.read(lambda connection: connection.execute(_SELECT_GRANT, key).fetchone())
         return _to_grant(row) if row else None
 
     async def save(self, grant: SealedGrant) -> None:
@@ -63,7 +45,7 @@ class TokenTable:
         return await self._database.run(lambda connection: connection.execute(_DELETE_GRANT, key).rowcount > 0)
 
     async def list_grants(self, user: str) -> tuple[SealedGrant, ...]:
-        rows = await self._database.run(
+        rows = await self._database.read(
             lambda connection: connection.execute(_SELECT_GRANTS_OF_USER, (user,)).fetchall()
         )
         return tuple(map(_to_grant, rows))

@@ -20,6 +20,7 @@ from ..core.errors import (
     InvalidRequestError,
     NotFoundError,
     ServiceError,
+    StorageError,
     UnavailableError,
 )
 from ..core.index.run_index import BadCursorError, IndexUnavailableError
@@ -77,6 +78,7 @@ STATUS_BY_ERROR: tuple[tuple[type[ServiceError], int], ...] = (
     (ConflictError, 409),
     (InvalidRequestError, 422),
     (UnavailableError, 429),
+    (StorageError, 503),
 )
 RETRY_AFTER_SECONDS = "1"
 
@@ -104,7 +106,7 @@ def error_response(error: ApiError) -> Response:
 
 def from_service_error(error: ServiceError) -> ApiError:
     status = next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 409)
-    headers = {"Retry-After": RETRY_AFTER_SECONDS} if status == 429 else {}  # noqa: PLR2004
+    headers = {"Retry-After": RETRY_AFTER_SECONDS} if status in {429, 503} else {}
     return ApiError(status, error.code, str(error), error.details, headers)
 
 

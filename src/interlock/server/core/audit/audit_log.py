@@ -21,14 +21,6 @@ from ....domain.json import escape_surrogates
 from ....domain.rendering import truncate
 from ..database import Database
 
-TABLES = (
-    "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL)",
-    """CREATE TRIGGER IF NOT EXISTS journal_is_not_edited BEFORE UPDATE ON journal
-    BEGIN SELECT RAISE(ABORT, 'the journal is only ever added to'); END""",
-    """CREATE TRIGGER IF NOT EXISTS journal_is_not_cut BEFORE DELETE ON journal
-    BEGIN SELECT RAISE(ABORT, 'the journal is only ever added to'); END""",
-)
-
 GENESIS = sha256(b"interlock/journal/v1\n").digest()
 MAX_PAGE = 1_000
 MAX_TEXT_CHARS = 500
@@ -101,12 +93,12 @@ class AuditLog:
     async def read(self, after: int = 0, limit: int = 100) -> tuple[AuditLogEntry, ...]:
         """Return rows, oldest first. An unreadable row is shown as such; `verify` says more."""
         bounds = (after, max(0, min(limit, MAX_PAGE)))
-        rows = await self._database.run(lambda connection: connection.execute(_SELECT_PAGE, bounds).fetchall())
+        rows = await self._database.read(lambda connection: connection.execute(_SELECT_PAGE, bounds).fetchall())
         return tuple(_decode_or_placeholder(seq, body) for seq, body, _ in rows)
 
     async def read_head(self) -> tuple[int, bytes]:
         """Return how many rows there are, and the hash over all of them."""
-        return await self._database.run(_read_head)
+        return await self._database.read(_read_head)
 
     async def read_hash(self, seq: int) -> bytes | None:
         """Return the hash over all rows up to that one; None: there is none."""
@@ -115,14 +107,14 @@ class AuditLog:
             row = connection.execute(_SELECT_HASH, (seq,)).fetchone()
             return row[0] if row else None
 
-        return await self._database.run(find)
+        return await self._database.read(find)
 
     async def verify(self) -> AuditLogCheck:
         """Verify all rows, a page at a time, including those added meanwhile."""
         check, previous = AuditLogCheck(count=0, head=GENESIS.hex()), GENESIS
         while not check.problem:
             bounds = (check.count, MAX_PAGE)
-            rows = await self._database.run(
+            rows = await self._database.read(
                 lambda connection, page=bounds: connection.execute(_SELECT_PAGE, page).fetchall()
             )
             if not rows:

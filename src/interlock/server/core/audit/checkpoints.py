@@ -37,16 +37,6 @@ from ....storage.event_log import EventLog
 from ..database import Database
 from .signing import Signer, is_signature
 
-TABLES = (
-    # `run_id` is empty, but for those that are about one run alone.
-    "CREATE TABLE IF NOT EXISTS checkpoints (number INTEGER PRIMARY KEY, run_id TEXT NOT NULL, "
-    "position INTEGER NOT NULL, document BLOB NOT NULL, signature BLOB NOT NULL) STRICT",
-    "CREATE INDEX IF NOT EXISTS checkpoints_by_run ON checkpoints (run_id, number)",
-    "CREATE TABLE IF NOT EXISTS checkpoint_runs (run_id TEXT NOT NULL, number INTEGER NOT NULL, "
-    "count INTEGER NOT NULL, head TEXT NOT NULL, PRIMARY KEY (run_id, number)) STRICT, WITHOUT ROWID",
-    "CREATE INDEX IF NOT EXISTS checkpoint_runs_by_number ON checkpoint_runs (number)",
-    "CREATE TABLE IF NOT EXISTS checkpoint_copies (path TEXT PRIMARY KEY, number INTEGER NOT NULL) STRICT",
-)
 _INSERT_CHECKPOINT = "INSERT INTO checkpoints (number, run_id, position, document, signature) VALUES (?, ?, ?, ?, ?)"
 _INSERT_RUN = "INSERT INTO checkpoint_runs (run_id, number, count, head) VALUES (?, ?, ?, ?)"
 _SELECT_LAST = "SELECT number, position, document FROM checkpoints ORDER BY number DESC LIMIT 1"
@@ -139,7 +129,7 @@ class Checkpoints:
         """Sign like `take_for_run`, for a chain that is already verified: the hash of each event, at least one."""
         head = ChainHead(len(hashes), hashes[-1].hex())
         async with self._lock:
-            signed_heads = await self._db.run(
+            signed_heads = await self._db.read(
                 lambda connection: connection.execute(_SELECT_HEADS, (run_id,)).fetchall()
             )
             if not all(_matches_hashes(ChainHead(*row), hashes) for row in signed_heads):
@@ -170,9 +160,9 @@ class Checkpoints:
         them.
         """
         keys = keys_by_id(self._signer.list_keys())
-        (max_number,) = await self._db.run(lambda connection: connection.execute(_SELECT_MAX_NUMBER).fetchone())
+        (max_number,) = await self._db.read(lambda connection: connection.execute(_SELECT_MAX_NUMBER).fetchone())
         progress, runs, contradictions = CheckpointSequence(), set[str](), list[str]()
-        while page := await self._db.run(partial(_select_page, after=progress.number, limit=_MAX_LISTED)):
+        while page := await self._db.read(partial(_select_page, after=progress.number, limit=_MAX_LISTED)):
             progress, statements = await asyncio.to_thread(_verify_page, progress, page, keys)
             for statement in statements:
                 runs |= statement.runs.keys()
@@ -256,12 +246,12 @@ class Checkpoints:
         return signed
 
     async def _load_last(self, run_id: str) -> SignedCheckpoint | None:
-        row = await self._db.run(lambda connection: connection.execute(_SELECT_LAST_OF_RUN, (run_id,)).fetchone())
+        row = await self._db.read(lambda connection: connection.execute(_SELECT_LAST_OF_RUN, (run_id,)).fetchone())
         return None if row is None else SignedCheckpoint(*row)
 
     def _iterate_naming_run(self, run_id: str) -> Iterator[SignedCheckpoint]:
         number = 0
-        while rows := self._db.run_now(partial(_select_naming_run, run_id=run_id, after=number)):
+        while rows := self._db.read_now(partial(_select_naming_run, run_id=run_id, after=number)):
             number = rows[-1][0]
             yield from (SignedCheckpoint(document, signature) for _, document, signature in rows)
 
@@ -286,7 +276,7 @@ class Checkpoints:
     # The last one, because its name hides another one from the types above.
     async def list(self, after: int = 0, limit: int = _MAX_LISTED) -> Sequence[SignedCheckpoint]:
         """Return those with a higher number, in order."""
-        return await self._db.run(partial(_select_page, after=after, limit=limit))
+        return await self._db.read(partial(_select_page, after=after, limit=limit))
 
 
 def _select_page(connection: sqlite3.Connection, after: int, limit: int) -> list[SignedCheckpoint]:

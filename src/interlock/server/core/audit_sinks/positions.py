@@ -9,25 +9,6 @@ import msgspec
 
 from ..database import Database
 
-TABLES = (
-    """CREATE TABLE IF NOT EXISTS forward_positions (
-        destination TEXT PRIMARY KEY,
-        position INTEGER NOT NULL,
-        hash BLOB NOT NULL,
-        sending INTEGER NOT NULL,
-        sent_at INTEGER NOT NULL
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS forward_set_aside (
-        destination TEXT NOT NULL,
-        position INTEGER NOT NULL,
-        run_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        problem TEXT NOT NULL,
-        at INTEGER NOT NULL,
-        PRIMARY KEY (destination, position)
-    ) WITHOUT ROWID""",
-)
-
 
 class ForwardPosition(msgspec.Struct, frozen=True, kw_only=True):
     """How far a destination is in the feed."""
@@ -71,7 +52,7 @@ class ForwardPositionStore:
                 else ForwardPosition()
             )
 
-        return await self._db.run(find)
+        return await self._db.read(find)
 
     async def save(self, position: ForwardPosition, dead_letters: Sequence[DeadLetter] = ()) -> None:
         def write(connection: sqlite3.Connection) -> None:
@@ -95,14 +76,14 @@ class ForwardPositionStore:
             )
             return [DeadLetter(position=row[0], run_id=row[1], seq=row[2], problem=row[3], at=row[4]) for row in rows]
 
-        return await self._db.run(find)
+        return await self._db.read(find)
 
     async def count_dead_letters(self) -> int:
         def count(connection: sqlite3.Connection) -> int:
             query = "SELECT count(*) FROM forward_set_aside WHERE destination = ?"
             return int(connection.execute(query, (self._destination,)).fetchone()[0])
 
-        return await self._db.run(count)
+        return await self._db.read(count)
 
     async def delete_dead_letter(self, position: int) -> None:
         """Delete a dead letter that was delivered."""

@@ -18,14 +18,6 @@ from .principal import (
     encode_roles,
 )
 
-TABLES = (
-    """CREATE TABLE IF NOT EXISTS accounts (
-        name TEXT PRIMARY KEY, password TEXT, roles TEXT NOT NULL, agents TEXT, disabled INTEGER NOT NULL DEFAULT 0,
-        created_at INTEGER NOT NULL, issuer TEXT, subject TEXT, stamp INTEGER NOT NULL DEFAULT 0,
-        UNIQUE (issuer, subject)
-    ) WITHOUT ROWID""",
-)
-
 MAX_ACCOUNTS = 10_000
 
 ACCOUNT_COLUMNS = "name, password IS NOT NULL, roles, agents, disabled, created_at, issuer, subject"

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from ..database import Database
 from . import account_rows
-from .account_rows import TABLES, Account
+from .account_rows import Account
 from .passwords import DUMMY_HASH, find_password_problem, hash_password, verify_password
 from .principal import IdentityProblem, Principal, Role, check_agents, check_name
 
-__all__ = ("TABLES", "Account", "Accounts")
+__all__ = ("Account", "Accounts")
 
 #: A hash takes 32 MiB; more of them at once would only wait for each other.
 _MAX_CONCURRENT_HASHES = 2
@@ -91,23 +91,23 @@ class Accounts:
         return await self._set_disabled(name, False, by)
 
     async def get(self, name: str) -> Account | None:
-        return await self._database.run(partial(account_rows.find_by_name, name=name))
+        return await self._database.read(partial(account_rows.find_by_name, name=name))
 
     async def list(self) -> tuple[Account, ...]:
         """Return all accounts, by name."""
-        return await self._database.run(account_rows.list_accounts)
+        return await self._database.read(account_rows.list_accounts)
 
     async def authenticate(self, name: str, password: str) -> Principal | None:
         """Check a password, in equal time whether or not the account exists."""
         if check_name(name):  # no such account; checking takes as long
             name = ""
-        stored_hash = await self._database.run(partial(account_rows.find_password_hash, name=name))
+        stored_hash = await self._database.read(partial(account_rows.find_password_hash, name=name))
         async with self._hash_limit:
             is_correct = await asyncio.to_thread(verify_password, password, stored_hash or DUMMY_HASH)
         if not (is_correct and stored_hash):
             return None
         # It may have been changed or disabled while the hash was made.
-        account, current_hash = await self._database.run(
+        account, current_hash = await self._database.read(
             lambda connection: (
                 account_rows.find_by_name(connection, name),
                 account_rows.find_password_hash(connection, name),
@@ -118,7 +118,7 @@ class Accounts:
     async def find_by_subject(self, issuer: str, subject: str) -> Account | None:
         if _check_subject(issuer, subject):
             return None
-        return await self._database.run(partial(account_rows.find_by_subject, issuer=issuer, subject=subject))
+        return await self._database.read(partial(account_rows.find_by_subject, issuer=issuer, subject=subject))
 
     async def link_identity(
         self,

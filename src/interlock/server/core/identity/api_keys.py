@@ -8,6 +8,7 @@ import hmac
 import re
 import sqlite3
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from secrets import token_hex, token_urlsafe
@@ -18,6 +19,7 @@ import msgspec
 
 from ..audit.audit_log import AuditEvent, append_event
 from ..database import Database
+from ..errors import StorageError
 from .principal import (
     IdentityProblem,
     Principal,
@@ -29,14 +31,6 @@ from .principal import (
     describe_grants,
     encode_agents,
     encode_roles,
-)
-
-TABLES = (
-    """CREATE TABLE IF NOT EXISTS api_keys (
-        key_id TEXT PRIMARY KEY, hash BLOB NOT NULL, name TEXT NOT NULL, roles TEXT NOT NULL, agents TEXT,
-        created_by TEXT NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
-        last_used_at INTEGER NOT NULL DEFAULT 0, revoked_at INTEGER NOT NULL DEFAULT 0
-    ) WITHOUT ROWID""",
 )
 
 MAX_ACTIVE_KEYS = 10_000
@@ -55,6 +49,7 @@ _COLUMNS = "key_id, name, roles, agents, created_by, created_at, expires_at, las
 _ACTIVE_CONDITION = "revoked_at = 0 AND (expires_at = 0 OR expires_at > ?)"
 _INSERT_KEY = """INSERT INTO api_keys (key_id, hash, name, roles, agents, created_by, created_at, expires_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_TOUCH_KEY = "UPDATE api_keys SET last_used_at = ? WHERE key_id = ?"
 _SELECT_KEYS = f"SELECT {_COLUMNS} FROM api_keys ORDER BY revoked_at > 0, created_at DESC LIMIT {MAX_LISTED}"  # noqa: S608
 
 
@@ -144,11 +139,11 @@ class ApiKeys:
 
     async def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, active ones first, newest first."""
-        rows = await self._database.run(lambda connection: connection.execute(_SELECT_KEYS).fetchall())
+        rows = await self._database.read(lambda connection: connection.execute(_SELECT_KEYS).fetchall())
         return tuple(map(_to_api_key, rows))
 
     async def get(self, key_id: str) -> ApiKey | None:
-        return await self._database.run(partial(_find_by_id, key_id=key_id))
+        return await self._database.read(partial(_find_by_id, key_id=key_id))
 
     async def revoke(self, key_id: str, *, by: str) -> ApiKey | IdentityProblem:
         """Revoke a key. Revoking it again changes nothing."""
@@ -159,9 +154,12 @@ class ApiKeys:
 
     async def _look_up(self, key_id: str, digest: bytes, now: int) -> Principal | None:
         revocations = self._revocations
-        key = await self._database.run(partial(_authenticate_key, key_id=key_id, digest=digest, now=now))
+        key = await self._database.read(partial(_authenticate_key, key_id=key_id, digest=digest, now=now))
         if key is None:
             return None
+        if now - key.last_used_at >= _LAST_USED_RESOLUTION_NS:
+            with suppress(StorageError):  # a known key may read, even if nothing can be written
+                await self._database.run(lambda connection: connection.execute(_TOUCH_KEY, (now, key_id)))
         if revocations == self._revocations:
             if len(self._cache) >= _MAX_CACHED_KEYS:
                 self._cache.clear()
@@ -217,16 +215,12 @@ def _revoke_key(connection: sqlite3.Connection, key_id: str, at: int, by: str) -
 
 
 def _authenticate_key(connection: sqlite3.Connection, key_id: str, digest: bytes, now: int) -> ApiKey | None:
-    """The key, if it is that one and lives. When it was used is written at most once a minute."""
+    """Return the key, if it is that one and active."""
     row = connection.execute("SELECT CAST(hash AS BLOB) FROM api_keys WHERE key_id = ?", (key_id,)).fetchone()
     if row is None or not hmac.compare_digest(row[0], digest):
         return None
     key = _find_by_id(connection, key_id)
-    if key is None or not key.is_active(now):
-        return None
-    if now - key.last_used_at >= _LAST_USED_RESOLUTION_NS:
-        connection.execute("UPDATE api_keys SET last_used_at = ? WHERE key_id = ?", (now, key_id))
-    return key
+    return key if key is not None and key.is_active(now) else None
 
 
 def _find_by_id(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:

@@ -10,6 +10,7 @@ import hmac
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from secrets import token_urlsafe
@@ -19,16 +20,9 @@ import msgspec
 
 from ..audit.audit_log import AuditEvent, append_event
 from ..database import Database
+from ..errors import StorageError
 from .account_rows import ACCOUNT_COLUMNS, to_account
 from .principal import Principal, check_name
-
-TABLES = (
-    """CREATE TABLE IF NOT EXISTS sessions (
-        session_id TEXT PRIMARY KEY, name TEXT NOT NULL, stamp INTEGER NOT NULL,
-        started_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ends_at INTEGER NOT NULL
-    ) WITHOUT ROWID""",
-    "CREATE INDEX IF NOT EXISTS sessions_of ON sessions (name, started_at)",
-)
 
 _SECOND_NS = 1_000_000_000
 LIFETIME_NS = 12 * 3_600 * _SECOND_NS
@@ -49,6 +43,7 @@ _DELETE_EXCESS = """DELETE FROM sessions WHERE session_id IN (
     SELECT session_id FROM sessions WHERE name = ? ORDER BY started_at DESC LIMIT -1 OFFSET ?)"""
 _SELECT_SESSION = f"""SELECT started_at, used_at, ends_at, {ACCOUNT_COLUMNS} FROM sessions JOIN accounts USING (name)
     WHERE session_id = ? AND sessions.stamp = accounts.stamp AND NOT disabled"""  # noqa: S608
+_TOUCH_SESSION = "UPDATE sessions SET used_at = ? WHERE session_id = ?"
 _SELECT_BY_ACCOUNT = (
     "SELECT session_id, started_at, used_at, ends_at FROM sessions WHERE name = ? ORDER BY started_at DESC"
 )
@@ -113,12 +108,17 @@ class Sessions:
         if not _is_token(token):
             return None
         session_id, now = _derive_session_id(token), self._now()
-        found = await self._database.run(partial(_authenticate_session, session_id=session_id, now=now))
-        if found is None:
+        row = await self._database.read(
+            lambda connection: connection.execute(_SELECT_SESSION, (session_id,)).fetchone()
+        )
+        if row is None or _is_expired(row[1], row[2], now):
             return None
-        principal, started_at, ends_at = found
+        started_at, used_at, ends_at = row[:3]
+        if now - used_at >= _LAST_USED_RESOLUTION_NS:
+            with suppress(StorageError):  # who is signed in may read, even if nothing can be written
+                await self._database.run(lambda connection: connection.execute(_TOUCH_SESSION, (now, session_id)))
         return AuthenticatedSession(
-            principal=principal,
+            principal=to_account(row[3:]).principal,
             session_id=session_id,
             csrf=derive_csrf_token(token),
             started_at=started_at,
@@ -130,7 +130,7 @@ class Sessions:
         if check_name(name):
             return ()
         now = self._now()
-        rows = await self._database.run(lambda connection: connection.execute(_SELECT_BY_ACCOUNT, (name,)).fetchall())
+        rows = await self._database.read(lambda connection: connection.execute(_SELECT_BY_ACCOUNT, (name,)).fetchall())
         found = (SessionRow(session_id=row[0], started_at=row[1], used_at=row[2], ends_at=row[3]) for row in rows)
         return tuple(row for row in found if not _is_expired(row.used_at, row.ends_at, now))
 
@@ -179,18 +179,6 @@ def _insert_session(
     person = f"user:{name}"
     append_event(connection, now, AuditEvent(by=person, action="session.started", target=person, detail=detail))
     return True
-
-
-def _authenticate_session(
-    connection: sqlite3.Connection, session_id: str, now: int
-) -> tuple[Principal, int, int] | None:
-    row = connection.execute(_SELECT_SESSION, (session_id,)).fetchone()
-    if row is None or _is_expired(row[1], row[2], now):
-        return None
-    started_at, used_at, ends_at = row[:3]
-    if now - used_at >= _LAST_USED_RESOLUTION_NS:
-        connection.execute("UPDATE sessions SET used_at = ? WHERE session_id = ?", (now, session_id))
-    return to_account(row[3:]).principal, started_at, ends_at
 
 
 def _delete_sessions(connection: sqlite3.Connection, condition: str, value: str, now: int, by: str) -> int:

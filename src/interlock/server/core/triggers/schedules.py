@@ -18,14 +18,6 @@ from ....domain.errors import InterlockError
 from ..database import Database
 from .due_times import NANOSECONDS_PER_SECOND, Schedule, check_schedules, find_latest_due, find_next_due
 
-TABLES = (
-    """CREATE TABLE IF NOT EXISTS schedule_marks (
-        name TEXT PRIMARY KEY,
-        definition TEXT NOT NULL,
-        due_at INTEGER NOT NULL
-    ) WITHOUT ROWID""",
-)
-
 #: How long a schedule rests whose run could not be started.
 RETRY_SECONDS = 60
 #: A mark that lies further ahead was made by a clock that was wrong.
