@@ -2,15 +2,18 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import RunCompleted
-from interlock.server.core.index import activity
+from interlock.server.core.index import activity, index_file
+from interlock.server.core.index.index_file import IndexFile
 from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.index.run_index import IndexUnavailableError, RunIndex
 from interlock.server.core.live.live_event import LiveEvent
@@ -35,7 +38,7 @@ async def _built(path: Path, log: MemoryLog) -> None:
 async def _assert_right(path: Path, log: MemoryLog) -> None:
     index = RunIndex(path, log)
     await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
-    assert len((await index.list_runs(RunQuery())).rows) == len(await log.run_ids())
+    assert len((await index.list_runs(RunQuery(limit=1_000))).rows) == len(await log.run_ids())
     await index.close()
 
 
@@ -81,6 +84,55 @@ async def test_a_file_that_cannot_be_used_is_made_anew(tmp_path: Path, how: str)
     await asyncio.to_thread(_damage, path, how)
 
     await _assert_right(path, log)
+
+
+async def _after_crash(path: Path, log: MemoryLog, to: Path) -> None:
+    """The files of an index that was not closed, as they are on the disk."""
+    index = RunIndex(path, log)
+    await index.catch_up()
+    for ending in ("", "-wal"):
+        shutil.copy(path.with_name(path.name + ending), to.with_name(to.name + ending))
+    await index.close()
+
+
+@pytest.mark.parametrize("part", range(8))
+async def test_index_damaged_by_a_power_cut_is_rebuilt(tmp_path: Path, part: int) -> None:
+    """A block of the file, or of its journal, never reached the disk."""
+    path, cut, log = tmp_path / "index.db", tmp_path / "cut.db", _log(40)
+    await _built(path, log)
+    for number in range(40, 60):
+        paused(log, f"run_{number}")
+    await _after_crash(path, log, cut)
+    lost = cut if part % 2 else cut.with_name("cut.db-wal")
+    content = bytearray(lost.read_bytes())
+    start = 4096 * Random(part).randrange(2, len(content) // 4096)
+    content[start : start + 4096] = bytes(4096)
+    lost.write_bytes(content)
+
+    await _assert_right(cut, log)
+
+
+async def test_index_keeps_the_order_of_its_writes(tmp_path: Path) -> None:
+    """Without it, a power cut may leave a file that never was."""
+    file = IndexFile(tmp_path / "index.db")
+    for connection in (file.write_connection, file.read_connection, file.lookup_connection):
+        assert connection.execute("PRAGMA synchronous").fetchone() >= (1,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    file.close()
+
+
+async def test_index_closed_in_order_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, cut, log = tmp_path / "index.db", tmp_path / "cut.db", _log()
+    checked: list[object] = []
+    monkeypatch.setattr(index_file, "_is_intact", lambda connection: checked.append(connection) or True)
+    await _built(path, log)
+    await _assert_right(path, log)
+    assert checked == []
+
+    paused(log, "run_more")
+    await _after_crash(path, log, cut)
+    await _assert_right(cut, log)
+    assert len(checked) == 1
 
 
 async def test_the_file_of_another_log_is_made_anew(tmp_path: Path) -> None:

@@ -1,11 +1,8 @@
-"""The file of the index: its tables, and how far it has come.
+"""The file of the index (`schema.sql`), and how far it has come.
 
-It is derived data, so it need not be durable: it is written without waiting for the disk, and a file that
-is damaged, of another version or of another log is deleted and rebuilt.
-
-Runs and questions have the position of the event that began them as their number: it is unique, grows, and is the same
-when the file is rebuilt, so a cursor outlives the file. Every column that a list is narrowed by has an index that
-ends in the number, so a page is read in its order, without sorting.
+It is derived data, so its last changes need not be durable, but it must never be wrong: `synchronous = NORMAL` keeps
+the order of writes, so that after a power cut the file is one that there was. A file that was not closed in order is
+checked as a whole before it is used; one that is damaged, of another version or of another log is deleted and rebuilt.
 """
 
 import os
@@ -18,45 +15,12 @@ import msgspec
 
 from ....domain.errors import InterlockError
 from ....storage.event_log import FeedEntry
+from ..database import split_statements
 
 #: Raise it with every change of the tables or of what is put into them.
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
-_TABLES = (
-    """CREATE TABLE runs (
-        number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, status TEXT NOT NULL,
-        agent TEXT NOT NULL, requester TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT NOT NULL,
-        inside INTEGER NOT NULL, task TEXT NOT NULL, message TEXT NOT NULL, created_at INTEGER NOT NULL,
-        updated_at INTEGER NOT NULL, last_seq INTEGER NOT NULL, open_questions INTEGER NOT NULL,
-        begun INTEGER NOT NULL, damaged_at INTEGER NOT NULL, words TEXT NOT NULL
-    )""",
-    "CREATE INDEX runs_by_status ON runs (status, number, inside)",
-    "CREATE INDEX runs_by_agent ON runs (agent, status, number, inside)",
-    "CREATE INDEX runs_by_requester ON runs (requester, status, number, inside)",
-    "CREATE INDEX runs_by_creator ON runs (created_by, status, number, inside)",
-    "CREATE INDEX runs_by_parent ON runs (parent, number) WHERE parent != ''",
-    """CREATE TABLE actions (
-        number INTEGER PRIMARY KEY, action_id TEXT NOT NULL, run_id TEXT NOT NULL, state TEXT NOT NULL,
-        status TEXT NOT NULL, agent TEXT NOT NULL, requester TEXT NOT NULL, created_by TEXT NOT NULL,
-        call_id TEXT NOT NULL, tool TEXT NOT NULL, capability TEXT NOT NULL, kind TEXT NOT NULL,
-        payload_hash TEXT NOT NULL, risk TEXT NOT NULL, asked_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
-        asked_seq INTEGER NOT NULL, decided_at INTEGER NOT NULL, decided_by TEXT NOT NULL
-    )""",
-    "CREATE INDEX actions_by_id ON actions (action_id, number)",
-    "CREATE UNIQUE INDEX actions_by_run ON actions (run_id, action_id)",
-    "CREATE INDEX actions_by_status ON actions (status, number, kind)",
-    "CREATE INDEX actions_by_agent ON actions (agent, status, number, kind)",
-    "CREATE INDEX actions_by_requester ON actions (requester, status, number, kind)",
-    "CREATE INDEX actions_by_creator ON actions (created_by, status, number, kind)",
-    "CREATE INDEX actions_by_expiry ON actions (expires_at) WHERE status = 'PENDING' AND expires_at > 0",
-    """CREATE TABLE activity (
-        number INTEGER PRIMARY KEY, run_id TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL,
-        type TEXT NOT NULL, title TEXT NOT NULL, tone TEXT NOT NULL, icon TEXT NOT NULL,
-        tool TEXT NOT NULL, action_id TEXT NOT NULL, text TEXT NOT NULL
-    )""",
-    "CREATE TABLE place (position INTEGER NOT NULL, run_id TEXT NOT NULL, seq INTEGER NOT NULL, hash BLOB NOT NULL)",
-    "INSERT INTO place VALUES (0, '', -1, X'')",
-)
+_SCHEMA = Path(__file__).with_name("schema.sql")
 
 _BUSY_SECONDS = 30.0
 _FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
@@ -112,7 +76,10 @@ class IndexFile:
         return IndexPosition(*self.write_connection.execute("SELECT position, run_id, seq, hash FROM place").fetchone())
 
     def close(self) -> None:
+        """Close the file. Where that works to the end, it is known to be in order."""
         with self.write_lock, self.read_lock:
+            with suppress(sqlite3.Error):
+                self.write_connection.execute("UPDATE place SET clean = 1 WHERE clean = 0")
             for connection in (self.write_connection, self.read_connection, self.lookup_connection):
                 connection.close()
 
@@ -122,9 +89,7 @@ def delete_index_file(path: Path) -> None:
         for ending in _FILE_SUFFIXES:
             path.with_name(path.name + ending).unlink(missing_ok=True)
     except OSError as error:
-        raise IndexUnavailableError(
-            f"The index {path} cannot be made anew: {error}. Nothing is lost with it."
-        ) from error
+        raise IndexUnavailableError(f"The index {path} cannot be rebuilt: {error}. Nothing is lost with it.") from error
 
 
 def is_corruption(error: sqlite3.Error) -> bool:
@@ -138,11 +103,16 @@ def _open_existing(path: Path) -> sqlite3.Connection | None:
         return None
     with suppress(sqlite3.DatabaseError), ExitStack() as opened:
         connection = opened.enter_context(closing(_connect(path)))
-        places = connection.execute("SELECT 1 FROM place WHERE typeof(position) = 'integer'").fetchall()
-        if len(places) == 1 and connection.execute("PRAGMA user_version").fetchone() == (INDEX_VERSION,):
+        places = connection.execute("SELECT clean FROM place WHERE typeof(position) = 'integer'").fetchall()
+        is_known = connection.execute("PRAGMA user_version").fetchone() == (INDEX_VERSION,)
+        if is_known and (places == [(1,)] or (places == [(0,)] and _is_intact(connection))):
             opened.pop_all()
             return connection
     return None
+
+
+def _is_intact(connection: sqlite3.Connection) -> bool:
+    return connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
 
 
 def _recreate(path: Path) -> sqlite3.Connection:
@@ -151,7 +121,7 @@ def _recreate(path: Path) -> sqlite3.Connection:
     with ExitStack() as opened:
         connection = opened.enter_context(closing(_connect(path)))
         connection.execute("BEGIN IMMEDIATE")
-        for statement in _TABLES:
+        for statement in split_statements(_SCHEMA.read_text()):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {INDEX_VERSION}")
         connection.execute("COMMIT")
@@ -163,7 +133,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.Error:
         connection.close()
         raise

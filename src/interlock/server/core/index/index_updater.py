@@ -29,7 +29,7 @@ IndexListener: TypeAlias = Callable[[Sequence[LiveEvent]], None]
 
 PAGE_EVENTS = 500
 
-_UPDATE_POSITION = "UPDATE place SET position = ?, run_id = ?, seq = ?, hash = ?"
+_UPDATE_POSITION = "UPDATE place SET position = ?, run_id = ?, seq = ?, hash = ?, clean = 0"
 
 
 class IndexUpdater:

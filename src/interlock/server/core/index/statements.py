@@ -2,9 +2,9 @@
 
 A list is narrowed by one of several things that have their own index: a column that must have a value, together
 with a status (`runs_by_agent` is agent, status, number). What it is narrowed by is the *lead*; a query over three
-agents and two statuses has six of them. Each lead yields numbers in order, SQLite merges them, and stops when the page
-is full. Everything else that is asked for is looked at row by row; a plus before a column keeps SQLite from taking its
-index.
+agents and two statuses has six of them. Each lead yields as many numbers as the page has, in order, so a page costs the
+same in an index of any size. Everything else that is asked for is looked at row by row; a plus before a column keeps
+SQLite from taking its index.
 """
 
 import binascii
@@ -20,8 +20,9 @@ from .row_buffer import UNANSWERED_STATUS, normalize_search_text
 from .rows import ActionQuery, ActionRow, RunQuery, RunRow
 
 MAX_LIMIT = 1_000
-#: With more of them a scan in order is cheaper.
-_MAX_LEADS = 60
+#: SQLite takes 500 parts in one compound statement. With more leads than this a scan in order is cheaper.
+_MAX_PARTS = 400
+_MAX_LEADS = 4_000
 _MAX_SEARCH_WORDS = 8
 _MAX_CURSOR_CHARS = 32
 _MAX_NUMBER = (1 << 63) - 1
@@ -77,32 +78,31 @@ def build_runs_statement(query: RunQuery) -> SqlStatement:
         *_build_equals("requester", query.requester),
         *_build_equals("agent", query.agent),
         *_build_text_search(query.text),
-        *_build_visibility(query.agents, query.person),
     ]
+    lead = _take_first_given(("requester", query.requester), ("agent", query.agent))
     if query.parent_run_id is not None:
         leads = [_SqlCondition("parent = ? AND parent != ''", (query.parent_run_id,))]
         rest += _build_any_of("status", query.statuses)
     else:
-        lead = _take_first_given(("requester", query.requester), ("agent", query.agent))
         leads = _build_leads(lead or _list_owners(query.agents, query.person), query.statuses, RUN_STATUSES)
+    if lead or query.parent_run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
+        rest += _build_visibility(query.agents, query.person)
     at = _decode_cursor(query.cursor)
     rest += [_SqlCondition("number < ?", (at,))] if at else []
     return _build_statement(_RUNS, leads, rest, query.limit)
 
 
 def build_actions_statement(query: ActionQuery) -> SqlStatement:
-    rest = [
-        *_build_any_of("kind", query.kinds),
-        *_build_equals("agent", query.agent),
-        *_build_visibility(query.agents, query.person),
-    ]
+    rest = [*_build_any_of("kind", query.kinds), *_build_equals("agent", query.agent)]
+    lead = _take_first_given(("agent", query.agent))
     if query.run_id is not None:
         leads = [_SqlCondition("run_id = ?", (query.run_id,))]
         states = None if query.statuses is None else {word.lower() for word in query.statuses}
         rest += _build_any_of("state", states)
     else:
-        lead = _take_first_given(("agent", query.agent))
         leads = _build_leads(lead or _list_owners(query.agents, query.person), query.statuses, _ACTION_STATUSES)
+    if lead or query.run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
+        rest += _build_visibility(query.agents, query.person)
     at = _decode_cursor(query.cursor)
     rest += [_SqlCondition("number > ?", (at,))] if at else []
     return _build_statement(_ACTIONS, leads, rest, query.limit)
@@ -207,15 +207,20 @@ def _build_statement(
 ) -> SqlStatement:
     limit = max(1, min(limit, MAX_LIMIT))
     leads = leads or [_SqlCondition("0")]
-    narrowed = " AND ".join(["", *(condition.sql for condition in rest)])
-    numbers = " UNION ".join(
-        f"SELECT number FROM {table.name} WHERE {lead.sql}{narrowed}"  # noqa: S608  # what people say is a parameter
+    in_order = f"ORDER BY number {table.order} LIMIT ?"
+    narrowed = "".join(f" AND {condition.sql}" for condition in rest)
+    numbers = [
+        f"SELECT number FROM (SELECT number FROM {table.name} WHERE {lead.sql}{narrowed} {in_order})"  # noqa: S608
         for lead in leads
-    )
-    given = [value for lead in leads for each in (lead, *rest) for value in each.parameters]
+    ]
+    if len(numbers) > _MAX_PARTS:
+        parts = [numbers[start : start + _MAX_PARTS] for start in range(0, len(numbers), _MAX_PARTS)]
+        numbers = [f"SELECT number FROM ({' UNION '.join(part)})" for part in parts]  # noqa: S608
+    narrowing = [value for condition in rest for value in condition.parameters]
+    given = [value for lead in leads for value in (*lead.parameters, *narrowing, limit + 1)]
     sql = (
         f"SELECT number, {table.columns} FROM {table.name}"  # noqa: S608
-        f" WHERE number IN ({numbers} ORDER BY number {table.order} LIMIT ?) ORDER BY number {table.order}"
+        f" WHERE number IN ({' UNION '.join(numbers)} {in_order}) ORDER BY number {table.order}"
     )
     return SqlStatement(sql, (*given, limit + 1), limit)
 
