@@ -19,7 +19,7 @@ from .domain.errors import (
     RunEndedError,
     RunPausedError,
 )
-from .domain.event import Event, LogEntry, RunCancelled, RunCompleted, decode_event
+from .domain.event import Event, LogEntry, RunCancelled, RunCompleted, RunFailed, decode_event
 from .domain.state.ledger import ActionEntry, Ledger
 from .domain.state.lifecycle import RunState
 from .domain.tool import CallContext, ToolDefinition
@@ -247,6 +247,13 @@ class App:
         end_open_calls("The run was cancelled.", run)
         run.recorder.add(RunCancelled(message=redact(message), by=redact(by)))
         run.cancellation.stop("The run was cancelled.", run.ledger.open_calls())
+        await run.recorder.commit()
+
+    async def fail(self, run: RunContext, message: str) -> None:
+        """End a run that can never continue."""
+        await self._ensure_open(run)
+        run.recorder.add(RunFailed(message=self.parts.redactor.redact(message)))
+        run.cancellation.stop("The run failed.", run.ledger.open_calls())
         await run.recorder.commit()
 
     async def entries(self, run: RunContext) -> list[LogEntry]:

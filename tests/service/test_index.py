@@ -175,7 +175,9 @@ async def test_an_event_that_cannot_be_read_marks_its_run_and_the_others_go_on(t
     assert row is not None
     assert other is not None
     assert row.message.startswith("The log of this run is damaged at event 7: event 7 of run_bad cannot be read")
-    assert (row.state, row.last_seq, row.open_questions) == (RunState.PAUSED_APPROVAL, 7, 1)
+    assert (row.state, row.last_seq, row.open_questions) == (RunState.PAUSED_APPROVAL, 7, 0)
+    assert row.is_damaged
+    assert (await index.list_actions(ActionQuery(statuses=frozenset({"PENDING"})))).rows == ()
     assert (other.state, other.message) == (RunState.COMPLETED, "Done.")
     await index.close()
 
@@ -204,7 +206,7 @@ async def test_what_comes_after_damage_is_applied_and_the_first_damage_stays_tol
         (granted("act_other"), "act_other was never asked"),
     ],
 )
-async def test_a_fact_that_does_not_fit_changes_nothing_but_the_message(tmp_path: Path, misfit: Fact, why: str) -> None:
+async def test_a_fact_that_does_not_fit_only_marks_the_run_damaged(tmp_path: Path, misfit: Fact, why: str) -> None:
     log = MemoryLog()
     run = paused(log, "run_1")
     index = RunIndex(tmp_path / "index.db", log)
@@ -213,8 +215,9 @@ async def test_a_fact_that_does_not_fit_changes_nothing_but_the_message(tmp_path
 
     run.add(misfit)
 
+    message = f"The log of this run is damaged at event 7: {why}."
     assert await index.get_run("run_1") == replace(
-        before, last_seq=7, updated_at=T0 + 7, message=f"The log of this run is damaged at event 7: {why}."
+        before, last_seq=7, updated_at=T0 + 7, message=message, open_questions=0, is_damaged=True
     )
     assert await index.get_action("act_run_1") == asked
     await index.close()

@@ -123,8 +123,13 @@ async def test_index_keeps_the_order_of_its_writes(tmp_path: Path) -> None:
 
 async def test_index_closed_in_order_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, cut, log = tmp_path / "index.db", tmp_path / "cut.db", _log()
-    checked: list[object] = []
-    monkeypatch.setattr(index_file, "_is_intact", lambda connection: checked.append(connection) or True)
+    checked: list[sqlite3.Connection] = []
+
+    def check(connection: sqlite3.Connection) -> bool:
+        checked.append(connection)
+        return True
+
+    monkeypatch.setattr(index_file, "_is_intact", check)
     await _built(path, log)
     await _assert_right(path, log)
     assert checked == []

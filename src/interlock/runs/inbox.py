@@ -30,6 +30,7 @@ from ..domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
     DecisionConflictError,
+    IllegalTransitionError,
     LogFencedError,
     LogUnreadableError,
     RunClaimedError,
@@ -173,6 +174,20 @@ class Inbox:
                 await self._release(run)
         return await self._enqueue_cancel(run_id, CancelCommand(message, by))
 
+    async def fail(self, run_id: str, message: str) -> bool:
+        """End a run that can never continue, and the runs inside its calls. Return False when another process has it.
+        `RunEndedError` when it is over already.
+        """
+        run = await self._acquire(run_id)
+        if run is None:
+            return False
+        try:
+            await self._app.fail(run, message)
+            await self.cancel_children(run.ledger)
+        finally:
+            await self._release(run)
+        return True
+
     async def deliver(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Delivery:
         """Record an `Answer` to a question, or queue it: what `approve`, `reject` and `answer` do with theirs."""
         command = AnswerCommand(action_id, answer, payload_hash, self._app.parts.clock.now())
@@ -205,7 +220,8 @@ class Inbox:
     async def cancel_children(self, ledger: Ledger) -> None:
         """Cancel the runs inside the calls of a run that is over."""
         for child_run_id in await find_started_children(self._log, ledger):
-            with suppress(RunEndedError, DecisionConflictError):
+            # A child run whose events are damaged cannot be cancelled, and keeps its parent from nothing.
+            with suppress(RunEndedError, DecisionConflictError, LogUnreadableError, IllegalTransitionError):
                 await self.cancel(child_run_id, PARENT_ENDED)
 
     async def apply_queued(self, run_id: str) -> bool:
@@ -244,7 +260,7 @@ class Inbox:
         for summary in await self._log.list_runs():
             try:
                 ledger = None if has_ended(summary) else (await load_run(self._log, summary.first.run_id)).ledger
-            except LogUnreadableError:
+            except (LogUnreadableError, IllegalTransitionError):
                 continue
             if ledger is not None and not ledger.is_over:
                 yield ledger

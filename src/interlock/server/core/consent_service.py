@@ -17,6 +17,7 @@ from ...domain.errors import (
     ConfigurationError,
     ConsentError,
     DecisionConflictError,
+    IllegalTransitionError,
     LogError,
     LogUnreadableError,
     RunEndedError,
@@ -269,7 +270,7 @@ class ConsentService:
 
     async def _try_read_request(self, row: ActionRow) -> ConsentRequest | None:
         """Return the request; None: its run is damaged."""
-        with suppress(LogUnreadableError):
+        with suppress(LogUnreadableError, IllegalTransitionError):
             return await self._read_request(row)
         return None
 

@@ -13,7 +13,7 @@ from time import time_ns
 from types import TracebackType
 
 from ...audit.schemas import build_renderers
-from ...domain.errors import ConfigurationError, InterlockError
+from ...domain.errors import ConfigurationError
 from ...domain.tool import Consent, ConsentBinding
 from ...history.fold import load_run
 from ...oauth.consents import ConsentRequest, OAuthConsents
@@ -29,7 +29,7 @@ from .audit.signing import Signer
 from .audit_sinks.forwarders import Forwarders
 from .consent_service import ConsentService
 from .database import Database
-from .health import HealthReporter
+from .health import HealthReporter, LogMonitor
 from .identity.accounts import Accounts
 from .identity.api_keys import ApiKeys
 from .identity.guard import AccessGuard
@@ -43,6 +43,7 @@ from .live.hub import EventHub
 from .policy_service import PolicyService
 from .runs.agent_runners import AgentRunners
 from .runs.approval_service import ApprovalService
+from .runs.damaged_runs import DamagedRuns
 from .runs.kept_rules import RuleKeeper
 from .runs.queries import RunQueries
 from .runs.run_service import NewRun, RunService
@@ -89,6 +90,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] = lambda: None
         self._health = HealthReporter()
+        self._failed_jobs: dict[str, str] = {}
         self.database = Database(state_folder / "server.db")
         try:
             self._create_components(served_agents, environ)
@@ -109,11 +111,18 @@ class Service:
         self._oauth = OAuthConsents(settings.providers, tokens, seal, now, environ) if settings.providers else None
         self.runners = self._create_runners(served_agents)
         self.guard = AccessGuard(self.index, self.audit_log, settings.server.four_eyes)
-        self.worker = RunWorker(self.runners, self.index, self.hub, now)
-        self.run_service = RunService(self.runners, self.index, self.guard, self.worker, settings.server.max_live_runs)
+        self.damaged_runs = DamagedRuns(self.database, self.index, self.log, now)
+        self.worker = RunWorker(self.runners, self.index, self.hub, self.damaged_runs, now)
+        self._log_monitor = LogMonitor(self.log, self.worker.retry_waiting)
+        max_live_runs = settings.server.max_live_runs
+        self.run_service = RunService(
+            self.runners, self.index, self.guard, self.worker, self.damaged_runs, max_live_runs
+        )
         self.rule_keeper = RuleKeeper(self.runners, self.guard)
-        self.approval_service = ApprovalService(self.runners, self.guard, self.rule_keeper)
-        self.run_queries = RunQueries(self.runners, self.index, self.guard, self.rule_keeper)
+        self.approval_service = ApprovalService(self.runners, self.guard, self.rule_keeper, self.damaged_runs)
+        self.run_queries = RunQueries(
+            self.runners, self.index, self.guard, self.rule_keeper, self.damaged_runs, self.worker.waiting_reasons
+        )
         self.policy_service = PolicyService(self.runners, self.index, self.guard)
         self.consent_service = None if self._oauth is None else self._create_consent_service(self._oauth)
         self.sign_in = (
@@ -144,6 +153,8 @@ class Service:
 
     async def start(self) -> None:
         await self.index.catch_up()
+        await self.damaged_runs.open()
+        self.runners.removed_agents = await self.database.run(self._record_served_agents)
         await self.schedules.open()
         await self.worker.start()
         if self.consent_service is not None:
@@ -153,9 +164,10 @@ class Service:
         jobs = {
             "Schedules": self._start_due_runs,
             "Checkpoints": self._take_checkpoint,
-            "Reports of troubles": self._report_health,
+            "Health reports": self._report_health,
+            "Watching the event log": self._log_monitor.check,
         }
-        self._tasks = [asyncio.create_task(_run_periodically(name, job)) for name, job in jobs.items()]
+        self._tasks = [asyncio.create_task(self._run_periodically(name, job)) for name, job in jobs.items()]
         self.is_started = True
 
     async def stop(self) -> None:
@@ -178,14 +190,18 @@ class Service:
         await asyncio.to_thread(self.database.close)
 
     async def find_readiness_problems(self) -> list[str]:
-        """Return why it is not ready; empty when it is."""
+        """Return why it is not ready, without internal details; empty when it is. The server's log has the rest."""
         found = [] if self.is_started else ["The server is starting or stopping."]
+        if problem := self.log.problem:
+            found.append(f"The event log cannot be written: {problem.partition(':')[0]}.")
         if self.hub.last_error:
-            found.append(f"Events are not followed: {self.hub.last_error}")
-        with suppress(InterlockError, OSError, sqlite3.Error):
-            await self.audit_log.read_head()
-            return found
-        return [*found, "The server's database cannot be read."]
+            found.append("Events cannot be read from the log.")
+        database_problem = await self.database.check()
+        if database_problem:
+            found.append("The server's database cannot be used.")
+        details = {"Following the log": self.hub.last_error, "The server's database": database_problem}
+        self._health.report({name: text for name, text in details.items() if text and self.is_started}, "readiness")
+        return found
 
     async def start_webhook_run(self, trigger: WebhookTrigger) -> str:
         """Start the run of a webhook trigger, and return its id."""
@@ -214,6 +230,24 @@ class Service:
         if due is not None and due <= self.now():
             await self.schedules.start_due_runs(self.now())
         return _POLL_SECONDS if due is None else min(_POLL_SECONDS, max(0.05, (due - self.now()) / 1e9))
+
+    async def _run_periodically(self, name: str, job: Callable[[], Awaitable[float]]) -> None:
+        """It says how long until the next time. One that failed is tried again."""
+        while True:
+            try:
+                seconds = await job()
+                self._failed_jobs.pop(name, None)
+            except Exception as error:
+                self._failed_jobs[name], seconds = f"{type(error).__name__}: {error}", _RETRY_SECONDS
+            self._health.report(self._failed_jobs, "jobs")
+            await asyncio.sleep(seconds)
+
+    def _record_served_agents(self, connection: sqlite3.Connection) -> frozenset[str]:
+        """Remember the served agents, and return those that were served before and are no longer."""
+        names = self.runners.served_agents
+        connection.executemany("INSERT OR IGNORE INTO served_agents VALUES (?)", [(name,) for name in names])
+        known = connection.execute("SELECT name FROM served_agents").fetchall()
+        return frozenset(name for (name,) in known) - names.keys()
 
     async def _take_checkpoint(self) -> float:
         await self.checkpoints.take()
@@ -308,14 +342,3 @@ class Service:
             clock=self.now,
             environment=environ,
         )
-
-
-async def _run_periodically(name: str, job: Callable[[], Awaitable[float]]) -> None:
-    """It says how long until the next time. One that failed is tried again."""
-    while True:
-        try:
-            seconds = await job()
-        except Exception as error:
-            logger.warning("%s failed, and are tried again: %s: %s", name, type(error).__name__, error)
-            seconds = _RETRY_SECONDS
-        await asyncio.sleep(seconds)

@@ -12,7 +12,7 @@ A damaged file is only marked; the next pass deletes it and rebuilds it.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -22,6 +22,7 @@ from ..live.live_event import LiveEvent, to_live_event
 from . import activity, projection
 from .index_file import IndexFile, IndexUnavailableError, delete_index_file, is_corruption
 from .row_buffer import RowBuffer
+from .rows import DamagedRun
 
 _T = TypeVar("_T")
 #: Called with every page after it was written. Must not block.
@@ -48,6 +49,8 @@ class IndexUpdater:
         self._notified_position = 0
         self._pass_task: asyncio.Task[None] | None = None
         self._listeners: list[IndexListener] = []
+        #: Known damage, which the events do not show: applied again whenever one of these runs is indexed.
+        self._damaged: dict[str, DamagedRun] = {}
 
     def subscribe(self, listener: IndexListener) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -86,6 +89,15 @@ class IndexUpdater:
         raise IndexUnavailableError(
             f"The index {self._path} cannot be read: {last_error or 'it is closed'}."
         ) from last_error
+
+    async def mark_damaged(self, runs: Sequence[DamagedRun]) -> None:
+        """Show these runs as damaged from now on."""
+        self._damaged |= {run.run_id: run for run in runs}
+
+        async def mark(file: IndexFile) -> None:
+            await asyncio.to_thread(_write, file, lambda connection: _apply_damage(connection, runs))
+
+        await self.read_from_file(mark)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -154,7 +166,7 @@ class IndexUpdater:
             page = [to_live_event(placed) for placed in await self._log.feed(self.position, PAGE_EVENTS)]
             is_full = len(page) == PAGE_EVENTS
             if page:
-                await asyncio.to_thread(_write_page, file, page)
+                await asyncio.to_thread(_write_page, file, page, self._damaged)
                 self.position = page[-1].position
                 self._notify_listeners(page)
 
@@ -175,27 +187,41 @@ class IndexUpdater:
         self._file, self._seen_version = None, None
 
 
-def _write_page(file: IndexFile, page: Sequence[LiveEvent]) -> None:
+def _write_page(file: IndexFile, page: Sequence[LiveEvent], damaged: Mapping[str, DamagedRun]) -> None:
+    def write(connection: sqlite3.Connection) -> None:
+        position = file.read_position().position  # another process may be ahead
+        new_events = [event for event in page if event.position > position]
+        if not new_events:
+            return
+        rows = RowBuffer(connection)
+        for event in new_events:
+            projection.apply_event(event, rows)
+        rows.save()
+        touched = {event.entry.run_id for event in new_events}
+        _apply_damage(connection, [run for run_id, run in damaged.items() if run_id in touched])
+        activity.save_activity(connection, new_events)
+        last = new_events[-1]
+        connection.execute(_UPDATE_POSITION, (last.position, last.entry.run_id, last.entry.seq, last.entry.hash))
+
+    _write(file, write)
+
+
+def _apply_damage(connection: sqlite3.Connection, runs: Sequence[DamagedRun]) -> None:
+    if runs:
+        rows = RowBuffer(connection)
+        for run in runs:
+            projection.apply_damage(run, rows)
+        rows.save()
+
+
+def _write(file: IndexFile, write: Callable[[sqlite3.Connection], None]) -> None:
     with file.write_lock:
         connection = file.write_connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            position = file.read_position().position  # another process may be ahead
-            _apply_page(connection, [event for event in page if event.position > position])
+            write(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-
-
-def _apply_page(connection: sqlite3.Connection, page: Sequence[LiveEvent]) -> None:
-    if not page:
-        return
-    rows = RowBuffer(connection)
-    for event in page:
-        projection.apply_event(event, rows)
-    rows.save()
-    activity.save_activity(connection, page)
-    last = page[-1]
-    connection.execute(_UPDATE_POSITION, (last.position, last.entry.run_id, last.entry.seq, last.entry.hash))

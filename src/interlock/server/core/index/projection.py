@@ -14,9 +14,10 @@ from ....domain import event as facts
 from ....domain.errors import IllegalTransitionError
 from ....domain.event import Event
 from ....domain.rendering import truncate
-from ....domain.state.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, next_state
+from ....domain.state.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, RunState, next_state
 from ..live.live_event import LiveEvent
 from .row_buffer import MAX_TEXT_CHARS, UNANSWERED_STATUS, IndexedAction, IndexedRun, RowBuffer, clamp_integer
+from .rows import DamagedRun
 
 _encode = msgspec.json.Encoder().encode
 
@@ -37,10 +38,10 @@ def apply_event(live: LiveEvent, rows: RowBuffer) -> IndexedRun:
     run = rows.get_run(run_id) or rows.add_run(IndexedRun(number=live.position, run_id=run_id))
     expected = run.last_seq + 1
     if entry.seq != expected:
-        run.mark_damaged(expected, f"event {entry.seq} comes in its place")
+        _mark_damaged(run, rows, expected, f"event {entry.seq} comes in its place")
     run.last_seq = entry.seq if type(entry.seq) is int else expected
     if event is None:
-        run.mark_damaged(run.last_seq, live.problem)
+        _mark_damaged(run, rows, run.last_seq, live.problem)
         return run
     run.updated_at = clamp_integer(event.at)
     run.created_at = run.created_at or run.updated_at
@@ -49,8 +50,26 @@ def apply_event(live: LiveEvent, rows: RowBuffer) -> IndexedRun:
         if handler is not None:
             handler(_EventContext(event, live.position, run, rows), event.fact)
     except IllegalTransitionError as error:
-        run.mark_damaged(entry.seq, str(error))
+        _mark_damaged(run, rows, entry.seq, str(error))
     return run
+
+
+def apply_damage(damaged: DamagedRun, rows: RowBuffer) -> None:
+    """Apply to the rows that a run is damaged, and that it was closed, if it was."""
+    run = rows.get_run(damaged.run_id)
+    if run is None:
+        return
+    _mark_damaged(run, rows, max(run.last_seq, 0), damaged.problem)
+    run.message = truncate(damaged.message, MAX_TEXT_CHARS)
+    if damaged.closed_by:
+        run.state = RunState.CANCELLED
+
+
+def _mark_damaged(run: IndexedRun, rows: RowBuffer, seq: int, reason: str) -> None:
+    """Mark the run as damaged, and take its questions out of the lists: they cannot be answered."""
+    run.mark_damaged(seq, reason)
+    run.open_questions = 0
+    rows.mark_unanswered(run.run_id)
 
 
 def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
@@ -96,7 +115,7 @@ def _apply_question_asked(
     question, run = fact.question, context.run
     if context.rows.get_action(run.run_id, question.action_id) is not None:
         raise IllegalTransitionError(f"{question.action_id} was asked twice")
-    is_open = not run.state.is_over
+    is_open = not run.state.is_over and run.damaged_at < 0
     context.rows.add_action(
         IndexedAction(
             number=context.position,

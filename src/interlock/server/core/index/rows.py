@@ -31,6 +31,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     #: Open questions.
     open_questions: int = 0
+    #: Its events are not what was written; `message` says more.
+    is_damaged: bool = False
 
     @property
     def status(self) -> str:
@@ -74,6 +76,20 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> str:
         return self.state.name
+
+
+class DamagedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run whose events are damaged. Nothing can be appended to it; an operator may have closed it."""
+
+    run_id: str
+    problem: str
+    closed_by: str = ""
+    reason: str = ""
+
+    @property
+    def message(self) -> str:
+        closed = f" Closed by {self.closed_by}: {self.reason}" if self.closed_by else ""
+        return f"The log of this run is damaged: {self.problem.rstrip('.')}.{closed}"
 
 
 class Page(msgspec.Struct, Generic[_Row], frozen=True):

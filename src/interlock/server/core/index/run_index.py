@@ -15,7 +15,7 @@ from . import activity
 from .activity import ActivityRow
 from .index_file import IndexFile, IndexUnavailableError
 from .index_updater import IndexListener, IndexUpdater
-from .rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
+from .rows import ActionQuery, ActionRow, DamagedRun, Page, RunQuery, RunRow
 from .statements import (
     ACTION_COLUMNS,
     QUESTION_KINDS,
@@ -75,6 +75,10 @@ class RunIndex:
     async def catch_up(self) -> None:
         """Wait until everything is indexed that was in the log at the time of the call."""
         await self._updater.catch_up()
+
+    async def mark_damaged(self, *runs: DamagedRun) -> None:
+        """Show runs as damaged from now on: their questions leave the lists, and closed ones are over."""
+        await self._updater.mark_damaged(runs)
 
     async def get_run(self, run_id: str) -> RunRow | None:
         row = await self._fetch_one(_SELECT_RUN, run_id)

@@ -33,7 +33,7 @@ _ACTION_STATUSES = (*(state.name for state in ActionState), UNANSWERED_STATUS)
 
 RUN_COLUMNS = (
     "run_id, agent, state, requester, created_by, parent, task, message, created_at, updated_at, last_seq,"
-    " open_questions"
+    " open_questions, damaged_at"
 )
 ACTION_COLUMNS = (
     "action_id, run_id, agent, requester, created_by, call_id, tool, capability, kind, payload_hash, state, risk,"
@@ -151,7 +151,8 @@ def encode_cursor(number: int) -> str:
 
 
 def to_run_row(row: Sequence[Any]) -> RunRow:
-    run_id, agent, state, requester, created_by, parent, task, message, created_at, updated_at, last_seq, count = row
+    run_id, agent, state, requester, created_by, parent, task, message, *numbers = row
+    created_at, updated_at, last_seq, count, damaged_at = numbers
     return RunRow(
         run_id=run_id,
         agent=agent,
@@ -165,6 +166,7 @@ def to_run_row(row: Sequence[Any]) -> RunRow:
         updated_at=updated_at,
         last_seq=last_seq,
         open_questions=count,
+        is_damaged=damaged_at >= 0,
     )
 
 

@@ -35,6 +35,8 @@ class AgentRunners:
         self.artifacts = artifacts
         self._command_poller = CommandPoller(log)
         self._options: dict[str, Any] = {"log": log, "artifacts": artifacts, "consents": consents} | options
+        #: Agents that this server served before, and no longer does.
+        self.removed_agents: frozenset[str] = frozenset()
         self.by_agent = {name: self._create_runner(each) for name, each in self.served_agents.items()}
         #: For runs of agents that are not here: of the command, or of another server.
         self._fallback_inbox = Inbox(log, artifacts, active_runs=self._command_poller)

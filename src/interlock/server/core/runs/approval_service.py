@@ -22,6 +22,7 @@ from ..identity.permissions import Operation
 from ..identity.principal import Principal
 from ..index.rows import ActionRow
 from .agent_runners import AgentRunners
+from .damaged_runs import DamagedRuns
 from .kept_rules import RuleKeeper, RuleTarget
 
 
@@ -51,8 +52,11 @@ class DecisionResult(msgspec.Struct, frozen=True):
 class ApprovalService:
     """Approves and rejects calls, and provides requested input."""
 
-    def __init__(self, runners: AgentRunners, guard: AccessGuard, rule_keeper: RuleKeeper) -> None:
+    def __init__(
+        self, runners: AgentRunners, guard: AccessGuard, rule_keeper: RuleKeeper, damaged: DamagedRuns
+    ) -> None:
         self._runners = runners
+        self._damaged = damaged
         self._guard = guard
         self._rule_keeper = rule_keeper
 
@@ -96,7 +100,8 @@ class ApprovalService:
     ) -> DecisionResult:
         operation = Operation.DECIDE if kind == "approval" else Operation.ANSWER
         row, run = await self._guard.get_action(principal, action_id, operation)
-        ledger = (await load_run(self._runners.log, row.run_id)).ledger
+        async with self._damaged.detect(row.run_id):
+            ledger = (await load_run(self._runners.log, row.run_id)).ledger
         entry = _get_entry(ledger, action_id)
         if entry.question.kind != kind:
             raise _build_wrong_kind_error(entry.question, kind)

@@ -5,7 +5,7 @@ its calls, its questions in full) are folded from the log, in a thread where tha
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from ....domain import event as facts
 from ....domain.call import Question
 from ....domain.errors import ArtifactError
 from ....domain.event import Event, LogEntry, decode_event
+from ....domain.state.ledger import Ledger
 from ....history.actions import Action, list_actions
 from ....history.call_view import CallView, build_call_view
 from ....history.fold import load_run
@@ -25,6 +26,7 @@ from ..identity.principal import Principal
 from ..index.rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
 from ..index.run_index import ActivityRow, RunIndex
 from .agent_runners import AgentRunners
+from .damaged_runs import DamagedRuns
 from .kept_rules import RuleKeeper, RuleTarget
 
 MAX_LIMIT = 1_000
@@ -95,8 +97,19 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 class RunQueries:
     """Queries on runs, events, questions and artifacts."""
 
-    def __init__(self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, rule_keeper: RuleKeeper) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - what it reads from
+        self,
+        runners: AgentRunners,
+        index: RunIndex,
+        guard: AccessGuard,
+        rule_keeper: RuleKeeper,
+        damaged: DamagedRuns,
+        waiting_reasons: Mapping[str, str],
+    ) -> None:
+        """`waiting_reasons`: why runs that cannot continue right now wait, by their ids."""
         self._rule_keeper = rule_keeper
+        self._damaged = damaged
+        self._waiting_reasons = waiting_reasons
         self._runners = runners
         self._log = runners.log
         self._index = index
@@ -118,12 +131,15 @@ class RunQueries:
     async def list_runs(self, principal: Principal, query: RunQuery) -> Page[RunRow]:
         await self._guard.check(principal, Operation.LIST_RUNS)
         visibility = get_visibility(principal)
-        return await self._index.list_runs(
+        page = await self._index.list_runs(
             msgspec.structs.replace(query, agents=visibility.agents, person=visibility.person)
         )
+        if self._waiting_reasons:
+            page = msgspec.structs.replace(page, rows=tuple(map(self._with_waiting_reason, page.rows)))
+        return page
 
     async def get_run(self, principal: Principal, run_id: str) -> RunRow:
-        return await self._guard.get_run(principal, run_id)
+        return self._with_waiting_reason(await self._guard.get_run(principal, run_id))
 
     async def list_events(self, principal: Principal, run_id: str, after_seq: int = -1, limit: int = 100) -> EventPage:
         row = await self._guard.get_run(principal, run_id)
@@ -142,23 +158,25 @@ class RunQueries:
     ) -> RunEventPage:
         row = await self._guard.get_run(principal, run_id)
         limit, found, at = _clamp_limit(limit), list[RunEvent](), after_seq
-        while len(found) < limit and (entries := await self._log.read(run_id, at, _SCAN_PAGE_SIZE)):
-            for entry in entries:
-                found += to_run_events(decode_event(entry))
-                at = entry.seq
-                if len(found) >= limit:
-                    break
+        async with self._damaged.detect(run_id):
+            while len(found) < limit and (entries := await self._log.read(run_id, at, _SCAN_PAGE_SIZE)):
+                for entry in entries:
+                    found += to_run_events(decode_event(entry))
+                    at = entry.seq
+                    if len(found) >= limit:
+                        break
         return RunEventPage(events=tuple(found), next_after_seq=at, last_seq=row.last_seq)
 
     async def get_state(self, principal: Principal, run_id: str, at_seq: int | None = None) -> RunStateView:
         """Return the state as of that event; None: as of the last one."""
         row = await self._guard.get_run(principal, run_id)
         if at_seq is None or at_seq == row.last_seq:
-            return build_state_view((await load_run(self._log, run_id)).ledger, row.updated_at)
+            return build_state_view(await self._load_ledger(run_id), row.updated_at)
         if not 0 <= at_seq <= row.last_seq:
             raise InvalidRequestError("at", f"is {at_seq}, and the run has events 0 to {row.last_seq}")
         entries = await self._log.read(run_id, -1, at_seq + 1)
-        return await asyncio.to_thread(build_state_at, run_id, entries)
+        async with self._damaged.detect(run_id):
+            return await asyncio.to_thread(build_state_at, run_id, entries)
 
     async def list_calls(self, principal: Principal, run_id: str) -> tuple[CallStateView, ...]:
         return (await self.get_state(principal, run_id)).calls
@@ -166,14 +184,15 @@ class RunQueries:
     async def get_call(self, principal: Principal, run_id: str, call_id: str) -> CallView:
         await self._guard.get_run(principal, run_id)
         entries = await self._log.read(run_id)
-        found = await asyncio.to_thread(lambda: build_call_view(_decode_events(entries), call_id))
+        async with self._damaged.detect(run_id):
+            found = await asyncio.to_thread(lambda: build_call_view(_decode_events(entries), call_id))
         if found is None:
             raise not_found_error("call", call_id)
         return found
 
     async def list_actions(self, principal: Principal, run_id: str) -> list[Action]:
         await self._guard.get_run(principal, run_id)
-        return list_actions((await load_run(self._log, run_id)).ledger)
+        return list_actions(await self._load_ledger(run_id))
 
     async def get_action(self, principal: Principal, run_id: str, action_id: str) -> Action:
         for action in await self.list_actions(principal, run_id):
@@ -203,12 +222,13 @@ class RunQueries:
         """Return the artifacts of this run, in the order in which they were named."""
         await self._guard.get_run(principal, run_id)
         entries = await self._log.read(run_id)
-        return await asyncio.to_thread(lambda: tuple(self._iterate_artifacts(entries)))
+        async with self._damaged.detect(run_id):
+            return await asyncio.to_thread(lambda: tuple(self._iterate_artifacts(entries)))
 
     async def get_artifact_size(self, principal: Principal, run_id: str, artifact_id: str) -> int:
         """Return the size in bytes of an artifact that this run names."""
         await self._guard.get_run(principal, run_id)
-        if artifact_id not in (await load_run(self._log, run_id)).ledger.artifact_ids:
+        if artifact_id not in (await self._load_ledger(run_id)).artifact_ids:
             rows = await self.list_artifacts(principal, run_id)  # arguments that were too long for their event
             if not any(row.artifact_id == artifact_id for row in rows):
                 raise not_found_error("artifact", artifact_id)
@@ -227,6 +247,14 @@ class RunQueries:
             open_questions=await self._index.count_open_questions(visibility.agents, visibility.person),
             recent=tuple(await self._index.list_activity(_clamp_limit(limit), visibility.agents, visibility.person)),
         )
+
+    async def _load_ledger(self, run_id: str) -> Ledger:
+        async with self._damaged.detect(run_id):
+            return (await load_run(self._log, run_id)).ledger
+
+    def _with_waiting_reason(self, row: RunRow) -> RunRow:
+        reason = "" if row.is_over else self._waiting_reasons.get(row.run_id, "")
+        return msgspec.structs.replace(row, message=reason) if reason else row
 
     def _find_denied_reason(self, principal: Principal, run: RunRow, question: Question) -> str:
         operation = {"approval": Operation.DECIDE, "input": Operation.ANSWER}.get(question.kind, Operation.CONSENT)

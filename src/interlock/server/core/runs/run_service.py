@@ -12,7 +12,15 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ....domain.errors import ConfigurationError, DecisionConflictError, RunClaimedError, RunEndedError
+from ....domain.errors import (
+    ConfigurationError,
+    DecisionConflictError,
+    IllegalTransitionError,
+    LogCorruptError,
+    LogWriteError,
+    RunClaimedError,
+    RunEndedError,
+)
 from ....domain.event import UserMessageReceived, decode_event
 from ....domain.ids import new_run_id
 from ....domain.json import escape_surrogates
@@ -26,6 +34,7 @@ from ..index.rows import RunRow
 from ..index.run_index import RunIndex
 from .agent_runners import AgentRunners
 from .agent_stop import AgentStop, AgentStopResult
+from .damaged_runs import DamagedRuns
 from .worker import RunWorker
 
 MAX_TASK_CHARS = 1_000_000
@@ -48,10 +57,17 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
 class RunService:
     """Creates and cancels runs."""
 
-    def __init__(
-        self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, worker: RunWorker, max_live_runs: int
+    def __init__(  # noqa: PLR0913, PLR0917 - what it joins
+        self,
+        runners: AgentRunners,
+        index: RunIndex,
+        guard: AccessGuard,
+        worker: RunWorker,
+        damaged: DamagedRuns,
+        max_live_runs: int,
     ) -> None:
         self._runners = runners
+        self._damaged = damaged
         self._index = index
         self._guard = guard
         self._worker = worker
@@ -83,7 +99,7 @@ class RunService:
         return row, existing is None
 
     async def cancel(self, principal: Principal, run_id: str, reason: str) -> RunRow:
-        """Cancel a run and its child runs. Cancelling it again is fine."""
+        """Cancel a run and its child runs. Cancelling it again is fine. A damaged run is closed beside the log."""
         row = await self._guard.get_run(principal, run_id, Operation.CANCEL_RUN)
         if row.state is RunState.CANCELLED:
             return row
@@ -110,8 +126,14 @@ class RunService:
         try:
             if live is not None:
                 await live.cancel(reason, by=principal.name)
-            else:
+            elif not (row.is_damaged and await self._damaged.check(run_id)):
                 await self._runners.get_inbox(row.agent).cancel(run_id, reason, by=principal.name)
+            else:
+                await self._damaged.close(run_id, by=principal.name, reason=reason)
+        except (LogCorruptError, IllegalTransitionError):
+            if not await self._damaged.check(run_id):
+                raise
+            await self._damaged.close(run_id, by=principal.name, reason=reason)
         except (RunEndedError, DecisionConflictError):
             current = await self._guard.get_run(principal, run_id)
             if current.state is not RunState.CANCELLED and current.is_over:
@@ -127,6 +149,8 @@ class RunService:
             raise UnavailableError(
                 "stopping", "The server is about to stop. Nothing was started. Try again in a moment."
             )
+        if problem := self._runners.log.problem:
+            raise LogWriteError(f"The event log cannot be written: {problem}. Nothing was started")
         if len(self._runners.list_live_handles()) + self._starting_count >= self._max_live_runs:
             raise UnavailableError(
                 "too_many_runs",

@@ -1,6 +1,10 @@
 """The worker that drives the server's runs: those left behind by a process, those that were answered, those whose
 questions expired.
 
+A run that cannot continue now, because storage or the network fails, is tried again with growing delays, and
+`waiting_reasons` says why it waits. One that can never continue ends as failed, with an event that says why. One whose
+events are damaged is left alone.
+
 A waiting run costs only rows: an answer wakes it, from any process, because every event passes the index. At most one
 task drives a run; a wake-up meanwhile makes it check again, and a check that finds nothing writes nothing. A child run
 is driven by its parent, so the parent is woken. Only runs created through a server are touched: `created_by` says so.
@@ -11,9 +15,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from enum import Enum
 from time import time_ns
 
-from ....domain.errors import DecisionConflictError, InterlockError, LogUnreadableError, RunClaimedError, RunEndedError
+from ....domain.errors import (
+    ArtifactError,
+    ConfigurationError,
+    DecisionConflictError,
+    IllegalTransitionError,
+    InterlockError,
+    LogError,
+    LogFencedError,
+    LogUnreadableError,
+    ModelError,
+    RunClaimedError,
+    RunEndedError,
+)
 from ....domain.event import (
     TERMINAL_EVENTS,
     ApprovalGranted,
@@ -25,19 +42,38 @@ from ....domain.event import (
     RunPaused,
     decode_event,
 )
+from ....domain.rendering import neutralize, truncate
 from ....domain.state.ledger import Ledger
 from ....domain.state.lifecycle import ActionState, CallState
 from ....history.fold import load_run
+from ....rendering.text import describe_error
 from ....runs.fork import is_unopened_fork
 from ....runs.handle import RunHandle
 from ....runs.inbox import PARENT_ENDED
+from ..errors import StorageError
 from ..index.rows import RUNNING_STATUSES, UNFINISHED_STATUSES, RunQuery, RunRow
-from ..index.run_index import RunIndex
+from ..index.run_index import IndexUnavailableError, RunIndex
 from ..live.hub import EventHub
 from ..live.live_event import LiveEvent
 from .agent_runners import AgentRunners
+from .damaged_runs import DamagedRuns
+
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.2, 30.0
+#: How often a run is tried again after an error that may not pass.
+_MAX_ATTEMPTS = 8
+_MAX_REASON_CHARS = 2_000
+#: Nothing about the run: it is tried again for as long as it takes.
+_STORAGE_ERRORS = (LogError, StorageError, IndexUnavailableError)
 
 _ANSWERED_STATES = frozenset({ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
+
+
+class _Reaction(Enum):
+    """What follows from a failure to drive a run."""
+
+    RETRY = "retry"
+    END = "end"
+    LEAVE = "leave"
 
 
 class ResumeCheck:
@@ -66,7 +102,7 @@ class ResumeCheck:
         log = self._runners.log
         if await log.queued_commands(row.run_id):
             return True
-        with suppress(LogUnreadableError):
+        with suppress(LogUnreadableError, IllegalTransitionError):
             last = await log.read(row.run_id, row.last_seq - 1, 1)
             return not (last and isinstance(decode_event(last[0]).fact, RunPaused))
         return False
@@ -102,8 +138,16 @@ _RECOVERY_SECONDS = 15.0
 class RunWorker:
     """Drives the runs of a server."""
 
-    def __init__(self, runners: AgentRunners, index: RunIndex, hub: EventHub, now: Callable[[], int] = time_ns) -> None:
+    def __init__(
+        self,
+        runners: AgentRunners,
+        index: RunIndex,
+        hub: EventHub,
+        damaged: DamagedRuns,
+        now: Callable[[], int] = time_ns,
+    ) -> None:
         self._runners = runners
+        self._damaged = damaged
         self._index = index
         self._hub = hub
         self._now = now
@@ -112,8 +156,10 @@ class RunWorker:
         self._woken_again: set[str] = set()
         #: A question of a child run was answered: these are opened whatever else is open.
         self._parents_of_answered: set[str] = set()
-        #: They could not be resumed, for a permanent reason.
-        self._failed: set[str] = set()
+        #: Why runs wait that could not continue, by their ids.
+        self.waiting_reasons: dict[str, str] = {}
+        #: Set for a run that waits to be tried again: do it now.
+        self._retry_now: dict[str, asyncio.Event] = {}
         #: The runs that were woken because of the time.
         self._woken_expired: set[str] = set()
         self._open_limit = asyncio.Semaphore(_MAX_CONCURRENT_OPENS)
@@ -136,6 +182,7 @@ class RunWorker:
             task.cancel()
         for handle in self._runners.list_active_handles():
             handle.pause()
+        self.retry_waiting()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while self._run_tasks and loop.time() < deadline:
@@ -156,11 +203,17 @@ class RunWorker:
         """Check whether the run can be resumed."""
         if self.is_stopping:
             return
-        self._failed.discard(run_id)
         if run_id in self._run_tasks:
             self._woken_again.add(run_id)
+            if run_id in self._retry_now:
+                self._retry_now[run_id].set()
         else:
             self._run_tasks[run_id] = asyncio.create_task(self._drive_run(run_id))
+
+    def retry_waiting(self) -> None:
+        """Try again the runs that wait because something failed."""
+        for retry_now in self._retry_now.values():
+            retry_now.set()
 
     def _on_events(self, page: Sequence[LiveEvent]) -> None:
         self._changed.set()
@@ -171,28 +224,73 @@ class RunWorker:
                 self.wake(event.run_id)
 
     async def _drive_run(self, run_id: str, handle: RunHandle | None = None) -> None:
+        failure_count, end_message = 0, ""
         try:
             while True:
                 self._woken_again.discard(run_id)
                 try:
-                    await self._drive_once(run_id, handle)
-                except (InterlockError, OSError) as error:
-                    self._failed.add(run_id)
-                    logger.warning("%s was not moved on: %s: %s", run_id, type(error).__name__, error)
-                except Exception:  # a bug in an agent or a tool: the run stays as logged, the others continue
-                    self._failed.add(run_id)
-                    logger.exception("%s was not moved on", run_id)
+                    await (self._end_run(run_id, end_message) if end_message else self._drive_once(run_id, handle))
+                    failure_count, end_message = 0, ""
+                    self.waiting_reasons.pop(run_id, None)
+                except (RunClaimedError, LogFencedError) as error:
+                    logger.info("%s was not resumed: %s", run_id, error)
+                except Exception as error:
+                    failure_count += 1
+                    reaction = await self._choose_reaction(run_id, error, failure_count)
+                    if reaction is _Reaction.RETRY:
+                        self._woken_again.add(run_id)
+                        await self._wait_to_retry(run_id, error, failure_count)
+                    elif reaction is _Reaction.END and not end_message:
+                        self._woken_again.add(run_id)
+                        end_message = f"The run cannot continue: {_describe(error)}"
+                        logger.warning("%s cannot continue, and fails: %s", run_id, _describe(error))
                 handle = None
                 # Nothing is awaited between this check and the end: a wake-up is seen here, or makes a new task.
                 if run_id not in self._woken_again or self.is_stopping:
                     return
         finally:
+            self.waiting_reasons.pop(run_id, None)
             del self._run_tasks[run_id]
+
+    async def _choose_reaction(self, run_id: str, error: Exception, failure_count: int) -> "_Reaction":
+        if isinstance(error, (LogUnreadableError, IllegalTransitionError)):
+            try:
+                return _Reaction.LEAVE if await self._damaged.check(run_id) else _Reaction.END
+            except _STORAGE_ERRORS:
+                return _Reaction.RETRY
+        cause = error.__cause__
+        is_full_disk = isinstance(error, ArtifactError) and isinstance(cause, OSError)
+        if is_full_disk or isinstance(error, (*_STORAGE_ERRORS, ModelError)):
+            return _Reaction.RETRY
+        is_passing = isinstance(error, (ArtifactError, OSError)) and failure_count < _MAX_ATTEMPTS
+        return _Reaction.RETRY if is_passing else _Reaction.END
+
+    async def _wait_to_retry(self, run_id: str, error: Exception, failure_count: int) -> None:
+        """Wait, longer each time, or until the run is woken or the server stops."""
+        self.waiting_reasons[run_id] = f"Waiting to try again: {_describe(error)}"
+        if failure_count == 1 and not isinstance(error, LogError):  # for the log there is one report for all runs
+            logger.warning("%s could not continue, and is tried again: %s", run_id, _describe(error))
+        self._retry_now[run_id] = retry_now = asyncio.Event()
+        try:
+            if not self.is_stopping:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(_MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS * 2 ** (failure_count - 1))):
+                        await retry_now.wait()
+        finally:
+            del self._retry_now[run_id]
+
+    async def _end_run(self, run_id: str, message: str) -> None:
+        row = await self._index.get_run(run_id)
+        if row is not None and not row.is_over:
+            with suppress(RunEndedError):
+                await self._runners.get_inbox(row.agent).fail(run_id, message)
 
     async def _drive_once(self, run_id: str, handle: RunHandle | None) -> None:
         if handle is None:
+            if problem := self._runners.log.problem:
+                raise LogError(f"the event log cannot be written: {problem}")
             row = await self._index.get_run(run_id)
-            if row is None or not row.created_by:
+            if row is None or not row.created_by or row.is_damaged:
                 return
             if row.parent_run_id:
                 await self._wake_parent(row)
@@ -220,6 +318,8 @@ class RunWorker:
         """On its way; None when there is nothing to do in it, or another process does it."""
         runner = self._runners.by_agent.get(row.agent)
         if runner is None or row.is_over:
+            if not row.is_over and row.agent in self._runners.removed_agents:
+                await self._check_removed_agent(row)
             return None
         has_answered_child = row.run_id in self._parents_of_answered
         self._parents_of_answered.discard(row.run_id)
@@ -237,6 +337,12 @@ class RunWorker:
             self._parents_of_answered.add(row.run_id)
         logger.info("%s is moved on by another process", row.run_id)
         return None
+
+    async def _check_removed_agent(self, row: RunRow) -> None:
+        """Raise `ConfigurationError` when the run waits for no person, so that only its agent could continue it."""
+        questions = (await load_run(self._runners.log, row.run_id)).ledger.open_questions()
+        if not any(not question.expires_at or self._now() < question.expires_at for question in questions):
+            raise ConfigurationError(f"This server no longer serves its agent {row.agent!r}.")
 
     async def _recover_periodically(self) -> None:
         """What was left behind by a process that is gone. A run that waits for people is left alone."""
@@ -266,7 +372,7 @@ class RunWorker:
         return True
 
     async def _is_abandoned(self, row: RunRow) -> bool:
-        if not row.created_by or row.run_id in self._run_tasks or row.run_id in self._failed:
+        if not row.created_by or row.is_damaged or row.run_id in self._run_tasks:
             return False
         if not row.parent_run_id:
             return await self._resume_check.is_resume_candidate(row)
@@ -298,3 +404,9 @@ class RunWorker:
             self.wake(run_id)
         self._woken_expired = expired
         return _EXPIRED_POLL_SECONDS
+
+
+def _describe(error: Exception) -> str:
+    """Return the message of an error of ours; for others the type, too."""
+    text = str(error) if isinstance(error, InterlockError) else describe_error(error)
+    return truncate(neutralize(text), _MAX_REASON_CHARS)

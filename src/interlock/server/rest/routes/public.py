@@ -45,10 +45,8 @@ async def is_ready(call: PublicCall) -> HealthResponse:
     """Return 503 while the server cannot accept work."""
     problems = await call.service.find_readiness_problems()
     if problems:
-        logger.warning("Not ready: %s", " ".join(problems))  # unauthenticated callers get no internal details
-        raise ApiError(
-            503, "not_ready", "The server cannot take work now; its log says why.", headers={"Retry-After": "1"}
-        )
+        message = f"The server cannot take work now. {' '.join(problems)}"
+        raise ApiError(503, "not_ready", message, {"problems": problems}, {"Retry-After": "1"})
     return HealthResponse(status="ok")
 
 
