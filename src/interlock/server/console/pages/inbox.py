@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ....domain.ids import MAX_NAME_CHARS
 from ....domain.state.lifecycle import ActionState
+from ...core.errors import ConflictError
 from ...core.identity.principal import Principal
 from ...core.index.rows import ActionQuery, ActionRow
 from ...core.runs.queries import QuestionView
@@ -56,8 +58,14 @@ async def show(visit: Visit, action_id: str = "") -> Response:
         cursor=filters.cursor,
     )
     found = await visit.service.run_queries.list_questions(principal, query)
-    chosen = action_id or (found.rows[0].action_id if found.rows else "")
-    detail = await _load_detail(visit.service, principal, chosen, found.rows) if chosen else _EMPTY_DETAIL
+    chosen, detail = "", _EMPTY_DETAIL
+    for chosen in [action_id] if action_id else [row.action_id for row in found.rows]:
+        try:
+            detail = await _load_detail(visit.service, principal, chosen, found.rows)
+            break
+        except ConflictError as error:  # of a damaged run, whose questions leave the list
+            if action_id or error.code != "log_damaged":
+                raise
     if detail["view"] is not None and detail["view"].row.kind == "consent":
         return RedirectResponse("/console/consents", 303)
     return await visit.render(
@@ -106,7 +114,10 @@ async def _find_same_questions(
 ) -> list[QuestionView]:
     """Other open questions about exactly the same, which they may answer, too."""
     candidates = [row for row in rows if row.action_id != view.row.action_id and _looks_same(row, view.row)]
-    found = [await service.run_queries.get_question(principal, row.action_id) for row in candidates[:_MAX_SAME]]
+    found = list[QuestionView]()
+    for row in candidates[:_MAX_SAME]:
+        with suppress(ConflictError):  # of a damaged run
+            found.append(await service.run_queries.get_question(principal, row.action_id))
     return [
         other for other in found if not other.why_not and has_same_payload(view.action.question, other.action.question)
     ]
