@@ -263,7 +263,7 @@ async def test_a_locked_log_is_a_problem_while_it_lasts(tmp_path: Path) -> None:
 
     waiting = asyncio.ensure_future(append(log, "run", chained("run", 1)))
     await eventually(lambda: log.problem != "")
-    assert "another process has held the write lock" in log.problem
+    assert "another process holds the write lock" in log.problem
     other.execute("COMMIT")
     await waiting
 

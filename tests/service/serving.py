@@ -37,10 +37,12 @@ class World:
 
     def __init__(self) -> None:
         self.changes: list[str] = []
+        self.before_change: Callable[[], object] = lambda: None
         self.change: ToolDefinition = tool(risk="write", name="change")(self._change)
 
     def _change(self, what: str) -> str:
         """Change it."""
+        self.before_change()
         self.changes.append(what)
         return f"changed {what}"
 

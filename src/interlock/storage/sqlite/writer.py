@@ -43,8 +43,9 @@ PAUSE_SECONDS = 0.0002
 BUSY_SECONDS = 10.0
 POLL_SECONDS = 0.001
 
-#: A write that takes longer than this is a problem that `find_problem` reports while it lasts.
+#: A write that waits longer than this, for another process or for the disk, is a problem while it lasts.
 STALL_SECONDS = 0.7
+DISK_STALL_SECONDS = 5.0
 
 #: Heads are remembered for this many runs and then forgotten together; a forgotten one is one query.
 MAX_HEADS = 10_000
@@ -86,7 +87,7 @@ class SqliteWriter:
         self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
         self._heads: dict[str, _RunHead] = {}
         self._version = -1
-        #: What the group that is being written waits for, and since when.
+        #: What the group that is being written waits for, and from when on that is a problem.
         self._waiting: tuple[str, float] | None = None
         # A daemon, because the interpreter would wait for another thread before it runs the exit hook that stops it.
         self._thread = Thread(target=self._run, name="interlock-log", daemon=True)
@@ -115,10 +116,7 @@ class SqliteWriter:
     def find_problem(self) -> str:
         """Return why nothing can be written now; empty when writes work."""
         waiting = self._waiting
-        seconds = monotonic() - waiting[1] if waiting else 0.0
-        if self.refusal or waiting is None or seconds < STALL_SECONDS:
-            return self.refusal
-        return f"{waiting[0]} for {seconds:.1f} s"
+        return self.refusal or (waiting[0] if waiting and monotonic() > waiting[1] else "")
 
     def stop(self) -> None:
         """Finish what was queued, then end. Blocks; may be called twice, and by the garbage collector."""
@@ -156,14 +154,14 @@ class SqliteWriter:
 
     def _write(self, group: list[_PendingWrite]) -> list[object]:
         execute = self._connection.execute
-        self._waiting = "another process has held the write lock", monotonic()
+        self._waiting = "another process holds the write lock", monotonic() + STALL_SECONDS
         try:
             execute_with_retry(self._connection, "BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if is_busy(error) and not self._connection.in_transaction:
                 raise _LockedError(error) from error
             raise
-        self._waiting = "the disk has not confirmed a write", monotonic()
+        self._waiting = "the disk does not confirm a write", monotonic() + DISK_STALL_SECONDS
         (version,) = execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._heads) > MAX_HEADS:
             self._version = version
