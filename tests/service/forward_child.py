@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from interlock.server.core.audit_sinks.forwarder import ForwarderOptions
-from interlock.server.core.audit_sinks.forwarders import Forwarders
+from interlock.server.core.audit_sinks.forwarder import ForwarderOptions, Forwarders
 from interlock.server.core.database import Database
 from interlock.storage.sqlite.log import SqliteLog
 

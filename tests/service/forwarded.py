@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from interlock.domain.event import SCHEMA_VERSION, Event, LogEntry, RunStarted, WarningRaised, encode_event
 from interlock.server.core.audit_sinks.destination import WebhookDestination
-from interlock.server.core.audit_sinks.interface import EventBatch, SendOutcome, SendSuccess
+from interlock.server.core.audit_sinks.senders import EventBatch, SendOutcome, SendSuccess
 from interlock.storage.event_log import EventLog
 from tests.log.runs import append, chain
 

@@ -10,9 +10,15 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.audit_sinks.destination import HecDestination, WebhookDestination
-from interlock.server.core.audit_sinks.forwarders import create_sender
-from interlock.server.core.audit_sinks.http_senders import parse_retry_after
-from interlock.server.core.audit_sinks.interface import BatchItem, EventBatch, SendDelay, SendRejection, SendSuccess
+from interlock.server.core.audit_sinks.forwarder import create_sender
+from interlock.server.core.audit_sinks.senders import (
+    BatchItem,
+    EventBatch,
+    SendDelay,
+    SendRejection,
+    SendSuccess,
+    parse_retry_after,
+)
 from interlock.server.core.configured_secret import read_secret
 from interlock.server.core.settings import parse_settings
 

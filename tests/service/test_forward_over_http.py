@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.server.core.audit_sinks.forwarder import ForwarderOptions
-from interlock.server.core.audit_sinks.forwarders import Forwarders
+from interlock.server.core.audit_sinks.forwarder import ForwarderOptions, Forwarders
 from interlock.server.core.database import Database
 from interlock.server.core.triggers.webhook_signature import compute_signature
 from interlock.storage.memory import MemoryLog

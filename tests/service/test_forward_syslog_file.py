@@ -19,10 +19,15 @@ from hypothesis import strategies as st
 
 from interlock.server.core.addresses import resolve_with_system
 from interlock.server.core.audit_sinks.destination import FileDestination, SyslogDestination
-from interlock.server.core.audit_sinks.file import FileSender
-from interlock.server.core.audit_sinks.forwarders import create_sender
-from interlock.server.core.audit_sinks.interface import BatchItem, EventBatch, SendDelay, SendSuccess
-from interlock.server.core.audit_sinks.syslog import SyslogSender
+from interlock.server.core.audit_sinks.forwarder import create_sender
+from interlock.server.core.audit_sinks.senders import (
+    BatchItem,
+    EventBatch,
+    FileSender,
+    SendDelay,
+    SendSuccess,
+    SyslogSender,
+)
 from tests.patience import HANG_SECONDS
 
 from .certificates import server_tls
@@ -189,8 +194,8 @@ async def test_a_link_a_pipe_a_folder_or_a_file_in_use_is_not_written_to(tmp_pat
 FULL_DISK = """
 import asyncio, resource, signal, sys
 from interlock.server.core.audit_sinks.destination import FileDestination
-from interlock.server.core.audit_sinks.file import FileSender
-from interlock.server.core.audit_sinks.interface import BatchItem, EventBatch
+from interlock.server.core.audit_sinks.senders import FileSender
+from interlock.server.core.audit_sinks.senders import BatchItem, EventBatch
 sender = FileSender(FileDestination(name="disk", path=sys.argv[1]))
 def send(line):
     print(type(asyncio.run(sender.send(EventBatch("d", (BatchItem(1, "r", 0, "t", 0, line),))))).__name__)

@@ -10,8 +10,8 @@ from interlock.audit.schemas import build_renderers
 from interlock.domain.event import Event, LogEntry, decode_event
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.audit_sinks.forwarder import Forwarder, ForwarderOptions, RunForwardResult
-from interlock.server.core.audit_sinks.interface import SendDelay, SendOutcome, SendRejection, SendSuccess
 from interlock.server.core.audit_sinks.positions import DeadLetter
+from interlock.server.core.audit_sinks.senders import SendDelay, SendOutcome, SendRejection, SendSuccess
 from interlock.server.core.database import Database
 from interlock.storage.event_log import FeedEntry
 from interlock.storage.memory import MemoryLog

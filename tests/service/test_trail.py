@@ -9,8 +9,8 @@ import pytest
 from interlock import MemoryLog
 from interlock.audit.schemas import SCHEMAS, ExportFormat, SchemaName, export_run
 from interlock.domain.event import LogEntry, RunStarted, WarningRaised
-from interlock.server.core.audit import chain_reader
-from interlock.server.core.audit.chain_reader import read_chain, stream_export
+from interlock.server.core.audit import service as chain_reader
+from interlock.server.core.audit.service import read_chain, stream_export
 from tests.patience import HANG_SECONDS
 from tests.service.index_runs import Written
 

@@ -26,7 +26,7 @@ from .audit.audit_log import AuditLog
 from .audit.checkpoints import Checkpoints
 from .audit.service import AuditService
 from .audit.signing import Signer
-from .audit_sinks.forwarders import Forwarders
+from .audit_sinks.forwarder import Forwarders
 from .consent_service import ConsentService
 from .database import Database
 from .health import HealthReporter, LogMonitor

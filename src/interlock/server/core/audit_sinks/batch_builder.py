@@ -9,8 +9,8 @@ from ....domain.errors import LogUnreadableError
 from ....domain.event import LogEntry, RunStarted, decode_event
 from ....storage.event_log import EventLog, FeedEntry
 from .destination import Destination
-from .interface import BatchItem, EventBatch, EventRenderer
 from .positions import DeadLetter
+from .senders import BatchItem, EventBatch, EventRenderer
 
 #: Runs whose agent is remembered; one that is not is read again.
 _MAX_CACHED_RUNS = 4096

@@ -19,9 +19,9 @@ from typing import TypeAlias, TypeVar
 
 from ....storage.event_log import EventLog
 from ..live.live_event import LiveEvent, to_live_event
-from . import activity, projection
+from . import projection
 from .index_file import IndexFile, IndexUnavailableError, delete_index_file, is_corruption
-from .row_buffer import RowBuffer
+from .projection import RowBuffer
 from .rows import DamagedRun
 
 _T = TypeVar("_T")
@@ -199,7 +199,7 @@ def _write_page(file: IndexFile, page: Sequence[LiveEvent], damaged: Mapping[str
         rows.save()
         touched = {event.entry.run_id for event in new_events}
         _apply_damage(connection, [run for run_id, run in damaged.items() if run_id in touched])
-        activity.save_activity(connection, new_events)
+        projection.save_activity(connection, new_events)
         last = new_events[-1]
         connection.execute(_UPDATE_POSITION, (last.position, last.entry.run_id, last.entry.seq, last.entry.hash))
 

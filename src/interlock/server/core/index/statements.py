@@ -16,7 +16,7 @@ import msgspec
 
 from ....domain.errors import ConfigurationError
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
-from .row_buffer import UNANSWERED_STATUS, normalize_search_text
+from .projection import UNANSWERED_STATUS, normalize_search_text
 from .rows import ActionQuery, ActionRow, RunQuery, RunRow
 
 MAX_LIMIT = 1_000
