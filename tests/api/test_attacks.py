@@ -90,14 +90,15 @@ def test_where_people_come_by_tls_a_page_without_it_is_one_of_another_site() -> 
 async def test_whoever_asks_whether_it_is_ready_learns_nothing_of_its_inside(
     server: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def trouble() -> list[str]:
-        return ["Events are not followed: OSError: /srv/secret/runs.db"]
+    async def find_problem() -> str:
+        return "OSError: /srv/secret/server.db"
 
-    monkeypatch.setattr(server.service, "find_readiness_problems", trouble)
+    monkeypatch.setattr(server.service.database, "check", find_problem)
     answer = await (await server.client()).get("/health/ready")
     assert code_of(answer) == (503, "not_ready")
+    assert "The server's database cannot be used." in answer.text
     assert "secret" not in answer.text
-    assert "/srv/secret/runs.db" in caplog.text
+    assert "/srv/secret/server.db" in caplog.text
 
 
 async def test_a_time_that_cannot_be_counted_is_refused_in_words(server: Running) -> None:
