@@ -13,13 +13,14 @@ refused.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
 from ...domain.errors import ConfigurationError
+from ...storage.sqlite.database import split_statements
 from .errors import StorageError
 
 T = TypeVar("T")
@@ -182,16 +183,6 @@ class Database:
             connection.close()
             raise
         return connection
-
-
-def split_statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script. `executescript` would commit the transaction that is open."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _check_version(path: str, connection: sqlite3.Connection) -> int:

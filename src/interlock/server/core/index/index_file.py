@@ -15,7 +15,7 @@ import msgspec
 
 from ....domain.errors import InterlockError
 from ....storage.event_log import FeedEntry
-from ..database import split_statements
+from ....storage.sqlite.database import split_statements
 
 #: Raise it with every change of the tables or of what is put into them.
 INDEX_VERSION = 3
