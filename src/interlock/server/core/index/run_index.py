@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ....storage.event_log import EventLog
+from . import projection
 from .index_file import IndexFile, IndexUnavailableError
 from .index_updater import IndexListener, IndexUpdater
-from .projection import MAX_ACTIVITY_ROWS, ActivityRow
+from .projection import ActivityRow
 from .rows import ActionQuery, ActionRow, DamagedRun, Page, RunQuery, RunRow
 from .statements import (
     ACTION_COLUMNS,
@@ -126,7 +127,7 @@ class RunIndex:
             " FROM activity CROSS JOIN runs ON runs.run_id = activity.run_id"
             f" WHERE {where.sql} ORDER BY activity.number DESC LIMIT ?"
         )
-        given = (*where.parameters, max(1, min(limit, MAX_ACTIVITY_ROWS)))
+        given = (*where.parameters, max(1, min(limit, projection.MAX_ACTIVITY_ROWS)))
         found = await self._fetch_all(sql, given)
         names = ActivityRow.__struct_fields__
         return [ActivityRow(**dict(zip(names, row, strict=True))) for row in found]
