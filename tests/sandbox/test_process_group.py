@@ -58,6 +58,37 @@ def test_a_group_that_is_closed_leaves_nothing() -> None:
 
 
 @needs_groups
+def test_a_process_starts_in_its_groups() -> None:
+    """From its first moment on, and nothing of this process stays in them."""
+    group = create_cgroup(3, LIMIT)
+    assert group is not None
+    folders: tuple[str, ...] = vars(group)["_folders"]
+    output, its_end = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, its_end, 1)]
+
+    pid = group.spawn(lambda: os.posix_spawn("/bin/cat", ["cat", "/proc/self/cgroup"], {}, file_actions=actions))
+    os.waitpid(pid, 0)
+    os.close(its_end)
+    with open(output, encoding="ascii") as said:
+        lines = said.read().splitlines()
+    group.close()
+
+    assert sum(line.endswith(os.path.basename(folders[0])) for line in lines) == len(folders)
+    assert not any(map(os.path.exists, folders))
+
+
+@needs_groups
+def test_a_start_that_fails_is_raised() -> None:
+    group = create_cgroup(3, LIMIT)
+    assert group is not None
+
+    with pytest.raises(FileNotFoundError):
+        group.spawn(lambda: os.posix_spawn("/not/there", ["x"], {}))
+
+    group.close()
+
+
+@needs_groups
 def test_taking_a_process_that_is_over_is_no_fault() -> None:
     over = subprocess.Popen(["/bin/true"])
     over.wait()

@@ -210,10 +210,11 @@ def _find_read_only(profile: SandboxProfile) -> Iterator[str]:
         raise SandboxSetupError(
             f"The workspace {profile.workspace} is where the runtime itself is installed: a command could change it."
         )
-    yield from _find_existing((*profile.read_only, *runtime_folders()), (profile.workspace,))
+    inside = (folder for folder in runtime_folders() if is_inside(folder, profile.workspace))
+    yield from _find_existing((*profile.read_only, *inside), (profile.workspace,))
 
 
-def _find_existing(paths: tuple[str, ...], shown: tuple[str, ...]) -> Iterator[str]:
+def _find_existing(paths: Iterable[str], shown: tuple[str, ...]) -> Iterator[str]:
     """The real paths of those that are there to be seen: a mount on another would make it, on the host."""
     for path in map(os.path.realpath, paths):
         if any(is_inside(path, place) for place in shown) and os.path.lexists(path):

@@ -5,6 +5,7 @@ import resource
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from ...domain.errors import SandboxSetupError
 from ...domain.payload import ExecutionEnvironment
 from ...rendering.text import describe_error
+from ..host.cgroups import CommandCgroup
 from ..interface import CommandLimits, ExclusiveUntil, OutputStream
 from ..workspace.file_operands import describe_change
 
@@ -137,21 +139,20 @@ class SpawnedProcess:
         return self.returncode
 
 
-def spawn_launch(launch: Launch) -> tuple[SpawnedProcess, dict[OutputStream, int]]:
-    """Start it. Raise `SandboxSetupError` when it cannot be started; then all descriptors are closed."""
+def spawn_launch(launch: Launch, cgroup: CommandCgroup | None) -> tuple[SpawnedProcess, dict[OutputStream, int]]:
+    """Start it in the control groups. Raise `SandboxSetupError` when it cannot be started; then all descriptors are
+    closed.
+    """
     fds: list[int] = []
     try:
         fds += os.pipe()
         fds += os.pipe()
-        pid = spawn_program(
-            launch.argv,
-            launch.environment,
-            launch.pass_fds,
-            output=(fds[1], fds[3]),
-            # An interrupt typed for us is not for the command.
-            new_session=True,
+        output = (fds[1], fds[3])
+        # In a new session: an interrupt typed for us is not for the command.
+        start = partial(
+            spawn_program, launch.argv, launch.environment, launch.pass_fds, output=output, new_session=True
         )
-        process = SpawnedProcess(pid)
+        process = SpawnedProcess(start() if cgroup is None else cgroup.spawn(start))
         _set_limits(process, launch.limits)
     except (OSError, ValueError) as error:
         _close_fds(*fds[0::2])

@@ -23,6 +23,7 @@ in it, then four words for each mount: kind, path, device and inode number.
 
 import _socket
 import ctypes
+import errno
 import fcntl
 import os
 import stat
@@ -39,9 +40,9 @@ _MS_RELATIME = 1 << 21
 #: Flags of a mount as `statvfs` reports them, where the number is the same for `mount`.
 _KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
 _ST_RELATIME = 4096
-_MOUNT_SETATTR = 442
+_OPENAT2, _MOUNT_SETATTR = 437, 442
+_RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 4, 8
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
-_ENOSYS = 38
 _WORDS_PER_MOUNT = 4
 #: The exit status of a fork that found the socket closed.
 _CLOSED = 3
@@ -132,6 +133,21 @@ def _mount_one(top: int, kind: str, path: str, identity: tuple[int, int], empty:
 
 def _open_in_sandbox(top: int, path: str) -> int:
     """Open a path from the root of the sandbox, mounts crossed and no link followed."""
+    here = _openat2(top, path.lstrip("/")) if _has_openat2 else _walk(top, path)
+    if stat.S_ISLNK(os.fstat(here).st_mode):
+        raise MountRefusedError(f"{path} became a link while it was being protected")
+    return here
+
+
+def _openat2(top: int, path: str) -> int:
+    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+    words = (top, os.fsencode(path), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
+    fd = _libc.syscall(ctypes.c_long(_OPENAT2), *words)
+    _check_result(min(fd, 0), "opening")
+    return fd
+
+
+def _walk(top: int, path: str) -> int:
     here = os.dup(top)
     names = [name for name in path.split("/") if name]
     for number, name in enumerate(names, 1):
@@ -139,18 +155,15 @@ def _open_in_sandbox(top: int, path: str) -> int:
         below = os.open(name, flags, dir_fd=here)
         os.close(here)
         here = below
-    if stat.S_ISLNK(os.fstat(here).st_mode):
-        raise MountRefusedError(f"{path} became a link while it was being protected")
     return here
 
 
 def _bind_read_only(source: int, target: int, top: int, path: str) -> None:
     attributes = _MountAttributes(_MS_RDONLY, 0, 0, 0)
     # Without the newer call, mounts below cannot be made read-only with it: binding fails where there are any.
-    is_recursive = _has_mount_setattr()
-    _mount(str(source), target, "", _MS_BIND | (_MS_REC if is_recursive else 0))
+    _mount(str(source), target, "", _MS_BIND | (_MS_REC if _has_mount_setattr else 0))
     mounted = _open_in_sandbox(top, path)
-    if is_recursive:
+    if _has_mount_setattr:
         flags = _AT_EMPTY_PATH | _AT_RECURSIVE
         size = ctypes.c_size_t(ctypes.sizeof(attributes))
         result = _libc.syscall(ctypes.c_long(_MOUNT_SETATTR), mounted, b"", flags, ctypes.byref(attributes), size)
@@ -162,11 +175,6 @@ def _bind_read_only(source: int, target: int, top: int, path: str) -> None:
     if not os.fstatvfs(mounted).f_flag & os.ST_RDONLY:
         raise MountRefusedError(f"{path} was moved while it was being protected")
     os.close(mounted)
-
-
-def _has_mount_setattr() -> bool:
-    _libc.syscall(ctypes.c_long(_MOUNT_SETATTR), -1, b"", 0, None, ctypes.c_size_t(0))
-    return ctypes.get_errno() != _ENOSYS
 
 
 def _mount(source: str, target: int, kind: str, flags: int, data: str = "") -> None:
@@ -183,7 +191,15 @@ def _check_result(result: int, what: str) -> None:
         raise OSError(error, f"{what}: {os.strerror(error)}")
 
 
+def _probe(number: int) -> bool:
+    """Return whether the kernel has a system call, and a container does not refuse it."""
+    _libc.syscall(ctypes.c_long(number), -1, b"", 0, None, ctypes.c_size_t(0))
+    return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
+
+
 _libc = ctypes.CDLL(None, use_errno=True)
+_has_mount_setattr = _probe(_MOUNT_SETATTR)
+_has_openat2 = _probe(_OPENAT2)
 
 if __name__ == "__main__":
     main(int(sys.argv[1]))

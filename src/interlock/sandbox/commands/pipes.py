@@ -28,6 +28,9 @@ class PipeReader:
     def watch(self) -> None:
         self._loop.add_reader(self._fd, self._read)
 
+    def unwatch(self) -> None:
+        self._loop.remove_reader(self._fd)
+
     def _read(self) -> bool:
         try:
             chunk = os.read(self._fd, CHUNK_BYTES)

@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree
-from ..host.cgroups import MemoryUsage, create_cgroup
+from ..host.cgroups import MemoryUsage, create_cgroup, prepare_cgroup
 from ..interface import CommandExit, CommandLimits, EndReason, OutputHandler, OutputStream, RunningCommand
 from .launch import Launch, spawn_launch
 from .pipes import CHUNK_BYTES, PipeReader, ProcessWatcher
@@ -94,12 +94,15 @@ class _CommandProcess:
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._started_at = time.monotonic()
-        self._process, output_fds = spawn_launch(launch)
         #: Where nothing else holds the number of its processes. With room for those of the sandbox itself.
         self._cgroup = create_cgroup(limits.processes + _OWN_PROCESSES, limits.memory_bytes + _OWN_BYTES)
+        try:
+            self._process, output_fds = spawn_launch(launch, self._cgroup)
+        except BaseException:
+            if self._cgroup is not None:
+                self._cgroup.close()
+            raise
         self._shared_memory = process_tree.SharedMemoryCounter()
-        if self._cgroup is not None:
-            self._cgroup.add_process(self._process.pid)
         self._launched_process = ProcessWatcher(self._loop, self._process.pid)
         #: The first process of the namespace, where there is one.
         self._inner_process: ProcessWatcher | None = None
@@ -110,13 +113,13 @@ class _CommandProcess:
             PipeReader(self._loop, output_fds["stdout"], lambda chunk: self._receive("stdout", chunk)),
             PipeReader(self._loop, output_fds["stderr"], lambda chunk: self._receive("stderr", chunk)),
         )
-        # At a gate the status is asked for when it is needed: it comes in many pieces.
-        for reader in self._readers[1 if launch.gate_fd >= 0 else 0 :]:
+        for reader in self._readers:
             reader.watch()
         self._gate_fd = launch.gate_fd
         self._prepare_task: asyncio.Task[None] | None = None
         if self._gate_fd >= 0 and launch.has_no_start_report:
             self._loop.add_writer(self._gate_fd, self._on_gate_reached)
+        self._loop.call_soon(prepare_cgroup)
         self._usage_timer = self._loop.call_later(poll_seconds, self._check_usage)
         self._lifecycle = self._loop.create_task(self._run_lifecycle())
         self._lifecycle.add_done_callback(_consume_exception)
@@ -313,6 +316,8 @@ class _CommandProcess:
             and process_tree.is_namespace_init(pid)
         ):
             self._inner_process = ProcessWatcher(self._loop, pid)
+            # What follows is asked for when it is needed.
+            self._readers[0].unwatch()
 
     def _on_report(self, chunk: bytes) -> None:
         self._report.feed(chunk)
@@ -358,7 +363,7 @@ class _CommandProcess:
 
     def _add_to_cgroup(self) -> None:
         """Those that were started before the first one was taken; all of them wait at the gate now."""
-        if self._cgroup is not None:
+        if self._cgroup is not None and not self._cgroup.has_all:
             for pid in process_tree.list_descendants(self._process.pid):
                 self._cgroup.add_process(pid)
 

@@ -13,7 +13,6 @@ import os
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from threading import Lock
 
 from ...domain.errors import SandboxSetupError
@@ -169,7 +168,7 @@ def _is_stopped(pid: int) -> bool:
 def _read_state(path: str) -> bytes:
     try:
         # The name before it may hold anything.
-        return Path(path).read_bytes().rpartition(b")")[2].split()[0]
+        return process_tree.read_bytes(path).rpartition(b")")[2].split()[0]
     except OSError:
         return b"X"
 

@@ -6,20 +6,31 @@ it. Each command gets its own group where this process can make one: as root, or
 delegated to it (for example by a systemd user session).
 
 Both versions are supported. Version 1 has a separate hierarchy for each controller; version 2 has one for all.
+
+To move a process into a group waits for all forks and exits of the host; a thread that moves itself does not wait.
+Version 1 allows that, so there a thread enters the group of a command, starts the process, and leaves the group. It is
+a separate thread, because the kernel charges the memory of this process to the group of its main thread.
 """
 
+import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from queue import SimpleQueue
 from secrets import token_hex
+from threading import Lock, Thread
 from typing import NamedTuple
+
+from .process_tree import read_bytes
 
 _PREFIX = "interlock-"
 _PROCESSES = "pids.max"
+#: Version 1: the threads of a group.
+_THREADS_V1 = "tasks"
 #: The file of the memory limit: version 1, version 2.
 _MEMORY_V1, _MEMORY_V2 = "memory.limit_in_bytes", "memory.max"
-#: Written after the limit where they exist: memory with swap, and buffers of TCP, which version 1 counts apart.
+#: Written after the limit, where they exist: memory with swap, and buffers of TCP, which version 1 counts apart.
 _EXTRA_LIMITS_V1 = ("memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes")
 #: No swap, and all processes of the group end together.
 _EXTRA_LIMITS_V2 = (("memory.swap.max", "0"), ("memory.oom.group", "1"))
@@ -28,6 +39,8 @@ _USAGE_FILES = {
     _MEMORY_V1: ("memory.max_usage_in_bytes", "memory.oom_control"),
     _MEMORY_V2: ("memory.peak", "memory.events"),
 }
+#: Groups made in advance, by the process that made them: one that was forked has others.
+_spares: "dict[int, dict[_ParentCgroup, str]]" = {}
 #: Closed groups of this process that still have to be removed.
 _closed: set[str] = set()
 
@@ -44,19 +57,45 @@ class MemoryUsage(NamedTuple):
 class CommandCgroup:
     """The control groups of one command."""
 
-    def __init__(self, folders: tuple[str, ...], memory_limit_file: str = "") -> None:
+    def __init__(
+        self,
+        folders: tuple[str, ...],
+        memory_limit_file: str = "",
+        *,
+        limits: Sequence[tuple[str, str]] = (),
+        can_enter: bool = False,
+    ) -> None:
         self._folders = folders
         self._memory_limit_file = memory_limit_file
         self._memory_usage = MemoryUsage()
+        #: Files and values, still to be written. It takes a while, so the process is started first.
+        self._limits = limits
+        self._can_enter = can_enter
+        self._has_all = False
 
     @property
     def can_limit_memory(self) -> bool:
         """Whether the kernel limits the memory of every process that was taken."""
         return bool(self._memory_limit_file)
 
+    @property
+    def has_all(self) -> bool:
+        """Whether the process was started in the groups: then all that it starts is in them."""
+        return self._has_all
+
+    def spawn(self, start: Callable[[], int]) -> int:
+        """Start a process in the groups, and return its number as `start` does. Limits are set afterwards."""
+        if self._can_enter:
+            pid, self._has_all = _entering_thread.spawn(self._folders, start)
+        else:
+            pid = start()
+        self.add_process(pid)
+        return pid
+
     def add_process(self, pid: int) -> None:
         """Add a process, with all that it starts from now on. Its earlier children have to be taken as well."""
-        for folder in self._folders:
+        self._set_limits()
+        for folder in () if self._has_all else self._folders:
             # To move a process waits for the whole system; to look is cheap.
             if _has_process(folder, pid):
                 continue
@@ -66,6 +105,15 @@ class CommandCgroup:
                 pass  # it has ended
             except OSError:
                 if self._memory_limit_file.startswith(f"{folder}/"):
+                    self._memory_limit_file = ""
+
+    def _set_limits(self) -> None:
+        limits, self._limits = self._limits, ()
+        for file, value in limits:
+            try:
+                _write(file, value)
+            except OSError:
+                if file == self._memory_limit_file:
                     self._memory_limit_file = ""
 
     def read_memory_usage(self) -> MemoryUsage:
@@ -82,44 +130,99 @@ class CommandCgroup:
         _remove_closed()
 
 
+class _EnteringThread:
+    """The thread that starts processes in groups of version 1. It never ends: to the kernel it is their parent."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._owner = 0
+        self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def spawn(self, folders: tuple[str, ...], start: Callable[[], int]) -> tuple[int, bool]:
+        """Call the function in the thread, in these groups. Return its result, and whether all could be entered."""
+        reply: SimpleQueue[tuple[int, bool] | BaseException] = SimpleQueue()
+
+        def enter_and_start() -> None:
+            entered = [folder for folder in folders if _move_thread(folder)]
+            try:
+                reply.put((start(), len(entered) == len(folders)))
+            except BaseException as error:
+                reply.put(error)
+            finally:
+                for folder in entered:
+                    _move_thread(os.path.dirname(folder))
+
+        with self._lock:
+            if self._owner != os.getpid():
+                self._owner, self._requests = os.getpid(), SimpleQueue()
+                Thread(target=_serve, args=(self._requests,), daemon=True, name="interlock-cgroups").start()
+        self._requests.put(enter_and_start)
+        if isinstance(result := reply.get(), BaseException):
+            raise result
+        return result
+
+
+def _serve(requests: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        requests.get()()
+
+
+def _move_thread(folder: str) -> bool:
+    try:
+        _write(f"{folder}/{_THREADS_V1}", "0")
+    except OSError:
+        return False
+    return True
+
+
+_entering_thread = _EnteringThread()
+
+
 def create_cgroup(processes: int, memory_bytes: int | None = None) -> CommandCgroup | None:
     """Make the groups of one command. Return None where there is nothing to limit, or no group can be made.
 
     `processes` is limited for root only: the kernel limits other users by itself.
     """
-    name = f"{_PREFIX}{os.getpid()}-{token_hex(8)}"
-    folders: list[str] = []
-    memory_limit_file = ""
-    for parent in _find_parents():
-        limits = _limit_files(parent, processes, memory_bytes)
-        if not limits:
-            continue
-        folder = f"{parent.parent}/{name}"
-        try:
-            os.mkdir(folder)
-        except OSError:
-            continue
-        try:
-            for file, value in limits:
-                _write(f"{folder}/{file}", value)
-        except OSError:
-            _closed.add(folder)
-            continue
-        folders.append(folder)
-        if memory_bytes is not None and parent.memory_file:
+    limits: list[tuple[str, str]] = []
+    memory_limit_file, can_enter = "", True
+    with_memory = memory_bytes is not None
+    made = (_spares.pop(os.getpid(), None) if with_memory else None) or _make_folders(with_memory)
+    for parent, folder in made.items():
+        can_enter &= parent.can_enter
+        limits += ((f"{folder}/{file}", value) for file, value in _limit_files(parent, processes, memory_bytes))
+        if with_memory and parent.memory_file:
             memory_limit_file = f"{folder}/{parent.memory_file}"
-            _write_extra_limits(memory_limit_file)
+    if not made:
+        return None
+    return CommandCgroup(tuple(made.values()), memory_limit_file, limits=limits, can_enter=can_enter)
+
+
+def _make_folders(with_memory: bool) -> "dict[_ParentCgroup, str]":
+    name = f"{_PREFIX}{os.getpid()}-{token_hex(8)}"
+    made: dict[_ParentCgroup, str] = {}
+    for parent in _find_parents():
+        if parent.has_processes or (with_memory and parent.memory_file):
+            with suppress(OSError):
+                os.mkdir(folder := f"{parent.parent}/{name}")
+                made[parent] = folder
+    return made
+
+
+def prepare_cgroup() -> None:
+    """Make the groups of the next command now, while there is time."""
+    if os.getpid() not in _spares:
+        _spares[os.getpid()] = _make_folders(with_memory=True)
+
+
+@atexit.register
+def _remove_spare() -> None:
+    _closed.update(_spares.pop(os.getpid(), {}).values())
     _remove_closed()
-    return CommandCgroup(tuple(folders), memory_limit_file) if folders else None
 
 
 def _has_process(folder: str, pid: int) -> bool:
     """Return whether a process is in the group already, as what a member starts is."""
-    try:
-        with open(f"{folder}/cgroup.procs", encoding="ascii") as members:
-            return str(pid) in members.read().split()
-    except OSError:
-        return False
+    return str(pid) in _read(f"{folder}/cgroup.procs").split()
 
 
 def can_limit_root() -> bool:
@@ -136,6 +239,8 @@ class _ParentCgroup(NamedTuple):
     memory_file: str
     #: The lowest memory limit of the groups that a process leaves by going there.
     max_bytes: int | None = None
+    #: A thread can move itself between this group and those in it.
+    can_enter: bool = False
 
     @property
     def controllers(self) -> int:
@@ -143,21 +248,13 @@ class _ParentCgroup(NamedTuple):
 
 
 def _limit_files(parent: _ParentCgroup, processes: int, memory_bytes: int | None) -> list[tuple[str, str]]:
+    """Return the files to write, and their values. What a kernel lacks of the last ones is left out."""
     limits = [(_PROCESSES, str(processes))] if parent.has_processes else []
     if memory_bytes is not None and parent.memory_file:
-        most = memory_bytes if parent.max_bytes is None else min(memory_bytes, parent.max_bytes)
-        limits.append((parent.memory_file, str(most)))
+        most = str(memory_bytes if parent.max_bytes is None else min(memory_bytes, parent.max_bytes))
+        extra = [(name, most) for name in _EXTRA_LIMITS_V1] if parent.memory_file == _MEMORY_V1 else _EXTRA_LIMITS_V2
+        limits += [(parent.memory_file, most), *extra]
     return limits
-
-
-def _write_extra_limits(memory_limit_file: str) -> None:
-    folder, file = os.path.split(memory_limit_file)
-    limit = _read(memory_limit_file).strip()
-    more = [(name, limit) for name in _EXTRA_LIMITS_V1] if file == _MEMORY_V1 else _EXTRA_LIMITS_V2
-    for name, value in more:
-        if os.path.exists(f"{folder}/{name}"):
-            with suppress(OSError):
-                _write(f"{folder}/{name}", value)
 
 
 def _read_usage(memory_limit_file: str) -> MemoryUsage:
@@ -230,7 +327,8 @@ def _probe_parent(parent: str, max_bytes: int | None) -> _ParentCgroup:
     try:
         memory_file = next((file for file in _USAGE_FILES if os.path.exists(f"{trial}/{file}")), "")
         has_processes = os.getuid() == 0 and os.path.exists(f"{trial}/{_PROCESSES}")
-        return _ParentCgroup(parent, has_processes, memory_file, max_bytes)
+        can_enter = all(os.access(f"{folder}/{_THREADS_V1}", os.W_OK) for folder in (parent, trial))
+        return _ParentCgroup(parent, has_processes, memory_file, max_bytes, can_enter)
     finally:
         with suppress(OSError):
             os.rmdir(trial)
@@ -257,12 +355,14 @@ def _remove_closed() -> None:
 def _read(path: str) -> str:
     """Return the text of a small file of the kernel; empty where there is none."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+        return os.fsdecode(read_bytes(path))
     except OSError:
         return ""
 
 
 def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

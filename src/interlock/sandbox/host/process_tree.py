@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 #: Stopped, a zombie, dead, or not to be found.
@@ -16,6 +15,7 @@ _SHARED_MEMORY = ("/memfd:", "/dev/shm/")  # noqa: S108 - nothing is written the
 #: The number of descriptors that are looked at in one look: some milliseconds.
 _MAX_DESCRIPTORS = 4096
 _BLOCK_BYTES = 512
+_CHUNK_BYTES = 1 << 16
 #: Device and inode of a file.
 _FileId: TypeAlias = tuple[int, int]
 
@@ -46,7 +46,7 @@ def list_children_when_stopped(pid: int) -> list[int]:
 def _read_state(pid: int) -> bytes:
     try:
         # The name before it may hold anything.
-        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0]
+        return read_bytes(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0]
     except OSError:
         return b""
 
@@ -54,7 +54,7 @@ def _read_state(pid: int) -> bytes:
 def is_namespace_init(pid: int) -> bool:
     """Return True if it is process 1 of a pid namespace below ours: all of that namespace ends with it."""
     try:
-        lines = _read(f"/proc/{pid}/status").splitlines()
+        lines = read_bytes(f"/proc/{pid}/status").splitlines()
     except OSError:
         return False
     # Its numbers in all namespaces, from ours down.
@@ -145,7 +145,7 @@ def _sum_mapped(pid: int, files: Iterable[_FileId]) -> int:
     wanted = {(os.major(device), os.minor(device), inode) for device, inode in files}
     total, is_wanted = 0, False
     try:
-        lines = _read(f"/proc/{pid}/smaps").splitlines()
+        lines = read_bytes(f"/proc/{pid}/smaps").splitlines()
     except OSError:
         return 0
     for line in lines:
@@ -164,7 +164,7 @@ def list_children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+            found += map(int, read_bytes(f"/proc/{pid}/task/{task}/children").split())
     except OSError:
         pass
     return found
@@ -172,14 +172,14 @@ def list_children(pid: int) -> list[int]:
 
 def _read_resident(pid: int) -> int:
     try:
-        return int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
+        return int(read_bytes(f"/proc/{pid}/statm").split()[1]) * _PAGE
     except (OSError, IndexError):
         return 0
 
 
 def _read_proportional(pid: int) -> int:
     try:
-        lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
+        lines = read_bytes(f"/proc/{pid}/smaps_rollup").splitlines()
     except OSError:
         # Not ours to look into; what it holds counts in full.
         return _read_resident(pid)
@@ -190,5 +190,13 @@ def _parse_kibibytes(line: bytes) -> int:
     return int(line.split()[1]) << 10
 
 
-def _read(path: str) -> bytes:
-    return Path(path).read_bytes()
+def read_bytes(path: str) -> bytes:
+    """Return the content of a small file of the kernel, with as few system calls as possible."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = chunk = os.read(fd, _CHUNK_BYTES)
+        while chunk:
+            content += (chunk := os.read(fd, _CHUNK_BYTES))
+        return content
+    finally:
+        os.close(fd)
