@@ -144,13 +144,14 @@ class _EnteringThread:
 
         def enter_and_start() -> None:
             entered = [folder for folder in folders if _move_thread(folder)]
+            result: tuple[int, bool] | BaseException
             try:
-                reply.put((start(), len(entered) == len(folders)))
+                result = start(), len(entered) == len(folders)
             except BaseException as error:
-                reply.put(error)
-            finally:
-                for folder in entered:
-                    _move_thread(os.path.dirname(folder))
+                result = error
+            for folder in entered:
+                _move_thread(os.path.dirname(folder))
+            reply.put(result)
 
         with self._lock:
             if self._owner != os.getpid():
