@@ -42,4 +42,9 @@ def _call_in(line: str) -> list[str]:
 
 
 def texts(seen: Iterable[list[str]]) -> list[list[str]]:
-    return sorted([without_digests(text) for text in each] for each in seen)
+    return sorted([_ADDED.sub("", without_digests(text)) for text in each] for each in seen)
+
+
+#: What is said since about a failing command: the line that failed, and where.
+_FIRST_FAILURE = r"The first failure is at [^\"]+? Read it before editing\."
+_ADDED = re.compile(rf'"preview":"(?:[^"\\]|\\.)*",|,"nextHint":"{_FIRST_FAILURE}"(?=\}})|{_FIRST_FAILURE} ')

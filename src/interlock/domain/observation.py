@@ -85,6 +85,8 @@ class NormalizedResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     duration_ms: float
     retryable: bool
     facts: JsonObject
+    #: The output when it is no text: the model gets its description, and an artifact has it.
+    binary: bytes = b""
     size: OutputSize | None = None
     next_hint: str = ""
     next_tool: NextTool | None = None

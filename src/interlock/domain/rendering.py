@@ -190,6 +190,8 @@ def _add_output(facts: dict[str, object], observation: Observation) -> None:
         facts["exitCode"] = observation.exit_code
         if observation.duration_ms is not None:
             facts["durationMs"] = round(observation.duration_ms)
+        if observation.failure is not None and "preview" in observation.facts:
+            facts["preview"] = str(observation.facts["preview"])
     if observation.size is not None and observation.size.omitted > 0:
         facts["truncated"] = True
         facts["omittedBytes"] = observation.size.omitted

@@ -8,6 +8,7 @@ from ..domain.json import encode, parse
 from ..domain.observation import NormalizedResult, RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffects
 from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, OutputFormat, Risk
+from ..rendering.binary import is_binary
 from ..rendering.text import describe_error
 from .parts import Parts
 
@@ -15,6 +16,7 @@ from .parts import Parts
 _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})
 
 _AS_IS = NormalizedOutput()
+_BYTES = (bytes, bytearray)
 
 
 async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
@@ -30,18 +32,25 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
     state = _facts(said.state) if said.state else {}
     if state and not tool.hands_over and any(name.startswith(RESERVED_STATE_PREFIX) for name in state):
         return _misshapen(raw, f"it may not remember a name that begins with {RESERVED_STATE_PREFIX}")
+    binary = b""
     if said.text is not None:
         text, form = said.text, said.format
     elif type(raw.value) is str:
         text, form = raw.value, said.format
+        # A text that was made of bytes has a character for each.
+        if "\0" in text and is_binary(text.encode("latin-1", "ignore")):
+            binary = text.encode(errors="surrogatepass")
     else:
         text, form = as_text(raw.value)
+        if isinstance(raw.value, _BYTES) and is_binary(content := bytes(raw.value)):
+            binary = content
     return NormalizedResult(
         ok=said.ok,
         code=said.code,
         title=tool.spec.name,
         summary=said.summary,
         model_text=text,
+        binary=binary,
         user_text=said.user_text,
         format=form,
         side_effects=_effects(raw, said) if tool.risk or said.side_effects else raw.side_effects,
@@ -63,8 +72,8 @@ def as_text(value: Any) -> tuple[str, OutputFormat]:
         return "", "text"
     if isinstance(value, str):
         return str(value), "text"
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace"), "text"
+    if isinstance(value, _BYTES):
+        return bytes(value).decode(errors="backslashreplace"), "text"
     return encode(json_safe(value)).decode(), "json"
 
 

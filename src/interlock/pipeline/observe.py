@@ -21,6 +21,7 @@ from ..domain.outcome import (
 from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..redaction.interface import Redactor
+from ..rendering.binary import describe_binary
 from ..rendering.excerpt import apply_tool_output_limits
 from ..rendering.text import shorten
 from ..storage.artifacts import ArtifactStore
@@ -31,21 +32,26 @@ _MAX_MESSAGE_CHARS = 2_000
 
 
 class _Cut(msgspec.Struct, frozen=True):
-    """What is left of an output that was over the limit."""
+    """What is shown of an output that was over the limit, or is binary."""
 
     text: str
     size: OutputSize
     artifact: ArtifactRef
-    next_tool: NextTool
+    next_hint: str
+    next_tool: NextTool | None = None
 
 
 def observe(
     call_id: str, tool: ToolDefinition, result: NormalizedResult, artifacts: ArtifactStore, redactor: Redactor
 ) -> Observation:
-    redact = redactor.redact
-    text = redact(result.model_text) if result.format != "json" else redact_json_text(result.model_text, redact)
-    cut = None
-    if len(text) > tool.max_output_chars and result.size is None:
+    redact, cut = redactor.redact, None
+    if result.binary:
+        text = redact(result.binary.decode(errors="surrogateescape"))
+    elif result.format != "json":
+        text = redact(result.model_text)
+    else:
+        text = redact_json_text(result.model_text, redact)
+    if result.binary or (len(text) > tool.max_output_chars and result.size is None):
         cut = _cut(text, result, tool.max_output_chars, artifacts)
         if isinstance(cut, Failure):
             return observe_failure(call_id, tool.name, cut, redactor, result.duration_ms)
@@ -63,7 +69,7 @@ def observe(
         side_effects=_effects(result.side_effects, redactor) if result.side_effects else (),
         exit_code=result.exit_code,
         duration_ms=result.duration_ms,
-        next_hint=f"The output was cut. Read the rest with {_READER}." if cut else result.next_hint,
+        next_hint=cut.next_hint if cut else result.next_hint,
         next_tool=cut.next_tool if cut else result.next_tool,
         kind=result.kind,
         facts=_facts(result.facts, redactor) if result.facts else {},
@@ -106,19 +112,23 @@ def withheld(result: NormalizedResult, reason: str) -> Failure:
 
 
 def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: ArtifactStore) -> _Cut | Failure:
-    content = text.encode(errors="backslashreplace")
-    text = content.decode()
+    content = text.encode(errors="surrogateescape" if result.binary else "backslashreplace")
     try:
         kept = artifacts.keep(content)
     except (ArtifactError, OSError) as error:
         message = f"{result.title} ran, but its output of {len(content)} bytes could not be kept: {error}."
         return Failure.from_code("artifact_lost", message, side_effects=result.side_effects)
-    excerpt = apply_tool_output_limits(text, max_output_chars)
+    ref = ArtifactRef(id=kept, kind="tool_output", size_bytes=len(content), path=artifacts.path(kept))
+    if result.binary:
+        size = OutputSize(produced=len(content), kept=len(content), shown=0, omitted=len(content))
+        return _Cut(describe_binary(content), size, ref, "The output is binary, so it is kept and not shown.")
+    excerpt = apply_tool_output_limits(content.decode(), max_output_chars)
     hint = {"artifact_id": kept, "around": excerpt.around} if excerpt.around else {"artifact_id": kept}
     return _Cut(
         excerpt.text,
         OutputSize(produced=excerpt.produced, kept=len(content), shown=excerpt.shown, omitted=excerpt.omitted),
-        ArtifactRef(id=kept, kind="tool_output", size_bytes=len(content), path=artifacts.path(kept)),
+        ref,
+        f"The output was cut. Read the rest with {_READER}.",
         NextTool(tool=_READER, input_hint=hint),
     )
 

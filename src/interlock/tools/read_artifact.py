@@ -14,6 +14,7 @@ from pydantic import Field
 from ..domain.errors import ArtifactError
 from ..domain.tool import CheckProblem, JsonObject, NormalizedOutput, ToolContext
 from ..registry.decorator import tool
+from ..rendering.binary import describe_binary, is_binary
 
 #: Room for one character, whichever it is, so that reading on always gets on.
 MIN_LIMIT_BYTES = 4
@@ -52,7 +53,8 @@ def read_range(read: Callable[[int, int], bytes], total: int, offset: int, limit
     start = len(content[:3]) - len(content[:3].lstrip(_CONTINUATION)) if offset else 0
     end = len(content) if offset + len(content) >= total else _find_last_whole(content, start)
     end = max(start, end) or len(content)
-    text = content[start:end].decode("utf-8", "replace")
+    shown = content[start:end]
+    text = describe_binary(shown) if is_binary(shown) else shown.decode("utf-8", "replace")
     return Passage(text=text, start=offset + start, end=offset + end, total=total)
 
 

@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from ...rendering.binary import NON_TEXT_BYTES, detect_file_kind
+
 Encoding: TypeAlias = Literal["utf-8", "utf-8-bom", "utf-16-le", "utf-16-be", "unknown-8bit"]
 LineEndings: TypeAlias = Literal["none", "lf", "crlf", "mixed"]
 
@@ -21,36 +23,6 @@ _CODECS: dict[Encoding, tuple[str, str]] = {
     "utf-16-be": ("utf-16-be", "strict"),
     "unknown-8bit": ("utf-8", "surrogateescape"),
 }
-#: How files begin whose kind is known; the bytes that matter, and where they are.
-_MAGIC: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x89PNG\r\n\x1a\n", "png"),
-    (0, b"\xff\xd8\xff", "jpeg"),
-    (0, b"GIF8", "gif"),
-    (8, b"WEBP", "webp"),
-    (0, b"%PDF-", "pdf"),
-    (0, b"PK\x03\x04", "zip"),
-    (0, b"PK\x05\x06", "zip"),
-    (0, b"\x1f\x8b", "gzip"),
-    (0, b"BZh", "bzip2"),
-    (0, b"\xfd7zXZ\x00", "xz"),
-    (0, b"\x28\xb5\x2f\xfd", "zstd"),
-    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
-    (257, b"ustar", "tar"),
-    (0, b"\x7fELF", "elf"),
-    (0, b"MZ", "exe"),
-    (0, b"\xcf\xfa\xed\xfe", "mach-o"),
-    (0, b"\xca\xfe\xba\xbe", "java class or mach-o"),
-    (0, b"\x00asm", "wasm"),
-    (0, b"SQLite format 3\x00", "sqlite"),
-    (4, b"ftyp", "mp4"),
-    (0, b"ID3", "mp3"),
-    (0, b"OggS", "ogg"),
-    (0, b"RIFF", "riff"),
-    (0, b"wOF2", "woff2"),
-)
-#: Controls that text has: tab, the line breaks, backspace, bell, escape.
-_TEXT_CONTROLS = b"\t\n\r\f\v\b\a\x1b"
-_NON_TEXT_BYTES = bytes(byte for byte in (*range(32), 127) if byte not in _TEXT_CONTROLS)
 _HIGH_BYTES = bytes(range(128, 256))
 #: Spaces and line breaks alone are that much of a text, whichever its letters are.
 _MIN_ASCII_PART = 0.1
@@ -133,11 +105,6 @@ def has_longer_line(text: str, max_chars: int) -> bool:
     return False
 
 
-def detect_file_kind(content: bytes) -> str:
-    """Return the kind of a file by its first bytes; empty when unknown."""
-    return next((kind for at, magic, kind in _MAGIC if content.startswith(magic, at)), "")
-
-
 def _detect_encoding(content: bytes) -> Encoding:
     for encoding, mark in _BYTE_ORDER_MARKS.items():
         if content.startswith(mark):
@@ -149,6 +116,6 @@ def _decode_unknown(content: bytes) -> TextFile | BinaryContent:
     """Text in an unknown encoding, or no text at all."""
     kind = detect_file_kind(content)
     plain = content.translate(None, _HIGH_BYTES)
-    if kind or len(plain) < _MIN_ASCII_PART * len(content) or len(plain.translate(None, _NON_TEXT_BYTES)) < len(plain):
+    if kind or len(plain) < _MIN_ASCII_PART * len(content) or len(plain.translate(None, NON_TEXT_BYTES)) < len(plain):
         return BinaryContent(kind)
     return TextFile(content.decode("utf-8", "surrogateescape"), "unknown-8bit")

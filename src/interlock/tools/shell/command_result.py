@@ -10,7 +10,7 @@ import msgspec
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.state.verification import is_comparable
 from ...domain.tool import JsonObject, NormalizedOutput
-from ...rendering.excerpt import Excerpt
+from ...rendering.excerpt import Excerpt, build_search_hint, find_first_failure
 from ...sandbox.interface import CommandExit, CommandLimits
 from .fingerprint import WorkspaceChanges
 from .profile import ProfileName
@@ -79,7 +79,7 @@ def normalize_command(result: CommandResult) -> NormalizedOutput:
         side_effects=_find_effects(result),
         facts=build_facts(result),
         size=_measure_output(result),
-        next_hint="The output was cut. Read the rest with read_artifact." if result.excerpt.omitted else "",
+        next_hint=_make_next_hint(result),
         next_tool=_make_next_tool(result),
         kind="verification" if result.verification is not None else "tool",
         state=make_verified_state(result.verification),
@@ -151,8 +151,6 @@ def build_notes(result: CommandResult) -> list[str]:
     lines: list[str] = []
     if result.clamped:
         lines.append(f"[timeout_seconds was lowered to {result.timeout_seconds:g}, which is the most]")
-    if result.ended.reason == "timeout":
-        lines.append("[for commands that take long: background=true, then wait_task]")
     if result.ended_in and result.ended_in != result.started_in:
         folder = to_printable_path(result.ended_in)
         lines.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
@@ -216,8 +214,36 @@ def _measure_output(result: CommandResult) -> OutputSize | None:
     return OutputSize(produced=excerpt.produced, kept=kept, shown=excerpt.shown, omitted=excerpt.omitted)
 
 
+def _make_next_hint(result: CommandResult) -> str:
+    """Return what can be looked at next: where a check failed first, and the output that is not shown."""
+    hints: list[str] = []
+    report = result.verification.report if result.verification is not None else None
+    if not result.ok and report is not None and report.first_failure is not None:
+        first = report.first_failure
+        hints.append(f"The first failure is at {first.file}:{first.line}. Read it before editing.")
+    if result.ended.reason == "timeout":
+        hints.append("For commands that take long: background=true, then wait_task.")
+    if result.excerpt.omitted and not result.excerpt.shown:
+        hints.append("The output is binary, so it is kept and not shown.")
+    elif result.excerpt.omitted:
+        hints.append("The output was cut. Read the rest with read_artifact.")
+    return " ".join(hints)
+
+
+def _make_preview(result: CommandResult) -> str:
+    """Return the line that says what failed: of a report, else the first failing line, else the last one."""
+    report = result.verification.report if result.verification is not None else None
+    if report is not None and report.first_failure is not None:
+        return report.first_failure.message
+    if not result.excerpt.shown:
+        return ""
+    text = result.excerpt.text.strip()
+    at = find_first_failure(text)
+    return build_search_hint(text, max(0, text.rfind("\n") + 1) if at < 0 else at)
+
+
 def _make_next_tool(result: CommandResult) -> NextTool | None:
-    if not result.excerpt.omitted or not result.output:
+    if not result.excerpt.omitted or not result.excerpt.shown or not result.output:
         return None
     hint: JsonObject = {"artifact_id": result.output[0].id}
     if result.excerpt.around:
@@ -241,6 +267,8 @@ def build_facts(result: CommandResult) -> JsonObject:
         "peak_memory_bytes": ended.peak_memory_bytes,
         "timeout_seconds": result.timeout_seconds,
     }
+    if not result.ok and (preview := _make_preview(result)):
+        facts["preview"] = preview
     if result.output:
         facts["output"] = result.output[0].id
     if result.index is not None:

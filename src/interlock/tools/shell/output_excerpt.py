@@ -9,10 +9,12 @@ reads goes through `rendering.neutralize`, which makes them visible.
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
+from ...rendering.binary import detect_file_kind, format_binary, is_binary
 from ...rendering.excerpt import (
     CAUSED_BY,
     CONTEXT_CHARS,
@@ -178,6 +180,8 @@ __all__ = ("OutputExcerpt", "OutputSpool", "OutputStream", "make_excerpt")
 
 #: What is held in memory to be cut.
 _MAX_WHOLE_BYTES = 2**20
+#: Of each end, so much is looked at to know whether it is text.
+_SAMPLE_BYTES = 32 * 1024
 _SECTION_TITLES: dict[OutputStream, str] = {stream: f"[{stream}]\n" for stream in STREAMS}
 
 
@@ -216,10 +220,20 @@ class _StreamPart(NamedTuple):
         )
 
     def cut(self, max_chars: int) -> Excerpt:
+        ends = self.read(0, _SAMPLE_BYTES) + self.read(max(_SAMPLE_BYTES, self.size - _SAMPLE_BYTES), _SAMPLE_BYTES)
+        if max_chars >= MIN_EXCERPT_CHARS and is_binary(ends):
+            text = format_binary(self.size, detect_file_kind(ends), self._compute_digest())
+            return Excerpt(text=text, produced=self.size, shown=0, omitted=self.size, around="", ranges=())
         if self.size > max(_MAX_WHOLE_BYTES, 4 * max_chars):
             return build_excerpt(LongOutput(*self), max_chars)
         content = self.read(0, self.size)
         return excerpt_bytes(content, max_chars, places=self.places, artifact_bytes=self.artifact_bytes)
+
+    def _compute_digest(self) -> str:
+        digest = sha256()
+        for start in range(0, self.size, _PART_BYTES):
+            digest.update(self.read(start, min(_PART_BYTES, self.size - start)))
+        return digest.hexdigest()
 
 
 def _make_part(spool: OutputSpool, stream: OutputStream | None = None) -> _StreamPart:
