@@ -117,6 +117,7 @@ def definition_digest(tool: ToolDefinition) -> str:
         tool.timeout_behavior,
         tool.raise_on_error,
         tool.propagate_errors,
+        *([tool.capability] if tool.capability else ()),
     ]
     if tool.effect is not None:
         declared += [tool.effect if isinstance(tool.effect, str) else "function", tool.repeat]

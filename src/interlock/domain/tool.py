@@ -1,5 +1,6 @@
 """Tool declarations: data and the developer's functions, nothing that executes them."""
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
@@ -319,6 +320,10 @@ EffectKey: TypeAlias = str | Callable[[JsonObject], str | Awaitable[str | None] 
 ErrorFormatter: TypeAlias = Callable[[ToolContext, BaseException], str]
 
 
+#: The name of an argument in a declared capability.
+CAPABILITY_ARGUMENT = re.compile(r"\{(\w+)\}")
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a tool for the model."""
 
@@ -356,6 +361,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     origin: ToolOrigin = "local"
     #: The MCP server, skill folder or extension that it comes from.
     source: str = ""
+    #: The operation for questions, such as `POST /refunds/{order}`. Empty: the name and the main thing it acts on.
+    capability: str = ""
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
     #: A dotted name reaches into objects, and into every object of a list.
     resources: Mapping[str, ResourceKind] = {}

@@ -17,6 +17,7 @@ from ..domain import json
 from ..domain.effect import check_template
 from ..domain.errors import ToolDeclarationError
 from ..domain.tool import (
+    CAPABILITY_ARGUMENT,
     CallContext,
     Concurrency,
     Consent,
@@ -77,6 +78,8 @@ class ToolOptions(TypedDict, total=False):
     isolation: Isolation
     origin: ToolOrigin
     source: str
+    #: The operation as operators know it, such as method and path, with arguments in braces: `"POST /refunds/{order}"`.
+    capability: str
     #: Which arguments name a `path`, a `host` or a `command`: `{"file": "path", "url": "host"}`.
     resources: Mapping[str, ResourceKind]
     #: What the tool needs of the user that the run acts for: `Consent(provider="mail", scopes=("mail.read",))`.
@@ -136,6 +139,7 @@ _PASSED_THROUGH = (
     "isolation",
     "origin",
     "source",
+    "capability",
     "resources",
     "consent",
     "effect",
@@ -197,6 +201,8 @@ def derive_version(definition: ToolDefinition) -> str:
         "resources": definition.resources,
         "raise_on_error": definition.raise_on_error or definition.propagate_errors,
     }
+    if definition.capability:
+        declared["capability"] = definition.capability
     if definition.consent is not None:
         declared["consent"] = definition.consent
     if definition.effect is not None:
@@ -227,6 +233,12 @@ def _declare(handler: Function, name: str, options: ToolOptionMap) -> ToolDefini
     )
     if "effect" in options or "repeat" in options:
         _check_effect(options, signature.args_model)
+    capability = options.get("capability", "")
+    if not isinstance(capability, str):
+        raise ToolDeclarationError(f'capability is {capability!r}; it must be text like "POST /refunds/{{order}}"')
+    for argument in CAPABILITY_ARGUMENT.findall(capability):
+        if argument not in spec.parameters_schema["properties"]:
+            raise ToolDeclarationError(f"capability names {{{argument}}}, and there is no such argument")
     definition = ToolDefinition(
         spec=spec,
         version=options.get("version", ""),

@@ -1,6 +1,7 @@
 """The question to a person about a call, and the decision that is recorded with it."""
 
 from typing import cast
+from urllib.parse import quote
 
 import msgspec
 
@@ -9,7 +10,7 @@ from ...domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ...domain.ids import new_action_id
 from ...domain.outcome import Failure
 from ...domain.payload import ApprovalBinding
-from ...domain.tool import CallContext, Consent, ConsentBinding, Risk, values_at
+from ...domain.tool import CAPABILITY_ARGUMENT, CallContext, Consent, ConsentBinding, Risk, values_at
 from ...rendering.text import shorten
 from ..context import RunContext
 from .binding import bind_approval, canonicalize
@@ -87,9 +88,14 @@ def _risks(valid: ValidCall, decision: Decision, bound: ApprovalBinding) -> tupl
 
 def _capability(valid: ValidCall) -> str:
     """Return the operation and the main thing it acts on, as operators know it from a request's method and path."""
-    named = (values_at(valid.arguments, name.split(".")) for name in valid.tool.resources)
+    arguments, tool = valid.arguments, valid.tool
+    if tool.capability:
+        # Quoted, so that a value cannot look like another part of the path.
+        filled = CAPABILITY_ARGUMENT.sub(lambda name: quote(str(arguments.get(name[1])), safe=""), tool.capability)
+        return shorten(filled, _MAX_CAPABILITY_CHARS)
+    named = (values_at(arguments, name.split(".")) for name in tool.resources)
     target = next((value for values in named for value in values if isinstance(value, str)), "")
-    return shorten(f"{valid.tool.name} {target}".strip(), _MAX_CAPABILITY_CHARS)
+    return shorten(f"{tool.name} {target}".strip(), _MAX_CAPABILITY_CHARS)
 
 
 def build_consent_question(
