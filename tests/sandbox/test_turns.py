@@ -8,6 +8,7 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands import workspace_lease
+from interlock.sandbox.host import process_tree
 from interlock.sandbox.host.process_tree import list_children, list_descendants
 from interlock.sandbox.interface import CommandSandbox, ExclusiveUntil, OutputStream, RunningCommand
 
@@ -129,7 +130,7 @@ async def test_what_does_not_stop_means_nothing_runs(
 ) -> None:
     busy = await start_busy(sandbox, workspace)
     monkeypatch.setattr(workspace_lease, "_STOP_SECONDS", 0.01)
-    monkeypatch.setattr(workspace_lease, "_STOPPED", frozenset[bytes]())
+    monkeypatch.setattr(process_tree, "_STOPPED", ())
 
     with pytest.raises(SandboxSetupError, match=r"could not be stopped.*Nothing was executed"):
         await sandbox.start(a_command("touch ran", workspace, exclusive_until="end"), Printed())

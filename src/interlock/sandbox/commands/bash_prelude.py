@@ -20,7 +20,7 @@ import shlex
 from collections.abc import Mapping
 
 from ...domain.errors import SandboxSetupError
-from ..interface import CommandLimits, CommandSpec
+from ..interface import CommandSpec
 
 MAX_SCRIPT_BYTES = 100_000
 _MAX_WORDS_BYTES = 1_000_000
@@ -92,35 +92,27 @@ def build_prelude(
 ) -> bytes:
     """Return the prelude that bash reads first, by descriptors that are closed before the command begins."""
     limits = command.profile.limits
-    # The number of processes counts those of the user namespace: it can be set inside of a new one only.
-    limit_words = _build_ulimit_line({**_process_limits(limits), "u": limits.processes})
+    # Core files, size of a file, data, open files; processes, which count those of the user namespace, so they can be
+    # limited inside of a new one only. What the host has set lower stays lower.
+    numbers = {
+        **{"c": 0, "f": limits.file_bytes >> 10, "d": limits.memory_bytes >> 10},
+        **{"n": limits.open_files, "u": limits.processes},
+    }
+    limit_words = "; ".join(f"ulimit -{letter} {number} 2>/dev/null" for letter, number in numbers.items())
     lines = [limit_words, "umask 022", "unset BASH_ENV", f"exec {prelude_fd}<&-"]
     if gate_fd >= 0:
         wait = f'printf "waiting\\0" >&{report_fd}; read -r -N 1 -u {gate_fd} || exit 1'
         lines += [wait, f"exec {gate_fd}<&-; unset REPLY"]
     if folder_fd >= 0:
-        lines.append(_build_enter_line(command.cwd or command.profile.workspace, folder_fd, report_fd))
+        folder = shlex.quote(command.cwd or command.profile.workspace)
+        is_there = f"builtin cd -P -- {folder} && [[ . -ef /proc/self/fd/{folder_fd} ]]"
+        moved = f'{{ printf "moved\\0" >&{report_fd}; exit 1; }}'
+        lines.append(f"{is_there} || {moved}; exec {folder_fd}<&-; unset OLDPWD")
     if command.script:
         # The group sends what `set -x` would print of it, and errors of a folder that is gone, nowhere.
         ended = f'{{ builtin printf "ended\\0%d\\0" $?; builtin pwd -P; }} 2>/dev/null >&{report_fd}'
         lines += [f"trap '{ended}' EXIT", f'printf "started\\0" >&{report_fd}']
     return "\n".join([*lines, ""]).encode()
-
-
-def _build_enter_line(folder: str, folder_fd: int, report_fd: int) -> str:
-    is_there = f"builtin cd -P -- {shlex.quote(folder)} && [[ . -ef /proc/self/fd/{folder_fd} ]]"
-    moved = f'{{ printf "moved\\0" >&{report_fd}; exit 1; }}'
-    return f"{is_there} || {moved}; exec {folder_fd}<&-; unset OLDPWD"
-
-
-def _process_limits(limits: CommandLimits) -> dict[str, int]:
-    """By bash's letters: core files, size of a file, data, open files."""
-    return {"c": 0, "f": limits.file_bytes >> 10, "d": limits.memory_bytes >> 10, "n": limits.open_files}
-
-
-def _build_ulimit_line(limits: dict[str, int]) -> str:
-    """What the host has set lower stays lower."""
-    return "; ".join(f"ulimit -{letter} {number} 2>/dev/null" for letter, number in limits.items())
 
 
 def _check_encodable(text: str) -> None:

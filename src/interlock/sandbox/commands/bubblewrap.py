@@ -33,6 +33,7 @@ from ..interface import CAPABILITIES, CommandSpec, Confinement, OutputHandler, R
 from . import bash_prelude, covers
 from .covers import Cover
 from .filesystem_view import SandboxView, build_view, is_below
+from .launch import LaunchDescriptors
 from .running_command import Launch, run_launch
 
 _NAMESPACES = (
@@ -40,8 +41,6 @@ _NAMESPACES = (
     *("--disable-userns", "--cap-drop", "ALL", "--hostname", "sandbox"),
     *("--new-session", "--die-with-parent"),
 )
-#: Descriptors that stay open in a script are beyond those that scripts use.
-_FIRST_FD = 100
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _DEVICE_MODE = 0o666
 _ROOT_NOTE = (
@@ -77,14 +76,15 @@ class BubblewrapSandbox:
 
     async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         bash_prelude.check_command(command)
-        options = _environment_options(bash_prelude.build_environment(command.environment))
+        variables = bash_prelude.build_environment(command.environment)
+        options = tuple(word for name, value in variables.items() for word in ("--setenv", name, value))
         view = build_view(command.profile)
         if command.is_still_valid is not None:
             _check_covered(command.profile, view)
         cwd = _check_cwd(command)
         # The shell enters it when everything is mounted: a folder that is entered before shows what is below a cover.
         options += ("--chdir", command.profile.workspace if command.profile.system else cwd)
-        descriptors = _LaunchDescriptors()
+        descriptors = LaunchDescriptors()
         try:
             launch = _build_launch(self._bwrap, command, view, options, descriptors)
         except OSError as error:
@@ -93,87 +93,14 @@ class BubblewrapSandbox:
         return await run_launch(launch, command.profile.limits, on_output)
 
 
-class _LaunchDescriptors:
-    """The descriptors of a launch."""
-
-    def __init__(self) -> None:
-        self._kept: list[int] = []
-        self._passed: list[int] = []
-
-    @property
-    def passed(self) -> tuple[int, ...]:
-        return tuple(self._passed)
-
-    def pipe(self) -> tuple[int, int]:
-        """Our end, to read, and the sandbox's, to write."""
-        kept, passed = os.pipe()
-        self._kept.append(kept)
-        return kept, self._pass_high(passed)
-
-    def unbreakable_pipe(self) -> tuple[int, int]:
-        """As `pipe`, but who writes is a reader, too, so that our death does not kill it.
-
-        Bubblewrap writes while its child waits for it. Killed by the write, it would leave the child waiting for ever.
-        """
-        kept, writable = os.pipe()
-        self._kept.append(kept)
-        try:
-            self._passed.append(os.open(f"/proc/self/fd/{writable}", os.O_RDWR | os.O_CLOEXEC))
-        finally:
-            os.close(writable)
-        return kept, self._passed[-1]
-
-    def input_pipe(self) -> tuple[int, int]:
-        """Our end, to write, and the sandbox's, to read."""
-        passed, kept = os.pipe()
-        self._kept.append(kept)
-        return kept, self._pass_high(passed)
-
-    def open_file(self, path: str) -> int:
-        self._passed.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        return self._passed[-1]
-
-    def open_folder(self, command: CommandSpec) -> int:
-        """The folder to start in, to be compared with, by a descriptor that cannot be read or searched."""
-        path = command.cwd or command.profile.workspace
-        opened = os.dup(command.folder_fd) if command.folder_fd >= 0 else os.open(path, os.O_PATH | os.O_CLOEXEC)
-        return self._pass_high(opened)
-
-    def create_memfd(self) -> int:
-        """An empty file without a name."""
-        return self._pass_high(os.memfd_create("sandbox"))
-
-    def pass_content(self, content: bytes) -> str:
-        """A file without a name that has this content."""
-        fd = self.create_memfd()
-        _write_and_rewind(fd, content)
-        return str(fd)
-
-    def close(self) -> None:
-        for fd in (*self._kept, *self._passed):
-            os.close(fd)
-
-    def _pass_high(self, fd: int) -> int:
-        try:
-            self._passed.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD))
-        finally:
-            os.close(fd)
-        return self._passed[-1]
-
-
 def _fill_pipe(fd: int) -> None:
     """Fill the pipe to the last byte: then there is room once it was read."""
     size = fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, os.sysconf("SC_PAGE_SIZE"))
     os.write(fd, b"\n" * size)
 
 
-def _write_and_rewind(fd: int, content: bytes) -> None:
-    os.write(fd, content)
-    os.lseek(fd, 0, os.SEEK_SET)
-
-
 def _build_launch(
-    bwrap: str, command: CommandSpec, view: SandboxView, options: tuple[str, ...], descriptors: _LaunchDescriptors
+    bwrap: str, command: CommandSpec, view: SandboxView, options: tuple[str, ...], descriptors: LaunchDescriptors
 ) -> Launch:
     profile = command.profile
     status_fd, its_status = descriptors.unbreakable_pipe()
@@ -182,15 +109,23 @@ def _build_launch(
     packed = (
         *(*_NAMESPACES, *(() if profile.network else ("--unshare-net",))),
         *view.options,
-        *(word for path in view.copies for word in _copy_options(path, descriptors)),
+        *(
+            word
+            for path in view.copies
+            for word in ("--perms", "0444", "--file", str(descriptors.open_file(path)), path)
+        ),
         *inside_options,
         *("--remount-ro", "/"),
         *options,
         *_seccomp_options(descriptors),
         *("--json-status-fd", str(its_status)),
     )
-    barrier_fd, barrier_options = (-1, ()) if profile.system else _make_barrier(descriptors)
-    options_fd = descriptors.pass_content("\0".join((*packed, "")).encode())
+    barrier_fd, barrier_options = -1, ()
+    if not profile.system:
+        # Bubblewrap reads its options to the end before it does anything. These are none, and end when our end closes.
+        barrier_fd, its_end = descriptors.input_pipe()
+        barrier_options = ("--args", str(its_end))
+    options_fd = str(descriptors.create_memfd("\0".join((*packed, "")).encode()))
     return Launch(
         argv=(bwrap, *barrier_options, "--args", options_fd, "--", *inside),
         environment={},
@@ -212,12 +147,6 @@ def _build_launch(
     )
 
 
-def _make_barrier(descriptors: _LaunchDescriptors) -> tuple[int, tuple[str, ...]]:
-    """Bubblewrap reads its options to the end before it does anything. These are none, and end when our end closes."""
-    barrier_fd, its_end = descriptors.input_pipe()
-    return barrier_fd, ("--args", str(its_end))
-
-
 class _InnerCommand(NamedTuple):
     """The program to execute, and how it is held until the sandbox was checked."""
 
@@ -226,16 +155,16 @@ class _InnerCommand(NamedTuple):
     options: tuple[str, ...]
 
 
-def _build_inner_command(command: CommandSpec, report_fd: int, descriptors: _LaunchDescriptors) -> _InnerCommand:
+def _build_inner_command(command: CommandSpec, report_fd: int, descriptors: LaunchDescriptors) -> _InnerCommand:
     gate_fd, its_end = descriptors.input_pipe()
-    empty = ("--perms", "0444", "--file", descriptors.pass_content(b""), covers.EMPTY_FILE)
+    empty = ("--perms", "0444", "--file", str(descriptors.create_memfd()), covers.EMPTY_FILE)
     if not command.profile.system:
         _fill_pipe(gate_fd)
         return _InnerCommand(
             gate_fd, command.argv, (*empty, "--perms", "0444", "--file", str(its_end), covers.GATE_FILE)
         )
     prelude_fd, folder_fd = descriptors.create_memfd(), descriptors.open_folder(command)
-    _write_and_rewind(prelude_fd, bash_prelude.build_prelude(command, report_fd, prelude_fd, its_end, folder_fd))
+    os.pwrite(prelude_fd, bash_prelude.build_prelude(command, report_fd, prelude_fd, its_end, folder_fd), 0)
     options = ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
     return _InnerCommand(gate_fd, bash_prelude.build_argv(command, programs.find_bash(), report_fd), (*empty, *options))
 
@@ -251,11 +180,11 @@ class _ActiveCommand(NamedTuple):
 
 
 #: By what they were launched with.
-_active_commands: dict[_LaunchDescriptors, _ActiveCommand] = {}
+_active_commands: dict[LaunchDescriptors, _ActiveCommand] = {}
 
 
 def _complete_sandbox(
-    profile: SandboxProfile, view: SandboxView, key: _LaunchDescriptors, launched: int, inside: int
+    profile: SandboxProfile, view: SandboxView, key: LaunchDescriptors, launched: int, inside: int
 ) -> str:
     """Compare what is shown with what was planned, and mount the covers. Return what went wrong; empty: nothing."""
     root = "" if profile.system else covers.BUILD_ROOT
@@ -290,24 +219,16 @@ def _mount_in_sandbox(launched: int, inside: int, root: str, wanted: Sequence[Co
         os.close(namespace)
 
 
-def _clean_up(key: _LaunchDescriptors) -> None:
+def _clean_up(key: LaunchDescriptors) -> None:
     """Clean up when everything of a command is dead."""
     _active_commands.pop(key, None)
     if os.geteuid() == 0:
         _restore_device_modes()
 
 
-def _copy_options(path: str, descriptors: _LaunchDescriptors) -> tuple[str, ...]:
-    return ("--perms", "0444", "--file", str(descriptors.open_file(path)), path)
-
-
-def _seccomp_options(descriptors: _LaunchDescriptors) -> tuple[str, ...]:
+def _seccomp_options(descriptors: LaunchDescriptors) -> tuple[str, ...]:
     program = _build_seccomp_filter()
-    return ("--seccomp", descriptors.pass_content(program)) if program is not None else ()
-
-
-def _environment_options(variables: dict[str, str]) -> tuple[str, ...]:
-    return tuple(word for name, value in variables.items() for word in ("--setenv", name, value))
+    return ("--seccomp", str(descriptors.create_memfd(program))) if program is not None else ()
 
 
 def _check_covered(profile: SandboxProfile, view: SandboxView) -> None:

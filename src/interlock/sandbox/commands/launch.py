@@ -1,5 +1,6 @@
 """A program that confines a command: its inputs, and its spawn."""
 
+import fcntl
 import os
 import resource
 import signal
@@ -14,10 +15,12 @@ from ...domain.errors import SandboxSetupError
 from ...domain.payload import ExecutionEnvironment
 from ...rendering.text import describe_error
 from ..host.cgroups import CommandCgroup
-from ..interface import CommandLimits, ExclusiveUntil, OutputStream
+from ..interface import CommandLimits, CommandSpec, ExclusiveUntil, OutputStream
 from ..workspace.file_operands import describe_change
 
 _STANDARD_FDS = 3
+#: Descriptors that stay open in a script are beyond those that scripts use.
+_FIRST_FD = 100
 _SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
@@ -39,13 +42,7 @@ def spawn_program(
         actions += [(os.POSIX_SPAWN_DUP2, fd, spare), (os.POSIX_SPAWN_DUP2, spare, fd), (os.POSIX_SPAWN_CLOSE, spare)]
     actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _find_inheritable_fds(pass_fds)]
     return os.posix_spawn(
-        argv[0],
-        argv,
-        environment,
-        file_actions=actions,
-        setsid=new_session,
-        setsigmask=(),
-        setsigdef=_SIGNALS,
+        argv[0], argv, environment, file_actions=actions, setsid=new_session, setsigmask=(), setsigdef=_SIGNALS
     )
 
 
@@ -123,6 +120,73 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         if self.expected_environment is not None and not problem:
             problem = describe_change(self.expected_environment)
         return problem or (recheck_validity(self.is_still_valid) if self.is_still_valid is not None else "")
+
+
+class LaunchDescriptors:
+    """The descriptors of a launch."""
+
+    def __init__(self) -> None:
+        self._kept: list[int] = []
+        self._passed: list[int] = []
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        return tuple(self._passed)
+
+    def pipe(self) -> tuple[int, int]:
+        """Our end, to read, and the sandbox's, to write."""
+        kept, passed = os.pipe()
+        self._kept.append(kept)
+        return kept, self._pass_high(passed)
+
+    def unbreakable_pipe(self) -> tuple[int, int]:
+        """As `pipe`, but who writes is a reader, too, so that our death does not kill it.
+
+        Bubblewrap writes while its child waits for it. Killed by the write, it would leave the child waiting for ever.
+        """
+        kept, writable = os.pipe()
+        self._kept.append(kept)
+        try:
+            self._passed.append(os.open(f"/proc/self/fd/{writable}", os.O_RDWR | os.O_CLOEXEC))
+        finally:
+            os.close(writable)
+        return kept, self._passed[-1]
+
+    def input_pipe(self) -> tuple[int, int]:
+        """Our end, to write, and the sandbox's, to read."""
+        passed, kept = os.pipe()
+        self._kept.append(kept)
+        return kept, self._pass_high(passed)
+
+    def open_file(self, path: str) -> int:
+        self._passed.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return self._passed[-1]
+
+    def open_folder(self, command: CommandSpec) -> int:
+        """The folder to start in, to be compared with, by a descriptor that cannot be read or searched."""
+        if command.folder_fd >= 0:
+            return self.duplicate(command.folder_fd)
+        return self._pass_high(os.open(command.cwd or command.profile.workspace, os.O_PATH | os.O_CLOEXEC))
+
+    def duplicate(self, fd: int) -> int:
+        return self._pass_high(os.dup(fd))
+
+    def create_memfd(self, content: bytes = b"") -> int:
+        """A file without a name that has this content."""
+        fd = self._pass_high(os.memfd_create("sandbox"))
+        os.pwrite(fd, content, 0)
+        return fd
+
+    def close(self) -> None:
+        for fd in (*self._kept, *self._passed):
+            os.close(fd)
+
+    def _pass_high(self, fd: int) -> int:
+        try:
+            self._passed.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD))
+        finally:
+            os.close(fd)
+        return self._passed[-1]
 
 
 class SpawnedProcess:

@@ -56,9 +56,7 @@ _CAUSES = (
         "profile that allows its system calls.",
     ),
     _FailureCause(
-        "this kernel's is too old",
-        "Landlock of this kernel lets commands empty any file",
-        "Use Linux 6.2 or newer.",
+        "this kernel's is too old", "Landlock of this kernel lets commands empty any file", "Use Linux 6.2 or newer."
     ),
     _FailureCause(
         _NO_NAMESPACE,
@@ -98,9 +96,7 @@ _CAUSES = (
         "Use a kernel with CONFIG_USER_NS.",
     ),
     _FailureCause(
-        _NO_NAMESPACE,
-        "user namespaces are refused here, most likely by the profile of a container",
-        _CONTAINER_ADVICE,
+        _NO_NAMESPACE, "user namespaces are refused here, most likely by the profile of a container", _CONTAINER_ADVICE
     ),
 )
 
@@ -181,10 +177,6 @@ _PREREQUISITES: Mapping[SandboxBackend, Callable[[], str]] = {
 }
 
 
-def _make_plain_profile(folder: str) -> SandboxProfile:
-    return SandboxProfile(workspace=folder, writable=True)
-
-
 def _make_covered_profile(folder: str) -> SandboxProfile:
     """A workspace with something to protect: where that is impossible, no command may run."""
     hidden, read_only = os.path.join(folder, "hidden"), os.path.join(folder, "inner", "read-only")
@@ -196,9 +188,9 @@ def _make_covered_profile(folder: str) -> SandboxProfile:
 async def _try_command(sandbox: CommandSandbox) -> str:
     """What went wrong; empty when nothing did."""
     with TemporaryDirectory(prefix="interlock-") as folder:
-        profile = (
-            _make_covered_profile(folder) if "hide" in sandbox.confinement.capabilities else _make_plain_profile(folder)
-        )
+        profile = SandboxProfile(workspace=folder, writable=True)
+        if "hide" in sandbox.confinement.capabilities:
+            profile = _make_covered_profile(folder)
         try:
             async with asyncio.timeout(_SECONDS):
                 running = await sandbox.start(CommandSpec(profile=profile, script="true"), lambda stream, chunk: None)

@@ -10,7 +10,8 @@ the shell inside says on another (report). Here it is spawned and followed:
 - It is over when the launched program and the first process inside are both dead. The kernel kills everything else in
   a process namespace before its first process is dead, so then the pipes hold all that there will ever be.
 
-It is spawned by the event loop's own thread: the kernel takes the end of a thread for the end of the parent.
+It is spawned by the event loop's own thread, or by one that never ends (see `cgroups`): the kernel takes the end of a
+thread for the end of the parent.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -19,7 +19,8 @@ from ..host.programs import find_bash, is_inside
 from ..interface import CommandSpec, OutputHandler, RunningCommand
 from . import supervisor
 from .bash_prelude import build_argv, build_environment, build_prelude, check_command
-from .running_command import Launch, run_launch
+from .launch import Launch, LaunchDescriptors
+from .running_command import run_launch
 
 _FALLBACK_FOLDERS = ("/var/tmp", "/dev/shm")  # noqa: S108 - a folder of our own is made there
 
@@ -57,35 +58,45 @@ async def run_supervised(
     command: CommandSpec, on_output: OutputHandler, private: str, restrictions: Restrictions
 ) -> RunningCommand:
     """Run the command, with `private` for its home and temporary files. Its restrictions are already built."""
-    with ExitStack() as opened:
-        launch = _build_launch(command, private, restrictions, opened)
-        opened.pop_all()  # they are closed by `run_launch`
+    descriptors = LaunchDescriptors()
+    try:
+        launch = _build_launch(command, private, restrictions, descriptors)
+    except BaseException:
+        descriptors.close()
+        raise
     return await run_launch(launch, command.profile.limits, on_output)
 
 
-def _build_launch(command: CommandSpec, private: str, restrictions: Restrictions, opened: ExitStack) -> Launch:
+def _build_launch(
+    command: CommandSpec, private: str, restrictions: Restrictions, descriptors: LaunchDescriptors
+) -> Launch:
     check_command(command)
     environment = _prepare_environment(command, private)
     command = _raise_process_limit(command)
-    status, its_status = _open_pipe(opened)
-    report, its_report = _open_pipe(opened)
+    status, its_status = descriptors.pipe()
+    report, its_report = descriptors.pipe()
     options = _supervisor_options(command) | {"status": its_status, "remove": private}
     given, argv = [its_report], command.argv
     if command.profile.system:
         # Then there is a bash, and it says itself when the command begins.
-        prelude_fd = _create_memfd(opened)
+        prelude_fd = descriptors.create_memfd()
         os.pwrite(prelude_fd, build_prelude(command, its_report, prelude_fd), 0)
         environment["BASH_ENV"] = f"/proc/self/fd/{prelude_fd}"
         options["silent"] = True
         given.append(prelude_fd)
         argv = build_argv(command, _require_bash(), its_report)
-    lists = {"given": given, "folder": _duplicate_folder(command, opened), **_open_restrictions(restrictions, opened)}
+    lists = {
+        "given": given,
+        "folder": [] if command.folder_fd < 0 else [descriptors.duplicate(command.folder_fd)],
+        "ruleset": [] if restrictions.ruleset is None else [descriptors.duplicate(restrictions.ruleset)],
+        "filter": [descriptors.create_memfd(program) for program in restrictions.system_calls],
+    }
     options |= {name: ",".join(map(str, fds)) for name, fds in lists.items()}
     settings = (f"{name}={value}" for name, value in options.items())
     return Launch(
         argv=(sys.executable, "-I", "-S", supervisor.__file__, *settings, "--", *argv),
         environment=environment,
-        pass_fds=(its_status, *(fd for fds in lists.values() for fd in fds)),
+        pass_fds=descriptors.passed,
         status_fd=status,
         report_fd=report,
         kill_signal=signal.SIGTERM,
@@ -115,14 +126,6 @@ def _supervisor_options(command: CommandSpec) -> dict[str, object]:
     return options if "LC_CTYPE" in command.environment else options | {"unset": "LC_CTYPE"}
 
 
-def _duplicate_folder(command: CommandSpec, opened: ExitStack) -> list[int]:
-    if command.folder_fd < 0:
-        return []
-    folder = os.dup(command.folder_fd)
-    opened.callback(os.close, folder)
-    return [folder]
-
-
 def _check_cwd(command: CommandSpec) -> str:
     profile = command.profile
     try:
@@ -135,17 +138,6 @@ def _check_cwd(command: CommandSpec) -> str:
     if not is_inside(os.path.realpath(cwd), command.profile.workspace):
         raise SandboxSetupError(f"The folder {cwd[:500]} is not in the workspace. Nothing was executed.")
     return cwd
-
-
-def _open_restrictions(restrictions: Restrictions, opened: ExitStack) -> dict[str, list[int]]:
-    """Descriptors, by the supervisor's names."""
-    fds: dict[str, list[int]] = {"ruleset": [], "filter": []}
-    if restrictions.ruleset is not None:
-        fds["ruleset"].append(os.dup(restrictions.ruleset))
-        opened.callback(os.close, fds["ruleset"][0])
-    for program in restrictions.system_calls:
-        fds["filter"].append(_create_memfd(opened, program))
-    return fds
 
 
 def _raise_process_limit(command: CommandSpec) -> CommandSpec:
@@ -170,17 +162,3 @@ def _require_bash() -> str:
     if not bash:
         raise SandboxSetupError("There is no bash here. Nothing was executed.")
     return bash
-
-
-def _open_pipe(opened: ExitStack) -> tuple[int, int]:
-    ends = os.pipe()
-    for end in ends:
-        opened.callback(os.close, end)
-    return ends
-
-
-def _create_memfd(opened: ExitStack, content: bytes = b"") -> int:
-    fd = os.memfd_create("interlock")
-    opened.callback(os.close, fd)
-    os.pwrite(fd, content, 0)
-    return fd

@@ -36,10 +36,7 @@ class UnconfinedSandbox:
 
 def _check_profile(profile: SandboxProfile) -> None:
     """Refuse profiles whose callers rely on confinement: commands without approval, hidden secrets."""
-    asked = {
-        "a read-only workspace": not profile.writable,
-        "hidden files": bool(profile.hidden),
-    }
+    asked = {"a read-only workspace": not profile.writable, "hidden files": bool(profile.hidden)}
     if missing := [what for what, wanted in asked.items() if wanted]:
         raise SandboxSetupError(
             f"This host has no sandbox, so there cannot be {' or '.join(missing)}. Nothing was executed. "

@@ -25,7 +25,6 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 1.0
 #: A process that waits for a vfork child counts as stopped only when that child has continued.
 _MAX_TRIES = 5
-_STOPPED = frozenset({b"T", b"t", b"Z", b"X"})
 
 
 class WorkspaceLease:
@@ -149,28 +148,11 @@ def _stop_all(stopped: list[int], roots: list[int]) -> bool:
         for pid in new:
             _send_signal(pid, signal.SIGSTOP)
         stopped += new
-        if not new and all(map(_is_stopped, found)):
+        if not new and all(map(process_tree.is_stopped, found)):
             return True
         if time.monotonic() > until:
             return False
         os.sched_yield()
-
-
-def _is_stopped(pid: int) -> bool:
-    """Return True when no thread of it runs, or when it is gone."""
-    try:
-        states = [_read_state(f"/proc/{pid}/task/{task}/stat") for task in os.listdir(f"/proc/{pid}/task")]
-    except OSError:
-        return True
-    return all(state in _STOPPED for state in states)
-
-
-def _read_state(path: str) -> bytes:
-    try:
-        # The name before it may hold anything.
-        return process_tree.read_bytes(path).rpartition(b")")[2].split()[0]
-    except OSError:
-        return b"X"
 
 
 def _send_signal(pid: int, number: int) -> None:

@@ -96,8 +96,9 @@ class CommandCgroup:
         """Add a process, with all that it starts from now on. Its earlier children have to be taken as well."""
         self._set_limits()
         for folder in () if self._has_all else self._folders:
-            # To move a process waits for the whole system; to look is cheap.
-            if _has_process(folder, pid):
+            # What a member starts is in the group already. To move a process waits for the whole system; to look is
+            # cheap.
+            if str(pid) in _read(f"{folder}/cgroup.procs").split():
                 continue
             try:
                 _write(f"{folder}/cgroup.procs", str(pid))
@@ -219,11 +220,6 @@ def prepare_cgroup() -> None:
 def _remove_spare() -> None:
     _closed.update(_spares.pop(os.getpid(), {}).values())
     _remove_closed()
-
-
-def _has_process(folder: str, pid: int) -> bool:
-    """Return whether a process is in the group already, as what a member starts is."""
-    return str(pid) in _read(f"{folder}/cgroup.procs").split()
 
 
 def can_limit_root() -> bool:

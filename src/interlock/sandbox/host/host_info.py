@@ -48,16 +48,12 @@ def read_host_info() -> HostInfo:
         machine=platform.machine(),
         user_id=os.geteuid(),
         container=any(map(os.path.exists, _CONTAINER_FILES)),
-        settings={name: value for name in _SETTINGS if (value := _read_setting(name))},
+        settings={name: value for name in _SETTINGS if (value := _read_text(f"/proc/sys/{name.replace('.', '/')}"))},
         openat2=has_openat2(),
         landlock_abi=get_abi(),
         seccomp=os.path.exists("/proc/sys/kernel/seccomp") and platform.machine() in MACHINES,
         cgroup=_read_cgroup_state(),
     )
-
-
-def _read_setting(name: str) -> str:
-    return _read_text(f"/proc/sys/{name.replace('.', '/')}")
 
 
 def _read_cgroup_state() -> str:

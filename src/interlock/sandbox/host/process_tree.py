@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
-#: Stopped, a zombie, dead, or not to be found.
-_STOPPED = (b"T", b"t", b"Z", b"X", b"")
+#: Stopped, a zombie, dead.
+_STOPPED = (b"T", b"t", b"Z", b"X")
 _STOP_SECONDS = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: How links to descriptors of shared memory begin: files without a name, and files of the folder for shared memory.
@@ -38,17 +38,20 @@ def list_children_when_stopped(pid: int) -> list[int]:
     at once when it is gone.
     """
     until = time.monotonic() + _STOP_SECONDS
-    while _read_state(pid) not in _STOPPED and time.monotonic() < until:
+    while not is_stopped(pid) and time.monotonic() < until:
         os.sched_yield()
     return list_children(pid)
 
 
-def _read_state(pid: int) -> bytes:
-    try:
-        # The name before it may hold anything.
-        return read_bytes(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0]
-    except OSError:
-        return b""
+def is_stopped(pid: int) -> bool:
+    """Return True when no thread of it runs, or when it is gone."""
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                # The name before it may hold anything.
+                if read_bytes(f"/proc/{pid}/task/{task}/stat").rpartition(b")")[2].split()[0] not in _STOPPED:
+                    return False
+    return True
 
 
 def is_namespace_init(pid: int) -> bool:

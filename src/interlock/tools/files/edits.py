@@ -106,7 +106,8 @@ def apply_edits(text: str, edits: Sequence[TextEdit]) -> EditResult | EditFailur
     for number, edit in enumerate(edits, 1):
         found = _find_places(searched, edit)
         if isinstance(found, EditFailure):
-            return _add_edit_number(found, number, len(edits))
+            message = f"edit {number} of {len(edits)}: {found.message}"
+            return found if len(edits) == 1 else EditFailure(found.reason, message)
         replacements += (searched.make_replacement(start, end, edit.new_string, number) for start, end in found)
         if len(replacements) > MAX_REPLACEMENTS:
             return EditFailure("too_many", f"there are more than {MAX_REPLACEMENTS:,} places to replace")
@@ -202,10 +203,6 @@ def _find_overlap(replacements: Sequence[_Replacement]) -> EditFailure | None:
     return None
 
 
-def _add_edit_number(found: EditFailure, number: int, count: int) -> EditFailure:
-    return found if count == 1 else EditFailure(found.reason, f"edit {number} of {count}: {found.message}")
-
-
 def _iterate_pieces(text: str, replacements: Sequence[_Replacement]) -> Iterator[str]:
     end = 0
     for replacement in replacements:
@@ -221,12 +218,9 @@ _MAX_TRIED = 8
 
 def were_edits_applied(text: str, edits: Sequence[TextEdit]) -> bool | None:
     if isinstance(apply_edits(text, edits), EditResult):
-        return None if all(_contains_text(text, edit.new_string) for edit in edits) else False
+        written = (any(new in text for new in _line_break_variants(edit.new_string)) for edit in edits)
+        return None if all(written) else False
     return True if any(_results_in(before, edits, text) for before in _find_candidates_before(text, edits)) else None
-
-
-def _contains_text(text: str, new: str) -> bool:
-    return any(written in text for written in _line_break_variants(new))
 
 
 def _results_in(before: str, edits: Sequence[TextEdit], text: str) -> bool:

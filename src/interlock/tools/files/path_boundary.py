@@ -25,13 +25,14 @@ def make_path_authorizer(workspace: Workspace, *, writing: bool, argument: str =
         try:
             workspace.locate(arguments[argument], writing=writing)
         except PathRefusedError as refused:
-            return _deny(refused) if refused.kind in _DENIED_KINDS else None
+            return deny_path(refused) if refused.kind in _DENIED_KINDS else None
         return None
 
     return opinion
 
 
-def _deny(refused: PathRefusedError) -> Decision:
+def deny_path(refused: PathRefusedError) -> Decision:
+    """Return the decision that a path is refused."""
     return Decision(
         verdict=Verdict.DENY, reason=str(refused), rule_ids=(f"workspace:{refused.kind}",), layer=PATH_BOUNDARY_LAYER
     )

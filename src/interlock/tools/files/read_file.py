@@ -209,7 +209,11 @@ def _normalize_lines(found: ReadResult) -> NormalizedOutput:
         },
         size=found.size,
         next_hint=f"{where}; next: offset={next_offset} limit={found.limit}" if has_more else "",
-        next_tool=_make_next_tool(file.path, next_offset, found.limit) if next_offset is not None else None,
+        next_tool=NextTool(
+            tool="read_file", input_hint={"path": file.path, "offset": next_offset, "limit": found.limit}
+        )
+        if has_more
+        else None,
         state=_update_baseline(found).to_state(file.path),
     )
 
@@ -225,11 +229,7 @@ def _update_baseline(found: ReadResult) -> FileBaseline:
 
 def _make_baseline(file: FileContent, encoding: str, lines: int) -> FileBaseline:
     return FileBaseline(
-        sha256=file.sha256,
-        size_bytes=len(file.content),
-        mtime_ns=file.mtime_ns,
-        encoding=encoding,
-        lines=lines,
+        sha256=file.sha256, size_bytes=len(file.content), mtime_ns=file.mtime_ns, encoding=encoding, lines=lines
     )
 
 
@@ -271,7 +271,3 @@ def _normalize_binary(found: BinaryFile) -> NormalizedOutput:
         },
         state=_make_baseline(file, "binary", 0).to_state(file.path),
     )
-
-
-def _make_next_tool(path: str, offset: int, limit: int) -> NextTool:
-    return NextTool(tool="read_file", input_hint={"path": path, "offset": offset, "limit": limit})

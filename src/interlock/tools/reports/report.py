@@ -121,9 +121,7 @@ MAX_TAIL_LINES = 15_000
 
 #: Colours and cursor moves, titles and links, character sets, and the short ones. Each is matched from its first
 #: character without going back, so the work is linear whatever follows.
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]?|[\]PX^_][^\x07\x1b\n]*+(?:\x07|\x1b\\)?|[ -/]++[0-~]?|[0-~])?",
-)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]?|[\]PX^_][^\x07\x1b\n]*+(?:\x07|\x1b\\)?|[ -/]++[0-~]?|[0-~])?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 

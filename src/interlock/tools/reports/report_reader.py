@@ -49,8 +49,4 @@ def read_report(program: str, text: str, exit_code: int | None, *, whole: bool =
     names = _PROGRAMS_BY_RUNNER.get(program, (program,))
     read = (_READERS[name](output, exit_code) for name in names)
     found = [findings for findings in read if findings is not None and (findings.sure or program in _READERS)]
-    return build_report(max(found, key=_rank_findings), exit_code) if found else None
-
-
-def _rank_findings(findings: Findings) -> tuple[bool, int]:
-    return (not findings.clean, findings.at)
+    return build_report(max(found, key=lambda one: (not one.clean, one.at)), exit_code) if found else None

@@ -208,10 +208,9 @@ class Ripgrep:
         """
         self._workspace.check_not_replaced()
         hidden = await asyncio.to_thread(self._hidden) if self._hidden else ()
-        reader, odd = (
-            new_reader(),
-            self._bad_ignore_file if self._bad_ignore_file and is_bad_ignore_file(self._bad_ignore_file) else "",
-        )
+        reader, odd = new_reader(), self._bad_ignore_file
+        if odd and not is_bad_ignore_file(odd):
+            odd = ""
         done = _SearchAttempt("", bytearray(), odd)
         closed = ClosedPaths(self._workspace, hidden)
         plan = _SearchPlan(place, hidden, closed, self._find_unlistable(closed))
@@ -237,7 +236,9 @@ class Ripgrep:
         self, plan: "_SearchPlan", options: Sequence[str], reader: OutputReader, use_ignore_files: bool = True
     ) -> _SearchAttempt:
         ignore = () if use_ignore_files else ("--no-ignore",)
-        place, where = to_printed_path(plan.place), _build_path_arguments(plan.place)
+        place = to_printed_path(plan.place)
+        # Ignore files count from the workspace on, and none above it.
+        where = ("--no-ignore-parent", "--", ".") if plan.place == "." else ("--", f"./{plan.place}")
         if place not in plan.unlistable:
             return await self._attempt(
                 self._build_command((*options, *ignore), where, plan.hidden), reader, use_ignore_files
@@ -332,11 +333,6 @@ class Ripgrep:
             limits=_LIMITS,
         )
         return CommandSpec(profile=profile, argv=(self._rg, *_COMMON_OPTIONS, *options, *where))
-
-
-def _build_path_arguments(place: str) -> tuple[str, ...]:
-    # Ignore files count from the workspace on, and none above it.
-    return ("--no-ignore-parent", "--", ".") if place == "." else ("--", f"./{place}")
 
 
 def make_unfinished_error(stopped: str) -> PreconditionError:

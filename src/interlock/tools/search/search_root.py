@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ...domain.decision import Decision, Verdict
+from ...domain.decision import Decision
 from ...domain.errors import PreconditionError
 from ...domain.tool import CheckProblem, EvaluatedPaths
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 from ..files.file_content import make_precondition_error, refusals_as_preconditions
-from ..files.path_boundary import PATH_BOUNDARY_LAYER
+from ..files.path_boundary import deny_path
 from .glob_pattern import GlobPattern, parse_pattern
 
 _ALL_FILES = "**"
@@ -53,7 +53,8 @@ def find_search_root(workspace: Workspace, path: str, glob: str, judged: Evaluat
             case "file" | "folder" if not pattern.folder:
                 return SearchRoot(found.relative, pattern)
             case "folder":
-                begin = workspace.locate(_join_paths(path, pattern.folder), judged=judged, below=True)
+                start = pattern.folder if pattern.folder.startswith("/") else f"{path}/{pattern.folder}"
+                begin = workspace.locate(start, judged=judged, below=True)
                 return SearchRoot(begin.relative, pattern, is_missing=begin.kind != "folder")
             case _:
                 raise make_precondition_error(f"{found.relative} is neither a folder nor a plain file")
@@ -66,7 +67,7 @@ def check_search(workspace: Workspace, path: str, glob: str) -> CheckProblem | N
     except PreconditionError as error:
         return error.problem
     except PathRefusedError:
-        return None
+        pass
     return None
 
 
@@ -75,10 +76,9 @@ def authorize_search(workspace: Workspace, path: str, glob: str) -> Decision | N
     try:
         find_search_root(workspace, path, glob, None)
     except PathRefusedError as refused:
-        rule = f"workspace:{refused.kind}"
-        return Decision(verdict=Verdict.DENY, reason=str(refused), rule_ids=(rule,), layer=PATH_BOUNDARY_LAYER)
+        return deny_path(refused)
     except PreconditionError:
-        return None
+        pass
     return None
 
 
@@ -172,7 +172,3 @@ def list_open_below(place: bytes, unlistable: frozenset[bytes], files: Iterable[
             if end < 0:
                 end = len(path)
         yield path[:end]
-
-
-def _join_paths(path: str, folder: str) -> str:
-    return folder if folder.startswith("/") else f"{path}/{folder}"

@@ -146,11 +146,7 @@ class ShellTools:
         """Return `bash_outside`, to be registered only where people may be asked for unconfined commands."""
 
         async def bash_outside(
-            context: ToolContext,
-            command: str,
-            reason: str,
-            cwd: str = "",
-            timeout_seconds: _TimeoutSeconds = None,
+            context: ToolContext, command: str, reason: str, cwd: str = "", timeout_seconds: _TimeoutSeconds = None
         ) -> CommandResult:
             """Run a bash script without the sandbox. A person is asked each time. Use bash unless that cannot work.
 

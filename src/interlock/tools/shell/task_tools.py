@@ -72,9 +72,7 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
         return _make_view(task, context, task.read(offset, limit))
 
     async def wait_task(
-        context: ToolContext,
-        task_id: _TaskId,
-        timeout_seconds: Annotated[float, Field(gt=0, le=MAX_WAIT_SECONDS)] = 60,
+        context: ToolContext, task_id: _TaskId, timeout_seconds: Annotated[float, Field(gt=0, le=MAX_WAIT_SECONDS)] = 60
     ) -> TaskView:
         """Wait until a background task is over, or until the time is up. The task goes on when it is not over.
 
@@ -114,13 +112,7 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
 
     return (
         tool(read_task, risk="read", check=unknown, normalize=normalize_view, max_output_chars=MAX_LIMIT_BYTES + 1_000),
-        tool(
-            wait_task,
-            risk="read",
-            check=unknown,
-            normalize=normalize_view,
-            timeout_seconds=MAX_WAIT_SECONDS + 30,
-        ),
+        tool(wait_task, risk="read", check=unknown, normalize=normalize_view, timeout_seconds=MAX_WAIT_SECONDS + 30),
         tool(stop_task, risk="read", check=unknown, normalize=normalize_view, idempotent=True),
         tool(list_tasks, risk="read", normalize=normalize_list),
     )

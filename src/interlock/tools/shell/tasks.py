@@ -21,7 +21,7 @@ import msgspec
 from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.tool import CheckProblem, JsonObject, RunArtifacts, ToolContext
 from ...rendering.text import describe_error
-from ...sandbox.interface import CommandExit, OutputStream, RunningCommand
+from ...sandbox.interface import CommandExit, RunningCommand
 from ..read_artifact import Passage, read_range
 from .command import KeptOutput, StartedCommand, keep_output, redact_command, run_to_completion, start_command
 from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
@@ -90,7 +90,7 @@ class BackgroundTask:
         try:
             needs_fingerprint = request.can_write or has_check_program(request.argvs)
             files = await asyncio.to_thread(fingerprint_workspace, request.config) if needs_fingerprint else None
-            started = await start_command(request, self._write_output)
+            started = await start_command(request, self._spool.write)
         except BaseException:
             self._spool.close()
             raise
@@ -121,17 +121,18 @@ class BackgroundTask:
             self._spool.close()
 
     def report(self) -> TaskReport:
-        ended = None if self.is_running else self._ended
+        ended, request = None if self.is_running else self._ended, self._request
+        how = "" if ended is None else describe_exit(ended, request.config.limits, request.timeout.seconds)
         return TaskReport(
             id=self.id,
             command=self._command[:_MAX_COMMAND_CHARS],
             started_at=self._started_at,
             status=self._status(),
             exit_code=None if ended is None else ended.exit_code,
-            words="; ".join(filter(None, ("" if ended is None else self._describe_exit(ended), self._error))),
+            words="; ".join(filter(None, (how, self._error))),
             output_bytes=self._spool.total_bytes,
             output=self.kept.parts[0].id if self.kept.parts else "",
-            profile=self._request.profile,
+            profile=request.profile,
             guarded=() if self.is_running else self._outcome.guarded,
         )
 
@@ -151,9 +152,6 @@ class BackgroundTask:
     def tail(self, size: int) -> Passage | None:
         return self.read(max(0, self._spool.total_bytes - size), size)
 
-    def _describe_exit(self, ended: CommandExit) -> str:
-        return describe_exit(ended, self._request.config.limits, self._request.timeout.seconds)
-
     def _status(self) -> TaskStatus:
         if self.is_running:
             return "running"
@@ -168,9 +166,6 @@ class BackgroundTask:
                 return "timed_out"
             case _:
                 return "killed"
-
-    def _write_output(self, stream: OutputStream, chunk: bytes) -> None:
-        self._spool.write(stream, chunk)
 
     async def _follow(self, started: StartedCommand, before: WorkspaceBefore) -> None:
         try:

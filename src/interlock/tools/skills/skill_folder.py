@@ -129,7 +129,7 @@ class SkillFolder:
         complete = next(names, None) is None
         names.close()
         found = (file for file in looked_at if file is not None and file.file != SKILL_FILE)
-        return SkillFileList(tuple(sorted(found, key=_sort_key)), complete)
+        return SkillFileList(tuple(sorted(found, key=lambda one: (one.file.count("/"), one.file))), complete)
 
     def _walk_names(self) -> Generator[ListedFile | None]:
         """Each name below the folder, one folder after the other: a file, or None for what is no file to read."""
@@ -207,7 +207,3 @@ def _to_listed_file(entry: "os.DirEntry[str]", file: str) -> ListedFile | None:
         return ListedFile(file, entry.stat(follow_symlinks=False).st_size)
     except OSError:
         return None  # gone meanwhile
-
-
-def _sort_key(listed: ListedFile) -> tuple[int, str]:
-    return listed.file.count("/"), listed.file

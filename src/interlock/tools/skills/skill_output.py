@@ -8,7 +8,7 @@ import msgspec
 from ...domain.tool import NormalizedOutput
 from ..files.text_file import BinaryContent, TextFile, decode_content
 from ..search.search_output import display_name
-from .skill_folder import MAX_FILE_BYTES, ListedFile, SkillFile, SkillFileList
+from .skill_folder import MAX_FILE_BYTES, SkillFile, SkillFileList
 from .skill_text import SkillText
 
 MAX_LIST_CHARS = 20_000
@@ -40,12 +40,7 @@ def _normalize_instructions(found: SkillInstructions) -> NormalizedOutput:
         text="\n\n".join(part for part in parts if part),
         user_text=f"Loaded the skill {skill.name}",
         side_effects=(),
-        facts={
-            "skill": skill.name,
-            "sha256": skill.sha256,
-            "files": len(listed.files),
-            "complete": listed.complete,
-        },
+        facts={"skill": skill.name, "sha256": skill.sha256, "files": len(listed.files), "complete": listed.complete},
     )
 
 
@@ -54,7 +49,7 @@ def _format_file_list(name: str, listed: SkillFileList) -> str:
         return ""
     lines, room = [f"Files of this skill, for {name}(file=...):"], MAX_LIST_CHARS
     for file in listed.files:
-        line = _format_file(file)
+        line = f"- {display_name(os.fsencode(file.file))} ({file.size_bytes:,} bytes)"
         room -= len(line) + 1
         if room < 0:
             break
@@ -63,10 +58,6 @@ def _format_file_list(name: str, listed: SkillFileList) -> str:
     if left or not listed.complete:
         lines.append(f"[{left:,} more not listed]" if listed.complete else "[there are more, which are not listed]")
     return "\n".join(lines)
-
-
-def _format_file(listed: ListedFile) -> str:
-    return f"- {display_name(os.fsencode(listed.file))} ({listed.size_bytes:,} bytes)"
 
 
 def _normalize_file(found: SkillFile) -> NormalizedOutput:
