@@ -63,6 +63,7 @@ _OTHER_EACH_TIME = (
     (r"\d{4}-\d\d-\d\dT[\d:+]+", "..."),
     (r"\b(in|after) \d+\.\d+ ?s", r"\1 ... s"),
     (r'"/[^"]*/(\w+\.py)"', r'".../\1"'),
+    (r"first failure is at /[^ ]*/(\w+\.py):", r"first failure is at .../\1:"),
 )
 
 
