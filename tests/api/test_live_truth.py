@@ -14,8 +14,6 @@ from tests.api.test_streams import listening
 from tests.patience import HANG_SECONDS
 from tests.server import NOTE, Running, running_server
 
-_NO_START = pytest.mark.xfail(reason="the log has the start of a read only after its end", run=False)
-
 
 @pytest.mark.requirement("R150")
 async def test_a_conflict_says_who_answered_what_and_when(server: Running) -> None:
@@ -35,7 +33,6 @@ async def test_a_conflict_says_who_answered_what_and_when(server: Running) -> No
     assert decided["at"] in second["message"]
 
 
-@pytest.mark.xfail(reason="M7: cancelling a paused run does not void its questions yet", strict=False)
 async def test_a_cancelled_run_leaves_its_question_void(server: Running) -> None:
     """M7: nobody can answer it any more, and no list says that somebody should."""
     asked = await server.asked(await server.begin(NOTE))
@@ -52,7 +49,7 @@ async def test_a_cancelled_run_leaves_its_question_void(server: Running) -> None
     assert late.status_code == 409
 
 
-@pytest.mark.parametrize("risk", ["write", pytest.param("read", marks=_NO_START)])
+@pytest.mark.parametrize("risk", ["write", "read"])
 async def test_a_running_call_is_shown_as_running(tmp_path: Path, risk: str) -> None:
     """P24: while its handler has not returned, in the stream, in the state, and on the page."""
     is_over = threading.Event()
