@@ -140,7 +140,7 @@ class ApprovalService:
                 and _is_same_answer(command.answer, answer)
             ):
                 return DecisionResult(row, "left")
-        raise _build_not_open_error(row, entry, answer, error)
+        raise _build_not_open_error(row, entry, answer, str(error))
 
 
 def _get_entry(ledger: Ledger, action_id: str) -> ActionEntry:
@@ -169,6 +169,8 @@ def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> De
     given = entry.answer
     if is_recorded(AnswerCommand(row.action_id, answer), ledger) and given is not None and given.rule == answer.rule:
         return DecisionResult(row, "recorded")
+    if given is None and ledger.is_over:
+        raise _build_not_open_error(row, entry, answer, f"Its run is {ledger.state.value}.")
     by, reason = ("", "") if given is None else (given.by, given.reason)
     at = format_rfc3339(row.decided_at, 6) if row.decided_at else None
     who, when = f" by {by}" if by else "", f" at {at}" if at else ""
@@ -182,12 +184,10 @@ def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> De
     )
 
 
-def _build_not_open_error(
-    row: ActionRow, entry: ActionEntry, answer: Answer, error: DecisionConflictError | RunEndedError
-) -> ConflictError:
+def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer, reason: str) -> ConflictError:
     return ConflictError(
         "not_open",
-        f"{row.action_id} can no longer be answered. {error} Nothing was changed.",
+        f"{row.action_id} can no longer be answered. {reason} Nothing was changed.",
         {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"},
     )
 
