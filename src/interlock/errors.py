@@ -30,6 +30,7 @@ from .domain.errors import (
     ToolTimeoutError,
     ToolValidationError,
     UnknownToolError,
+    WorkspaceMismatchError,
 )
 from .policy.files.problems import PolicyFileError
 
@@ -64,4 +65,5 @@ __all__ = [
     "ToolTimeoutError",
     "ToolValidationError",
     "UnknownToolError",
+    "WorkspaceMismatchError",
 ]

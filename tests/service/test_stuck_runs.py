@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock import Agent, SqliteLog, tool
+from interlock import Agent, ServedAgent, SqliteLog, tool
 from interlock.domain.errors import ArtifactError
 from interlock.domain.event import RunFailed
 from interlock.domain.tool import CallContext
@@ -152,3 +152,21 @@ async def test_error_that_never_passes_fails_the_run_at_last(tmp_path: Path, mon
 
 async def _waits(service: Service, run_id: str) -> None:
     await eventually(lambda: run_id in service.worker.waiting_reasons)
+
+
+async def test_run_of_another_folder_waits_for_the_configuration(tmp_path: Path) -> None:
+    """A wrong setting can be corrected, so the run is kept and says why it waits."""
+    world = World()
+    (tmp_path / "right").mkdir()
+    right = ServedAgent(agent=world.one(), workspace=str(tmp_path / "right"))
+    async with serving(tmp_path, right) as service:
+        run_id = await create(service, "one")
+        await asked(service, run_id)
+
+    async with serving(tmp_path, world.one()) as service:
+        await approve(service, (await asked(service, run_id))[0])
+        await _waits(service, run_id)
+        assert "works in" in (await service.run_queries.get_run(ADMIN, run_id)).message
+    async with serving(tmp_path, right) as service:
+        await status(service, run_id, "COMPLETED")
+    assert world.changes == ["x"]

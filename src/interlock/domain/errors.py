@@ -53,6 +53,10 @@ class ConfigurationError(InterlockError):
     """A rule, a provider or a limit was set up in a way that cannot work."""
 
 
+class WorkspaceMismatchError(ConfigurationError):
+    """The run works in another folder than the one that it was opened with. Nothing was started."""
+
+
 class ToolError(InterlockError):
     """A call stopped and was configured to raise. `observation` says where, why and what happened."""
 

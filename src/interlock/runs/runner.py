@@ -21,6 +21,7 @@ from ..domain.errors import (
     LogUnreadableError,
     RunClaimedError,
     RunEndedError,
+    WorkspaceMismatchError,
 )
 from ..domain.event import RunFailed, RunStarted
 from ..domain.ids import is_valid_name, new_run_id
@@ -228,13 +229,13 @@ class Runner:
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:
         """Open a run that is in the log and resume it, with answers to its open questions, if any. Raise
         `RunClaimedError` when a living process owns it, unless `force`: that also takes its child runs. Raise
-        `ConfigurationError` when the run works in another folder than this runner.
+        `WorkspaceMismatchError` when the run works in another folder than this runner.
         """
         begun = await read_run_started(self.log, run_id)
         if begun is None:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
         if not self._has_workspace(begun):
-            raise ConfigurationError(
+            raise WorkspaceMismatchError(
                 f"Run {run_id} works in {begun.workspace!r}, and this runner in {self._workspace or 'no folder'!r}. "
                 f"Nothing was started. Use a Runner with workspace={begun.workspace!r}."
             )

@@ -30,6 +30,7 @@ from ....domain.errors import (
     ModelError,
     RunClaimedError,
     RunEndedError,
+    WorkspaceMismatchError,
 )
 from ....domain.event import (
     TERMINAL_EVENTS,
@@ -260,7 +261,7 @@ class RunWorker:
                 return _Reaction.RETRY
         cause = error.__cause__
         is_full_disk = isinstance(error, ArtifactError) and isinstance(cause, OSError)
-        if is_full_disk or isinstance(error, (*_STORAGE_ERRORS, ModelError)):
+        if is_full_disk or isinstance(error, (*_STORAGE_ERRORS, ModelError, WorkspaceMismatchError)):
             return _Reaction.RETRY
         is_passing = isinstance(error, (ArtifactError, OSError)) and failure_count < _MAX_ATTEMPTS
         return _Reaction.RETRY if is_passing else _Reaction.END
