@@ -103,6 +103,24 @@ RULES = (
 )
 
 
+async def effects() -> Runs:
+    """Have one effect, and be asked whether to have it again."""
+
+    @tool(risk="write", effect="paid:{order}")
+    async def pay(order: int) -> str:
+        """Pay an order."""
+        return f"paid {order}"
+
+    log, nobody = MemoryLog(), HeadlessInteractionProvider("wait")
+    async with runtime(log, tools=[pay], policy=RulePolicy(), interaction=nobody, run_id="run_effects") as run:
+        for call_id in ("first", "again"):
+            paused = await run.execute([call(call_id, "pay", order=7)])
+            await run.decide(paused.questions[0].action_id, approved=call_id == "first", by="ana")
+            await run.resume()
+        await run.complete()
+    return {"effects": await log.read("run_effects")}
+
+
 async def approvals() -> Runs:
     """Approve, reject, edit, let expire, grant for the run, give and refuse a value, and change the policy."""
     time, log = Time(), MemoryLog()
@@ -374,7 +392,7 @@ async def forked() -> Runs:
 
 
 Scene: TypeAlias = Callable[[], Coroutine[Any, Any, Runs]]
-SCENES: tuple[Scene, ...] = (approvals, batches, recovered, consents, nested, handoff, forked)
+SCENES: tuple[Scene, ...] = (approvals, effects, batches, recovered, consents, nested, handoff, forked)
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {
     "consents": mailer,

@@ -76,12 +76,12 @@ def test_every_version_has_a_golden_log() -> None:
 def test_an_addition_is_recognized_by_older_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The field is written with its version, and only where it is used."""
     warning = events.WarningRaised
-    monkeypatch.setattr(events, "NEWER", {warning: ((b"call_id", 2),), events.RunResumed: ((b"", 3),)})
+    monkeypatch.setattr(events, "NEWER", {warning: ((b'"call_id":', 3),), events.RunResumed: ((b"", 4),)})
     facts = [warning(message="x"), warning(message="x", call_id="c"), events.RunResumed()]
 
     written = [encode_event(Event(0, "run", 1, "run", None, fact)) for fact in facts]
 
-    assert [json.loads(body).get("schema", 1) for body in written] == [1, 2, 3]
+    assert [json.loads(body).get("schema", 1) for body in written] == [1, 3, 4]
     assert decode_event(LogEntry("run", 0, written[0], b"")).fact == facts[0]
     for body in written[1:]:
         with pytest.raises(LogVersionError, match="newer version of Interlock"):

@@ -12,8 +12,8 @@ from hatchling.builders.wheel import WheelBuilder
 from interlock import LogEntry, SqliteLog, verify
 from interlock.storage.sqlite.database import MIGRATIONS, SCHEMA_VERSION
 
-from .reading import read_log
-
+#: The number of events in each file, and the last hash.
+LAST = (86, "b4884acbf69c63ff613c007bb1adcefd0156ea35976042c120e5ff194845d8a7")
 DATABASES = sorted((Path(__file__).parent / "databases").glob("schema-*.db"))
 
 
@@ -40,7 +40,7 @@ def test_an_older_file_is_upgraded(golden: Path, tmp_path: Path) -> None:
 
     entries = asyncio.run(upgrade(path))
 
-    assert entries == read_log("approvals")
+    assert (len(entries), entries[-1].hash.hex()) == LAST
     assert verify(entries, entries[0].run_id).ok
     asyncio.run(SqliteLog(tmp_path / "new").close())
     assert describe(path) == describe(tmp_path / "new")

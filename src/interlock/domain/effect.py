@@ -32,7 +32,7 @@ _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf"})
 _INVISIBLE = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
-class EffectRule(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class EffectRule(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a policy says about the effect of a call."""
 
     #: A template over the arguments; empty: the tool's own key.
@@ -46,7 +46,7 @@ class EffectRule(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
         validate_fields(self)
 
 
-class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The effect of one call, as it was evaluated."""
 
     #: The key, as far as it may be shown; empty: the call has none.

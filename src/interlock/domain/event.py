@@ -419,12 +419,21 @@ TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 #: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
 #: a field that it does not know. Whoever adds a type or a field raises it, and names the addition in `NEWER`.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+_EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 
 #: What was added after version 1, by event type: the field as it is written, at whatever depth, and its version. For a
-#: new event type the field is empty. An event that has it carries that version as its `schema`, so that older code
-#: recognizes it, also in a run that older code began.
-NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {}
+#: new event type that is empty, which every event has. An event that has it carries that version as its `schema`, so
+#: that older code recognizes it, also in a run that older code began.
+NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
+    PolicyEvaluated: _EFFECT,
+    InvocationStarted: _EFFECT[:1],
+    InvocationCompleted: _EFFECT,
+    ApprovalRequested: _EFFECT,
+    InputRequested: _EFFECT,
+    ConsentRequested: _EFFECT,
+}
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -485,9 +494,7 @@ def encode_event(event: Event) -> bytes:
 
 def required_schema(fact: Fact, body: bytes) -> int:
     """Return the version that a reader of this event has to know."""
-    return max(
-        (version for field, version in NEWER.get(type(fact), ()) if b'"%s":' % field in body or not field), default=1
-    )
+    return max((version for field, version in NEWER.get(type(fact), ()) if field in body), default=1)
 
 
 def escape_line_breaks(body: bytes) -> bytes:

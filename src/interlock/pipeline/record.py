@@ -25,7 +25,7 @@ import msgspec
 
 from ..domain.commands import AnswerClaim, command_key, encode_command
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
-from ..domain.event import NEWER, Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks, required_schema
+from ..domain.event import NEWER, Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks
 from ..domain.json import encode
 from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
@@ -138,7 +138,9 @@ class Recorder:
         self._withdrawing: set[asyncio.Future[None]] = set()
         _flusher.add(self)
 
-    def add(self, fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
+    def add(  # noqa: C901 - in one function, since it is called for every event
+        self, fact: Fact, correlation_id: str = "", causation_id: int | None = None
+    ) -> int:
         """Seal a fact and return its `seq`. A fact that the state tables refuse is a bug and changes nothing."""
         if self.error is not None:
             raise self.error
@@ -150,8 +152,11 @@ class Recorder:
         except UnicodeEncodeError:
             body = encode_event(event)
             self.escaped = fact = decode_event(LogEntry(run_id, seq, body, b"")).fact
-        if type(fact) in NEWER and required_schema(fact, body) > 1:
-            body = encode_event(event)
+        if type(fact) in NEWER:
+            for field, _ in NEWER[type(fact)]:
+                if field in body:
+                    body = encode_event(event)
+                    break
         if _FIRST_OF_BREAK in body or _FIRST_OF_NEXT_LINE in body:
             body = escape_line_breaks(body)
         if self._redact is not None:
