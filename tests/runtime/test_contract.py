@@ -83,7 +83,7 @@ async def fail() -> None:
     raise ValueError("no such table")
 
 
-@tool(timeout_seconds=0.005)
+@tool(timeout_seconds=0.005, idempotent=True)
 async def hang() -> None:
     """Never end."""
     await asyncio.Event().wait()

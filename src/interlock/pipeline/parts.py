@@ -88,6 +88,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicyEngine
     #: Whether deciding runs code of the developer, which may block.
     policy_may_block: bool = True
+    #: Whether synchronous checks of the developer run in threads. A replay runs them in its own order.
+    checks_in_threads: bool = True
     interaction: InteractionProvider
     #: Makes the queue of a run that is opened.
     new_scheduler: Callable[[], Scheduler]
@@ -116,10 +118,11 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         deadline = asyncio.timeout(seconds)
         try:
             async with deadline:
-                if iscoroutinefunction(function) or not is_user_code(function):
-                    result: Any = function(*arguments)
+                in_thread = self.checks_in_threads and is_user_code(function) and not iscoroutinefunction(function)
+                if in_thread:
+                    result: Any = await self.sandbox.run_blocking(partial(function, *arguments))
                 else:
-                    result = await self.sandbox.run_blocking(partial(function, *arguments))
+                    result = function(*arguments)
                 return cast(object, await result) if isinstance(result, Awaitable) else result
         except TimeoutError:
             if deadline.expired():

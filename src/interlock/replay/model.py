@@ -158,6 +158,7 @@ class ReplayEnvironment:
             artifacts=RecordedArtifacts(self.app.artifacts, recording),
             registry=recorded_tools(self.app.registry, recording.calls),
             sandbox=RecordedSandbox(recording.calls, self.time),
+            checks_in_threads=False,
         )
         self.agents = {name: msgspec.structs.replace(agent, provider=self.model) for name, agent in agents.items()}
 
