@@ -44,6 +44,7 @@ _FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
 
 
 def validate_agent(agent: "Agent") -> None:
+    """Raise `ConfigurationError` if the name or a field of the agent is invalid."""
     if not is_valid_name(agent.name):
         raise ConfigurationError(f"{agent.name!r} cannot be the name of an agent.")
     for name, fits, instead in _FIELDS:
@@ -68,6 +69,7 @@ def normalize_tools(agent: "Agent") -> Iterable[Any]:
 
 
 def normalize_handoffs(agent: "Agent") -> "Iterable[Agent]":
+    """Return the handoff targets as an iterable that can be read twice. Raise if one is not an agent."""
     instead = "Give a list of agents: handoffs=[other]."
     items = _make_reiterable(agent, "handoffs", agent.handoffs, instead)
     for item in items:
@@ -88,6 +90,7 @@ def _is_function(item: Any) -> bool:
 
 
 def describe_type(value: object) -> str:
+    """Describe the type of a rejected value for an error message."""
     return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
@@ -207,6 +210,7 @@ def collect_team(first: Agent) -> dict[str, Agent]:
 
 
 def find_agent_name(agents: dict[str, Agent], target: Agent) -> str:
+    """Return the name under which an agent is registered."""
     return next(name for name, agent in agents.items() if agent is target)
 
 

@@ -155,10 +155,12 @@ def _tool_choice(session: AgentSession, agent: Agent, catalog: ToolCatalog) -> T
 
 @lru_cache(maxsize=64)
 def get_type_adapter(output_type: Any) -> TypeAdapter[Any]:
+    """Return the cached pydantic adapter of an output type."""
     return TypeAdapter(output_type)
 
 
 def output_schema(output_type: Any) -> JsonObject | None:
+    """Return the JSON schema of an output type, or None for plain text."""
     return None if output_type is None else _schema(output_type)
 
 

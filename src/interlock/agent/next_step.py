@@ -95,6 +95,7 @@ AgentStep: TypeAlias = AskModel | Resume | Wait | Idle | Finish | Fail | Cancel 
 
 
 def next_step(state: LoopState) -> AgentStep:
+    """Decide what the loop does next from its state. Perform no I/O."""
     ledger, dialogue = state.ledger, state.ledger.dialogue
     if ledger.is_over:
         return Ended()
@@ -131,6 +132,7 @@ def _step_with_open_calls(state: LoopState) -> AgentStep:
 
 
 def count_answered(ledger: Ledger) -> int:
+    """Count the questions of a run that are closed."""
     return sum(not action.is_open for action in ledger.actions.values())
 
 

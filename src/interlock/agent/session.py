@@ -64,6 +64,7 @@ class AgentSession:
 
     @property
     def agent(self) -> Agent:
+        """The agent whose turn it is."""
         return self.agents[self.run.ledger.active_agent]
 
     @property
@@ -78,6 +79,7 @@ class AgentSession:
 
     @property
     def active_seconds(self) -> float:
+        """Seconds the run was active, in earlier processes too, without time spent waiting for people."""
         run = self.run
         here_ns = run.parts.clock.elapsed() - run.executions.waited_ns - self._opened_ns
         return run.ledger.dialogue.active_ms / 1e3 + here_ns / 1e9
@@ -94,6 +96,7 @@ class AgentSession:
         return self.run
 
     async def loop_state(self) -> LoopState:
+        """Collect everything that the next step depends on."""
         ledger = self.run.ledger
         return LoopState(
             ledger,
@@ -112,11 +115,13 @@ class AgentSession:
         return any([await self.is_child_waiting(child) for child in children if child])
 
     def publish(self, event: ModelEvent) -> None:
+        """Pass an event of the stream to every listener. Ignore errors of listeners."""
         for listener in self.listeners:
             with suppress(Exception):
                 listener(event)
 
     def begin_model_call(self) -> None:
+        """Make the current task the one that an interrupt cancels."""
         self._model_task, self._interrupt_count = asyncio.current_task(), 0
 
     def end_model_call(self) -> bool:
@@ -150,6 +155,7 @@ class MessageHistory:
         self._resolved: list[Message] = []
 
     def resolve(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return the messages with the private data of the model restored. Restore each only once."""
         ready = self._resolved
         for index in range(len(ready), len(messages)):
             message = messages[index]
