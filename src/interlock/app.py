@@ -234,6 +234,7 @@ class App:
         return True
 
     async def complete(self, run: RunContext, message: str = "") -> None:
+        """Complete a run. Raise `RunPausedError` while a question is open."""
         await self._ensure_open(run)
         if run.ledger.state is not RunState.RUNNING:
             raise RunPausedError(f"{run.ledger.run_id} waits for an answer; it cannot be complete.")
@@ -257,6 +258,7 @@ class App:
         await run.recorder.commit()
 
     async def entries(self, run: RunContext) -> list[LogEntry]:
+        """Commit pending events and read the log of a run."""
         await run.recorder.commit()
         return await self.log.read(run.ledger.run_id)
 
@@ -266,6 +268,7 @@ class App:
         return [decode_event(entry) for entry in await self.log.read(run.ledger.run_id, after_seq)]
 
     async def close(self) -> None:
+        """Wait for running calls and snapshots, then close the toolboxes and an owned sandbox."""
         for executions in list(self._executions.values()):
             await executions.settle(2 * self.parts.limits.drain_seconds)
         if self._pending_snapshots:
