@@ -54,6 +54,7 @@ _decode = msgspec.json.Decoder(CheckpointStatement).decode
 
 
 def canonicalize_statement(statement: CheckpointStatement) -> bytes:
+    """Return the canonical JSON (RFC 8785) that is signed."""
     return rfc8785.dumps(msgspec.to_builtins(statement))
 
 

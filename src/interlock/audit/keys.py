@@ -21,6 +21,7 @@ class PublicKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def raw(self) -> bytes:
+        """The 32 bytes of the key."""
         return bytes.fromhex(self.public)
 
 
@@ -28,6 +29,7 @@ _decode = msgspec.json.Decoder(PublicKey).decode
 
 
 def derive_key_id(public: bytes) -> str:
+    """Return the id of a public key: the beginning of its SHA-256."""
     return sha256(public).hexdigest()[:_KEY_ID_CHARS]
 
 

@@ -62,6 +62,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uid(self) -> str:
+        """Identifier of the record across all runs."""
         return f"{self.run_id}:{self.seq}"
 
 

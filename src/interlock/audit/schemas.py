@@ -31,6 +31,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def splunk_hec(record: AuditRecord) -> bytes:
+    """Encode a record as an event for the HTTP Event Collector of Splunk."""
     fields = {
         "run_id": record.run_id,
         "seq": record.seq,
@@ -57,6 +58,7 @@ def splunk_hec(record: AuditRecord) -> bytes:
 
 
 def ecs(record: AuditRecord) -> bytes:
+    """Encode a record in the Elastic Common Schema."""
     duration = None if record.duration_ms is None else int(record.duration_ms * _NANOSECONDS_PER_MS)
     return encode_line(
         {
@@ -96,6 +98,7 @@ def ecs(record: AuditRecord) -> bytes:
 
 
 def ocsf(record: AuditRecord) -> bytes:
+    """Encode a record in the Open Cybersecurity Schema Framework."""
     activity = record.kind.activity
     status_id, status = _OCSF_STATUS[record.outcome]
     resource = _drop_empty(name=record.tool, uid=record.call_id)
@@ -158,6 +161,7 @@ _invisible = re.compile("[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-
 
 
 def cef(record: AuditRecord) -> bytes:
+    """Encode a record in the Common Event Format."""
     header = ("CEF:0", PRODUCT, PRODUCT, __version__, record.type, record.title, str(_SEVERITIES[record.severity]))
     extension = {
         "rt": str(clamp_time(record.at) // _NANOSECONDS_PER_MS),

@@ -21,14 +21,17 @@ class SignedCheckpoint(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
+        """SHA-256 of the signed document, in hex."""
         return sha256(self.document).hexdigest()
 
     @property
     def line(self) -> bytes:
+        """The checkpoint and its signature as one line of an export."""
         return b'{"checkpoint":%s,"signature":"%s"}' % (self.document, self.signature.hex().encode())
 
 
 def is_checkpoint_line(line: bytes) -> bool:
+    """Return True if a line of an export is a checkpoint and not an event."""
     return line.startswith(_BEGIN)
 
 

@@ -60,6 +60,7 @@ class ChainVerification(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
+        """True if no flaw was found in the chain."""
         return self.flaw is None
 
 
