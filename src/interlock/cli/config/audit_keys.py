@@ -21,6 +21,7 @@ def load_keys(public_keys: Sequence[str]) -> dict[str, PublicKey]:
 
 
 def read_own_keys() -> tuple[PublicKey, ...]:
+    """Read the public keys that this user has signed with. Return none if there is no such file."""
     state = find_user_paths().state
     if state is None or not (path := state / _PUBLIC_KEYS_FILE).is_file():
         return ()

@@ -26,4 +26,5 @@ def sign_run(key_path: Path, run_id: str, entries: Sequence[LogEntry]) -> Signed
 
 
 def rotate_key(key_path: Path) -> PublicKey:
+    """Replace the signing key and return the new public key."""
     return Signer(key_path).rotate()

@@ -124,6 +124,7 @@ def _to_bytes(value: Any) -> bytes:
 
 
 async def read_stored_run(log: SqliteLog, run_id: str) -> RecordedRun:
+    """Read the entries of a run and the trace stored with its snapshot."""
     trace = _build_trace(
         await log.load_snapshot(run_id)
     )  # first: another process may be writing, and it must not be the newer one

@@ -30,6 +30,7 @@ class ModelKey(msgspec.Struct, frozen=True):
 
 
 def find_key(provider: str, base_url: str = "", environ: Mapping[str, str] = os.environ) -> ModelKey | None:
+    """Find the API key of a provider in the environment, then in the keyring."""
     variables = (KEY_VARIABLE,) if base_url else (KEY_VARIABLE, PROVIDER_VARIABLES.get(provider, ""))
     for variable in variables:
         if value := environ.get(variable, "").strip():

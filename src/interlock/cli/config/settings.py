@@ -106,11 +106,13 @@ def replace_setting(content: bytes, name: str, value: Any, path: str) -> bytes:
 
 
 def describe_ignored(name: str, user_value: Any, project_value: SettingValue) -> str:
+    """Say why a setting of the project was ignored."""
     setting = f"{project_value.origin}: {name} = {_to_toml(project_value.value)}"
     return f"{setting} was ignored: a project can only tighten, and {_to_toml(user_value)} holds"
 
 
 def describe_unknown(name: str, types: Mapping[str, Any]) -> str:
+    """Describe an unknown setting and suggest the nearest known one."""
     shown = name[:_MAX_SHOWN]
     if _SECRET_NAME.search(name):
         return f"there is no setting {shown}: keys are taken from the environment or a keyring, and never from a file"
@@ -280,6 +282,7 @@ def load_settings(
 
 
 def variable_name(name: str) -> str:
+    """Return the environment variable of a setting."""
     return f"INTERLOCK_{name.upper()}"
 
 

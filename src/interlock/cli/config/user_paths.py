@@ -32,26 +32,32 @@ class UserPaths(msgspec.Struct, frozen=True):
 
     @property
     def settings_file(self) -> Path:
+        """Path of the settings file."""
         return self._require(self.config, "settings", "XDG_CONFIG_HOME") / "config.toml"
 
     @property
     def policy_file(self) -> Path:
+        """Path of the user's policy file."""
         return self._require(self.config, "a policy", "XDG_CONFIG_HOME") / "policy.yaml"
 
     @property
     def skills_folder(self) -> Path:
+        """Folder of the user's skills."""
         return self._require(self.config, "skills", "XDG_CONFIG_HOME") / "skills"
 
     @property
     def log(self) -> Path:
+        """Path of the default log."""
         return self._require(self.state, "runs", "XDG_STATE_HOME", ", or name a log with --log") / "runs.db"
 
     @property
     def artifacts(self) -> Path:
+        """Folder of the stored artifacts."""
         return self._require(self.state, "artifacts", "XDG_STATE_HOME") / "artifacts"
 
     @property
     def trust_file(self) -> Path:
+        """Path of the file with the trusted projects."""
         return self._require(self.state, "trusted projects", "XDG_STATE_HOME") / "trust.json"
 
     @property
@@ -80,6 +86,7 @@ def login_name() -> str:
 
 
 def find_user_paths(environ: Mapping[str, str] = os.environ) -> UserPaths:
+    """Find the folders for configuration and state according to the XDG specification."""
     home = _find_home(environ)
     return UserPaths(
         _find_folder(environ, "XDG_CONFIG_HOME", home and home / ".config"),
@@ -123,6 +130,7 @@ def _find_folder(environ: Mapping[str, str], variable: str, default: Path | None
 
 
 def write_new_file(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a private file that must not exist yet. Remove it if writing fails."""
     try:
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             try:

@@ -65,6 +65,8 @@ class CallCounts(msgspec.Struct, frozen=True):
 
 
 def read_entries(log: Path) -> list[LogEntry]:
+    """Read the log entries of the demo run."""
+
     async def read() -> list[LogEntry]:
         async with SqliteLog(log) as opened:
             return await opened.read(RUN_ID)
@@ -73,6 +75,7 @@ def read_entries(log: Path) -> list[LogEntry]:
 
 
 def count_calls(entries: list[LogEntry]) -> list[CallCounts]:
+    """Count, for each call of the demo, its questions and executions."""
     known: dict[str, facts.CallProposed] = {}
     asked, started = Counter[str](), Counter[str]()
     outcomes: dict[str, str] = {}
@@ -95,6 +98,7 @@ def count_calls(entries: list[LogEntry]) -> list[CallCounts]:
 
 
 def audit_entries(entries: list[LogEntry]) -> ChainVerification:
+    """Verify the hash chain of the demo run."""
     return verify(entries, RUN_ID)
 
 

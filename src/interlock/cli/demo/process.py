@@ -30,6 +30,7 @@ _ANSWERED_BY = "the demo"
 
 
 def main(arguments: list[str]) -> None:
+    """Run the demo in this process, with or without a simulated crash, and exit with its code."""
     with preserve_terminal() as modes:
         try:
             code = asyncio.run(_run_demo(Path(arguments[0]), modes, crashes=arguments[1] == CRASH))

@@ -53,6 +53,7 @@ class TestDiscount(unittest.TestCase):
 
 
 def make_project(folder: Path) -> Path:
+    """Create the example project in a folder. Return its path."""
     project = folder / "project"
     (project / HOOK).parent.mkdir(parents=True)
     for name, text in {**_PROJECT_FILES, "README.md": f"{_TESTS_PREFIX}{_test_command()}\n", HOOK: "exit 0\n"}.items():
@@ -75,6 +76,7 @@ def _programs_folder() -> str:
 
 
 def demo_tools(project: Path) -> LocalTools:
+    """Build the tools of the demo, with an environment in which commands find this Python."""
     # Commands inherit nothing. They find the Python that runs this demo by their own PATH.
     return LocalTools(
         project,
@@ -87,6 +89,7 @@ def demo_tools(project: Path) -> LocalTools:
 
 
 def demo_agent(tools: LocalTools) -> Agent:
+    """Build the agent of the demo: a scripted model and one rule that allows the tests."""
     command = Path(tools.root, "README.md").read_text().removeprefix(_TESTS_PREFIX).strip()
     return Agent(
         provider=ScriptedModel(_build_turns(command), by_position=True),

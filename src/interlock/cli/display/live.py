@@ -169,6 +169,7 @@ class LiveView:
 
     @property
     def is_animated(self) -> bool:
+        """True if the terminal can redraw the region."""
         return self._region.is_animated
 
     def suspended(self) -> AbstractContextManager[None]:
@@ -188,6 +189,7 @@ class LiveView:
         self._region.print_lines(Text(indent + first, style), *(Text(indent + _HANGING + row, style) for row in more))
 
     def print_lines(self, *lines: Text) -> None:
+        """Print lines above the live region."""
         self._region.print_lines(*lines)
 
     async def wait_until_shown(self, action_id: str) -> None:
@@ -197,6 +199,7 @@ class LiveView:
             await asyncio.wait_for(shown.wait(), _LOG_DELAY_SECONDS)
 
     def on_model_event(self, event: ModelEvent) -> None:
+        """Show an event of the model stream."""
         if not self._streamed or self._streamed[-1].is_over:
             self._streamed.append(_StreamedAnswer())
         answer = self._streamed[-1]
@@ -219,6 +222,7 @@ class LiveView:
             self._early_progress[call_id] = text
 
     def on_event(self, event: Event) -> None:
+        """Show an event of the log."""
         show = self._handlers.get(type(event.fact))
         with self._region.one_frame():
             if show is not None:

@@ -39,6 +39,7 @@ class StreamedText:
         self.partial_row = ""
 
     def add(self, piece: str) -> list[str]:
+        """Add streamed text. Return the rows that are complete."""
         piece = self._pending + piece
         # The line feed that belongs to it may be in the next piece.
         self._pending = "\r" if piece.endswith("\r") else ""
@@ -60,6 +61,7 @@ def mark_row(row: str) -> Text:
 
 
 def neutralize_text(text: str) -> str:
+    """Neutralize control characters and expand tabs for the live region."""
     return neutralize(text.replace("\r\n", "\n")).replace("\t", _TAB)
 
 
@@ -85,6 +87,7 @@ _TO_END_OF_SCREEN = "\x1b[J"
 
 
 def make_live_console() -> Console:
+    """Create a console that prints text literally: no markup, highlighting or emoji."""
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
@@ -113,6 +116,7 @@ class LiveRegion:
 
     @property
     def width(self) -> int:
+        """Usable width in cells; one less than the terminal, because some wrap at the last cell."""
         return max(self._console.width - 1, 20) if self._console.is_terminal else 79
 
     @property
@@ -136,6 +140,7 @@ class LiveRegion:
             self._write_frame(self._take_buffered(), drawn)
 
     def clear(self) -> None:
+        """Erase the live region."""
         if self._drawn_rows:
             self._write_frame((), [])
 

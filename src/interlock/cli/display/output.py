@@ -56,6 +56,7 @@ def echo_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> N
 
 
 def echo_json(value: Any) -> None:
+    """Print a value as indented JSON that is safe for a terminal."""
     text = json.dumps(msgspec.to_builtins(value, str_keys=True), indent=2)
     print(text.replace("\x7f", "\\u007f"))
 
@@ -82,6 +83,7 @@ def echo_list(
 
 
 def style_verdict(verdict: str) -> Text:
+    """Return a verdict in its colour."""
     return Text(verdict, style=_VERDICT_STYLES.get(verdict, ""))
 
 
@@ -102,6 +104,7 @@ def _join(pieces: Iterable[str | Text]) -> Text:
 
 
 def echo_error(error: InterlockError) -> None:
+    """Print an error to stderr, each problem of a policy file on its own line."""
     if isinstance(error, PolicyFileError):
         echo_problems(error.problems)
     else:
@@ -109,5 +112,6 @@ def echo_error(error: InterlockError) -> None:
 
 
 def echo_problems(problems: Sequence[PolicyProblem], prefix: str = "") -> None:
+    """Print the problems of a policy file to stderr."""
     for problem in problems:
         echo(f"{prefix}{problem}", error=True)

@@ -20,6 +20,7 @@ _PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./ -]*(?<! )")
 
 
 def to_yaml(document: Any) -> str:
+    """Format a document as ASCII-only YAML in its given order."""
     return yaml.dump(document, Dumper=_YamlDumper, sort_keys=False, allow_unicode=False, width=110)
 
 
@@ -39,6 +40,7 @@ _YamlDumper.add_representer(str, _represent_text)
 
 
 def echo_explanation(explanation: Explanation) -> None:
+    """Print the decision about a call, its parts and where it is enforced."""
     echo(explanation.tool, ": ", style_verdict(explanation.decision.verdict), f" ({explanation.decision.layer})")
     _echo_decision(explanation.decision)
     for number, part in enumerate(explanation.parts, start=1):
@@ -82,6 +84,7 @@ def _echo_part(number: int, part: ExplainedPart) -> None:
 
 
 def echo_backtest(result: Backtest) -> None:
+    """Print the changed decisions of a backtest, looser ones first, and a summary."""
     for flip in sorted(result.flips, key=lambda flip: not flip.looser)[:_MAX_FLIPS]:
         _echo_flip(flip)
     if len(result.flips) > _MAX_FLIPS:
@@ -102,6 +105,7 @@ def _echo_flip(flip: DecisionChange) -> None:
 
 
 def echo_suggestions(found: Sequence[RuleSuggestion]) -> None:
+    """Print suggested rules as YAML with the share of past questions they would answer."""
     for suggestion in found:
         asked = f"{suggestion.covers:,} of {pluralize(suggestion.out_of, 'question')}"
         echo(f"# answers {asked} of the past, none that a person refused")
@@ -109,5 +113,6 @@ def echo_suggestions(found: Sequence[RuleSuggestion]) -> None:
 
 
 def echo_rules(rules: Iterable[Rule]) -> None:
+    """Print each rule on one line."""
     for rule in rules:
         echo(f"{rule.layer}: {rule.id}: ", style_verdict(rule.verdict), f" {describe_rule(rule)}")

@@ -40,6 +40,7 @@ class FoundQuestion(msgspec.Struct, frozen=True):
 
     @property
     def question(self) -> Question:
+        """The question of the action."""
         return self.action.question
 
 
@@ -133,6 +134,7 @@ _MAX_TOOL_CHARS, _MAX_RISK_CHARS = 16, 12
 
 
 def format_question_row(question: Question, now: int) -> tuple[str | Text, ...]:
+    """Return the cells of a question in the list of approvals."""
     first = question.risk[0] if question.risk else ""
     risk = Text("high", "bold red") if find_high_risk(question) else shorten_line(first, _MAX_RISK_CHARS)
     return (

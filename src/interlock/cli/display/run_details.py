@@ -123,6 +123,7 @@ _MAX_ARTIFACTS = 10
 
 
 def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
+    """Print a run: its state, facts and recent entries."""
     where = f"in {details.held_by}, " if details.held_by else ""
     activity = f", {where}last event {format_duration(now - details.changed_at)} ago"
     echo("run ", shorten_id(details.run_id), ": ", style_state(details.state), activity)

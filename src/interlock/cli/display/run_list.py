@@ -24,6 +24,7 @@ _PAGE_EVENTS = 500
 
 
 async def read_first_event(log: EventLog, run_id: str) -> Event:
+    """Read the first event of a run."""
     return decode_event((await log.read(run_id, limit=1))[0])
 
 
@@ -162,6 +163,7 @@ async def list_stopped(log: EventLog, agent: str, newest: int | None = None) -> 
 
 
 def get_display_state(ledger: Ledger, questions: int, *, is_held: bool) -> DisplayState:
+    """Return the state shown for a run, which also considers open questions and leases."""
     if ledger.is_over:
         return DisplayState(ledger.state)
     if questions or is_held:

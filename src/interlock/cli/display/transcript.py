@@ -65,6 +65,7 @@ _SUMMARY_ARGUMENTS = ("command", "path", "file_path", "pattern", "url", "query",
 
 
 def style_state(state: str) -> Text:
+    """Return the state of a run in its colour."""
     return Text(state, style=_STYLES.get(state, ""))
 
 
@@ -228,6 +229,7 @@ class RunPrinter:
         self._room = max(self._console.width, 40) if self._console.is_terminal else _MAX_CHARS
 
     def print_event(self, event: Event, started_at: int) -> None:
+        """Print an event as a row: number, time since the start, type and text."""
         number, seconds, kind, text = format_event_row(event, started_at)
         self._print(Text(f"{number}{_GAP}{seconds}{_GAP}{kind:{_TYPE_CELLS}}{_GAP}{make_visible(text)}"))
 

@@ -42,6 +42,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) -> LocalTools:
+    """Build the tools for a workspace and protect Interlock's own files from them."""
     tools = LocalTools(
         workspace,
         extra_read_paths=[os.path.expanduser(path) for path in settings.readable],

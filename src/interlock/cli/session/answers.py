@@ -122,6 +122,7 @@ class _AnswerOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def answer_question(
     command: str, question_ref: str, values: Mapping[str, Any], **options: Unpack[AnswerOptions]
 ) -> None:
+    """Answer an open question, print the outcome and resume the run if requested."""
     try:
         outcome = asyncio.run(_answer_question(command, question_ref, values, options))
     except (DecisionConflictError, RunEndedError) as error:

@@ -117,6 +117,7 @@ class ChatSession:
         self.is_over = False
 
     async def run(self) -> None:
+        """Read and handle messages until the person ends the session."""
         try:
             await self._print_welcome()
             while not self.is_over:
@@ -132,6 +133,7 @@ class ChatSession:
                 print(f"The run is kept. `{command}` goes on with it.")
 
     async def send_message(self, text: str) -> None:
+        """Send a message to the run, which is started or reopened if necessary."""
         session = await self._open_session()
         handle = self._handle
         try:
@@ -163,6 +165,7 @@ class ChatSession:
             await self._mark_shown(session)
 
     async def choose_mode(self, word: str) -> None:
+        """Change the permission mode, or print the current one. Reopen the session with it."""
         session = await self._open_session()
         if word not in set(PermissionMode):
             said = f"There is no mode {word[:40]!r}." if word else f"The mode is {self._prepared.mode}."

@@ -35,6 +35,7 @@ class TerminalModes:
             self._original = termios.tcgetattr(sys.stdin.fileno())
 
     def restore(self) -> None:
+        """Restore the modes the terminal had at the start."""
         if self._original is not None:
             self._set(self._original)
 
@@ -55,6 +56,7 @@ class TerminalModes:
 
 @contextmanager
 def preserve_terminal() -> Generator[TerminalModes]:
+    """Restore the terminal modes at the end of the block."""
     modes = TerminalModes()
     try:
         yield modes
@@ -78,10 +80,12 @@ class TerminalPerson:
 
     @property
     def approval_timeout_s(self) -> float | None:
+        """Seconds until an unanswered question expires, or None."""
         return self._terminal.approval_timeout_s
 
     @property
     def interactive(self) -> bool:
+        """True if a person can be asked on this terminal."""
         return self._terminal.interactive
 
     @property
@@ -90,6 +94,7 @@ class TerminalPerson:
         return bool(self._asking)
 
     async def ask(self, question: Question) -> Answer | None:
+        """Ask the person, with the live view suspended. Return None if they are not available."""
         if not self._terminal.interactive:
             return None
         await self._view.wait_until_shown(question.action_id)
@@ -121,6 +126,7 @@ class TerminalPerson:
             asking.cancel()
 
     def accept_questions(self) -> None:
+        """Ask the person again after their questions were dismissed."""
         self._is_dismissed = False
 
 
@@ -157,6 +163,7 @@ class InterruptHandler:
         self.is_stopped = False
 
     def attach(self, handle: InterruptibleRun | None) -> None:
+        """Direct interrupts at a run, and forget earlier ones."""
         self._handle = handle
         self._last_interrupt = float("-inf")
         self.is_stopped = False
