@@ -66,6 +66,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
 
 def pick_strictest(decisions: Iterable[Decision]) -> Decision:
+    """Return the decision with the strictest verdict."""
     return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
 
 
@@ -154,4 +155,5 @@ class FailSafeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def after_rejection(self) -> FailurePolicy:
+        """Policy that applies after a person rejected a call."""
         return self.rejection_policy or self.approval_denial_policy

@@ -69,6 +69,7 @@ _STRICTNESS: tuple[Repeat, ...] = ("allow", "ask", "deny")
 
 
 def pick_strictest_repeat(repeats: Iterable[Repeat]) -> Repeat:
+    """Return the strictest of several rules about repeating a call."""
     return max(repeats, key=_STRICTNESS.index)
 
 

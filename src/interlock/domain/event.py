@@ -450,10 +450,12 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_un
 
     @property
     def type(self) -> str:
+        """Type of the event, as in the log."""
         return event_type(self.fact)
 
 
 def event_type(fact: Fact) -> str:
+    """Return the type under which a fact is logged."""
     return str(fact.__struct_config__.tag)
 
 
@@ -474,10 +476,12 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 def genesis_hash(run_id: str) -> bytes:
+    """Return the hash that the first event of a run is chained to."""
     return sha256(b"interlock/log/v1\n" + run_id.encode()).digest()
 
 
 def next_hash(previous: bytes, body: bytes) -> bytes:
+    """Return the hash of an event body chained to the previous hash."""
     return sha256(previous + body).digest()
 
 
@@ -498,6 +502,7 @@ def required_schema(fact: Fact, body: bytes) -> int:
 
 
 def escape_line_breaks(body: bytes) -> bytes:
+    """Escape the characters that some readers take for line breaks."""
     for raw, escaped in _LINE_BREAKS:
         if raw in body:
             body = body.replace(raw, escaped)
@@ -544,6 +549,7 @@ def _check_version(entry: LogEntry) -> None:
 
 
 def version_error(what: str, schema: int) -> LogVersionError:
+    """Build the error for data of a newer schema."""
     return LogVersionError(
         f"{what} was written by a newer version of Interlock: its schema is {schema}, and this version reads up to "
         f"{SCHEMA_VERSION}. It is not damaged. Use a newer Interlock"

@@ -11,10 +11,12 @@ is_ascii_name = re.compile(r"[!-~]{1,256}").fullmatch
 
 
 def new_run_id() -> str:
+    """Create a random run id."""
     return "run_" + token_hex(16)
 
 
 def new_action_id() -> str:
+    """Create a random action id."""
     return "act_" + token_hex(16)
 
 

@@ -44,6 +44,7 @@ class InvalidJsonError(ValueError):
 
 
 def parse(text: str | bytes) -> Json:
+    """Parse strict JSON: no duplicate keys, infinite or oversized numbers, or deep nesting."""
     try:
         match text:
             case bytes():

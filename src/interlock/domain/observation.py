@@ -51,10 +51,12 @@ class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
 
     @property
     def truncated(self) -> bool:
+        """True if part of the output was left out."""
         return self.size is not None and self.size.omitted > 0
 
     @property
     def code(self) -> str:
+        """Code of the failure, or `ok`."""
         return self.failure.code if self.failure else "ok"
 
 
@@ -118,6 +120,7 @@ class ToolExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_execution_record(observation: Observation) -> ToolExecutionRecord:
+    """Convert an observation to the record of an execution."""
     return ToolExecutionRecord(
         tool_name=observation.tool,
         tool_call_id=observation.call_id,
@@ -129,6 +132,7 @@ def to_execution_record(observation: Observation) -> ToolExecutionRecord:
 
 
 def tool_result(observation: Observation) -> ToolResult:
+    """Convert an observation to the result of a tool."""
     return ToolResult(
         success=observation.ok, output=extract_output(observation), error_message=extract_error(observation)
     )
@@ -148,6 +152,7 @@ def extract_output(observation: Observation) -> Json:
 
 
 def extract_error(observation: Observation) -> str | None:
+    """Return the error message of an observation, or None if the call succeeded."""
     if observation.ok:
         return None
     if observation.code == "policy_denied":

@@ -173,6 +173,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         side_effects: SideEffects | None = None,
         details: dict[str, Any] | None = None,
     ) -> "Failure":
+        """Build a failure with the phase and defaults that belong to its code."""
         row = ERROR_CODES[code]
         return cls(
             phase=row.phase,

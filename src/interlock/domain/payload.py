@@ -30,6 +30,7 @@ class FileOperand(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=T
 
     @property
     def state(self) -> str:
+        """Content hash of the file, or why there is none."""
         return (
             f"sha256:{self.sha256}"
             if self.sha256
@@ -127,6 +128,7 @@ def definition_digest(tool: ToolDefinition) -> str:
 def build_binding(
     tool: ToolDefinition, policy: str, situation: CallContext, surroundings: ExecutionEnvironment
 ) -> ApprovalBinding:
+    """Build everything besides the arguments that an approval is bound to."""
     return ApprovalBinding(
         tool_origin=tool.origin,
         tool_source=tool.source,
@@ -172,6 +174,7 @@ def canonical_payload(payload: Payload) -> bytes:
 
 
 def hash_payload(canonical: bytes) -> str:
+    """Return the hash of a canonical payload, with its schema mixed in."""
     return "sha256:" + sha256(PAYLOAD_SCHEMA.encode() + b"\n" + canonical).hexdigest()
 
 

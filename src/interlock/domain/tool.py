@@ -400,6 +400,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
+        """Name of the tool."""
         return self.spec.name
 
 
@@ -457,6 +458,7 @@ def relative_to_any(absolute: str, roots: Iterable[str]) -> str | None:
 def declared_paths(
     tool: ToolDefinition, arguments: JsonObject, kinds: tuple[ResourceKind, ...] = ("path",)
 ) -> list[str]:
+    """List the paths in the arguments that the tool declared as resources."""
     return [
         path
         for name, kind in tool.resources.items()

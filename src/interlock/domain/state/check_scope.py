@@ -58,6 +58,7 @@ class CheckScope(msgspec.Struct, frozen=True, omit_defaults=True):
     stops: bool = False
 
     def has_same_goal(self, other: "CheckScope") -> bool:
+        """Return True if both check the same thing in the same folder, as far as it is known."""
         return self.goal == other.goal and (self.folder == other.folder or not self.folder or not other.folder)
 
     def is_as_wide_as(self, other: "CheckScope", *, counts_as_many: bool) -> bool:
@@ -74,6 +75,7 @@ class CheckScope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_scope(program: str, command: str, folder: str) -> CheckScope:
+    """Read from a command what a check covers: goal, folder, paths and filters."""
     digest = sha256(command.encode(errors="surrogatepass")).hexdigest()[:16]
     words = _split_words(command)
     if words is None:

@@ -54,17 +54,20 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     conflict: str = ""
 
     def add_user_message(self, text: str) -> None:
+        """Append a message of the user and reset the counters of refused answers."""
         self._close()
         self._append_user_text(text)
         self.refusals = self.conflicts = 0
         self.conflict = ""
 
     def record_request(self, active_ms: float) -> None:
+        """Count a request to the model."""
         self._close()
         self.requests += 1
         self.active_ms = active_ms
 
     def record_response(self, answer: "ModelResponded", agent: str) -> None:
+        """Record an answer of the model and expect the results of its calls."""
         self.answers += 1
         self.usage = self.usage + answer.usage
         self.last = "model"
@@ -87,6 +90,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         self._close_if_complete()
 
     def add_observation(self, observation: Observation) -> None:
+        """Record the result of a call of the open turn."""
         if observation.call_id in self.calls:
             self.told[observation.call_id] = render_for_model(observation)
             self._close_if_complete()
@@ -96,10 +100,12 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         self.usage = self.usage + msgspec.convert(usage, Usage)
 
     def add_rejection(self, message: str) -> None:
+        """Append the reason why a final answer was rejected."""
         self.refusals += 1
         self._append_user_text(message)
 
     def add_conflict(self, message: str, *, told: bool) -> None:
+        """Count a conflict with the evidence. Append it for the model, or keep it for the result."""
         self.conflicts += 1
         self.conflict = "" if told else message
         if told:

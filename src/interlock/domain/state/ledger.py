@@ -124,6 +124,7 @@ class Ledger(msgspec.Struct, kw_only=True):
     dialogue: Dialogue = msgspec.field(default_factory=Dialogue)
 
     def apply(self, event: Event) -> None:
+        """Apply the next event. Raise `IllegalTransitionError` if it does not fit."""
         if event.seq != self.next_seq:
             raise IllegalTransitionError(f"event {event.seq} of {self.run_id} is not the next one, {self.next_seq}")
         fact = event.fact
@@ -159,6 +160,7 @@ class Ledger(msgspec.Struct, kw_only=True):
 
 
 def transition_error(event: Event, unknown: KeyError) -> IllegalTransitionError:
+    """Build the error for an event that refers to something unknown."""
     return IllegalTransitionError(
         f"event {event.seq} of {event.run_id}, {event.type}, does not fit what came before: no {unknown} here"
     )

@@ -99,9 +99,11 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def name(self) -> str:
+        """The command in backticks, or the goal if the command is unknown."""
         return f"`{self.command}`" if self.command else self.scope.goal
 
     def covers(self, other: "CheckResult") -> bool:
+        """Return True if this result makes the older one obsolete."""
         mine, old = self.scope, other.scope
         if self.ok is None and other.ok is not None:
             return False
@@ -172,6 +174,7 @@ class VerificationState(msgspec.Struct, omit_defaults=True):
             self._add_check(_read_check(observation, seq, starter or StartingCall(started_seq, observation.tool)))
 
     def summarize(self) -> Verification:
+        """Summarize all checks and say whether files changed after them."""
         evidence = tuple(Evidence(check, self._change_after(check)) for check in self.checks)
         failed = [one for one in evidence if one.check.ok is False]
         passed = [one for one in evidence if one.check.ok]
