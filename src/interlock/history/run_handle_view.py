@@ -33,6 +33,7 @@ class AgentRunEvent(msgspec.Struct, frozen=True):
 
 
 def to_run_handle_events(event: Event) -> tuple[AgentRunEvent, ...]:
+    """Convert an event of the log to events of a run handle."""
     show = _RENDERERS.get(event.type)
     return () if show is None else (show(event.fact),)
 

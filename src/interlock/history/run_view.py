@@ -63,6 +63,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def to_run_events(event: Event) -> tuple[RunEvent, ...]:
+    """Convert an event of the log to the public events of a run."""
     show = _RENDERERS.get(event.type)
     shown = None if show is None else show(event.fact)
     return () if shown is None else (RunEvent(shown[0], event.seq, event.at, shown[1]),)

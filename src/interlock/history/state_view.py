@@ -90,6 +90,7 @@ def build_state_at(run_id: str, entries: Iterable[LogEntry]) -> RunStateView:
 
 
 def build_state_view(ledger: Ledger, at: int) -> RunStateView:
+    """Build the view of a run's state from its ledger."""
     dialogue = ledger.dialogue
     return RunStateView(
         run_id=ledger.run_id,
