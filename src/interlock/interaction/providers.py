@@ -31,6 +31,7 @@ class HeadlessInteractionProvider:
         self.approval_timeout_s = approval_timeout_s
 
     async def ask(self, question: Question) -> Answer | None:
+        """Answer by the configured fallback, or return None to wait."""
         if self.approval_fallback == "wait":
             return None
         # A value cannot be approved: there is none.
@@ -70,6 +71,7 @@ class CallbackInteractionProvider:
         self._is_async = iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)
 
     async def ask(self, question: Question) -> Answer | None:
+        """Ask the callback. An error or an unusable reply rejects the call."""
         try:
             reply = self._callback(question) if self._is_async else await _call_in_thread(self._callback, question)
             if isawaitable(reply):

@@ -58,6 +58,7 @@ class TerminalInteractionProvider:
         return _is_terminal(self._keys) and _is_terminal(self._output) and _is_in_foreground(self._keys)
 
     async def ask(self, question: Question) -> Answer | None:
+        """Ask the person at the terminal. Reject if there is no terminal."""
         if not self.interactive:
             return Answer(approved=False, reason="There is no terminal to ask a person on.", by="terminal")
         withdrawal = WithdrawalSignal()

@@ -71,6 +71,7 @@ def available_keys(question: Question) -> tuple[Key, ...]:
 
 
 def render_keys(question: Question, width: int) -> list[DisplayLine]:
+    """Render the line of available keys."""
     return render_text(" | ".join(f"{key.key} {key.short}" for key in available_keys(question)), width)
 
 
@@ -168,6 +169,7 @@ class ApprovalDialog:
         }
 
     def ask_for_approval(self) -> Answer:
+        """Show the question and handle keys until there is an answer."""
         self._show_first_page()
         while True:
             self._screen.show(render_keys(self._question, self._width))

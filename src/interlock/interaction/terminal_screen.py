@@ -75,6 +75,7 @@ class WithdrawalSignal:
         self.read_fd, self._write_fd = os.pipe()
 
     def request(self) -> None:
+        """Withdraw the question: wake the reader and end the editor."""
         with self._lock:
             self.is_requested = True
             if self._write_fd >= 0:
@@ -90,6 +91,7 @@ class WithdrawalSignal:
                 editor.terminate()
 
     def close(self) -> None:
+        """Close both ends of the wake-up pipe."""
         with self._lock:
             os.close(self.read_fd)
             os.close(self._write_fd)
@@ -127,11 +129,13 @@ class TerminalScreen:
             termios.tcsetattr(self._fd, termios.TCSANOW, self._saved_mode)
 
     def show(self, lines: Iterable[DisplayLine]) -> None:
+        """Print lines until the question is withdrawn."""
         for line in lines:
             self._raise_if_withdrawn()
             self._print(line)
 
     def read(self, prompt: str) -> str | None:
+        """Discard earlier input, print the prompt and read a line. Return None at the end of input."""
         termios.tcflush(self._fd, termios.TCIFLUSH)
         self._output.write(prompt)
         self._output.flush()
@@ -146,9 +150,11 @@ class TerminalScreen:
 
     @property
     def has_editor(self) -> bool:
+        """True if the person has a usable editor."""
         return bool(_editor_command())
 
     def edit(self, text: str) -> str | None:
+        """Open a text in the person's editor. Return None if it failed or is too large."""
         with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
             file = Path(folder, "arguments.json")
             file.write_text(text, "utf-8")
