@@ -108,6 +108,7 @@ _EMPTY_MESSAGE = "(nothing was said)"
 
 
 def messages_body(request: ModelRequest, model: str, max_output_tokens: int) -> JsonObject:
+    """Build the body of a request to the Messages API."""
     body: JsonObject = {
         "model": model,
         "max_tokens": request.max_output_tokens or max_output_tokens,
@@ -297,6 +298,7 @@ class AnthropicResponse:
                 self._counts[name] = count
 
     def finish(self, prices: Prices | None = None) -> list[ModelEvent]:
+        """Return the final events of the response."""
         for index, arguments in self._initial_arguments.items():
             if arguments:
                 self._calls.add_delta(index, arguments=arguments)

@@ -47,16 +47,19 @@ class ThinkingBlocks:
         self._size_chars = 0
 
     def begin(self, index: int) -> None:
+        """Begin a thinking block."""
         self._by_index[index] = thought = _Thinking()
         self._blocks.append(thought)
 
     def add(self, index: int, thinking: str, signature: str) -> None:
+        """Add text and signature to a thinking block, within the size limit."""
         thought = self._by_index.get(index)
         if thought and self._has_room(thinking + signature):
             thought.thinking += thinking
             thought.signature += signature
 
     def add_redacted(self, secret: str) -> None:
+        """Add a redacted thinking block."""
         if self._has_room(secret):
             self._blocks.append(_RedactedThinking(secret))
 
@@ -65,6 +68,7 @@ class ThinkingBlocks:
         return self._size_chars <= MAX_PRIVATE_BYTES
 
     def add_text(self, text: str) -> None:
+        """Record the position of text between thinking blocks."""
         match self._blocks:
             case [*_, int(before)]:
                 self._blocks[-1] = before + len(text)
@@ -72,6 +76,7 @@ class ThinkingBlocks:
                 self._blocks.append(len(text))
 
     def add_call(self) -> None:
+        """Record the position of a tool call between thinking blocks."""
         self._blocks.append(None)
 
     def encode_private(self, model: str) -> str:

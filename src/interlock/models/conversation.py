@@ -22,6 +22,7 @@ _replace_invalid_characters = re.compile(r"[^a-zA-Z0-9_-]").sub
 
 
 def sanitize_messages(messages: Iterable[Message]) -> list[Message]:
+    """Return messages that every provider accepts: calls paired with results, no lone surrogates."""
     sanitized: list[Message] = []
     said: list[Message] = []
     asked: tuple[ProposedCall, ...] = ()

@@ -243,6 +243,7 @@ class OpenAIResponse:
         return self._text.add_delta((delta.content or "") + (delta.refusal or ""))
 
     def finish(self, prices: Prices | None = None) -> list[ModelEvent]:
+        """Return the final events of the response."""
         reason: FinishReason = "refused" if self._refused else _REASONS.get(self._reason, "other")
         return build_final_events(self._text, self._calls, reason, add_cost(self._usage, prices))
 

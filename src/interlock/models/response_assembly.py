@@ -42,9 +42,11 @@ class StreamAccumulator:
 
     @property
     def text(self) -> str:
+        """Text received so far."""
         return "".join(self._pieces)
 
     def add(self, event: ModelEvent) -> None:
+        """Add an event of the stream. A restart discards what came before."""
         match event:
             case TextDelta():
                 self._pieces.append(event.text)
@@ -93,6 +95,7 @@ class TextAssembler:
         return self._check_size(text.removesuffix(self._pending_surrogate))
 
     def finish(self) -> str:
+        """Return the text still pending at the end of the stream."""
         half, self._pending_surrogate = self._pending_surrogate, ""
         return self._check_size(half)
 
@@ -135,6 +138,7 @@ class CallAssembler:
         return bool(self._calls)
 
     def add_delta(self, index: int | None, call_id: str = "", tool: str = "", arguments: str = "") -> None:
+        """Add a piece of a tool call. Find the call by index or id."""
         call = self._find(index, call_id)
         call.call_id = call.call_id or call_id
         # Some servers repeat the name in every piece, others spread it over several.

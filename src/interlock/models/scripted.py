@@ -98,6 +98,7 @@ class ScriptedModel:
         self._asked = 0
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Stream the next turn of the script."""
         turn = self._next(request)
         if turn.text:
             yield TextDelta(turn.text)
@@ -179,6 +180,7 @@ def to_script(turns: Iterable[ScriptedTurn]) -> bytes:
 
 
 def from_script(text: str | bytes) -> tuple[ScriptedTurn, ...]:
+    """Parse a script. Raise `ConfigurationError` if it is not valid."""
     if len(text) > MAX_SCRIPT_BYTES:
         raise ConfigurationError(f"The script is larger than {MAX_SCRIPT_BYTES} bytes.")
     try:
@@ -207,13 +209,16 @@ class ModelRecorder:
 
     @property
     def name(self) -> str:
+        """Name of the wrapped provider."""
         return self._provider.name
 
     @property
     def turns(self) -> tuple[ScriptedTurn, ...]:
+        """Recorded turns in the order in which they were requested."""
         return tuple(self._turns[position] for position in sorted(self._turns))
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Stream from the wrapped provider and record the turn."""
         position, self._asked = self._asked, self._asked + 1
         digest, accumulator = request_digest(request), StreamAccumulator()
 
@@ -236,4 +241,5 @@ class ModelRecorder:
             raise
 
     async def close(self) -> None:
+        """Close the wrapped provider."""
         await self._provider.close()

@@ -28,6 +28,7 @@ def read_tokens(said: object) -> int | None:
 
 
 def read_cost(said: object) -> float | None:
+    """Parse a cost reported by a provider. Return None if it is not a number."""
     number = _number(said)
     return None if number is None else min(max(number, 0.0), MAX_COST)
 
@@ -70,6 +71,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     cached: float | None = None
 
     def compute_cost(self, usage: Usage) -> float:
+        """Compute the cost of a request from its token counts."""
         usage = clamp_usage(usage)
         cached = min(usage.cached_tokens, usage.input_tokens)
         cached_price = self.input if self.cached is None else self.cached
