@@ -97,6 +97,7 @@ class OAuthConsents:
         self._refresh_tasks: dict[ConsentBinding, asyncio.Task[Tokens | None]] = {}
 
     async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
+        """Return a valid access token for a consent, refreshed if it expired, or None."""
         client = self._client(consent.provider)
         tokens = await self._sufficient_tokens(binding, consent)
         if tokens is None or self._is_fresh(tokens):
@@ -110,6 +111,7 @@ class OAuthConsents:
         return tokens is None or not (tokens.refresh_token or self._is_fresh(tokens))
 
     async def list_grants(self, user: str) -> tuple[GrantSummary, ...]:
+        """List what a user has granted."""
         return await self._grants.list_grants(user)
 
     async def begin(self, request: ConsentRequest, redirect: str, session: str) -> AuthorizationStart:

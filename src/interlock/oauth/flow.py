@@ -83,6 +83,7 @@ class Flow(HiddenStruct, frozen=True, kw_only=True):
 
     @property
     def redirect_context(self) -> RedirectContext:
+        """Values that the token request has to repeat."""
         return RedirectContext(self.redirect, self.verifier, self.nonce)
 
 
@@ -105,6 +106,7 @@ class FlowManager:
         return state
 
     async def take(self, purpose: Purpose, callback: Callback, session: str) -> Flow | FlowRefusal:
+        """Take the flow that a callback belongs to. Refuse unknown, used and foreign states."""
         if not _STATE.fullmatch(callback.state):
             return _UNKNOWN_STATE
         key = _sha256(callback.state)
@@ -180,6 +182,7 @@ async def _exchange_code(flow: Flow, callback: Callback, client: ProviderClient)
 
 
 def refuse_flow(flow: Flow, code: RefusalCode, reason: str) -> FlowRefusal:
+    """Build the refusal of a flow."""
     return FlowRefusal(code=code, reason=reason, action_id=flow.action_id, user=flow.user)
 
 

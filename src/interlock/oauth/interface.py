@@ -27,4 +27,5 @@ class NoConsents:
     can_ask = False
 
     async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
+        """Return None: no consent is ever granted."""
         return None

@@ -228,6 +228,7 @@ class ProviderClient:
         self._metadata_expires_at = 0
 
     async def endpoints(self) -> Endpoints:
+        """Return the endpoints of the provider, discovered again when they expire."""
         if self._endpoints is None or self._clock() >= self._metadata_expires_at:
             self._endpoints = await resolve_endpoints(self.provider)
             self._metadata_expires_at = self._clock() + _METADATA_TTL_NS
@@ -250,6 +251,7 @@ class ProviderClient:
         return full
 
     async def exchange(self, code: str, scopes: tuple[str, ...], back: RedirectContext) -> Tokens | TokenDenial:
+        """Exchange an authorization code for tokens."""
         form = {"grant_type": "authorization_code", "code": code}
         back_form = {"code_verifier": back.verifier, "redirect_uri": back.redirect}
         return await self._request_tokens("fetch_token", {**form, **back_form}, scopes)

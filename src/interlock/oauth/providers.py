@@ -77,6 +77,7 @@ class OAuthProvider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return frozenset(self.scopes.get(scope, scope) for scope in consent.scopes)
 
     def requested_scopes(self, consent: Consent) -> tuple[str, ...]:
+        """Return the scopes to request, without duplicates."""
         return tuple(dict.fromkeys((*self.always, *sorted(self.required_scopes(consent)))))
 
 
@@ -116,6 +117,7 @@ def find_url_problem(url: str) -> str:
 
 
 def is_loopback(host: str | None) -> bool:
+    """Return True if a host is this machine."""
     if host == "localhost":
         return True
     try:

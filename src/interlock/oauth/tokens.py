@@ -138,6 +138,7 @@ class GrantStore:
         return grant if grant and grant.provider == provider else None
 
     async def save(self, binding: ConsentBinding, grant: ConsentGrant) -> None:
+        """Seal and save a grant without its id token."""
         kept = msgspec.structs.replace(grant, tokens=msgspec.structs.replace(grant.tokens, id_token=""))
         await self._store.save(
             SealedGrant(
@@ -151,9 +152,11 @@ class GrantStore:
         )
 
     async def forget(self, binding: ConsentBinding) -> bool:
+        """Delete a grant. Return True if there was one."""
         return await self._store.forget(binding)
 
     async def list_grants(self, user: str) -> tuple[GrantSummary, ...]:
+        """List the grants of a user without their tokens."""
         return tuple(
             GrantSummary(
                 provider=kept.provider,
