@@ -93,11 +93,13 @@ def check_alternatives(first: str, first_value: object, second: str, second_valu
 
 
 def check_max_concurrency(value: object) -> None:
+    """Raise `ConfigurationError` if a concurrency limit is not a positive integer."""
     if type(value) is not int or value < 1:
         raise ConfigurationError(f"max_concurrency is {value!r:.40}, and has to be a number from 1 on.")
 
 
 def check_max_depth(value: object) -> None:
+    """Raise `ConfigurationError` if a depth limit is out of range."""
     if type(value) is not int or not 0 <= value <= MAX_DEPTH:
         raise ConfigurationError(f"max_depth is {value!r:.40}, and has to be a number from 0 to {MAX_DEPTH}.")
 
