@@ -31,6 +31,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 
 def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
+    """Parse a proposed call. Refuse names, ids and arguments that cannot be used."""
     try:
         plain = is_ascii_name(intent.call_id) and intent.tool_name in redactor.plain_names
     except TypeError:

@@ -19,12 +19,15 @@ class LedgerArtifacts:
         self._ledger = ledger
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """Read an artifact of this run, or a part of it."""
         return self._artifacts.read(self._known(artifact_id), start, size_bytes)
 
     def size_bytes(self, artifact_id: str) -> int:
+        """Return the size of an artifact of this run."""
         return self._artifacts.size_bytes(self._known(artifact_id))
 
     def keep(self, content: bytes, kind: str) -> ArtifactRef:
+        """Redact and store content."""
         text = content.decode(errors="surrogateescape")
         redacted = self._redactor.redact(text)
         if redacted != text:
@@ -32,9 +35,11 @@ class LedgerArtifacts:
         return self._ref(self._artifacts.keep(content), kind)
 
     def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
+        """Store content that is already redacted, in chunks."""
         return self._ref(self._artifacts.keep_stream(chunks), kind)
 
     def redaction_filter(self) -> ByteFilter:
+        """Return a filter that redacts a stream of bytes."""
         return self._redactor.stream()
 
     def _ref(self, artifact_id: str, kind: str) -> ArtifactRef:

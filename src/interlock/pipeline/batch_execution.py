@@ -84,6 +84,7 @@ class BatchExecution:
         run.cancellation.listeners.append(self._wake)
 
     def start(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
+        """Start a call in its own task."""
         self._open[call_id] = place
         if self._run.recorder.many and (blockers := place.blockers):
             self._behind[call_id] = blockers[-_MAX_WAITED_FOR:]

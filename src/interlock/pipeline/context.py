@@ -171,6 +171,7 @@ class Executions:
             task.exception()
 
     def add(self, execution: Execution) -> None:
+        """Register a running call and schedule its deadline."""
         invocation = execution.invocation
         self._running[invocation.valid.call_id] = execution
         loop = asyncio.get_running_loop()
@@ -183,11 +184,13 @@ class Executions:
             self._set_timer(loop, due)
 
     def remove(self, execution: Execution) -> None:
+        """Unregister a call that ended."""
         call_id = execution.invocation.valid.call_id
         if call_id in self._running:
             del self._running[call_id]
 
     def end(self, call_id: str, stop: Stop) -> None:
+        """Stop a running call."""
         execution = self._running.get(call_id)
         if execution is not None:
             self._end([execution], stop)
@@ -206,6 +209,7 @@ class Executions:
         return list(self._running)
 
     def end_all(self, stop: Stop) -> None:
+        """Stop every running call."""
         self._end(list(self._running.values()), stop)
 
     def _end(self, executions: list[Execution], stop: Stop) -> None:

@@ -56,6 +56,7 @@ _EXITS: dict[str, ExitStatus] = {"cancelled": "cancelled", "timed_out": "timeout
 
 
 def intent_event(received: Received, tool: ToolDefinition | None, run: RunContext) -> CallProposed:
+    """Build the event of a proposed call, redacted; large arguments go to an artifact."""
     intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
     text, redact = received.raw.decode(), parts.redactor.redact
     artifact_id = ""
@@ -120,6 +121,7 @@ def _storable_decision(decision: Decision, run: RunContext) -> Decision:
 
 
 def question_event(question: Question, run: RunContext) -> Fact:
+    """Build the event of a question, redacted."""
     redact, fact = run.parts.redactor.redact, _ASKED[question.kind]
     question = msgspec.structs.replace(
         question,
@@ -244,6 +246,7 @@ def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = F
 
 
 def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunContext) -> InvocationStarted:
+    """Build the event that a call starts."""
     valid, tool, action_id, reach = invocation.valid, invocation.tool, invocation.permitted.action_id, invocation.reach
     changed = valid.arguments != valid.known.accepted.arguments
     effect = invocation.permitted.decision.effect
@@ -269,6 +272,7 @@ def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunCon
 
 
 def end_event(execution: Execution, observation: Observation, run: RunContext) -> InvocationCompleted:
+    """Build the event that a call ended."""
     invocation = execution.invocation
     code = observation.failure.code if observation.failure is not None else "ok"
     return InvocationCompleted(

@@ -99,6 +99,7 @@ class Execution(msgspec.Struct):
 
 
 async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawResult | SuspendedCall | Failure:
+    """Run the handler of a call with its hooks. Errors and stops become failures."""
     invocation, tool = execution.invocation, execution.invocation.tool
     execution.began = clock.elapsed()
     failure = value = None
@@ -172,6 +173,7 @@ def stopped(execution: Execution, clock: Clock) -> Failure:
 
 
 def outcome_of_stop(execution: Execution) -> Failure:
+    """Build the failure of a call that was stopped."""
     if execution.stop == "timeout":
         return _timed_out(execution)
     return Failure.from_code("cancelled", "The call was cancelled while it ran.", side_effects=_effects(execution))

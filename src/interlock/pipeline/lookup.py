@@ -12,6 +12,7 @@ _MAX_NAMES = 50
 
 
 def lookup(accepted: AcceptedCall, registry: Registry, situation: CallContext) -> KnownCall | Failure:
+    """Find the tool of a call. Fail if it is unknown or not visible here."""
     name = accepted.intent.tool_name
     tool = registry.find(name)
     if tool is None:

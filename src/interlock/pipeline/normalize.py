@@ -20,6 +20,7 @@ _BYTES = (bytes, bytearray)
 
 
 async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
+    """Convert the raw result of a handler to text, state and side effects."""
     tool = raw.invocation.tool
     said = _AS_IS
     if tool.normalize is not None:

@@ -44,6 +44,7 @@ class _Cut(msgspec.Struct, frozen=True):
 def observe(
     call_id: str, tool: ToolDefinition, result: NormalizedResult, artifacts: ArtifactStore, redactor: Redactor
 ) -> Observation:
+    """Build the observation of a result: redacted, and cut to the limit of the tool."""
     redact, cut = redactor.redact, None
     if result.binary:
         text = redact(result.binary.decode(errors="surrogateescape"))
@@ -89,6 +90,7 @@ def with_kept(observation: Observation, context: ToolContext) -> Observation:
 def observe_failure(
     call_id: str, tool_name: str, failure: Failure, redactor: Redactor, duration_ms: float | None = None
 ) -> Observation:
+    """Build the observation of a failure: redacted, and cut to the limits."""
     message = shorten(redact_line(failure.message, redactor.redact), _MAX_MESSAGE_CHARS)
     effects = _effects(failure.side_effects, redactor) if failure.side_effects else ()
     details = _facts(failure.details, redactor) if failure.details else {}

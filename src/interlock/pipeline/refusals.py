@@ -7,6 +7,7 @@ from ..rendering.text import end_sentence
 
 
 def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
+    """Build the failure of a call that policy denied."""
     reason = decision.reason or "A rule refuses it."
     message = (
         f"{valid.tool.name} was refused by policy ({decision.layer}): {end_sentence(reason)} Nothing was executed."
@@ -36,6 +37,7 @@ def unknown_outcome(tool_name: str, why: str) -> Failure:
 
 
 def inexact_payload(valid: ValidCall, why: str) -> Failure:
+    """Build the failure of a call whose payload cannot be bound to an approval."""
     return denied_by_policy(valid, undecided(f"nobody can approve this exactly as it would run: {why}"))
 
 
@@ -73,21 +75,25 @@ def payload_changed(asked: Question, actual: str) -> Failure:
 
 
 def guardrail_failure(valid: ValidCall, reason: str) -> Failure:
+    """Build the failure of a call that a guardrail refused."""
     message = f"A guardrail of {valid.tool.name} refused the call: {end_sentence(reason)} Nothing was executed."
     return Failure.from_code("guardrail_refused", message, details={"reason": reason})
 
 
 def too_many_questions(tool_name: str, most: int | None) -> Failure:
+    """Build the failure of a call that would exceed the limit of open questions."""
     message = f"{tool_name} needs an answer, and {most} questions of this run are open already. Nothing was executed."
     return Failure.from_code("too_many_questions", message)
 
 
 def consent_unavailable(tool_name: str, why: str) -> Failure:
+    """Build the failure of a call whose consent cannot be obtained."""
     return Failure.from_code(
         "consent_unavailable", f"{tool_name} needs the consent of a user, and {why} Nothing was executed."
     )
 
 
 def undecided(why: str) -> Decision:
+    """Build the denial for a policy that could not decide."""
     reason = f"The policy could not decide ({why}), so the answer is no."
     return Decision(verdict=Verdict.DENY, reason=reason, rule_ids=("interlock:policy-error",), layer="policy error")

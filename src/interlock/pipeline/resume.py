@@ -36,6 +36,7 @@ _MAX_EVENTS_READ = 1_000
 async def resume_call(
     received: Received, entry: CallEntry, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure | Observation:
+    """Continue a recorded call: replay its observation, apply the answer, or ask again."""
     if entry.state is CallState.OBSERVED:
         record_repeat(received, run)
         observation = await run.read_observation(entry.observed_seq)
