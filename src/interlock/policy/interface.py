@@ -46,6 +46,7 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tool_name(self) -> str:
+        """Name of the called tool."""
         return self.tool.name
 
 

@@ -54,6 +54,7 @@ class PatternSet:
             raise ConfigurationError(fault) from None
 
     def find_matches(self, text: str) -> Sequence[int]:
+        """Return the indexes of the patterns that match."""
         return self._set.Match(text.encode("utf-8", "surrogatepass")) or ()
 
 

@@ -56,6 +56,7 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backtest(policy: RulePolicy | PolicyFiles, calls: Iterable[RecordedCall]) -> Backtest:
+    """Evaluate recorded calls with another policy and compare the decisions."""
     rules = policy.policy if isinstance(policy, PolicyFiles) else policy
     flips: list[DecisionChange] = []
     fired: set[str] = set()

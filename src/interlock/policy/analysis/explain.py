@@ -51,6 +51,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
+    """Explain the decision about a call: which rules matched which part."""
     evaluated = policy.evaluate_parts(event)
     matched_ids = {rule_id for part in evaluated for said in part.rule_decisions for rule_id in said.rule_ids}
     return Explanation(
@@ -129,6 +130,7 @@ def _as_tuple(given: str | Collection[str] | None) -> tuple[str, ...]:
 
 
 def describe_rule(rule: Rule) -> str:
+    """Describe the conditions of a rule in one line."""
     conditions = {name.removesuffix("_source"): getattr(rule, name) for name in ("tools", *CONDITION_FIELDS)}
     conditions["arguments"] = msgspec.to_builtins(rule.arguments)
     if rule.command is not None:

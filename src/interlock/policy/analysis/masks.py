@@ -19,6 +19,7 @@ class MaskMatcher:
 
     @property
     def is_empty(self) -> bool:
+        """True if no tool is masked."""
         return self._hidden is None and self._read_only is None
 
     def is_hidden(self, relative_path: str) -> bool:

@@ -70,6 +70,7 @@ class CallPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def extract_call_parts(event: PolicyEvent, resources: Resources, arguments: JsonObject) -> list[CallPart]:
+    """Split a call into the parts that rules decide about separately."""
     tool = event.tool
     if not resources:
         return [CallPart(risk=tool.risk)]

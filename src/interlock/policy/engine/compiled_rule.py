@@ -80,6 +80,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_resource_conditions(self) -> bool:
+        """True if the rule has conditions on paths, commands or hosts."""
         return bool(self.paths or self.commands or self.hosts)
 
     @property
@@ -88,6 +89,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.has_resource_conditions or self.arguments or self.when or self.agents or self.expires_at)
 
     def matches_tool(self, tool: ToolDefinition, situation: CallContext) -> bool:
+        """Return True if the conditions that do not depend on the arguments match."""
         if self.origin is not None and self.origin != tool.origin:
             return False
         if self.risk is not None and not self._matches_risk(tool.risk):
@@ -101,6 +103,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
         return _any_matches(self.tools, tool.name)
 
     def matches_agent(self, agent: str) -> bool:
+        """Return True if the rule applies to an agent."""
         return self.agents is None or _any_matches(self.agents, agent)
 
     def matches_command(self, command: SimpleCommand) -> bool:
@@ -124,6 +127,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def matches_hosts(self, subject: CallPart) -> bool:
+        """Return True if the hosts match: any of them for deny and ask, all for allow."""
         every = any if self.is_wide else all
         return bool(subject.hosts) and every(
             any(host_matches(pattern, host) for pattern in self.hosts) for host in subject.hosts
@@ -143,6 +147,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def make_decision(self, tool: ToolDefinition, policy_digest: str) -> Decision:
+        """Build the decision of this rule."""
         return Decision(
             verdict=self.verdict,
             rule_ids=(self.id,),
@@ -160,6 +165,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_rule(rule: Rule) -> CompiledRule:
+    """Validate and compile a rule. Raise `ConfigurationError` if it is invalid."""
     verdict = _parse_verdict(rule)
     _validate_rule(rule, verdict)
     wide = verdict is not Verdict.ALLOW
@@ -235,6 +241,7 @@ def check_effect(declared: EffectDeclaration) -> None:
 
 
 def check_unique_ids(ids: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if rule ids are empty or not unique."""
     seen: set[str] = set()
     duplicates = sorted({rule_id for rule_id in ids if rule_id in seen or seen.add(rule_id)})
     if duplicates or "" in seen:

@@ -53,6 +53,7 @@ class ToolDeclaration(TypedDict, total=False):
 def example_event(
     tool_name: str, arguments: JsonObject, situation: CallContext | None = None, **declared: Unpack[ToolDeclaration]
 ) -> PolicyEvent:
+    """Build the event of a hypothetical call, for explanations and tests of policies."""
     defaults = TOOL_DEFAULTS.get(tool_name, ToolDefaults({}, frozenset()))
     risks = frozenset(map(Risk, declared.get("risk", defaults.risk)))
     definition = ToolDefinition(

@@ -22,6 +22,7 @@ _PROTECTED = make_word_set(
 
 
 def deny_by_mode(mode: PermissionMode, risk: frozenset[Risk]) -> Decision | None:
+    """Deny calls that change something in read-only mode. Return None otherwise."""
     if mode is not PermissionMode.READ_ONLY or risk <= _READ_RISKS:
         return None
     return _mode_decision(Verdict.DENY, mode, "The run is in read-only mode, and this may change something.", risk)

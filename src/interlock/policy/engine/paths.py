@@ -72,6 +72,7 @@ class PathResolver:
         return fresh
 
     def resolve(self, given: str, *, writes: bool, bases: Iterable[str] = ("",)) -> PathAccess:
+        """Resolve a path to everything it may refer to."""
         return PathAccess(given, writes, self._find_targets(given, bases))
 
     def resolve_word(self, given: str, *, writes: bool, bases: tuple[str, ...], is_glob: bool) -> list[PathAccess]:
@@ -88,6 +89,7 @@ class PathResolver:
         return found
 
     def is_inside(self, given: str, bases: tuple[str, ...], *, is_glob: bool = False) -> bool:
+        """Return True if a path stays inside the workspace from every base."""
         return all(
             path.is_inside_workspace for path in self.resolve_word(given, writes=False, bases=bases, is_glob=is_glob)
         )

@@ -97,6 +97,7 @@ class RulePolicy:
         self._plans: dict[Any, ToolPlan] = {}
 
     def evaluate(self, event: PolicyEvent) -> Decision:
+        """Decide about a call."""
         plan = self._get_plan(event.tool, event.situation)
         if plan.constant_decision is not None:
             return plan.constant_decision

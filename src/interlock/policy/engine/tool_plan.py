@@ -21,6 +21,7 @@ from .rule_index import RuleIndex
 
 
 def merge_decisions(decisions: Sequence[Decision]) -> Decision:
+    """Combine the decisions about one part: the strictest verdict wins."""
     verdict = pick_strictest(decisions).verdict
     winners = sorted((said for said in decisions if said.verdict is verdict), key=lambda said: said.rule_ids)
     if verdict is Verdict.REQUEST_INPUT:
@@ -119,6 +120,7 @@ class ToolPlan:
         return decision if self.effect_rule is None else msgspec.structs.replace(decision, effect_rule=self.effect_rule)
 
     def evaluate_parts(self, event: PolicyEvent, now: Callable[[], int]) -> list[PartEvaluation]:
+        """Evaluate every part of a call separately."""
         arguments = event.arguments if self._needs_arguments else {}
         conditions = _ConditionCache(event, now)
         found = list[PartEvaluation]()

@@ -62,6 +62,7 @@ class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """The rules without their locations."""
         return tuple(placed.rule for placed in self.located_rules)
 
 

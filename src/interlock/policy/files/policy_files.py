@@ -108,6 +108,7 @@ class PolicyFiles:
             self._loaded = _LoadedPolicy(RulePolicy([self._make_deny_rule(error.problems)], default="deny"))
 
     def evaluate(self, event: PolicyEvent) -> Decision:
+        """Decide about a call with the loaded rules."""
         return self._loaded.policy.evaluate(event)
 
     @property
@@ -123,14 +124,17 @@ class PolicyFiles:
 
     @property
     def policy(self) -> RulePolicy:
+        """Policy compiled from the files."""
         return self._loaded.policy
 
     @property
     def digest(self) -> str:
+        """Digest of the loaded rules."""
         return self._loaded.policy.digest
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """Rules of all layers."""
         return self._loaded.policy.rules
 
     @property
@@ -140,6 +144,7 @@ class PolicyFiles:
 
     @property
     def warnings(self) -> tuple[PolicyProblem, ...]:
+        """Problems that did not prevent loading."""
         return self._loaded.warnings
 
     def reload(self) -> tuple[PolicyProblem, ...]:

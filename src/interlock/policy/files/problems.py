@@ -55,8 +55,10 @@ class PolicySource(msgspec.Struct, frozen=True):
         return self.lines.get(known, 0)
 
     def make_problem(self, location: Iterable[str | int], reason: str) -> PolicyProblem:
+        """Build a problem with the line of its location."""
         return PolicyProblem(self.path, self.line_at(location), reason)
 
 
 def make_error(path: str, line: int, reason: str) -> PolicyFileError:
+    """Build the error for a single problem."""
     return PolicyFileError([PolicyProblem(path, line, reason)])

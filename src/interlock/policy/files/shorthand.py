@@ -65,6 +65,7 @@ class ShorthandParts(msgspec.Struct, frozen=True):
 
     @property
     def family(self) -> ToolFamily | None:
+        """Tool family that the name stands for, or None."""
         return TOOL_FAMILIES.get(self.name.lower())
 
 
@@ -79,6 +80,7 @@ def parse_shorthand(text: str) -> Shorthand:
 
 
 def split_shorthand(text: str) -> ShorthandParts:
+    """Split `Tool(pattern)` into its parts. Raise `ConfigurationError` if it is malformed."""
     found = _SHAPE.fullmatch(text.strip())
     if found is None:
         raise ConfigurationError(f"{_quote(text)} is neither a tool nor Tool(pattern)")

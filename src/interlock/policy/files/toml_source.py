@@ -16,6 +16,7 @@ _AT_LINE = re.compile(r"at line (\d+)")
 
 
 def parse_toml(text: str, path: str) -> PolicySource:
+    """Parse a TOML policy file. Problems carry their line where it is known."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > _MAX_DOTS_IN_LINE:
             raise make_error(path, number, f"a line has at most {_MAX_DOTS_IN_LINE} dots")

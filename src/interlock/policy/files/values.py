@@ -21,6 +21,7 @@ _HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_:\[\]-]+(?:\.[A-Za-z0-9_-]+)*\.?")
 
 
 def parse_argument_test(name: str, given: Any) -> ArgumentTest:
+    """Parse the condition on an argument."""
     if not all(name.split(".")):
         raise ConfigurationError(f"{name[:80]!r} is no dotted name of an argument")
     if not isinstance(given, ArgumentEntry):
@@ -36,6 +37,7 @@ def parse_argument_test(name: str, given: Any) -> ArgumentTest:
 
 
 def parse_command_entry(given: str | CommandEntry) -> CommandPattern:
+    """Parse a command pattern, written as text or as an entry."""
     if isinstance(given, str):
         return CommandPattern(split_command_words(given))
     if (given.whole is None) == (given.words is None):
@@ -50,6 +52,7 @@ def parse_command_entry(given: str | CommandEntry) -> CommandPattern:
 
 
 def check_host(host: str) -> None:
+    """Raise `ConfigurationError` if a host pattern is invalid."""
     if "/" in host:
         raise ConfigurationError(f"{host[:80]!r}: the host alone, without the rest of the address")
     if not host.isascii():
@@ -59,6 +62,7 @@ def check_host(host: str) -> None:
 
 
 def parse_duration(given: float | str | None) -> float | None:
+    """Parse a duration to seconds."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -74,6 +78,7 @@ def parse_duration(given: float | str | None) -> float | None:
 
 
 def parse_timestamp(given: str | None) -> int:
+    """Parse an RFC 3339 time to nanoseconds since the epoch; 0 for none."""
     if given is None:
         return 0
     found = _TIME.fullmatch(given)

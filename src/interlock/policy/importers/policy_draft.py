@@ -55,6 +55,7 @@ class PolicyDraft:
         self._notes: dict[str, None] = {}
 
     def add_note(self, where: str, text: str) -> None:
+        """Add a note about something that was not imported exactly."""
         self._notes[f"{where}: {text}"] = None
 
     def add_rule(self, decision: str, place: str, entry: str, conditions: Conditions, **words: Any) -> None:
@@ -71,6 +72,7 @@ class PolicyDraft:
         self._rules.append({key: value for key, value in rule.items() if value not in (None, [], "")})
 
     def build(self, default: str = "risk") -> ImportResult:
+        """Return the imported policy with its notes."""
         document = {"version": 1, "default": default, "rules": self._drop_unreachable()}
         try:
             json.check_value(document)
@@ -116,9 +118,11 @@ class DraftEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.decision != "allow"
 
     def note(self, text: str) -> None:
+        """Add a note about this entry."""
         self.draft.add_note(self.location, text)
 
     def add_rule(self, conditions: Conditions, note: str = "", **words: Any) -> None:
+        """Add a rule with the decision of this entry."""
         self.draft.add_rule(self.decision, self.place, self.quoted, conditions, **words)
         if note:
             self.note(note)
@@ -134,10 +138,12 @@ def _normalize_conditions(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_list(value: Any) -> list[Any]:
+    """Return a list as it is and any other value in a list."""
     return cast(list[Any], value) if isinstance(value, list) else [value]
 
 
 def unwrap_single(values: Iterable[Any]) -> Any:
+    """Return the only distinct value, or the list of all."""
     unique = list(dict.fromkeys(values))
     return unique[0] if len(unique) == 1 else unique
 
@@ -165,6 +171,7 @@ def widen_name(name: str) -> str:
 
 
 def is_plain_name(name: str) -> bool:
+    """Return True if a tool name contains no wildcard or invalid character."""
     return bool(name) and "*" not in name and not _INVALID_NAME_CHARACTER.search(name)
 
 
@@ -177,6 +184,7 @@ class CommandWords(msgspec.Struct, frozen=True):
 
 
 def split_plain_words(text: str) -> CommandWords:
+    """Split a command into words, up to the first that needs a shell."""
     if not _SPECIAL.search(text):
         try:
             return CommandWords(tuple(shlex.split(text)), complete=True)

@@ -42,6 +42,7 @@ _AS_LETTERS = bytes(range(128)) + b"x" * 128
 
 
 def parse(source: bytes) -> Node:
+    """Parse bash source to a syntax tree."""
     return Parser(_language()).parse(source.translate(_AS_LETTERS)).root_node
 
 
@@ -61,6 +62,7 @@ def find_disagreement(root: Node, starts: frozenset[int]) -> str:
 
 
 def collect_seen(root: Node, source: bytes) -> SeenCommands:
+    """Collect all commands and redirections of a syntax tree."""
     found = SeenCommands([], [])
     for node in _walk_nodes(root):
         children = node.children

@@ -39,4 +39,5 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_word_set(text: str) -> frozenset[str]:
+    """Split a text into a set of words."""
     return frozenset(text.split())

@@ -162,6 +162,7 @@ _WORD_BREAKS = re.compile(r"[\s=:,;!|&()'\"`$^{}<>\\]+")
 
 
 def normalize_program_name(word: str) -> str:
+    """Return the program name of a command word: its base name, case-folded."""
     return fold_text(basename(word))
 
 
