@@ -44,6 +44,7 @@ class JoinedText(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "JoinedText":
+        """Join a text that is split over lines, and remember the positions."""
         pieces: list[str] = []
         starts, shifts = [0], [0]
         kept = end = 0
@@ -64,6 +65,7 @@ class JoinedText(NamedTuple):
         return end - self.shifts[at - 1]
 
     def map_match(self, found: SecretMatch) -> SecretMatch:
+        """Map a match in the joined text to its position in the original."""
         return SecretMatch(self._map_position(found.start), self._map_position(found.end - 1) + 1, found.name)
 
     def _map_position(self, at: int) -> int:

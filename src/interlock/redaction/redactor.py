@@ -43,6 +43,7 @@ class SecretRedactor:
                 self._rebuild()
 
     def remove_secret(self, value: str) -> None:
+        """Forget a secret once; it stays while it was added more often."""
         if self._learned[value] > 1:
             self._learned[value] -= 1
         elif self._learned.pop(value, 0):
@@ -70,6 +71,7 @@ class SecretRedactor:
         return True
 
     def redact(self, text: str) -> str:
+        """Replace every secret in a text."""
         if self.literals or "\r" in text:
             plain = self.is_plain(text)
         else:  # the same, without another call
@@ -77,6 +79,7 @@ class SecretRedactor:
         return text if plain else replace_matches(text, self.find(text))
 
     def redact_declared(self, text: str) -> str:
+        """Replace only the declared secrets."""
         return replace_matches(text, find_in_split_text(text, self._find_declared))
 
     def find(self, text: str) -> list[SecretMatch]:
@@ -84,6 +87,7 @@ class SecretRedactor:
         return find_in_split_text(text, self._find)
 
     def stream(self) -> RedactingStream:
+        """Return a redactor for a stream of chunks."""
         return RedactingStream(self)
 
     def _find(self, text: str) -> list[SecretMatch]:

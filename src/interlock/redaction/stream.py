@@ -65,6 +65,7 @@ class RedactingStream:
         self._enough_chars = 0
 
     def feed(self, chunk: bytes) -> bytes:
+        """Add a chunk. Return what can be released redacted."""
         text = self._decoder.decode(chunk)
         self._held.append(text)
         self._held_chars += len(text)
@@ -73,6 +74,7 @@ class RedactingStream:
         return self._release("".join(self._held)).encode(errors="surrogateescape")
 
     def end(self) -> bytes:
+        """Return the redacted rest."""
         text = "".join(self._held) + self._decoder.decode(b"", final=True)
         rest = self._redact(text)
         self._hold("")
