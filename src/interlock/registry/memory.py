@@ -50,6 +50,7 @@ class ToolRegistry:
         return removed
 
     def find(self, name: str) -> ToolDefinition | None:
+        """Return a tool by name, or None."""
         try:
             return self._tool_set.tools[name]
         except KeyError:
@@ -58,6 +59,7 @@ class ToolRegistry:
     lookup = find
 
     def names(self) -> tuple[str, ...]:
+        """List the names of all tools."""
         return tuple(self._tool_set.tools)
 
     def __iter__(self) -> Iterator[ToolDefinition]:
@@ -69,9 +71,11 @@ class ToolRegistry:
         return tool.origin if tool else None
 
     def list_visible(self, situation: CallContext) -> list[ToolDefinition]:
+        """List the tools that are visible in a context."""
         return self._tool_set.list_visible(situation)
 
     def catalog(self, situation: CallContext) -> ToolCatalog:
+        """Return the tools offered in a context. Catalogs that depend only on the mode are cached."""
         tool_set = self._tool_set
         if situation.mode in tool_set.catalogs_by_mode:
             return tool_set.catalogs_by_mode[situation.mode]
@@ -82,10 +86,12 @@ class ToolRegistry:
         return [{"type": "function", "function": _openai_function(spec)} for spec in self._specs(situation)]
 
     def to_openai_responses_tools(self, situation: CallContext | None = None) -> list[JsonObject]:
+        """Export the visible tools for the OpenAI Responses API."""
         # That API takes schemas as strict unless told otherwise, and strict ones may have no optional field.
         return [{"type": "function", **_openai_function(spec), "strict": False} for spec in self._specs(situation)]
 
     def to_anthropic_tools(self, situation: CallContext | None = None) -> list[JsonObject]:
+        """Export the visible tools for the Anthropic Messages API."""
         return [
             {"name": spec.name, "description": spec.description, "input_schema": _copy_schema(spec)}
             for spec in self._specs(situation)

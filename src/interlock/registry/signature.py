@@ -39,6 +39,7 @@ _UNSUPPORTED = {
 
 
 def read_signature(handler: Callable[..., Any], args_model: type[BaseModel] | None) -> Signature:
+    """Read the arguments model and the context parameter of a handler."""
     _check_function(handler)
     parameters = _named_parameters(handler)
     hints = _resolve_hints(handler, parameters)
@@ -98,6 +99,7 @@ def adapt_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def accepts_arguments(function: Callable[..., Any], argument_count: int) -> bool:
+    """Return True if a function can be called with that many positional arguments."""
     try:
         signature = inspect.signature(function)
     except ValueError:

@@ -10,10 +10,12 @@ from .decorator import check_name, derive_version
 
 
 def filter_tools(tools: Iterable[ToolDefinition], keep: Callable[[ToolDefinition], bool]) -> tuple[ToolDefinition, ...]:
+    """Return the tools that a predicate keeps."""
     return tuple(tool for tool in tools if keep(tool))
 
 
 def prefix_tools(tools: Iterable[ToolDefinition], prefix: str) -> tuple[ToolDefinition, ...]:
+    """Return the tools with a prefix before their names. Raise if names collide."""
     return _require_distinct(_rename_tool(tool, prefix + tool.name) for tool in tools)
 
 
