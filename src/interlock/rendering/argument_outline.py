@@ -32,6 +32,7 @@ _MAX_MOVED_PIECES = 12
 
 
 def cell_width(text: str) -> int:
+    """Return the width of a text in terminal cells."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 

@@ -60,4 +60,5 @@ def describe_binary(content: bytes) -> str:
 
 
 def format_binary(size_bytes: int, kind: str, digest: str) -> str:
+    """Format the placeholder that stands for binary output."""
     return f"[binary output: {size_bytes:,} bytes, {kind or 'unknown type'}, sha256:{digest}]"

@@ -100,6 +100,7 @@ def visible_pieces(text: str, indent: int = 0) -> list[str]:
 
 
 def escape_character(character: str) -> str:
+    """Format a character as a visible escape."""
     return f"\\u{{{ord(character):x}}}"
 
 

@@ -42,6 +42,8 @@ class EventRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EventPresentation(msgspec.Struct, frozen=True):
+    """Title, detail, tone and icon with which an event is shown."""
+
     title: str
     detail: str
     tone: Tone

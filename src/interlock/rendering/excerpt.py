@@ -71,6 +71,7 @@ def _find_word(text: str, word: str, start: int, end: int) -> int:
 
 
 def find_near_line_start(text: str, at: int) -> int:
+    """Return the start of the line that contains a position, or the position if it is far away."""
     earliest = max(0, at - _MAX_HINT_CHARS)
     line_start = text.rfind("\n", earliest, at) + 1
     return line_start if line_start or not earliest else at
@@ -123,6 +124,7 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def truncated(self) -> bool:
+        """True if something was left out."""
         return self.omitted > 0
 
 
@@ -304,11 +306,13 @@ class _TextSource(NamedTuple):
 
 
 def head_span(text: str, room: int) -> TextSpan:
+    """Return the beginning of a text, cut at a line end if one is near."""
     line_end = text.rfind("\n", room // 2, room) + 1
     return TextSpan(0, line_end or room)
 
 
 def tail_span(text: str, room: int) -> TextSpan:
+    """Return the end of a text, cut at a line start if one is near."""
     start = len(text) - room
     line_start = text.find("\n", start, start + room // 2) + 1
     return TextSpan(line_start or start, len(text))
