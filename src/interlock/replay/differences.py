@@ -29,6 +29,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
+        """The difference as one line of text."""
         about = f" of {self.call_id}" if self.call_id else ""
         was, now = (" ".join(shorten(text, _MAX_WORDS_CHARS).split()) for text in (self.was, self.now))
         return f"event {self.seq}: {self.kind}{about}: was {was}; now {now}"

@@ -51,6 +51,7 @@ class DryRunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
+        """True if the verdict or the rules are different now."""
         return (self.was.verdict, self.was.rules) != (self.now.verdict, self.now.rules)
 
     @property
@@ -67,6 +68,7 @@ class DryRun(msgspec.Struct, frozen=True):
 
     @property
     def changed(self) -> tuple[DryRunRow, ...]:
+        """Rows that are decided differently now."""
         return tuple(row for row in self.rows if row.changed)
 
 

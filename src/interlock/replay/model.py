@@ -64,6 +64,7 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def same(self) -> bool:
+        """True if nothing differs."""
         return not self.differences
 
     @property
@@ -170,6 +171,7 @@ class ReplayEnvironment:
         return run
 
     def build_context(self) -> CallContext:
+        """Build the context that calls had in the recorded run."""
         recording = self.recording
         situation = CallContext(
             run_id=recording.run_id,
@@ -211,6 +213,7 @@ async def _drive(environment: ReplayEnvironment) -> bool:
 
 
 def build_environment(recording: Recording, agent: Agent) -> ReplayEnvironment:
+    """Build the environment for a replay, in which child runs are refused."""
     agents = collect_team(agent)
     return ReplayEnvironment(recording, agents, build_toolkit(agents, _refuse_child_run))
 

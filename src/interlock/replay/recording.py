@@ -162,6 +162,7 @@ def was_stopped_by_runtime(observation: Observation) -> bool:
 
 
 def read_side_effects(call: ReplayCall) -> SideEffects:
+    """Return the recorded side effects of a call."""
     return call.observation.side_effects if call.observation is not None else ()
 
 
@@ -171,6 +172,7 @@ def to_json(recording: Recording) -> bytes:
 
 
 def from_json(text: str | bytes) -> Recording:
+    """Parse a recording. Raise `ConfigurationError` if it is not valid."""
     if len(text) > MAX_RECORDING_BYTES:
         raise ConfigurationError(f"The recording is larger than {MAX_RECORDING_BYTES} bytes.")
     try:
@@ -249,10 +251,12 @@ _DIGEST_CHARS = 16
 
 
 def short_digest(text: str) -> str:
+    """Return a short digest of a text."""
     return sha256(text.encode(errors="backslashreplace")).hexdigest()[:_DIGEST_CHARS]
 
 
 def digest_message(message: Message) -> str:
+    """Return a digest of a message that does not depend on generated ids."""
     match message:
         case UserMessage():
             return f"user {short_digest(message.text)}"

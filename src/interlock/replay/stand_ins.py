@@ -48,12 +48,15 @@ class VirtualClock:
         self._is_ticking = False
 
     def now(self) -> int:
+        """Return the virtual wall-clock time in nanoseconds."""
         return self._now + self.at
 
     def elapsed(self) -> int:
+        """Return the virtual nanoseconds since the start."""
         return self.at
 
     async def sleep(self, milliseconds: float) -> None:
+        """Wait in virtual time: it advances when nothing else can run."""
         end = self.at + round(milliseconds * 1e6)
         ended = asyncio.get_running_loop().create_future()
         heappush(self._ends, (end, next(self._order), ended))
@@ -91,9 +94,11 @@ class RecordedSandbox:
         self._time = time
 
     def executor_name(self, tool: ToolDefinition) -> str:
+        """Return `replay`."""
         return "replay"
 
     def describe_scope(self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext) -> SandboxScope:
+        """Return the scope of replays: nothing is executed."""
         return _REPLAY_SCOPE
 
     def describe_environment(
@@ -103,6 +108,7 @@ class RecordedSandbox:
         return ExecutionEnvironment(cwd=situation.workspace, sandbox="replay")
 
     async def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
+        """Return the recorded result of a call. Raise if there is none."""
         call = self._calls.get(context.call_id)
         if call is None or not call.ran or call.observation is None:
             raise ReplayExecutedError(f"{tool.name} would run now, and there is no recorded result of it.")
@@ -114,6 +120,7 @@ class RecordedSandbox:
         return call
 
     def run_blocking(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        """Raise `ReplayExecutedError`: nothing may run in a replay."""
         raise ReplayExecutedError("A function of the developer would run now.")
 
     async def close(self) -> None:
@@ -130,6 +137,7 @@ class RecordedArtifacts:
         self._paths = {ref.id: ref.path for observation in observed for ref in observation.artifacts}
 
     def path(self, artifact_id: str) -> str:
+        """Return the path of an artifact; empty if there is none."""
         return self._paths.get(artifact_id, "")
 
 
@@ -155,9 +163,11 @@ class RecordedModel:
 
     @property
     def last(self) -> ReplayAnswer | None:
+        """The answer given last, or None."""
         return self._answers[self.answer_count - 1] if self.answer_count else None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Stream the next recorded answer."""
         if self.answer_count >= len(self._answers):
             raise RecordingExhaustedError
         answer = self._answers[self.answer_count]
@@ -211,6 +221,7 @@ class RecordedInteraction:
         self._calls = calls
 
     async def ask(self, question: Question) -> Answer | None:
+        """Return the recorded answer to a question, or None."""
         call = self._calls.get(question.call_id)
         if call is None:
             return None

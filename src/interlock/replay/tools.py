@@ -31,6 +31,7 @@ _was_shortened = re.compile(r" \[\.\.\. [\d,]+ more characters\]\Z").search
 
 
 def recorded_tools(tools: Iterable[ToolDefinition], calls: dict[str, ReplayCall]) -> ToolRegistry:
+    """Return a registry of the tools as they were recorded."""
     return ToolRegistry(_as_recorded_tool(tool, calls) for tool in tools)
 
 
@@ -159,6 +160,7 @@ class RecordedPolicy:
         self._calls = calls
 
     def evaluate(self, event: PolicyEvent) -> Decision:
+        """Return the recorded decision; deny calls without one."""
         call = self._calls.get(event.call_id)
         if call is None or call.decision is None:
             return Decision(verdict=Verdict.DENY, reason="Nothing was decided about it when this was recorded.")
