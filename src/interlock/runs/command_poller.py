@@ -50,6 +50,7 @@ class CommandPoller:
         self._wakeup.set()
 
     def unsubscribe(self, run_id: str) -> None:
+        """Stop polling for a run; the task ends with the last one."""
         self._handlers.pop(run_id, None)
         if not self._handlers and self._task is not None:
             self._task.cancel()

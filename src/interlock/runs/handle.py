@@ -60,6 +60,7 @@ class RunHandle:
 
     @property
     def run_id(self) -> str:
+        """Id of the run."""
         return self._situation.run_id
 
     @property
@@ -175,9 +176,11 @@ class RunHandle:
         await self._decide(action_id, Answer(**given), payload_hash)
 
     async def questions(self) -> list[Question]:
+        """Return the open questions of the run."""
         return await self._runner.readiness.open_questions(await self._load_ledger())
 
     async def state(self) -> RunState:
+        """Return the state of the run."""
         return (await self._load_ledger()).state
 
     async def events(self, after_seq: int = -1) -> AsyncIterator[AgentRunEvent]:

@@ -25,6 +25,7 @@ _MAX_SHOWN_CHARS = 100
 def build_result(
     ledger: Ledger, agent: Agent, questions: tuple[Question, ...], observations: tuple[Observation, ...]
 ) -> "AgentResult":
+    """Build the result of a run from its ledger."""
     dialogue, completed = ledger.dialogue, ledger.state is RunState.COMPLETED
     return AgentResult(
         run_id=ledger.run_id,
@@ -117,10 +118,12 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def degraded(self) -> bool:
+        """True if the run completed degraded."""
         return self.state is RunState.DEGRADED
 
     @property
     def cancelled(self) -> bool:
+        """True if the run was cancelled."""
         return self.state is RunState.CANCELLED
 
     def raise_for_status(self) -> "AgentResult":
@@ -131,4 +134,5 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tool_executions(self) -> list[ToolExecutionRecord]:
+        """Records of all executed calls."""
         return [to_execution_record(observation) for observation in self.observations]

@@ -193,6 +193,7 @@ class Runner:
 
     @property
     def log(self) -> EventLog:
+        """The event log of the app."""
         return self.app.log
 
     async def start(
@@ -308,6 +309,7 @@ class Runner:
         return agent
 
     async def open_session(self, situation: CallContext, lease: Lease) -> AgentSession:
+        """Open a run for its loop. Fail a run whose terminal event is missing."""
         run = await self.app.open(situation, lease)
         if run.ledger.started:
             self.find_active_agent(run.ledger)
@@ -351,6 +353,7 @@ class Runner:
         ]
 
     def close_sync(self) -> None:
+        """Close the runner and its event loop."""
         try:
             self._run_sync(self.close)
         finally:
@@ -359,6 +362,7 @@ class Runner:
                 self._asyncio = None
 
     def check_open(self) -> None:
+        """Raise `ConfigurationError` if the runner is closed."""
         if self._closed:
             raise ConfigurationError("This Runner is closed, so nothing was started. Use it inside its `with` block.")
 

@@ -13,6 +13,7 @@ from ..tools.agents import AskAgent, agent_tool, handoff_tool
 
 
 def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> ToolRegistry:
+    """Collect the tools of all agents, each visible to its owners."""
     owners: dict[str, tuple[ToolDefinition, set[str]]] = {}
     factory = _AgentToolFactory(agents, ask_of)
     for name, agent in agents.items():
