@@ -59,10 +59,12 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
+        """Public status of the run."""
         return RUN_STATUS[self.state]
 
     @property
     def degraded(self) -> bool:
+        """True if the run is degraded."""
         return self.state is RunState.DEGRADED
 
     @property
@@ -72,6 +74,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tool_executions(self) -> list[ToolExecutionRecord]:
+        """Records of all calls of the batch."""
         return [to_execution_record(observation) for observation in self.observations]
 
     def messages_for(self, wire_format: WireFormat) -> list[dict[str, Any]]:
@@ -200,6 +203,7 @@ class ToolRuntime:
 
     @property
     def run_id(self) -> str:
+        """Id of the run."""
         return self._situation.run_id
 
     def tools(self, provider: ProviderFormat = "openai") -> list[JsonObject]:
@@ -217,6 +221,7 @@ class ToolRuntime:
 
     @property
     def situation(self) -> CallContext:
+        """Context that calls are decided in."""
         return self._situation
 
     def switch_mode(self, *, mode: PermissionMode | str | None = None, task_phase: str | None = None) -> None:
@@ -312,6 +317,7 @@ class ToolRuntime:
         return run.ledger.open_questions()
 
     async def state(self) -> RunState:
+        """Return the state of the run."""
         return (self._run or await self._open_run()).ledger.state
 
     async def events(self, after_seq: int = -1) -> AsyncIterator[AgentRunEvent]:
@@ -358,12 +364,15 @@ class ToolRuntime:
         return self._run_sync(self.execute(calls))
 
     def decide_sync(self, action_id: str, **answer: Unpack[AnswerFields]) -> None:
+        """Answer a question, like `decide`."""
         self._run_sync(self.decide(action_id, **answer))
 
     def resume_sync(self) -> BatchResult:
+        """Resume the run, like `resume`."""
         return self._run_sync(self.resume())
 
     def close_sync(self) -> None:
+        """Close the runtime and its event loop."""
         self._run_sync(self.close())
         if self._runner is not None:
             self._runner.close()
