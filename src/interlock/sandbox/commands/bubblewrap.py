@@ -64,6 +64,7 @@ class BubblewrapSandbox:
 
     @property
     def confinement(self) -> Confinement:
+        """Restrictions that are in force on this machine, with notes about missing ones."""
         filtered = _build_seccomp_filter() is not None
         capabilities = tuple(name for name in CAPABILITIES if filtered or name != "syscalls")
         is_root = os.geteuid() == 0
@@ -75,6 +76,7 @@ class BubblewrapSandbox:
         return Confinement(backend="bubblewrap", capabilities=capabilities, degraded=not filtered, notes=notes)
 
     async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
+        """Start a command in new namespaces that show only what its profile allows."""
         bash_prelude.check_command(command)
         variables = bash_prelude.build_environment(command.environment)
         options = tuple(word for name, value in variables.items() for word in ("--setenv", name, value))

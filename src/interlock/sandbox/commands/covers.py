@@ -51,6 +51,7 @@ def make_cover(path: str, kind: CoverKind) -> Cover:
 
 
 def get_identity(found: os.stat_result) -> FileIdentity:
+    """Return the device and inode of a file."""
     return found.st_dev, found.st_ino
 
 

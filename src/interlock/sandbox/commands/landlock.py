@@ -157,6 +157,7 @@ class LandlockSandbox:
 
     @property
     def confinement(self) -> Confinement:
+        """Restrictions that the kernel's version of Landlock can enforce."""
         scoped = get_abi() >= MIN_SCOPED_ABI
         capabilities = ("files", "read_only", "write_only_workspace", "hide", "network_off", "syscalls")
         return Confinement(
@@ -167,6 +168,7 @@ class LandlockSandbox:
         )
 
     async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
+        """Start a command restricted by Landlock and seccomp."""
         if problem := find_unavailable_reason():
             raise SandboxSetupError(f"Landlock cannot confine commands here: {problem}. Nothing was executed.")
         profile = command.profile

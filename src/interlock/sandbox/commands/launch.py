@@ -101,9 +101,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     on_end: Callable[[], None] | None = None
 
     def close_own_fds(self) -> None:
+        """Close the descriptors that only the parent uses."""
         _close_fds(self.status_fd, self.report_fd, self.gate_fd)
 
     def close_passed_fds(self) -> None:
+        """Close the descriptors that the child has inherited."""
         _close_fds(*self.pass_fds, self.barrier_fd)
 
     @property
@@ -131,6 +133,7 @@ class LaunchDescriptors:
 
     @property
     def passed(self) -> tuple[int, ...]:
+        """Descriptors that the child inherits."""
         return tuple(self._passed)
 
     def pipe(self) -> tuple[int, int]:
@@ -159,6 +162,7 @@ class LaunchDescriptors:
         return kept, self._pass_high(passed)
 
     def open_file(self, path: str) -> int:
+        """Open a file for the child."""
         self._passed.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         return self._passed[-1]
 
@@ -169,6 +173,7 @@ class LaunchDescriptors:
         return self._pass_high(os.open(command.cwd or command.profile.workspace, os.O_PATH | os.O_CLOEXEC))
 
     def duplicate(self, fd: int) -> int:
+        """Pass a copy of a descriptor to the child."""
         return self._pass_high(os.dup(fd))
 
     def create_memfd(self, content: bytes = b"") -> int:
@@ -178,6 +183,7 @@ class LaunchDescriptors:
         return fd
 
     def close(self) -> None:
+        """Close all descriptors."""
         for fd in (*self._kept, *self._passed):
             os.close(fd)
 
@@ -198,6 +204,7 @@ class SpawnedProcess:
         self.returncode: int | None = None
 
     def wait(self) -> int:
+        """Wait for the end of the process. Return its exit code."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode

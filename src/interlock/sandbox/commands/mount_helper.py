@@ -58,6 +58,7 @@ class _MountAttributes(ctypes.Structure):
 
 
 def main(channel_fd: int) -> None:
+    """Serve mount requests from a child process, which is replaced when it ends."""
     if os.fork() != 0:
         return
     os.setsid()

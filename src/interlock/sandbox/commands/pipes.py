@@ -26,9 +26,11 @@ class PipeReader:
         os.set_blocking(fd, False)
 
     def watch(self) -> None:
+        """Read the pipe whenever it has data."""
         self._loop.add_reader(self._fd, self._read)
 
     def unwatch(self) -> None:
+        """Stop reading the pipe."""
         self._loop.remove_reader(self._fd)
 
     def _read(self) -> bool:
@@ -49,6 +51,7 @@ class PipeReader:
             pass
 
     def close(self) -> None:
+        """Stop reading and close the pipe."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
@@ -74,11 +77,13 @@ class ProcessWatcher:
         self.has_exited.set()
 
     def send(self, number: int) -> None:
+        """Send a signal to the process if it still exists."""
         if self._fd >= 0:
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._fd, number)
 
     def close(self) -> None:
+        """Stop watching and close the descriptor of the process."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

@@ -26,6 +26,7 @@ class LaunchStatus:
         self.setup_error = ""
 
     def feed(self, chunk: bytes) -> None:
+        """Add bytes that the launched program wrote, and apply complete lines."""
         *lines, self._buffer = (self._buffer + chunk)[-_STATUS_BYTES:].split(b"\n")
         for line in lines:
             with suppress(msgspec.DecodeError):
@@ -56,28 +57,34 @@ class ShellReport:
         self._first: list[bytes] = []
 
     def feed(self, chunk: bytes) -> None:
+        """Add bytes that the shell wrote."""
         self._buffer = (self._buffer + chunk)[-_REPORT_BYTES:]
         if not self.has_started:
             self._first = self._buffer.split(b"\0")[:-1][:_FIRST_WORDS]
 
     @property
     def is_waiting(self) -> bool:
+        """True if the shell waits for permission to start the command."""
         return self._first == [b"waiting"]
 
     @property
     def has_started(self) -> bool:
+        """True if the command was started."""
         return self._has_word(b"started")
 
     @property
     def is_ready(self) -> bool:
+        """True if the shell is ready to start the command."""
         return self._has_word(b"ready")
 
     @property
     def is_program_missing(self) -> bool:
+        """True if the program was not found."""
         return self._has_word(b"missing")
 
     @property
     def is_folder_moved(self) -> bool:
+        """True if the folder to start in was replaced."""
         return self._has_word(b"moved")
 
     def _has_word(self, word: bytes) -> bool:
@@ -85,11 +92,13 @@ class ShellReport:
 
     @property
     def exit_code(self) -> int | None:
+        """Exit code of the command, or None if it is not known."""
         code = self._exit_fields()[0]
         return int(code) if code.isdigit() else None
 
     @property
     def cwd(self) -> str:
+        """Folder that the command ended in; empty if it is not known."""
         try:
             return self._exit_fields()[1].decode()
         except UnicodeDecodeError:

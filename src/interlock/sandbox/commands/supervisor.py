@@ -54,6 +54,7 @@ class _FilterProgram(ctypes.Structure):
 
 
 def main(words: list[str]) -> None:
+    """Supervise a command: the options precede `--`, the command follows it."""
     split = words.index("--")
     options = dict(word.split("=", 1) for word in words[:split])
     # Signals stay pending until asked for, so nothing is interrupted.

@@ -26,9 +26,11 @@ class UnconfinedSandbox:
 
     @property
     def confinement(self) -> Confinement:
+        """No restrictions at all."""
         return _CONFINEMENT
 
     async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
+        """Start a command with the rights of this process. Refuse profiles that need a sandbox."""
         _check_profile(command.profile)
         with create_private_folder(command.profile.workspace) as private:
             return await run_supervised(command, on_output, private, Restrictions())

@@ -39,12 +39,14 @@ class WorkspaceLease:
         self.stopped: list[int] = []
 
     def mark_started(self, pid: int) -> None:
+        """Record the process of the command and let other commands continue."""
         self.pid = pid
         if self.exclusive_until == "start":
             self._resume_others()
         _wake_waiters()
 
     def release(self) -> None:
+        """Release the lease and let other commands continue."""
         with _lock:
             _leases.discard(self)
         self._resume_others()
@@ -57,6 +59,7 @@ class WorkspaceLease:
             _send_signal(pid, signal.SIGCONT)
 
     def overlaps(self, workspace: str) -> bool:
+        """Return True if one of the workspaces contains the other."""
         return is_inside(workspace, self.workspace) or is_inside(self.workspace, workspace)
 
 

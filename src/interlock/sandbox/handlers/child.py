@@ -202,6 +202,7 @@ def _kill_on_close(channel: socket.socket) -> None:
 
 
 def main() -> None:
+    """Run the handler named in the request and send its result."""
     channel = _claim_channel()
     # It was for finding this module; what the tool starts must not inherit it.
     os.environ.pop("PYTHONPATH", None)

@@ -27,11 +27,13 @@ class HandlerExecutor:
         self._threads = ThreadPool(max_threads)
 
     def executor_name(self, tool: ToolDefinition) -> str:
+        """Return how a tool is executed: in a process, in a thread or on the event loop."""
         if tool.isolation == "process":
             return "process"
         return "async" if tool.is_async else "thread"
 
     def describe_scope(self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext) -> SandboxScope:
+        """Describe what the handler can reach, as the tool itself states it."""
         if tool.reach is None:
             return self.unconfined_scope
         try:
@@ -43,6 +45,7 @@ class HandlerExecutor:
     def describe_environment(
         self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
     ) -> ExecutionEnvironment:
+        """Describe where a call would run: folder, environment, sandbox and the state of its files."""
         reach = self.describe_scope(tool, arguments, situation)
         cwd = reach.cwd or situation.workspace or _current_folder()
         return ExecutionEnvironment(
@@ -53,6 +56,7 @@ class HandlerExecutor:
         )
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
+        """Start the handler of a tool, in a process or thread if it needs one."""
         # A tool that states its scope checks its files itself.
         if context.bound is not None and tool.reach is None and context.bound.can_change:
             return self._start_exclusive(tool, checked, context, context.bound)
@@ -79,9 +83,11 @@ class HandlerExecutor:
             lease.release()
 
     def run_blocking(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        """Run a function in a worker thread."""
         return self._threads.run(function, {})
 
     async def close(self) -> None:
+        """Stop the worker threads."""
         self._threads.close()
 
 

@@ -73,6 +73,7 @@ class ThreadPool:
 
     @property
     def thread_count(self) -> int:
+        """Number of worker threads."""
         return len(self._workers)
 
     def _work(self, worker: _Worker) -> None:

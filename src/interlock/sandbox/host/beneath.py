@@ -91,10 +91,12 @@ def has_openat2() -> bool:
 
 @cache
 def has_fd_links() -> bool:
+    """Return True if `/proc/self/fd` exists."""
     return os.path.isdir("/proc/self/fd")
 
 
 def openat2_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open a path below a folder with the system call `openat2`."""
     how = _OpenHow(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     for _ in range(_MAX_TRIES):
         fd = _libc().syscall(
@@ -114,6 +116,7 @@ def openat2_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def open_real_path_by_kernel(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
+    """Open a path below a folder with `openat2`. Return it with its real path."""
     fd = openat2_beneath(root_fd, path, flags, mode)
     try:
         return OpenedPath(fd, find_real_path(root_fd, fd))
@@ -135,10 +138,12 @@ def find_real_path(root_fd: int, fd: int) -> str:
 
 
 def walk_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open a path below a folder, one component after the other."""
     return open_real_path_by_walk(root_fd, path, flags, mode).fd
 
 
 def open_real_path_by_walk(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
+    """Open a path below a folder component by component. Return it with its real path."""
     _encode_path(path)
     walk = _PathWalk(root_fd, path)
     try:

@@ -42,6 +42,7 @@ class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host_info() -> HostInfo:
+    """Read the properties of this machine that sandboxes depend on."""
     return HostInfo(
         system=platform.system(),
         kernel=platform.release(),

@@ -80,6 +80,7 @@ class Ruleset:
             _syscall(_ADD_RULE, ctypes.c_int(self.fd), ctypes.c_int(_PATH_BENEATH), ctypes.byref(beneath), _NO_FLAGS)
 
     def close(self) -> None:
+        """Close the descriptor of the ruleset."""
         os.close(self.fd)
 
     def __enter__(self) -> Self:

@@ -210,6 +210,7 @@ def _build_mode_checks() -> Iterator[FilterStep]:
 
 
 def list_refused_numbers(machine: str) -> list[int]:
+    """Return the numbers of the system calls that are refused."""
     return _numbers(_REFUSED, machine)
 
 

@@ -22,6 +22,7 @@ class LocatedPath(msgspec.Struct, frozen=True):
 
     @property
     def exists(self) -> bool:
+        """True if there is something at the path."""
         return self.kind != "missing"
 
 
@@ -92,6 +93,7 @@ class OpenFolder(_OpenDescriptor):
 
 
 def classify_mode(mode: int) -> PathKind:
+    """Return the kind of a file from its mode."""
     if S_ISREG(mode):
         return "file"
     if S_ISDIR(mode):

@@ -86,6 +86,7 @@ class Workspace:
             raise ConfigurationError(f"The workspace {self.root!r} cannot be opened: {error}") from error
 
     def close(self) -> None:
+        """Close the descriptor of the folder."""
         self._folder.close()
 
     def __enter__(self) -> Self:
