@@ -74,6 +74,7 @@ class ResourceQueue:
         self.writers: _Tickets = OrderedDict()
 
     def add(self, ticket: "LocalTicket", writes: bool) -> None:
+        """Add a ticket as reader or writer. Block it if others are before it."""
         if self.everyone if writes else self.writers:
             ticket.blocker_count += 1
         self.everyone[ticket] = None
@@ -222,6 +223,7 @@ class LocalScheduler:
         self._last_number = 0
 
     def enqueue(self, call_id: str, request: LockRequest) -> LocalTicket:
+        """Queue a call for the locks it needs. Return its ticket."""
         self._last_number = number = self._last_number + 1
         ticket = LocalTicket(self, call_id, number)
         if not request.takes_slot:
