@@ -41,6 +41,7 @@ class Assets:
         return Markup("{}/{}?v={}").format(self._prefix, name, self._assets[name].digest)
 
     def respond(self, request: Request, name: str) -> Response:
+        """Respond with a static file. Cache it forever if its digest is in the URL."""
         asset = self._assets.get(name)
         if asset is None:
             return Response("There is no such file.", 404, media_type="text/plain")

@@ -35,10 +35,12 @@ class OutlineLine(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
+        """The line as plain text."""
         return f"{self.name}{self.mark}{self.rest}"
 
     @property
     def is_text(self) -> bool:
+        """True if the line belongs to a multi-line text."""
         return self.mark in (" | ", "| ")
 
 
@@ -53,6 +55,7 @@ def render_line(text: str) -> Markup:
 
 
 def render_lines(text: str) -> list[Markup]:
+    """Render each line of a text."""
     return [render_line(line) for line in text.split("\n")]
 
 

@@ -53,6 +53,7 @@ class Visit(PublicVisit, frozen=True):
 
     @property
     def principal(self) -> Principal:
+        """The person who is signed in."""
         return self.session.principal
 
     async def render(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -98,6 +99,7 @@ class Pages(list[PageRoute]):
 
 
 async def find_session(request: Request) -> AuthenticatedSession | None:
+    """Return the session of the request, or None."""
     token = request.cookies.get(session_cookie_name(request), "")
     return await get_service(request).sessions.authenticate(token) if token else None
 
@@ -118,6 +120,7 @@ async def _require_session(request: Request) -> AuthenticatedSession:
 
 
 def redirect_to_sign_in(next_page: str, problem: str = "") -> RedirectResponse:
+    """Redirect to the sign-in form, which leads back to the page."""
     parameters = {"next": "" if next_page == HOME_PATH else next_page, "problem": problem}
     query = urlencode({name: value for name, value in parameters.items() if value}, safe="/")
     return RedirectResponse(f"/console/login{f'?{query}' if query else ''}", 303)

@@ -177,6 +177,7 @@ class ConsentService:
         return await self._approve_all_covered(principal, row)
 
     async def refuse(self, principal: Principal, action_id: str, reason: str = "") -> ConsentDecision | ConsentProblem:
+        """Refuse a consent that was requested from the person."""
         row = await self._find_own_question(principal, action_id)
         if isinstance(row, ConsentProblem):
             return row

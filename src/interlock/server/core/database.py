@@ -94,6 +94,7 @@ class Database:
         return ""
 
     def run_now(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a change in a transaction. Raise a storage error that says whether it was committed."""
         with self._write_lock:
             outcome = _UNCHANGED
             try:
@@ -112,6 +113,7 @@ class Database:
             return result
 
     def read_now(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a query on the read-only connection."""
         if self.path == ":memory:":
             return self.run_now(query)
         with self._read_lock:
@@ -126,6 +128,7 @@ class Database:
                 raise self._to_storage_error(error, "Try again.") from error
 
     def close(self) -> None:
+        """Close all connections."""
         with self._write_lock:
             self._is_closed = True
             self._close_connections()

@@ -55,6 +55,7 @@ class RecentEvents(msgspec.Struct):
 async def read_recent_events(
     index: RunIndex, agent: str, max_runs: int, is_timed_out: Callable[[], bool]
 ) -> RecentEvents:
+    """Read events of an agent's recent runs until a limit is reached."""
     recent, cursor = RecentEvents(), ""
     while True:
         page = await index.list_runs(RunQuery(agent=agent, include_child_runs=True, limit=_PAGE_SIZE, cursor=cursor))
@@ -180,6 +181,7 @@ class PolicyService:
         self._backtest_lock = asyncio.Lock()
 
     async def show(self, principal: Principal, agent: str) -> PolicyDetails:
+        """Return the policy of an agent with its rules, files and tools."""
         runner = await self._get_runner(principal, agent)
         policy = runner.app.parts.policy
         tools = tuple(sorted(tool.name for tool in runner.app.registry.list_visible(CallContext(run_id="run_policy"))))

@@ -108,6 +108,7 @@ class SafeTransport(httpx2.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request to an allowed address of its host. Nothing is sent to others."""
         if problem := _find_problem(request.url, self._access):
             raise RequestRefusedError(f"The URL cannot be called: {problem}. Nothing was sent.", request=request)
         addresses = await self._resolve_addresses(request)
@@ -130,6 +131,7 @@ class SafeTransport(httpx2.AsyncBaseTransport):
         return addresses
 
     async def aclose(self) -> None:
+        """Close the transport."""
         await self._inner.aclose()
 
 
@@ -168,12 +170,15 @@ class SafeClient:
         )
 
     async def post(self, url: str, content: bytes, headers: Mapping[str, str] | None = None) -> HttpReply | HttpFailure:
+        """Send a POST request."""
         return await self._request("POST", url, content, headers)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> HttpReply | HttpFailure:
+        """Send a GET request."""
         return await self._request("GET", url, b"", headers)
 
     async def close(self) -> None:
+        """Close the client."""
         await self._client.aclose()
 
     async def _request(

@@ -43,11 +43,13 @@ class SealingKeys:
         return f"SealingKeys({', '.join(key.hex() for key in self._keys)})"
 
     def seal(self, plain: bytes, bound: Sequence[str]) -> bytes:
+        """Encrypt data with the current key, bound to its context."""
         nonce = token_bytes(_NONCE_BYTES)
         head = _VERSION + self._current + nonce
         return head + self._keys[self._current].encrypt(nonce, plain, _encode_associated_data(head, bound))
 
     def unseal(self, sealed: bytes, bound: Sequence[str]) -> bytes | None:
+        """Decrypt data. Return None if the key is unknown or the context is another."""
         head, body = sealed[:_HEAD_BYTES], sealed[_HEAD_BYTES:]
         key = self._keys.get(head[len(_VERSION) : -_NONCE_BYTES])
         if len(head) < _HEAD_BYTES or not head.startswith(_VERSION) or key is None:

@@ -152,6 +152,7 @@ class Service:
         return server.public_url.rstrip("/") or f"{scheme}://{host}:{server.port}"
 
     async def start(self) -> None:
+        """Catch up with the log and start all background work."""
         await self.index.catch_up()
         await self.damaged_runs.open()
         self.runners.removed_agents = await self.database.run(self._record_served_agents)

@@ -82,6 +82,7 @@ class ServerTable(_Table, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
+        """True if the server only listens on this machine."""
         return self.host in _LOOPBACK
 
 

@@ -31,26 +31,32 @@ class TokenTable:
         self._database = database
 
     async def load(self, binding: ConsentBinding) -> SealedGrant | None:
+        """Load the grant of a binding, or None."""
         key = astuple(binding)
         row = await self._database.read(lambda connection: connection.execute(_SELECT_GRANT, key).fetchone())
         return _to_grant(row) if row else None
 
     async def save(self, grant: SealedGrant) -> None:
+        """Save a grant, replacing an earlier one."""
         scopes = msgspec.json.encode(grant.scopes).decode()
         row = (*astuple(grant.binding), grant.provider, scopes, grant.since, grant.expires_at, grant.sealed)
         await self._database.run(lambda connection: connection.execute(_UPSERT_GRANT, row))
 
     async def forget(self, binding: ConsentBinding) -> bool:
+        """Delete a grant. Return True if there was one."""
         key = astuple(binding)
         return await self._database.run(lambda connection: connection.execute(_DELETE_GRANT, key).rowcount > 0)
 
     async def list_grants(self, user: str) -> tuple[SealedGrant, ...]:
+        """List the grants of a user."""
         rows = await self._database.read(
             lambda connection: connection.execute(_SELECT_GRANTS_OF_USER, (user,)).fetchall()
         )
         return tuple(map(_to_grant, rows))
 
     async def put_flow(self, flow: SealedFlow, now: int, at_most: int) -> None:
+        """Save a flow. Delete expired ones and the oldest above the limit of its owner."""
+
         def put(connection: sqlite3.Connection) -> None:
             connection.execute(_DELETE_EXPIRED_FLOWS, (now,))
             connection.execute(_INSERT_FLOW, (flow.state_hash, flow.owner, flow.expires_at, flow.sealed))
@@ -59,6 +65,8 @@ class TokenTable:
         await self._database.run(put)
 
     async def take_flow(self, state_hash: str, now: int) -> SealedFlow | FlowMiss:
+        """Take a flow, which can be taken once."""
+
         def take(connection: sqlite3.Connection) -> SealedFlow | FlowMiss:
             row = connection.execute(_SELECT_FLOW, (state_hash, now)).fetchone()
             if row is None:

@@ -67,6 +67,7 @@ def validate(model: type[_Model], values: Mapping[str, Any], *, strict: bool = T
 
 
 def body_timeout_error() -> ApiError:
+    """Build the error for a body that arrives too slowly."""
     return ApiError(
         408,
         "too_slow",
@@ -76,6 +77,7 @@ def body_timeout_error() -> ApiError:
 
 
 def body_too_large_error(max_bytes: int) -> ApiError:
+    """Build the error for a body above the limit."""
     return ApiError(
         413,
         "body_too_large",

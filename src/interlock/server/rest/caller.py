@@ -47,6 +47,7 @@ class Call(PublicCall, frozen=True):
 
 
 def get_service(request: Request) -> Service:
+    """Return the service of the app that handles the request."""
     return request.app.state.service
 
 
@@ -112,6 +113,7 @@ async def authenticate(request: Request) -> Call:
 
 
 def require_csrf(signed_in: AuthenticatedSession, token: str) -> None:
+    """Raise `ApiError` if the CSRF token does not belong to the session."""
     if not is_valid_csrf_token(signed_in.csrf, token):
         raise ApiError(
             403, "csrf", f"The token against forged requests ({CSRF_HEADER}) is missing or wrong. Nothing was done."

@@ -89,6 +89,7 @@ _HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
 
 
 def invalid_request(*problems: FieldProblem) -> ApiError:
+    """Build the error for invalid fields."""
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return ApiError(
@@ -100,11 +101,13 @@ def invalid_request(*problems: FieldProblem) -> ApiError:
 
 
 def error_response(error: ApiError) -> Response:
+    """Build the response for an error."""
     body = ErrorResponse(error=ErrorBody(code=error.code, message=error.message, details=error.details))
     return Response(_encode(body), error.status, error.headers, "application/json")
 
 
 def from_service_error(error: ServiceError) -> ApiError:
+    """Convert an error of the service to one with an HTTP status."""
     status = next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 409)
     headers = {"Retry-After": RETRY_AFTER_SECONDS} if status in {429, 503} else {}
     return ApiError(status, error.code, str(error), error.details, headers)
@@ -117,6 +120,7 @@ def install_error_handlers(app: Starlette, handle: ErrorHandler) -> None:
 
 
 async def respond_with_error(_: Request, error: Exception) -> Response:
+    """Handle an exception with an error response."""
     return error_response(to_api_error(error))
 
 

@@ -119,6 +119,7 @@ class AllowedHosts:
         self._own_origin = own_origin.lower()
 
     def check(self, headers: Headers) -> None:
+        """Raise `ApiError` if the Host header is not one of the server's names."""
         hosts = headers.getlist("host")
         if len(hosts) != 1:
             raise ApiError(400, "bad_host", "A request has one Host. Nothing was done.")
@@ -150,6 +151,7 @@ class AllowedHosts:
 
 
 def get_allowed_hosts(service: Service) -> AllowedHosts:
+    """Collect the names under which the server can be reached."""
     server, public_url = service.settings.server, urlsplit(service.public_url)
     names = {*server.hosts, public_url.netloc if server.port or server.public_url else public_url.hostname or ""}
     if public_url.port == _DEFAULT_PORTS.get(public_url.scheme):

@@ -19,6 +19,7 @@ page = Pages()
 
 @page("GET", "/admin")
 async def show(visit: Visit) -> Response:
+    """Render accounts and API keys."""
     service, principal = visit.service, visit.principal
     await service.guard.check(principal, Operation.READ_ACCOUNTS)
     await service.guard.check(principal, Operation.READ_KEYS)

@@ -38,6 +38,7 @@ page = Pages()
 async def show(
     visit: Visit, run: str = "", verify: str = "", journal_before: _Position = 0, checkpoints_after: _Position = 0
 ) -> Response:
+    """Render the audit page; verify a run if requested."""
     run_id, proof = run.strip()[:_MAX_RUN_ID_CHARS], None
     if run_id and verify:
         proof = await visit.service.audit_service.verify_run(visit.principal, run_id)
@@ -48,6 +49,7 @@ async def show(
 
 @page("GET", "/audit/verify")
 async def verify_all(visit: Visit) -> Response:
+    """Verify all runs and render the result."""
     check = await visit.service.audit_service.verify_all(visit.principal)
     sections = await _load_sections(visit, 0, 0)
     return await visit.render("audit.html", run_id="", proof=None, verdict=None, check=check, **sections)

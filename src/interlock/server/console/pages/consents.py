@@ -40,6 +40,7 @@ page = Pages()
 
 @page("GET", "/consents")
 async def show(visit: Visit, said: str = "", problem: str = "") -> Response:
+    """Render pending and granted consents."""
     consents, principal = visit.service.consent_service, visit.principal
     return await visit.render(
         "consents.html",
@@ -62,12 +63,14 @@ async def start(visit: Visit, action_id: str) -> Response:
 
 @page("POST", "/consents/{action_id}/refuse")
 async def refuse(visit: Visit, action_id: str, reason: Annotated[str, Meta(max_length=500)] = "") -> Response:
+    """Refuse a pending consent."""
     _require(await _require_service(visit).refuse(visit.principal, action_id, reason))
     return _redirect_with_notice("refused")
 
 
 @page("POST", "/consents/{provider}/{tool}/revoke")
 async def revoke(visit: Visit, provider: str, tool: str, agent: Annotated[str, Meta(max_length=8_192)]) -> Response:
+    """Revoke a granted consent."""
     revoked = _require(await _require_service(visit).revoke(visit.principal, provider, tool, agent))
     return _redirect_with_notice("revoked" if revoked else "forgotten")
 

@@ -26,6 +26,7 @@ page = Pages()
 
 @page("GET", "/")
 async def show(visit: Visit) -> Response:
+    """Render the dashboard."""
     principal, seen = visit.principal, get_visibility(visit.principal)
     queries = visit.service.run_queries
     overview = await queries.get_overview(principal, _MAX_RECENT)

@@ -48,6 +48,7 @@ page = Pages()
 @page("GET", "/inbox")
 @page("GET", "/inbox/{action_id}")
 async def show(visit: Visit, action_id: str = "") -> Response:
+    """Render the open questions, and the selected one."""
     principal = visit.principal
     filters = _parse_filters(visit.request.query_params)
     query = ActionQuery(

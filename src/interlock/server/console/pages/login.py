@@ -35,6 +35,7 @@ page = Pages()
 
 @page("GET", "/login", public=True)
 async def show(visit: PublicVisit, next: str = "", problem: str = "") -> Response:
+    """Render the sign-in form. Redirect a person who is signed in."""
     if await find_session(visit.request) is not None:
         return RedirectResponse(sanitize_next(next), 303)
     return _render_form(visit, next, PROBLEM_MESSAGES.get(problem, _SIGN_IN_FAILED) if problem else "")
@@ -42,6 +43,7 @@ async def show(visit: PublicVisit, next: str = "", problem: str = "") -> Respons
 
 @page("POST", "/login", public=True)
 async def sign_in(visit: PublicVisit, name: _Field = "", password: _Field = "", wanted: _Field = "") -> Response:
+    """Sign in with name and password."""
     try:
         _, new = await start_session(visit.service, name, password, get_address(visit.request))
     except ApiError as error:
@@ -54,6 +56,7 @@ async def sign_in(visit: PublicVisit, name: _Field = "", password: _Field = "", 
 
 @page("POST", "/logout")
 async def sign_out(visit: Visit) -> Response:
+    """End the session."""
     await visit.service.sessions.end(visit.session.session_id, by=visit.principal.name)
     response = redirect_to_sign_in("")
     clear_session_cookie(response, visit.request)

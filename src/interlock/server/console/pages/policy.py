@@ -41,6 +41,7 @@ page = Pages()
 
 @page("GET", "/policy")
 async def show(visit: Visit, agent: str = "") -> Response:
+    """Render the policy of an agent."""
     return await _render(visit, agent[:MAX_NAME_CHARS], {})
 
 
@@ -53,6 +54,7 @@ async def redirect(visit: Visit) -> Response:
 
 @page("POST", "/policy/explain")
 async def explain(visit: Visit, agent: _Name, tool: _Name = "", arguments: _Arguments = "") -> Response:
+    """Explain the decision about an example call."""
     values: dict[str, Any] = {"tool": tool, "arguments": arguments}
     try:
         example = ExampleCall(tool=tool.strip(), arguments=_parse_object(arguments))
@@ -64,6 +66,7 @@ async def explain(visit: Visit, agent: _Name, tool: _Name = "", arguments: _Argu
 
 @page("POST", "/policy/backtest")
 async def backtest(visit: Visit, agent: _Name, policy: _Policy = "") -> Response:
+    """Compare a draft policy with past decisions."""
     values: dict[str, Any] = {"policy_text": policy}
     try:
         tried = await visit.service.policy_service.backtest(visit.principal, agent, policy)

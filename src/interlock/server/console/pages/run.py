@@ -45,10 +45,12 @@ class TimelineWindow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_earlier(self) -> bool:
+        """True if there are events before the window."""
         return self.first > 0
 
     @property
     def has_later(self) -> bool:
+        """True if there are events after the window."""
         return self.last < self.last_seq
 
 
@@ -57,17 +59,20 @@ page = Pages()
 
 @page("GET", "/runs/{run_id}")
 async def show(visit: Visit, run_id: str, at: EventSeq | None = None) -> Response:
+    """Render a run, or its state at an event."""
     return await _render(visit, run_id, at, {})
 
 
 @page("GET", "/runs/{run_id}/calls/{call_id:path}")
 async def show_call(visit: Visit, run_id: str, call_id: str) -> Response:
+    """Render a run with one of its calls."""
     call = await visit.service.run_queries.get_call(visit.principal, run_id, call_id)
     return await _render_call(visit, run_id, call, "model")
 
 
 @page("GET", "/runs/{run_id}/actions/{action_id}")
 async def show_action(visit: Visit, run_id: str, action_id: str) -> Response:
+    """Render a run with the call of one of its questions."""
     queries = visit.service.run_queries
     action = await queries.get_action(visit.principal, run_id, action_id)
     call = await queries.get_call(visit.principal, run_id, action.call_id)
@@ -76,6 +81,7 @@ async def show_action(visit: Visit, run_id: str, action_id: str) -> Response:
 
 @page("GET", "/runs/{run_id}/artifacts")
 async def show_artifacts(visit: Visit, run_id: str) -> Response:
+    """Render the list of the artifacts of a run."""
     run = await visit.service.run_queries.get_run(visit.principal, run_id)
     kept = await visit.service.run_queries.list_artifacts(visit.principal, run_id)
     return await visit.render("run_artifacts.html", run=run, artifacts=kept)
@@ -83,6 +89,7 @@ async def show_artifacts(visit: Visit, run_id: str) -> Response:
 
 @page("GET", "/runs/{run_id}/artifacts/{artifact_id}")
 async def show_artifact(visit: Visit, run_id: str, artifact_id: str, start: EventSeq = 0) -> Response:
+    """Render a part of an artifact as text."""
     queries = visit.service.run_queries
     run = await queries.get_run(visit.principal, run_id)
     size = await queries.get_artifact_size(visit.principal, run_id, artifact_id)
@@ -109,6 +116,7 @@ async def show_timeline_part(
     after: Annotated[int, Meta(ge=-1, le=2**53)] = -1,
     limit: Annotated[int, Meta(ge=1, le=WINDOW_ROWS)] = WINDOW_ROWS,
 ) -> Response:
+    """Render a part of the timeline."""
     run = await visit.service.run_queries.get_run(visit.principal, run_id)
     window = await _load_window(visit, run, after, limit)
     return await visit.render("run_part_timeline.html", run=run, window=window, at=-1)
@@ -116,12 +124,14 @@ async def show_timeline_part(
 
 @page("GET", "/runs/{run_id}/parts/at")
 async def show_event_part(visit: Visit, run_id: str, at: EventSeq) -> Response:
+    """Render the details of an event."""
     values = await _load_state_at(visit, run_id, at)
     return await visit.render("run_part_at.html", call=None, lens="", **values)
 
 
 @page("GET", "/runs/{run_id}/parts/calls/{call_id:path}")
 async def show_call_part(visit: Visit, run_id: str, call_id: str) -> Response:
+    """Render the details of a call."""
     run = await visit.service.run_queries.get_run(visit.principal, run_id)
     call = await visit.service.run_queries.get_call(visit.principal, run_id, call_id)
     shown = await asyncio.to_thread(build_call_panel, call)

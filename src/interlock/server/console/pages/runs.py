@@ -19,6 +19,7 @@ page = Pages()
 
 @page("GET", "/runs")
 async def show(visit: Visit) -> Response:
+    """Render the list of runs."""
     given, principal = visit.request.query_params, visit.principal
     cursor = given.get("cursor", "")[:MAX_NAME_CHARS]
     chosen = {name: value[:MAX_NAME_CHARS] for name in _FILTERS if (value := given.get(name))}

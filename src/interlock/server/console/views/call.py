@@ -49,6 +49,7 @@ class CallPanel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_call_panel(view: CallView) -> CallPanel:
+    """Build everything that the page shows about a call."""
     observation = view.happened.observation
     content = None if observation is None else observation.content
     is_diff = content is not None and content.format == "diff"

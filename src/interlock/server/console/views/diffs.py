@@ -31,6 +31,7 @@ class DiffLine(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def sign(self) -> str:
+        """Sign before the line: `+`, `-`, `@` or a space."""
         return _SIGNS[self.kind][0]
 
     @property
@@ -49,10 +50,12 @@ class EditDiff(msgspec.Struct, frozen=True):
 
     @property
     def added(self) -> int:
+        """Number of added lines."""
         return sum(line.kind == "added" for line in self.lines)
 
     @property
     def removed(self) -> int:
+        """Number of removed lines."""
         return sum(line.kind == "removed" for line in self.lines)
 
 

@@ -29,6 +29,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_timeline_row(event: Event) -> TimelineRow:
+    """Build the row of an event in the timeline."""
     fact: Any = event.fact
     shown = present_event(fact)
     question: Question | None = getattr(fact, "question", None)
@@ -56,6 +57,7 @@ class EventPanel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_event_panel(entry: LogEntry) -> EventPanel:
+    """Build the details of an event, with its stored form."""
     event = decode_event(entry)
     stored = _decode_body(entry.body)
     fact: Any = stored.get("fact", {})
@@ -70,6 +72,7 @@ def build_event_panel(entry: LogEntry) -> EventPanel:
 
 
 def format_json(value: Any) -> str:
+    """Format a value as indented ASCII JSON."""
     return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
 
 

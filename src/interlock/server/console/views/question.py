@@ -60,6 +60,7 @@ class ApprovalPanel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_approval_panel(question: Question) -> ApprovalPanel:
+    """Build everything that the page shows about a question."""
     lines = build_outline(question.arguments)
     unfolded = _count_unfolded(lines)
     rest = lines[unfolded:]
@@ -89,6 +90,7 @@ def has_same_payload(one: Question, other: Question) -> bool:
 
 
 def describe_change(change: BindingChange) -> str:
+    """Describe what changed since the question was asked."""
     return f"{change.what}: was {change.was or 'empty'}, now {change.now or 'empty'}"
 
 

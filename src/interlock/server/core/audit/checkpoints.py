@@ -74,6 +74,7 @@ class CheckpointCheck(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
+        """True if no flaw or contradiction was found."""
         return self.flaw is None and not self.contradictions
 
 

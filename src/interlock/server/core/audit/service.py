@@ -201,6 +201,7 @@ class AuditService:
         )
 
     async def verify_run(self, principal: Principal, run_id: str) -> SignedVerification:
+        """Verify the hash chain and the checkpoint of a run."""
         await self._guard.get_run(principal, run_id, Operation.VERIFY_RUN)
         return await self._checkpoints.verify_run(run_id)
 
@@ -231,12 +232,14 @@ class AuditService:
         return result
 
     async def list_forwarders(self, principal: Principal) -> list[ForwarderStatus]:
+        """List the state of every audit sink."""
         await self._guard.check(principal, Operation.READ_FORWARDERS)
         return await self._forwarders.list_statuses()
 
     async def list_checkpoints(
         self, principal: Principal, after: int = 0, limit: int = 100
     ) -> Sequence[SignedCheckpoint]:
+        """List signed checkpoints."""
         await self._guard.check(principal, Operation.READ_CHECKPOINTS)
         return await self._checkpoints.list(after, limit)
 
@@ -245,6 +248,7 @@ class AuditService:
         return await asyncio.to_thread(self._signer.list_keys)
 
     async def list_audit_log(self, principal: Principal, after: int = 0, limit: int = 100) -> tuple[AuditLogEntry, ...]:
+        """List entries of the audit log."""
         await self._guard.check(principal, Operation.READ_JOURNAL)
         return await self._audit_log.read(after, limit)
 

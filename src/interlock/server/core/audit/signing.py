@@ -57,6 +57,7 @@ class Signer:
 
     @property
     def public_path(self) -> Path:
+        """Path of the file with the public keys."""
         return public_keys_path(self.path)
 
     @property
@@ -97,6 +98,7 @@ class Signer:
 
 
 def public_keys_path(key_path: Path) -> Path:
+    """Return the path of the public keys that belongs to a key file."""
     return key_path.with_suffix(".pub")
 
 
@@ -111,6 +113,7 @@ def read_public_keys(path: Path) -> tuple[PublicKey, ...]:
 
 
 def is_signature(public: bytes, document: bytes, signature: bytes) -> bool:
+    """Return True if an Ed25519 signature is valid."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, document)
     except (InvalidSignature, ValueError):

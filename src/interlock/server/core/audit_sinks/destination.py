@@ -74,10 +74,12 @@ Destination: TypeAlias = HecDestination | WebhookDestination | SyslogDestination
 
 
 def get_destination_kind(destination: Destination) -> str:
+    """Return the kind of a destination, as in the settings."""
     return str(destination.__struct_config__.tag)
 
 
 def check_destinations(destinations: Sequence[Destination]) -> None:
+    """Raise `ConfigurationError` if a destination is invalid or its name is not unique."""
     names: set[str] = set()
     for destination in destinations:
         if problem := "another one has the same name" if destination.name in names else _find_problem(destination):

@@ -136,6 +136,7 @@ class Forwarder:
 
     @property
     def name(self) -> str:
+        """Name of the destination."""
         return self._destination.name
 
     def wake(self) -> None:
@@ -175,6 +176,7 @@ class Forwarder:
                 assert_never(outcome)
 
     async def get_status(self) -> ForwarderStatus:
+        """Return the position, the backlog and the last problem of the forwarder."""
         saved = await self._load_position()
         waiting = await self._log.feed(saved.position, MAX_WAITING_COUNTED)
         return ForwarderStatus(
@@ -232,6 +234,7 @@ class Forwarder:
         return result
 
     async def close(self) -> None:
+        """Close the connection to the destination."""
         await self._sender.close()
 
     async def _send(self, prepared: PreparedBatch) -> SendOutcome:
@@ -380,6 +383,7 @@ class Forwarders:
             self._forwarders[destination.name] = Forwarder(log, db, destination, render, sender=sender, options=options)
 
     def get(self, name: str) -> Forwarder | None:
+        """Return a forwarder by name, or None."""
         return self._forwarders.get(name)
 
     def start(self) -> None:
@@ -389,10 +393,12 @@ class Forwarders:
         ]
 
     def wake(self) -> None:
+        """Wake every forwarder."""
         for forwarder in self._forwarders.values():
             forwarder.wake()
 
     async def list_statuses(self) -> list[ForwarderStatus]:
+        """List the state of every forwarder."""
         return [await forwarder.get_status() for forwarder in self._forwarders.values()]
 
     async def stop(self) -> None:

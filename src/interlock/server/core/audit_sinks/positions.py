@@ -41,6 +41,8 @@ class ForwardPositionStore:
         self._destination = destination
 
     async def load(self) -> ForwardPosition:
+        """Load the position of the destination."""
+
         def find(connection: sqlite3.Connection) -> ForwardPosition:
             row = connection.execute(
                 "SELECT position, hash, sending, sent_at FROM forward_positions WHERE destination = ?",
@@ -55,6 +57,8 @@ class ForwardPositionStore:
         return await self._db.read(find)
 
     async def save(self, position: ForwardPosition, dead_letters: Sequence[DeadLetter] = ()) -> None:
+        """Save the position and the dead letters before it in one transaction."""
+
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "INSERT OR REPLACE INTO forward_positions VALUES (?, ?, ?, ?, ?)",
@@ -68,6 +72,8 @@ class ForwardPositionStore:
         await self._db.run(write)
 
     async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List events that the destination did not accept."""
+
         def find(connection: sqlite3.Connection) -> list[DeadLetter]:
             rows = connection.execute(
                 "SELECT position, run_id, seq, problem, at FROM forward_set_aside"
@@ -79,6 +85,8 @@ class ForwardPositionStore:
         return await self._db.read(find)
 
     async def count_dead_letters(self) -> int:
+        """Count events that the destination did not accept."""
+
         def count(connection: sqlite3.Connection) -> int:
             query = "SELECT count(*) FROM forward_set_aside WHERE destination = ?"
             return int(connection.execute(query, (self._destination,)).fetchone()[0])

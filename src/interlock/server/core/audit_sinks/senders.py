@@ -89,9 +89,11 @@ class FileSender:
         self._path = destination.path
 
     async def send(self, batch: EventBatch) -> SendOutcome:
+        """Append the batch to the file."""
         return await asyncio.to_thread(self._append, b"".join(item.line + b"\n" for item in batch.items))
 
     async def close(self) -> None:
+        """Do nothing: the file is open only while sending."""
         pass
 
     def _append(self, lines: bytes) -> SendOutcome:
@@ -191,11 +193,13 @@ class HecSender:
         self._now = now
 
     async def send(self, batch: EventBatch) -> SendOutcome:
+        """Send the batch to the HTTP Event Collector."""
         body = b"\n".join(self._add_index(item.line) for item in batch.items)
         headers = {"authorization": f"Splunk {self._token}", "content-type": "application/json"}
         return classify_reply(await self._client.post(self._destination.url, body, headers), self._token, self._now)
 
     async def close(self) -> None:
+        """Close the HTTP client."""
         await self._client.close()
 
     def _add_index(self, envelope: bytes) -> bytes:
@@ -220,12 +224,14 @@ class WebhookSender:
         self._now = now
 
     async def send(self, batch: EventBatch) -> SendOutcome:
+        """Post the batch, signed."""
         body = b"".join(item.line + b"\n" for item in batch.items)
         signed = build_signed_headers(self._secret, self._now() // _NANOSECONDS_PER_SECOND, batch.delivery, body)
         headers = {"content-type": "application/x-ndjson", **signed}
         return classify_reply(await self._client.post(self._url, body, headers), self._secret, self._now)
 
     async def close(self) -> None:
+        """Close the HTTP client."""
         await self._client.close()
 
 
@@ -252,6 +258,7 @@ class SyslogSender:
         self._priority = FACILITIES[destination.facility] * 8 + _INFORMATIONAL
 
     async def send(self, batch: EventBatch) -> SendOutcome:
+        """Send the batch over a new connection to an allowed address."""
         destination = self._destination
         try:
             async with asyncio.timeout(_SEND_SECONDS):
@@ -270,6 +277,7 @@ class SyslogSender:
             return SendDelay(f"{destination.host} cannot be reached: {error}.")
 
     async def close(self) -> None:
+        """Do nothing: connections are not kept."""
         pass
 
     def format_message(self, item: BatchItem) -> bytes:

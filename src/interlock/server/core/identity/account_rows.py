@@ -43,6 +43,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def principal(self) -> Principal:
+        """Principal that the account signs in as."""
         return Principal(name=f"user:{self.name}", kind="person", roles=self.roles, agents=self.agents)
 
 
@@ -62,16 +63,19 @@ def to_account(row: tuple[Any, ...]) -> Account:
 
 
 def list_accounts(connection: sqlite3.Connection) -> tuple[Account, ...]:
+    """List all accounts by name."""
     rows = connection.execute(f"SELECT {ACCOUNT_COLUMNS} FROM accounts ORDER BY name").fetchall()  # noqa: S608
     return tuple(map(to_account, rows))
 
 
 def find_by_name(connection: sqlite3.Connection, name: str) -> Account | None:
+    """Return an account by name, or None."""
     # What cannot be a name may be text that SQLite does not take.
     return None if check_name(name) else _select_one(connection, "name = ?", name)
 
 
 def find_by_subject(connection: sqlite3.Connection, issuer: str, subject: str) -> Account | None:
+    """Return the account of an identity provider's subject, or None."""
     return _select_one(connection, "issuer = ? AND subject = ?", issuer, subject)
 
 
@@ -92,6 +96,7 @@ def is_last_admin(connection: sqlite3.Connection, account: Account) -> bool:
 def insert_account(
     connection: sqlite3.Connection, account: Account, password: str | None, by: str
 ) -> Account | IdentityProblem:
+    """Insert an account and record it in the audit log. Return a problem if it cannot be created."""
     if find_by_name(connection, account.name):
         return IdentityProblem("name", f"there is an account `{account.name}` already", "conflict")
     if connection.execute("SELECT count(*) FROM accounts").fetchone()[0] >= MAX_ACCOUNTS:
@@ -106,6 +111,7 @@ def insert_account(
 
 
 def set_password(connection: sqlite3.Connection, account: Account, password: str, at: int, by: str) -> Account:
+    """Set the password, end the sessions of the account and record it in the audit log."""
     update = "UPDATE accounts SET password = ?, stamp = stamp + 1 WHERE name = ?"
     connection.execute(update, (password, account.name))
     append_event(connection, at, AuditEvent(by=by, action="account.password_changed", target=account.principal.name))
@@ -124,6 +130,7 @@ def set_roles(connection: sqlite3.Connection, account: Account, at: int, by: str
 
 
 def set_disabled(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
+    """Enable or disable an account, end its sessions and record it in the audit log."""
     update = "UPDATE accounts SET disabled = ?, stamp = stamp + 1 WHERE name = ?"
     connection.execute(update, (account.disabled, account.name))
     action = "account.disabled" if account.disabled else "account.enabled"

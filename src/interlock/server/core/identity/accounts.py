@@ -43,6 +43,7 @@ class Accounts:
         agents: frozenset[str] | None = None,
         by: str,
     ) -> Account | IdentityProblem:
+        """Create an account with a password. Return a problem if a field is invalid."""
         roles = frozenset(roles)
         if refusal := check_name(name) or _check_roles(roles, agents) or _check_password(password, name):
             return refusal
@@ -88,9 +89,11 @@ class Accounts:
         return await self._set_disabled(name, True, by)
 
     async def enable(self, name: str, *, by: str) -> Account | IdentityProblem:
+        """Enable a disabled account."""
         return await self._set_disabled(name, False, by)
 
     async def get(self, name: str) -> Account | None:
+        """Return an account by name, or None."""
         return await self._database.read(partial(account_rows.find_by_name, name=name))
 
     async def list(self) -> tuple[Account, ...]:
@@ -116,6 +119,7 @@ class Accounts:
         return account.principal if account and current_hash == stored_hash else None
 
     async def find_by_subject(self, issuer: str, subject: str) -> Account | None:
+        """Return the account of an identity provider's subject, or None."""
         if _check_subject(issuer, subject):
             return None
         return await self._database.read(partial(account_rows.find_by_subject, issuer=issuer, subject=subject))

@@ -70,9 +70,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def principal(self) -> Principal:
+        """Principal that the key authenticates."""
         return Principal(name=f"key:{self.name}", kind="key", roles=self.roles, agents=self.agents)
 
     def is_active(self, now: int) -> bool:
+        """Return True if the key is neither revoked nor expired."""
         return not self.revoked_at and not 0 < self.expires_at <= now
 
 
@@ -110,6 +112,7 @@ class ApiKeys:
         expires_at: int = 0,
         by: str,
     ) -> NewApiKey | IdentityProblem:
+        """Create a key. Its secret is returned only here."""
         roles, now = frozenset(roles), self._now()
         if refusal := check_name(name) or _check_roles(roles, agents) or _check_expiry(expires_at, now):
             return refusal
@@ -143,6 +146,7 @@ class ApiKeys:
         return tuple(map(_to_api_key, rows))
 
     async def get(self, key_id: str) -> ApiKey | None:
+        """Return a key by id, or None."""
         return await self._database.read(partial(_find_by_id, key_id=key_id))
 
     async def revoke(self, key_id: str, *, by: str) -> ApiKey | IdentityProblem:

@@ -93,6 +93,7 @@ class AccessGuard:
         await self._audit_log.add(principal.name, operation.value, name, detail=detail)
 
     async def get_run(self, principal: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
+        """Return a run. Raise `NotFoundError` if the principal must not see it."""
         row = await self._index.get_run(run_id)
         if row is None or not is_allowed(principal, Operation.READ_RUN, row):
             raise not_found_error("run", run_id)

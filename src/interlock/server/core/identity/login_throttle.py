@@ -84,6 +84,7 @@ class LoginThrottle:
         return 0.0
 
     def record_success(self, name: str, address: str) -> None:
+        """Forget failures of the name at this address and trust the address."""
         both, *others = self._build_keys(name, address)
         self._counters.pop(both, None)
         for key in others:

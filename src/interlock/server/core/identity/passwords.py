@@ -32,6 +32,7 @@ def find_password_problem(password: str, name: str) -> str:
 
 
 def hash_password(password: str) -> str:
+    """Hash a password with scrypt and a new salt."""
     salt = token_bytes(_SALT_BYTES)
     return _encode_hash(salt, _derive_hash(_normalize_password(password), salt, _N, _R, _P))
 

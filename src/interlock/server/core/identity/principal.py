@@ -33,6 +33,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     agents: frozenset[str] | None = None
 
     def owns(self, agent: str) -> bool:
+        """Return True if the principal is responsible for an agent."""
         return self.agents is None or agent in self.agents
 
 
@@ -58,12 +59,14 @@ class IdentityProblem(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> IdentityProblem | None:
+    """Return the problem with a name, or None."""
     if _is_principal_name(name):
         return None
     return IdentityProblem("name", "must be 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begin with a letter or a digit")
 
 
 def check_agents(agents: frozenset[str] | None) -> IdentityProblem | None:
+    """Return the problem with a set of agents, or None."""
     if agents is None:
         return None
     if len(agents) > MAX_AGENTS:
@@ -74,18 +77,22 @@ def check_agents(agents: frozenset[str] | None) -> IdentityProblem | None:
 
 
 def encode_roles(roles: Iterable[Role]) -> str:
+    """Encode roles for the database."""
     return _encode(sorted(roles)).decode()
 
 
 def encode_agents(agents: frozenset[str] | None) -> str | None:
+    """Encode a set of agents for the database; None means all."""
     return None if agents is None else _encode(sorted(agents)).decode()
 
 
 def decode_roles(column: str) -> frozenset[Role]:
+    """Decode roles from the database."""
     return _decode_roles(column)
 
 
 def decode_agents(column: str | None) -> frozenset[str] | None:
+    """Decode a set of agents from the database; None means all."""
     return None if column is None else _decode_agents(column)
 
 

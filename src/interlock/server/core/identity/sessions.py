@@ -105,6 +105,7 @@ class Sessions:
         return new if is_created else None
 
     async def authenticate(self, token: str) -> AuthenticatedSession | None:
+        """Return the session of a token. Return None if it is unknown or expired."""
         if not _is_token(token):
             return None
         session_id, now = _derive_session_id(token), self._now()
@@ -151,6 +152,7 @@ class Sessions:
 
 
 def derive_csrf_token(token: str) -> str:
+    """Derive the CSRF token from a session token."""
     return hmac.digest(token.encode(errors="backslashreplace"), b"interlock/csrf/v1", "sha256").hex()
 
 

@@ -50,6 +50,7 @@ class IndexPosition(msgspec.Struct, frozen=True):
     hash: bytes = b""
 
     def is_position_of(self, placed: FeedEntry) -> bool:
+        """Return True if this is the position of a feed entry."""
         entry = placed.entry
         return self == IndexPosition(placed.position, entry.run_id, entry.seq, entry.hash)
 
@@ -73,6 +74,7 @@ class IndexFile:
         self.write_lock, self.read_lock = Lock(), Lock()
 
     def read_position(self) -> IndexPosition:
+        """Read how far the index follows the log."""
         return IndexPosition(*self.write_connection.execute("SELECT position, run_id, seq, hash FROM place").fetchone())
 
     def close(self) -> None:
@@ -85,6 +87,7 @@ class IndexFile:
 
 
 def delete_index_file(path: Path) -> None:
+    """Delete the index and its companion files."""
     try:
         for ending in _FILE_SUFFIXES:
             path.with_name(path.name + ending).unlink(missing_ok=True)

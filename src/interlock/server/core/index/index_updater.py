@@ -53,6 +53,7 @@ class IndexUpdater:
         self._damaged: dict[str, DamagedRun] = {}
 
     def subscribe(self, listener: IndexListener) -> Callable[[], None]:
+        """Call a listener after updates. Return the function that ends it."""
         self._listeners.append(listener)
 
         def end() -> None:
@@ -62,6 +63,7 @@ class IndexUpdater:
         return end
 
     async def catch_up(self) -> None:
+        """Update the index to the current end of the log."""
         if self._is_closed:
             raise IndexUnavailableError(f"The index {self._path} is closed.")
         if self._log.version() == self._seen_version:
@@ -100,6 +102,7 @@ class IndexUpdater:
         await self.read_from_file(mark)
 
     async def close(self) -> None:
+        """Wait for the running update and close the file."""
         self._is_closed = True
         if self._pass_task is not None:
             with suppress(Exception):  # raised in the callers that wait for the pass

@@ -118,6 +118,7 @@ class RowBuffer:
         self._actions: dict[tuple[str, str], IndexedAction] = {}
 
     def get_run(self, run_id: str) -> IndexedRun | None:
+        """Return a run from the buffer or the index, or None."""
         if run_id not in self._runs:
             found = self._connection.execute(_SELECT_RUN, (run_id,)).fetchone()
             if found is None:
@@ -126,10 +127,12 @@ class RowBuffer:
         return self._runs[run_id]
 
     def add_run(self, run: IndexedRun) -> IndexedRun:
+        """Add a run to the buffer."""
         self._runs[run.run_id] = run
         return run
 
     def get_action(self, run_id: str, action_id: str) -> IndexedAction | None:
+        """Return an action from the buffer or the index, or None."""
         key = (run_id, action_id)
         if key not in self._actions:
             found = self._connection.execute(_SELECT_ACTION, key).fetchone()
@@ -139,6 +142,7 @@ class RowBuffer:
         return self._actions[key]
 
     def add_action(self, action: IndexedAction) -> None:
+        """Add an action to the buffer."""
         self._actions[action.run_id, action.action_id] = action
 
     def mark_unanswered(self, run_id: str) -> None:
@@ -150,6 +154,7 @@ class RowBuffer:
                 action.status = UNANSWERED_STATUS
 
     def save(self) -> None:
+        """Write all buffered rows to the index."""
         self._connection.executemany(_UPSERT_RUN, map(_to_run_values, self._runs.values()))
         self._connection.executemany(_UPSERT_ACTION, map(msgspec.structs.astuple, self._actions.values()))
 
@@ -394,6 +399,7 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save_activity(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:
+    """Add events to the recent activity and delete the oldest above the limit."""
     rows = [row for live in page for row in _to_rows(live)]
     if not rows:
         return

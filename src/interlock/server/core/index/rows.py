@@ -36,18 +36,22 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
+        """Public status of the run."""
         return RUN_STATUS[self.state]
 
     @property
     def is_over(self) -> bool:
+        """True if the run is over."""
         return self.state.is_over
 
     @property
     def is_degraded(self) -> bool:
+        """True if the run is degraded."""
         return self.state is RunState.DEGRADED
 
     @property
     def is_cancelled(self) -> bool:
+        """True if the run was cancelled."""
         return self.state is RunState.CANCELLED
 
 
@@ -75,6 +79,7 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
+        """Public status of the action."""
         return self.state.name
 
 
@@ -88,6 +93,7 @@ class DamagedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
+        """The damage, and by whom the run was closed."""
         closed = f" Closed by {self.closed_by}: {self.reason}" if self.closed_by else ""
         return f"The log of this run is damaged: {self.problem.rstrip('.')}.{closed}"
 

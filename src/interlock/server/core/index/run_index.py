@@ -81,6 +81,7 @@ class RunIndex:
         await self._updater.mark_damaged(runs)
 
     async def get_run(self, run_id: str) -> RunRow | None:
+        """Return a run, or None."""
         row = await self._fetch_one(_SELECT_RUN, run_id)
         return to_run_row(row) if row else None
 

@@ -73,6 +73,7 @@ class _SqlCondition(NamedTuple):
 
 
 def build_runs_statement(query: RunQuery) -> SqlStatement:
+    """Build the query for a list of runs."""
     rest = [
         *([] if query.include_child_runs or query.parent_run_id is not None else [_SqlCondition("inside = 0")]),
         *_build_equals("requester", query.requester),
@@ -93,6 +94,7 @@ def build_runs_statement(query: RunQuery) -> SqlStatement:
 
 
 def build_actions_statement(query: ActionQuery) -> SqlStatement:
+    """Build the query for a list of actions."""
     rest = [*_build_any_of("kind", query.kinds), *_build_equals("agent", query.agent)]
     lead = _take_first_given(("agent", query.agent))
     if query.run_id is not None:
@@ -147,10 +149,12 @@ def _text_or_bytes(text: str) -> str | bytes:
 
 
 def encode_cursor(number: int) -> str:
+    """Encode the position of a page as an opaque cursor."""
     return urlsafe_b64encode(b"%d" % number).decode().rstrip("=")
 
 
 def to_run_row(row: Sequence[Any]) -> RunRow:
+    """Convert a row of the index to a run."""
     run_id, agent, state, requester, created_by, parent, task, message, *numbers = row
     created_at, updated_at, last_seq, count, damaged_at = numbers
     return RunRow(
@@ -175,6 +179,7 @@ _decode_risk = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def to_action_row(row: Sequence[Any]) -> ActionRow:
+    """Convert a row of the index to an action."""
     values: dict[str, Any] = dict(zip(_ACTION_FIELDS, row, strict=True))
     values["state"], values["risk"] = ActionState(values["state"]), _decode_risk(values["risk"])
     return ActionRow(**values)

@@ -44,6 +44,7 @@ class EventReader:
 
     @property
     def queue_size(self) -> int:
+        """Number of events not read yet."""
         return len(self._queue)
 
     def push(self, page: Sequence[LiveEvent]) -> None:
@@ -57,6 +58,7 @@ class EventReader:
         self._wake_event.set()
 
     def close(self) -> None:
+        """End the reader."""
         self._is_closed = True
         self._wake_event.set()
 

@@ -58,6 +58,7 @@ class EventHub:
 
     @property
     def reader_count(self) -> int:
+        """Number of readers."""
         return sum(map(len, self._readers.values()))
 
     def subscribe(self, listener: IndexListener) -> Callable[[], None]:

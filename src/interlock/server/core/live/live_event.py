@@ -43,4 +43,5 @@ class LiveEvent:
 
 
 def to_live_event(feed_entry: FeedEntry) -> LiveEvent:
+    """Convert an entry of the feed to a live event."""
     return LiveEvent(feed_entry.position, feed_entry.entry)

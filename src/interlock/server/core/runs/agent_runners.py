@@ -61,6 +61,7 @@ class AgentRunners:
                 box.protect_paths(paths)
 
     async def close(self) -> None:
+        """Close every runner."""
         for runner in self.by_agent.values():
             await runner.close()
         await self._fallback_inbox.close()

@@ -42,6 +42,7 @@ class AgentStop:
         self._cancel_tasks: dict[str, asyncio.Task[RunRow | None]] = {}
 
     async def cancel_all(self) -> AgentStopResult:
+        """Cancel all unfinished runs of the agent, active ones first."""
         deadline = asyncio.get_running_loop().time() + STOP_SECONDS
         for _ in range(_MAX_ROUNDS):
             if not (new_rows := [row for row in await self._list_unfinished() if row.run_id not in self._cancel_tasks]):

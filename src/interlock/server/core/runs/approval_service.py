@@ -61,6 +61,7 @@ class ApprovalService:
         self._rule_keeper = rule_keeper
 
     async def approve(self, principal: Principal, action_id: str, approval: Approval) -> DecisionResult:
+        """Approve a question. The payload hash must be that of what was shown."""
         if not approval.payload_hash:
             raise InvalidRequestError("payload_hash", "has to be that of what is approved, as the question shows it")
         answer = Answer(
@@ -75,17 +76,20 @@ class ApprovalService:
         return await self._decide(principal, action_id, "approval", answer, approval.payload_hash)
 
     async def reject(self, principal: Principal, action_id: str, reason: str, payload_hash: str = "") -> DecisionResult:
+        """Reject an approval."""
         answer = Answer(approved=False, reason=reason, by=principal.name)
         return await self._decide(principal, action_id, "approval", answer, payload_hash)
 
     async def provide_input(
         self, principal: Principal, action_id: str, value: Any, payload_hash: str = ""
     ) -> DecisionResult:
+        """Answer a request for input."""
         return await self._decide(
             principal, action_id, "input", Answer(approved=True, value=value, by=principal.name), payload_hash
         )
 
     async def refuse_input(self, principal: Principal, action_id: str, reason: str) -> DecisionResult:
+        """Refuse a request for input."""
         return await self._decide(
             principal, action_id, "input", Answer(approved=False, reason=reason, by=principal.name), ""
         )

@@ -58,6 +58,7 @@ def send_mailing(subject: str, audience: str = "") -> str:
 
 
 def refunds() -> ServedAgent:
+    """Build a demo agent whose refund needs approval."""
     turns = [
         ScriptedTurn(text="I look the order up first.", calls=(tool_call("find_order", number="A-1042"),)),
         tool_call("refund", order="A-1042", amount=129.0, reason="The parcel was lost."),
@@ -73,6 +74,7 @@ def refunds() -> ServedAgent:
 
 
 def mailings() -> ServedAgent:
+    """Build a demo agent whose tool requests a value from a person."""
     turns = [
         tool_call("send_mailing", subject="Our new shop"),
         "The mailing is on its way.",
@@ -82,4 +84,5 @@ def mailings() -> ServedAgent:
 
 
 def demo_agents() -> list[ServedAgent]:
+    """Build the agents of the demo server."""
     return [refunds(), mailings()]

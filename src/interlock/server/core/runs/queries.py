@@ -116,6 +116,7 @@ class RunQueries:
         self._guard = guard
 
     async def list_agents(self, principal: Principal) -> tuple[AgentRow, ...]:
+        """List the agents that the principal may see."""
         await self._guard.check(principal, Operation.LIST_RUNS)
         seen = get_visibility(principal).agents
         return tuple(
@@ -129,6 +130,7 @@ class RunQueries:
         )
 
     async def list_runs(self, principal: Principal, query: RunQuery) -> Page[RunRow]:
+        """List the runs that the principal may see."""
         await self._guard.check(principal, Operation.LIST_RUNS)
         visibility = get_visibility(principal)
         page = await self._index.list_runs(
@@ -139,9 +141,11 @@ class RunQueries:
         return page
 
     async def get_run(self, principal: Principal, run_id: str) -> RunRow:
+        """Return a run."""
         return self._with_waiting_reason(await self._guard.get_run(principal, run_id))
 
     async def list_events(self, principal: Principal, run_id: str, after_seq: int = -1, limit: int = 100) -> EventPage:
+        """List logged events of a run, limited by number and size."""
         row = await self._guard.get_run(principal, run_id)
         found, at, left, size = list[LogEntry](), after_seq, _clamp_limit(limit), 0
         while (
@@ -156,6 +160,7 @@ class RunQueries:
     async def list_run_events(
         self, principal: Principal, run_id: str, after_seq: int = -1, limit: int = 100
     ) -> RunEventPage:
+        """List public events of a run."""
         row = await self._guard.get_run(principal, run_id)
         limit, found, at = _clamp_limit(limit), list[RunEvent](), after_seq
         async with self._damaged.detect(run_id):
@@ -179,9 +184,11 @@ class RunQueries:
             return await asyncio.to_thread(build_state_at, run_id, entries)
 
     async def list_calls(self, principal: Principal, run_id: str) -> tuple[CallStateView, ...]:
+        """List the calls of a run."""
         return (await self.get_state(principal, run_id)).calls
 
     async def get_call(self, principal: Principal, run_id: str, call_id: str) -> CallView:
+        """Return a call with its whole history."""
         await self._guard.get_run(principal, run_id)
         entries = await self._log.read(run_id)
         async with self._damaged.detect(run_id):
@@ -191,16 +198,19 @@ class RunQueries:
         return found
 
     async def list_actions(self, principal: Principal, run_id: str) -> list[Action]:
+        """List the questions of a run."""
         await self._guard.get_run(principal, run_id)
         return list_actions(await self._load_ledger(run_id))
 
     async def get_action(self, principal: Principal, run_id: str, action_id: str) -> Action:
+        """Return a question of a run."""
         for action in await self.list_actions(principal, run_id):
             if action.action_id == action_id:
                 return action
         raise not_found_error("action", action_id)
 
     async def list_questions(self, principal: Principal, query: ActionQuery) -> Page[ActionRow]:
+        """List questions of all visible runs."""
         await self._guard.check(principal, Operation.LIST_QUESTIONS)
         visibility = get_visibility(principal)
         return await self._index.list_actions(
@@ -208,6 +218,7 @@ class RunQueries:
         )
 
     async def get_question(self, principal: Principal, action_id: str) -> QuestionView:
+        """Return a question and whether the principal may answer it."""
         row, run = await self._guard.get_action(principal, action_id)
         action = await self.get_action(principal, row.run_id, action_id)
         return QuestionView(

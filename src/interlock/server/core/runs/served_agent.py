@@ -26,6 +26,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
+        """Name of the agent."""
         return self.agent.name
 
     def to_server_agent(self) -> Agent:
@@ -42,6 +43,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def map_by_name(served: "list[ServedAgent]") -> dict[str, ServedAgent]:
+    """Map agents by name. Raise `ConfigurationError` if a name is not unique."""
     found: dict[str, ServedAgent] = {}
     for each in served:
         if each.name in found:

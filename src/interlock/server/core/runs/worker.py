@@ -172,6 +172,7 @@ class RunWorker:
         self.recovery_done = asyncio.Event()
 
     async def start(self) -> None:
+        """Start to follow events, recover runs and expire questions."""
         self._unsubscribe = self._hub.subscribe(self._on_events)
         self._tasks = [asyncio.create_task(work()) for work in (self._recover_periodically, self._watch_expiries)]
 

@@ -53,6 +53,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def zone(self) -> tzinfo:
+        """Time zone of the schedule."""
         return UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
 
     @property
@@ -62,6 +63,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def check_schedules(schedules: Sequence[Schedule]) -> None:
+    """Raise `ConfigurationError` if a schedule is invalid or its name is not unique."""
     names: set[str] = set()
     for schedule in schedules:
         if problem := "another one has the same name" if schedule.name in names else _find_problem(schedule):

@@ -103,6 +103,7 @@ class Schedules:
         return started
 
     def list_statuses(self) -> list[ScheduleStatus]:
+        """List every schedule with its next start and last problem."""
         now = self._now()
         return [
             ScheduleStatus(

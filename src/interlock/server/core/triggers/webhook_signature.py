@@ -20,11 +20,13 @@ is_delivery_id = re.compile(r"[A-Za-z0-9_:-]{1,128}").fullmatch
 
 
 def compute_signature(secret: str, timestamp: int, delivery: str, body: bytes) -> str:
+    """Compute the signature of a delivery."""
     signed = f"{timestamp}.{delivery}.".encode() + body
     return "v1=" + hmac.new(secret.encode(), signed, sha256).hexdigest()
 
 
 def build_signed_headers(secret: str, timestamp: int, delivery: str, body: bytes) -> dict[str, str]:
+    """Build the headers of a signed delivery."""
     return {
         TIMESTAMP_HEADER: str(timestamp),
         DELIVERY_HEADER: delivery,

@@ -69,6 +69,7 @@ class WebhookRejection(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> int:
+        """HTTP status of the rejection."""
         return HTTP_STATUS_BY_CODE[self.code]
 
 
@@ -95,6 +96,7 @@ class Webhooks:
         return self._webhooks.get(name)
 
     def accept(self, name: str, headers: Mapping[str, str], body: bytes, now: int) -> WebhookTrigger | WebhookRejection:
+        """Verify a delivery and return what it starts. Reject it with a code otherwise."""
         webhook = self._webhooks.get(name)
         if webhook is None:
             return WebhookRejection("unknown_webhook", "There is no webhook of this name. Nothing was started.")

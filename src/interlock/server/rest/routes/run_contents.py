@@ -69,6 +69,7 @@ class ByteRange(NamedTuple):
 
     @property
     def length(self) -> int:
+        """Number of bytes in the range."""
         return self.end - self.start
 
 

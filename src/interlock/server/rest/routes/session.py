@@ -130,6 +130,7 @@ async def finish_sign_in(call: PublicCall) -> Response:
 
 
 def set_session_cookie(response: Response, request: Request, new: NewSession) -> None:
+    """Set the session cookie, not readable by scripts."""
     secure = is_https(request)
     response.set_cookie(
         session_cookie_name(request), new.token, path="/", httponly=True, samesite="strict", secure=secure
@@ -137,6 +138,7 @@ def set_session_cookie(response: Response, request: Request, new: NewSession) ->
 
 
 def clear_session_cookie(response: Response, request: Request) -> None:
+    """Delete the session cookie."""
     secure = is_https(request)
     response.delete_cookie(session_cookie_name(request), path="/", httponly=True, samesite="strict", secure=secure)
 

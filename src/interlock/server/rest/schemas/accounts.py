@@ -67,6 +67,7 @@ class MeResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Merge the principal with its session."""
         principal, csrf, until = row
         return Merged(principal, {"csrf": csrf, "signed_in_until": until})
 
@@ -86,6 +87,7 @@ class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Merge the question with what consent it needs."""
         return Merged({"action": row.question}, row, row.binding, row.consent)
 
 

@@ -40,6 +40,7 @@ class ProofResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Merge the verification with the signed statement."""
         run_id, proof = row
         statement = proof.statement
         signed = (None, None, None) if statement is None else (statement.at, statement.key, statement.number)
@@ -57,6 +58,7 @@ class AuditLogCheckResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Return null for a chain without a break."""
         return Merged({"broken_at": row.broken_at or None}, row)
 
 
@@ -71,6 +73,7 @@ class CheckpointCheckResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Return the flaw as a message."""
         return Merged({"problem": "" if row.flaw is None else row.flaw.message}, row)
 
 
@@ -96,6 +99,7 @@ class CheckpointResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Decode the document. One that was replaced is shown undecoded."""
         try:
             checkpoint = msgspec.json.decode(row.document, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -94,6 +94,7 @@ class StoredEventResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Return the event as stored, or its bytes if they are unreadable."""
         try:
             _decode(row.body)
             event = msgspec.Raw(row.body)
@@ -206,6 +207,7 @@ class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Merge the action with its question."""
         is_awaited = (row.question.kind, row.status) == ("consent", "PENDING")
         absent = {"authorize_at": "/console/consents" if is_awaited else "", "executed_seq": None}
         return Merged(row, row.question, absent)
@@ -230,6 +232,7 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
+        """Add whether the caller may decide."""
         return Merged(row, {"may_decide": not row.why_not})
 
 
