@@ -38,12 +38,14 @@ _is_id = re.compile(r"sha256:[0-9a-f]{64}").fullmatch
 
 
 def compute_artifact_id(content: bytes) -> str:
+    """Return the id of content. Raise `ArtifactError` if it is too large."""
     if len(content) > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"an artifact of {len(content):,} bytes is over the limit of {MAX_ARTIFACT_BYTES:,}")
     return format_artifact_id(sha256(content).hexdigest())
 
 
 def format_artifact_id(digest: str) -> str:
+    """Format a digest as an artifact id."""
     return f"sha256:{digest}"
 
 
@@ -65,5 +67,6 @@ def parse_artifact_id(artifact_id: str) -> str:
 
 
 def check_range(start: int, size_bytes: int | None) -> None:
+    """Raise `ArtifactError` if a range is negative."""
     if start < 0 or (size_bytes is not None and size_bytes < 0):
         raise ArtifactError(f"no range starts at {start} with {size_bytes} bytes")

@@ -47,6 +47,7 @@ class FileArtifacts:
         return (str(self._folder),)
 
     def keep(self, content: bytes) -> str:
+        """Store content durably. Return its id."""
         artifact_id = compute_artifact_id(content)
         digest = parse_artifact_id(artifact_id)
         with _storage_errors(artifact_id), self._open_folder(digest, create=True) as folder:
@@ -63,6 +64,7 @@ class FileArtifacts:
         return artifact_id
 
     def keep_stream(self, chunks: Iterable[bytes]) -> str:
+        """Store a stream durably. Return its id."""
         hashed = sha256()
         with (
             _storage_errors("an artifact"),
@@ -76,6 +78,7 @@ class FileArtifacts:
         return format_artifact_id(digest)
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """Read an artifact, or a part, after verifying its digest."""
         check_range(start, size_bytes)
         digest = parse_artifact_id(artifact_id)
         with self._open(artifact_id) as file:
@@ -87,10 +90,12 @@ class FileArtifacts:
             return _read_range(file, start, end)
 
     def size_bytes(self, artifact_id: str) -> int:
+        """Return the size of an artifact."""
         with self._open(artifact_id) as file:
             return os.fstat(file).st_size
 
     def path(self, artifact_id: str) -> str:
+        """Return the path of an artifact below the folder of the store."""
         with self._open(artifact_id):
             return "/".join(_path_parts(parse_artifact_id(artifact_id)))
 

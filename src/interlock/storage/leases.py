@@ -103,6 +103,7 @@ def fenced_error(run_id: str, token: int, holder: ProcessIdentity | None) -> Log
 
 
 def claimed_error(run_id: str, holder: ProcessIdentity, here: ProcessIdentity) -> RunClaimedError:
+    """Build the error for a run that another process holds."""
     if holder == here:
         return RunClaimedError(f"{run_id} is moved on by this very process ({holder}) already. Nothing was written.")
     return RunClaimedError(

@@ -32,6 +32,7 @@ class MemoryLog:
         self._closed = False
 
     def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
+        """Append entries to a run. Raise `LogFencedError` if they do not continue it."""
         if self._closed:
             raise LogWriteError("the log is closed")
         if lease is not None or self._held_tokens:
@@ -54,20 +55,25 @@ class MemoryLog:
             self._runs[run_id] = run
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
+        """Read entries of a run."""
         start = after_seq + 1
         return self._runs.get(run_id, [])[start : None if limit is None else start + limit]
 
     async def run_ids(self) -> list[str]:
+        """List the runs, oldest first."""
         return list(self._runs)
 
     async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
+        """List the first and last entries of runs, newest run first."""
         return [RunSummary(run[0], run[-1]) for run in list(reversed(self._runs.values()))[:limit]]
 
     async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
+        """Read entries of all runs in the order of their appends."""
         end = None if limit is None else after + limit
         return [FeedEntry(position, entry) for position, entry in enumerate(self._feed[after:end], after + 1)]
 
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
+        """Acquire the lease of a run. Raise `RunClaimedError` if it is held, unless forced."""
         if run_id in self._held_tokens and not force:
             raise claimed_error(run_id, this_process(), this_process())
         self._begin_change()
@@ -75,14 +81,17 @@ class MemoryLog:
         return Lease(run_id, token)
 
     async def release(self, lease: Lease) -> None:
+        """Release a lease. Do nothing if it was lost."""
         self._begin_change()
         if self._held_tokens.get(lease.run_id) == lease.token:
             del self._held_tokens[lease.run_id]
 
     async def lease_holders(self) -> dict[str, str]:
+        """Return the holder of each held run."""
         return {run_id: str(this_process()) for run_id in self._held_tokens}
 
     async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
+        """Queue a command for a run. Return False if its key is queued already."""
         self._begin_change()
         if run_id not in self._runs:
             raise LogError(f"there is no run {run_id} in this log, so no note can be left for it. Nothing was written.")
@@ -92,13 +101,16 @@ class MemoryLog:
         return is_new
 
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
+        """List the commands queued for a run."""
         return list(self._commands.get(run_id, {}).values())
 
     async def ack(self, run_id: str, key: str) -> None:
+        """Remove a queued command."""
         self._begin_change()
         self._commands.get(run_id, {}).pop(key, None)
 
     async def claim_effect(self, effect: str, claim: EffectClaim, after: int) -> bool:
+        """Claim an effect. Return False if another call claimed it after the given number."""
         self._begin_change()
         claims = self._claims.setdefault(effect, [])
         call = (claim.run_id, claim.call_id)
@@ -109,22 +121,27 @@ class MemoryLog:
         return True
 
     async def effect_claims(self, effect: str, limit: int) -> list[EffectClaim]:
+        """List the claims of an effect, newest first."""
         return self._claims.get(effect, [])[: -limit - 1 : -1]
 
     def version(self) -> int:
+        """Return a number that changes with every write."""
         return self._version
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
+        """Save the snapshot of a run, replacing an earlier one."""
         self._begin_change()
         self._snapshots[run_id] = snapshot
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
+        """Load the last snapshot of a run, or None."""
         return self._snapshots.get(run_id)
 
     async def reopen(self) -> None:
         """Do nothing: an append never fails."""
 
     async def close(self) -> None:
+        """Refuse further writes."""
         self._closed = True
 
     def _check_lease(self, run_id: str, lease: Lease | None) -> None:

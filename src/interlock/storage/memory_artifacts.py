@@ -13,22 +13,27 @@ class MemoryArtifacts:
         self._contents: dict[str, bytes] = {}
 
     def keep(self, content: bytes) -> str:
+        """Store content in memory. Return its id."""
         artifact_id = compute_artifact_id(content)
         self._contents[artifact_id] = content
         return artifact_id
 
     def keep_stream(self, chunks: Iterable[bytes]) -> str:
+        """Store a stream in memory. Return its id."""
         return self.keep(b"".join(limit_size(chunks)))
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """Read an artifact, or a part of it."""
         check_range(start, size_bytes)
         content = self._find(artifact_id)
         return content[start:] if size_bytes is None else content[start : start + size_bytes]
 
     def size_bytes(self, artifact_id: str) -> int:
+        """Return the size of an artifact."""
         return len(self._find(artifact_id))
 
     def path(self, artifact_id: str) -> str:
+        """Return an empty path: artifacts in memory have none."""
         self._find(artifact_id)
         return ""
 

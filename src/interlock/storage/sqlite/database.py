@@ -39,6 +39,7 @@ class Connections(NamedTuple):
 
 
 def open_database(path: Path, factory: type[sqlite3.Connection]) -> Connections:
+    """Open and migrate a database. Refuse files of other programs and newer schemas."""
     try:
         _create(path)
         with ExitStack() as opened:

@@ -50,6 +50,7 @@ class HolderLocks:
         return struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK
 
     def close(self) -> None:
+        """Close the lock file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -119,16 +120,19 @@ def acquire(
 
 
 def release(connection: sqlite3.Connection, claims: Sequence[Lease], holding: OpenLeases) -> None:
+    """Release leases in the database."""
     connection.executemany(QUERIES["release_lease"], [(claim.run_id, claim.token) for claim in claims])
     holding.claims.difference_update(claims)
 
 
 def build_fenced_error(connection: sqlite3.Connection, run_id: str, token: int) -> LogFencedError:
+    """Build the error for a write with a lost lease."""
     _, holder = _load(connection, run_id)
     return fenced_error(run_id, token, holder)
 
 
 def enqueue(connection: sqlite3.Connection, run_id: str, note: QueuedCommand) -> bool | LogError:
+    """Queue a command. Return False if its key is queued already."""
     run = connection.execute(QUERIES["find_run"], (run_id,)).fetchone()
     if run is None:
         return LogError(f"there is no run {run_id} in this log, so no note can be left for it. Nothing was written.")
@@ -136,6 +140,7 @@ def enqueue(connection: sqlite3.Connection, run_id: str, note: QueuedCommand) ->
 
 
 def ack(connection: sqlite3.Connection, run_id: str, key: str) -> None:
+    """Remove a queued command."""
     connection.execute(QUERIES["ack_command"], (run_id, key))
 
 

@@ -69,9 +69,11 @@ class SqliteLog:
 
     @property
     def problem(self) -> str:
+        """The problem that keeps the log from writing; empty if there is none."""
         return self._writer.find_problem()
 
     async def reopen(self) -> None:
+        """Open the file again after a problem."""
         await asyncio.to_thread(self._reopen)
 
     @property
@@ -82,21 +84,27 @@ class SqliteLog:
     def append(
         self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
     ) -> asyncio.Future[None] | None:
+        """Append entries to a run. The future completes when they are durable."""
         return self._writer.append(run_id, tuple(entries), lease_token(run_id, lease)) if entries else None
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
+        """Read entries of a run."""
         return await self._query(partial(LogEntry, run_id), "read", run_id, after_seq, -1 if limit is None else limit)
 
     async def run_ids(self) -> list[str]:
+        """List the runs, oldest first."""
         return await self._query(str, "run_ids")
 
     async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
+        """List the first and last entries of runs, newest run first."""
         return await self._query(_make_run_summary, "list_runs", -1 if limit is None else limit)
 
     async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
+        """Read entries of all runs in the order of their appends."""
         return await self._query(_make_feed_entry, "feed", after, -1 if limit is None else limit)
 
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
+        """Acquire the lease of a run. Raise `RunClaimedError` if it is held, unless forced."""
         made: list[Lease] = []
         try:
             return await self._change(
@@ -108,6 +116,7 @@ class SqliteLog:
             raise
 
     async def release(self, lease: Lease) -> None:
+        """Release a lease."""
         leases = self._leases
         try:
             await self._change(lease.run_id, partial(release, claims=[lease], holding=leases))
@@ -116,24 +125,30 @@ class SqliteLog:
             raise
 
     async def lease_holders(self) -> dict[str, str]:
+        """Return the holder of each held run whose process is alive."""
         here = this_process()
         claims = await self._query(_make_holder, "list_leases")
         return {lease.run_id: str(process) for lease, process in claims if self._leases.is_held(lease, process, here)}
 
     async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
+        """Queue a command for a run. Return False if its key is queued already."""
         return await self._change(run_id, partial(enqueue, run_id=run_id, note=command))
 
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
+        """List the commands queued for a run."""
         return await self._query(QueuedCommand, "queued_commands", run_id)
 
     async def ack(self, run_id: str, key: str) -> None:
+        """Remove a queued command."""
         await self._change(run_id, partial(ack, run_id=run_id, key=key))
 
     async def claim_effect(self, effect: str, claim: EffectClaim, after: int) -> bool:
+        """Claim an effect. Return False if another call claimed it after the given number."""
         row = (effect, claim.run_id, claim.call_id, claim.at, after)
         return await self._change(claim.run_id, partial(_claim_effect, row=row))
 
     async def effect_claims(self, effect: str, limit: int) -> list[EffectClaim]:
+        """List the claims of an effect, newest first."""
         return await self._query(EffectClaim, "effect_claims", effect, limit)
 
     def version(self) -> int:
@@ -148,14 +163,17 @@ class SqliteLog:
         return self._version
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
+        """Save the snapshot of a run, replacing an earlier one."""
         row = (run_id, snapshot.seq, snapshot.hash, snapshot.state)
         await self._change(run_id, partial(_save_snapshot, row=row))
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
+        """Load the last snapshot of a run, or None."""
         found = await self._query(Snapshot, "load_snapshot", run_id)
         return found[0] if found else None
 
     async def close(self) -> None:
+        """Finish pending writes and close the file."""
         await asyncio.to_thread(self._close)
 
     async def __aenter__(self) -> "SqliteLog":
