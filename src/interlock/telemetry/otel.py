@@ -58,6 +58,7 @@ class Series:
         self._max = -inf
 
     def add(self, value: float) -> None:
+        """Add a measurement."""
         self._counts[bisect_left(BOUNDS_MS, value)] += 1
         self._sum += value
         # Not `min` and `max`: two calls less for every measurement.
@@ -67,6 +68,7 @@ class Series:
             self._max = value
 
     def reading(self, name: str) -> HistogramReading:
+        """Return what was measured so far."""
         bounds = (*BOUNDS_MS, None)
         return HistogramReading(
             name=name,
@@ -94,6 +96,7 @@ class Histogram(Generic[KeyT]):
         return self.series.setdefault(key, Series(attributes))
 
     def readings(self) -> list[HistogramReading]:
+        """Return the readings of all series with measurements."""
         every = (*self.series.values(), self._overflow)
         return [reading for series in every if (reading := series.reading(self.name)).count]
 
@@ -165,6 +168,7 @@ class OtelTelemetry:
         source: Literal["execute", "replay"],
         latency_ms: float,
     ) -> None:
+        """Record the latency and result of a call."""
         key = (tool_name, result, source)
         try:
             series = self._calls.series[key]
@@ -176,6 +180,7 @@ class OtelTelemetry:
         self._count_call(1, series.attributes)
 
     def batch_finished(self, call_count: int, failure_count: int, latency_ms: float) -> None:
+        """Record the latency and failures of a batch."""
         key = (call_count, failure_count)
         try:
             series = self._batches.series[key]
@@ -188,6 +193,7 @@ class OtelTelemetry:
             self._find_tracer()
 
     def call_span(self, tool_name: str, call_id: str, run_id: str) -> CallSpan:
+        """Start the span of a call."""
         tracer = self._tracer or trace.NoOpTracer()
         attributes = {
             "gen_ai.operation.name": "execute_tool",
