@@ -39,10 +39,12 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def byte_range(self) -> str:
+        """The range of the passage in bytes, as text."""
         return f"bytes {self.start:,}-{self.end:,} of {self.total:,}"
 
     @property
     def next_offset(self) -> int | None:
+        """Offset of the next passage, or None at the end."""
         return self.end if self.end < self.total else None
 
 

@@ -60,6 +60,7 @@ def load_baseline(state: Mapping[str, Any], relative: str) -> FileBaseline | Non
 
 
 def baseline_key(relative: str) -> str:
+    """Return the state key under which a file's baseline is stored."""
     return _STATE_PREFIX + display_path(relative)
 
 

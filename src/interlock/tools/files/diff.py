@@ -50,6 +50,7 @@ class Diff(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> str:
+        """Added and removed lines, as `+1 -2`."""
         return f"+{self.added:,} -{self.removed:,}"
 
 

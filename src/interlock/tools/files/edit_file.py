@@ -56,6 +56,7 @@ class EditFile(BaseModel):
 
     @model_validator(mode="after")
     def check_one_form(self) -> "EditFile":
+        """Raise if not exactly one form of the edit is given."""
         if self.edits and (self.old_string or self.new_string or self.replace_all):
             raise ValueError("give old_string and new_string, or edits, and not both")
         if not self.edits and not self.old_string:

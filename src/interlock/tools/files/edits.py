@@ -217,6 +217,7 @@ _MAX_TRIED = 8
 
 
 def were_edits_applied(text: str, edits: Sequence[TextEdit]) -> bool | None:
+    """Return True if a text is the result of the edits, False if it is not, None if unknown."""
     if isinstance(apply_edits(text, edits), EditResult):
         written = (any(new in text for new in _line_break_variants(edit.new_string)) for edit in edits)
         return None if all(written) else False

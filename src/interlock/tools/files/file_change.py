@@ -103,6 +103,7 @@ def write_change(
 
 
 def stale_file_error(path: str, problem: str = "changed since it was read") -> PreconditionError:
+    """Build the error for a file that changed since it was read."""
     message = f"{path} {problem}. Read it again, then decide anew"
     return PreconditionError(CheckProblem(code="stale_file_baseline", message=message))
 
@@ -133,6 +134,7 @@ def check_redaction_marks(known: FileContent, old: str, new: str, context: ToolC
 
 
 def normalize_change(result: WrittenFile | WriteFailure | UnchangedFile) -> NormalizedOutput:
+    """Convert the result of a write for the model."""
     match result:
         case WrittenFile():
             return _normalize_written(result)

@@ -32,11 +32,13 @@ class FileContent(msgspec.Struct, frozen=True):
 
 
 def load_file(workspace: Workspace, path: str, judged: EvaluatedPaths) -> FileContent:
+    """Read a file of the workspace that policy allows."""
     with refusals_as_preconditions(), workspace.open_file(path, judged) as file:
         return read_content(file)
 
 
 def read_content(file: OpenFile) -> FileContent:
+    """Read an open file, up to the size limit of the file tools."""
     size_bytes = file.stat.st_size
     if size_bytes > MAX_FILE_BYTES:
         raise make_too_large_error(display_path(file.relative), size_bytes)
@@ -70,6 +72,7 @@ def has_same_content(file: int, expected: FileContent) -> bool:
 
 @contextmanager
 def refusals_as_preconditions() -> Generator[None]:
+    """Convert refused paths that the model can correct to failed preconditions."""
     try:
         yield
     except PathRefusedError as refused:
@@ -79,10 +82,12 @@ def refusals_as_preconditions() -> Generator[None]:
 
 
 def make_precondition_error(message: str) -> PreconditionError:
+    """Build the error for a failed precondition."""
     return PreconditionError(CheckProblem(message=message))
 
 
 def make_too_large_error(path: str, size_bytes: int) -> PreconditionError:
+    """Build the error for a file above the size limit."""
     return make_precondition_error(
         f"{path} has {size_bytes:,} bytes; the file tools take up to {MAX_FILE_BYTES:,}."
         " Look for what you need with grep, or take a part of it with bash (head, tail, sed -n)"

@@ -42,10 +42,12 @@ class FolderListing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> int:
+        """Number of all entries."""
         return self.folders + self.others
 
     @property
     def next_offset(self) -> int | None:
+        """Offset of the next page, or None at the end."""
         after = self.offset + self.returned
         return after if self.returned and after < self.found else None
 
@@ -156,6 +158,7 @@ def _describe_special(mode: int) -> str:
 
 
 def normalize_listing(listing: FolderListing) -> NormalizedOutput:
+    """Convert a listing for the model."""
     next_offset = listing.next_offset
     facts = {
         "folder": listing.folder,

@@ -57,10 +57,12 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_truncated(self) -> bool:
+        """True if lines were cut."""
         return self.size is not None
 
     @property
     def next_offset(self) -> int | None:
+        """Line that follows the last one, or None at the end."""
         return self.last + 1 if self.last < self.lines else None
 
 
@@ -153,6 +155,7 @@ def _find_unchanged(file: FileContent, offset: int, limit: int, state: Mapping[s
 
 
 def show_lines(file: FileContent, text: TextFile, offset: int, limit: int, state: Mapping[str, Any]) -> ReadResult:
+    """Number the requested lines of a file. Raise if the offset is past its end."""
     found = number_lines(text, offset, limit)
     if offset > max(found.total, 1):
         raise make_precondition_error(
@@ -174,6 +177,7 @@ def show_lines(file: FileContent, text: TextFile, offset: int, limit: int, state
 
 
 def normalize_read(found: ReadResult | UnchangedRead | BinaryFile) -> NormalizedOutput:
+    """Convert the result of a read for the model."""
     match found:
         case ReadResult():
             return _normalize_lines(found)

@@ -51,6 +51,7 @@ class BinaryContent(msgspec.Struct, frozen=True):
 
 
 def decode_content(content: bytes) -> TextFile | BinaryContent:
+    """Decode a file. Return its kind if it is not text."""
     encoding = _detect_encoding(content)
     mark = _BYTE_ORDER_MARKS.get(encoding, b"")
     try:
@@ -81,10 +82,12 @@ def count_encoded_bytes(text: str, encoding: Encoding) -> int:
 
 
 def count_lines(text: str) -> int:
+    """Count the lines of a text."""
     return text.count("\n") + (not text.endswith("\n") and text != "")
 
 
 def detect_line_endings(text: str) -> LineEndings:
+    """Return which line endings a text has."""
     if "\n" not in text:
         return "none"
     with_return = text.count("\r\n") if "\r" in text else 0

@@ -42,6 +42,7 @@ class _Target(NamedTuple):
 
 
 def read_cargo(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of cargo. Return None if it is not from cargo."""
     del exit_code
     lines = output.lines
     targets = _find_targets(lines)

@@ -19,6 +19,7 @@ class Diagnostic(NamedTuple):
 
     @property
     def name(self) -> str:
+        """Place of the diagnostic, or its message without one."""
         if not self.file:
             return self.message
         return f"{self.file}:{self.line}" if self.line else self.file
@@ -49,6 +50,7 @@ def make_findings(
 
 
 def find_first_location(found: Sequence[Diagnostic]) -> FailureLocation | None:
+    """Return the first place that a diagnostic names, or None."""
     placed = (make_location(each.file, each.line, each.message) for each in found if each.file and each.line)
     return next(placed, None)
 
@@ -61,6 +63,7 @@ _MYPY_CODE = re.compile(r"  \[[a-z-]{1,60}\]$")
 
 
 def read_mypy(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of mypy."""
     del exit_code
     stated = _find_mypy_total(output.lines)
     return make_findings(
@@ -100,6 +103,7 @@ _RUFF_PASSED = "All checks passed!"
 
 
 def read_ruff(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of ruff."""
     del exit_code
     return make_findings("ruff", output, _find_ruff_total(output.lines), list(_find_ruff_errors(output.lines)))
 
@@ -132,6 +136,7 @@ _TSC_FOUND = re.compile(
 
 
 def read_tsc(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of tsc. Return None if it has no error of tsc."""
     del exit_code
     errors = [error for line in output.lines if " TS" in line and (error := _parse_tsc_error(line))]
     if not errors:

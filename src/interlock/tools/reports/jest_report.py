@@ -33,6 +33,7 @@ _NAME_SEPARATOR = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 
 
 def read_jest(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of jest."""
     del exit_code
     lines = output.lines
     at = _find_last(_JEST_TESTS, lines)
@@ -55,6 +56,7 @@ def read_jest(output: CommandOutput, exit_code: int | None) -> Findings | None:
 
 
 def read_vitest(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of vitest."""
     del exit_code
     lines = output.lines
     at = _find_last(_VITEST_TESTS, lines)

@@ -35,6 +35,7 @@ class _FailedTest(NamedTuple):
 
 
 def read_node(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of the test runner of Node.js. Return None if it is not from it."""
     del exit_code
     lines = output.lines
     at = next((at for at in range(len(lines) - 1, -1, -1) if _TESTS.fullmatch(lines[at])), None)

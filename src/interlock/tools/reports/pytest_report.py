@@ -50,6 +50,7 @@ class _Counts(NamedTuple):
 
 
 def read_pytest(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of pytest."""
     lines = output.lines
     counts = _find_last_counts(lines, exit_code)
     if counts is None:

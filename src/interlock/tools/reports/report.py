@@ -63,6 +63,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_report(found: Findings, exit_code: int | None) -> CheckReport:
+    """Build the report of a check from its findings and exit code."""
     ok = exit_code == 0 and found.clean
     names = [name[:MAX_NAME_CHARS] for name in found.failing]
     shown = tuple(dict.fromkeys(names))[:MAX_FAILING]
@@ -82,6 +83,7 @@ def build_report(found: Findings, exit_code: int | None) -> CheckReport:
 
 
 def make_location(file: str, line: str, message: str) -> FailureLocation:
+    """Build the place of a failure, cut to the limits."""
     return FailureLocation(
         file=file.strip()[:MAX_NAME_CHARS], line=int(line), message=message.strip()[:MAX_MESSAGE_CHARS]
     )
@@ -134,6 +136,7 @@ class CommandOutput(NamedTuple):
 
 
 def parse_output(text: str, *, whole: bool) -> CommandOutput:
+    """Split output into lines without control sequences, cut to the limits."""
     if len(text) > MAX_CHARS:
         whole = False
         text = f"{text[: MAX_CHARS // 4]}\n{text[-(MAX_CHARS - MAX_CHARS // 4) :]}"

@@ -43,6 +43,7 @@ class _Verdict(NamedTuple):
 
 
 def read_unittest(output: CommandOutput, exit_code: int | None) -> Findings | None:
+    """Parse the output of unittest. Return None if it is not from unittest."""
     lines = output.lines
     verdict = _find_last_verdict(lines, exit_code)
     if verdict is None:

@@ -43,6 +43,7 @@ class GlobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def next_offset(self) -> int | None:
+        """Offset of the next page, or None at the end."""
         after = self.offset + self.page.returned
         return after if self.page.returned and (after < self.found or self.stopped) else None
 
@@ -124,6 +125,7 @@ async def _find_paths(ripgrep: Ripgrep, place: SearchRoot, result: GlobResult) -
 
 
 def normalize_paths(found: GlobResult) -> NormalizedOutput:
+    """Convert found paths for the model."""
     next_offset = found.next_offset
     facts = {
         "pattern": found.pattern,

@@ -73,6 +73,7 @@ def grep_tool(
 
 
 def normalize_matches(found: SearchMatches) -> NormalizedOutput:
+    """Convert found lines for the model."""
     query = found.query
     summary = _summarize(found)
     next_offset = found.next_offset

@@ -90,11 +90,13 @@ class SearchMatches(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def next_offset(self) -> int | None:
+        """Offset of the next page, or None at the end."""
         after = self.query.offset + self.page.returned
         return after if self.page.returned and (after < self.total or self.stopped) else None
 
 
 async def run_search(ripgrep: Ripgrep, query: Query, place: SearchRoot) -> SearchMatches:
+    """Search with ripgrep and leave out what policy closes."""
     if place.is_missing:
         return SearchMatches(query=query)
     options = _build_options(query, place)

@@ -56,6 +56,7 @@ def find_bad_ignore_file(root: str) -> str:
 
 
 def is_bad_ignore_file(path: str) -> bool:
+    """Return True if an ignore file is too large or not a regular file."""
     try:
         # Through links, as ripgrep would go.
         found = os.stat(path)
@@ -314,6 +315,7 @@ class Ripgrep:
         return Decision(verdict=Verdict.ASK, reason=reason, rule_ids=("sandbox:none",), layer="sandbox", risk=("read",))
 
     def describe_scope(self, arguments: JsonObject, situation: CallContext) -> SandboxScope:
+        """Describe the read-only sandbox of searches."""
         confinement = self._commands.confinement
         return SandboxScope(sandbox=confinement.backend, profile="read-only", capabilities=confinement.capabilities)
 

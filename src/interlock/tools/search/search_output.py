@@ -50,6 +50,7 @@ class MatchReader:
         self._skipping = False
 
     def feed(self, chunk: bytes) -> None:
+        """Add output of ripgrep and parse complete lines."""
         if self._skipping:
             _, newline, chunk = chunk.partition(b"\n")
             self._skipping = not newline
@@ -95,9 +96,11 @@ class NameReader:
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> None:
+        """Add output of ripgrep."""
         self._chunks.append(chunk)
 
     def pieces(self) -> list[bytes]:
+        """Return the output split at its NUL bytes."""
         return b"".join(self._chunks).split(b"\0")
 
     def names(self) -> list[bytes]:
@@ -105,6 +108,7 @@ class NameReader:
         return self.pieces()[:-1]
 
     def counts(self) -> dict[bytes, int]:
+        """Return the found names without counts."""
         return dict.fromkeys(self.names(), 0)
 
 
@@ -112,6 +116,7 @@ class CountReader(NameReader):
     """`path NUL count newline path NUL ...`."""
 
     def counts(self) -> dict[bytes, int]:
+        """Return the number of matches in each file."""
         path, *rest = self.pieces()
         counts: dict[bytes, int] = {}
         for piece in rest:
@@ -153,6 +158,7 @@ class _PageBuilder:
 
 
 def build_line_page(lines: Iterable[str], first: int, limit: int, room_chars: int) -> Page:
+    """Build a page from lines, within both limits."""
     builder = _PageBuilder(limit, room_chars)
     for line in islice(lines, first, None):
         if not builder.add([line]):

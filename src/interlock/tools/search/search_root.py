@@ -98,9 +98,11 @@ class ClosedPaths:
         )
 
     def is_hidden(self, path: bytes) -> bool:
+        """Return True if a path is hidden, or below something hidden."""
         return path in self._paths or path.startswith(self._below)
 
     def is_closed(self, path: bytes) -> bool:
+        """Return True if a path is hidden or refused by policy."""
         return self.is_hidden(path) or self._is_refused(path)
 
     def filter_open(self, paths: list[bytes]) -> list[bytes]:
@@ -122,6 +124,7 @@ class ClosedPaths:
         )
 
     def count_below(self, place: str) -> int:
+        """Count closed paths below a folder."""
         folder = to_printed_path(place) + b"/"
         return sum(path.startswith(folder) for path in self._paths - self._unreadable)
 

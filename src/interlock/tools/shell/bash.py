@@ -97,12 +97,16 @@ class ShellTools:
         self._authorize_cwd = make_path_authorizer(workspace, writing=False, argument="cwd")
 
     async def close(self) -> None:
+        """Stop all background tasks."""
         await self._tasks.close()
 
     def task_tools(self) -> tuple[ToolDefinition, ...]:
+        """Return the tools for background tasks."""
         return make_task_tools(self._tasks)
 
     def bash_tool(self) -> ToolDefinition:
+        """Return the bash tool."""
+
         async def bash(  # noqa: PLR0913, PLR0917 they are a model's arguments
             context: ToolContext,
             command: str,

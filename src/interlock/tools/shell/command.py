@@ -71,6 +71,7 @@ class KeptOutput(NamedTuple):
 
     @property
     def artifacts(self) -> tuple[ArtifactRef, ...]:
+        """All artifacts of the output."""
         return self.parts if self.streams is None else (*self.parts, self.streams)
 
 
@@ -263,12 +264,14 @@ def _warn_about_result(result: CommandResult, context: ToolContext) -> None:
 
 
 def warn_about_guarded(paths: Sequence[str], context: ToolContext) -> None:
+    """Warn about changed files that other programs execute or obey."""
     if paths:
         names = ", ".join(map(to_printable_path, paths[:MAX_PATHS_LISTED]))
         context.warn(f"A command created or exchanged what other programs obey: {names}. Look at it before you use it.")
 
 
 def to_relative_path(path: str, root: str) -> str:
+    """Return a path relative to the root if it is inside."""
     return relpath(path, root) if path == root or path.startswith(f"{root}/") else path
 
 

@@ -49,10 +49,12 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def can_write(self) -> bool:
+        """True if the profile allows writing."""
         return self.profile != "read-only"
 
     @property
     def argvs(self) -> Sequence[Sequence[str]]:
+        """Commands of the script as lists of words; empty if it cannot be parsed."""
         return self.parse_script(self.script) or ()
 
 
@@ -74,11 +76,13 @@ class WorkspaceAfter(NamedTuple):
 
 
 def fingerprint_workspace(config: ShellConfig) -> WorkspaceFingerprint:
+    """Take the fingerprint of the workspace."""
     with config.workspace.open_root() as root:
         return take_fingerprint(root.fd)
 
 
 def inspect_workspace(request: CommandRequest, guarded: GuardedFiles | None) -> WorkspaceAfter:
+    """Find out what a command changed, as far as its effects need it."""
     try:
         if guarded is not None:
             return WorkspaceAfter(

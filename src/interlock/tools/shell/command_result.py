@@ -60,14 +60,17 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
+        """True if the command exited with code 0."""
         return self.ended.reason == "exited" and self.ended.exit_code == 0
 
     @property
     def duration_ms(self) -> float:
+        """Duration in milliseconds."""
         return round(self.ended.duration_seconds * 1000, 3)
 
 
 def normalize_command(result: CommandResult) -> NormalizedOutput:
+    """Convert the result of a command for the model."""
     summary = summarize_result(result)
     return NormalizedOutput(
         ok=result.ok,
@@ -108,6 +111,7 @@ def _result_code(ended: CommandExit) -> str:
 
 
 def summarize_result(result: CommandResult) -> str:
+    """Summarize a result in one line: the verdict of a check, or the exit."""
     ended = result.ended
     verification = result.verification
     if ended.reason == "exited" and verification is not None and (verdict := describe_verdict(verification)):
@@ -116,6 +120,7 @@ def summarize_result(result: CommandResult) -> str:
 
 
 def describe_exit(ended: CommandExit, limits: CommandLimits, timeout_seconds: float) -> str:
+    """Describe how a command ended."""
     after = f"after {ended.duration_seconds:.1f} s"
     match ended.reason:
         case "timeout":
@@ -187,6 +192,7 @@ def _find_effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
 
 
 def make_effects(changes: WorkspaceChanges, when: str = "") -> tuple[SideEffect, ...]:
+    """Build the side effect for changes of the workspace."""
     if not changes.count:
         return ()
     return (SideEffect(kind="modified", target=WORKSPACE, detail=when + _describe_changes(changes)),)
@@ -252,6 +258,7 @@ def _make_next_tool(result: CommandResult) -> NextTool | None:
 
 
 def build_facts(result: CommandResult) -> JsonObject:
+    """Build the facts about a command for the log."""
     ended = result.ended
     facts: JsonObject = {
         "command": result.command,
@@ -283,6 +290,7 @@ def build_facts(result: CommandResult) -> JsonObject:
 
 
 def build_verification_facts(verification: CommandVerification, command: str, started_call: str = "") -> JsonObject:
+    """Build the facts about a check for the log."""
     facts: JsonObject = {"verification": verification.to_facts(command, started_call)}
     if verification.report is not None:
         facts["report"] = msgspec.to_builtins(verification.report)

@@ -97,6 +97,7 @@ class WorkspaceChanges(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
+        """Number of changed files."""
         return len(self.created) + len(self.modified) + len(self.deleted)
 
 

@@ -77,38 +77,48 @@ class LongOutput:
         self._failing, self._trace_end = self._scan()
 
     def places(self, start: int, end: int) -> TextSpan:
+        """Return where the artifact has these bytes."""
         return self._places(start, end)
 
     def failing(self) -> int:
+        """Return the position of the first failing line; -1 without any."""
         return self._failing
 
     def trace_end(self) -> int:
+        """Return where the last traceback ends; -1 without any."""
         return self._trace_end
 
     def around(self, at: int) -> str:
+        """Return what to look for to find the position."""
         return replace_surrogates(build_search_hint(self._window(at, at + CONTEXT_CHARS * 2 * _MAX_CHAR_BYTES).text, 0))
 
     def head(self, room: int) -> TextSpan:
+        """Return the beginning, cut at a line end if one is near."""
         window = self._window(0, _estimate_bytes(room))
         return window.span(head_span(window.text, room))
 
     def tail(self, room: int) -> TextSpan:
+        """Return the end, cut at a line start if one is near."""
         window = self._window(self.produced - _estimate_bytes(room), self.produced)
         return window.span(tail_span(window.text, room))
 
     def last(self, room: int) -> TextSpan:
+        """Return exactly so many characters at the end."""
         window = self._window(self.produced - _estimate_bytes(room), self.produced)
         return TextSpan(window.byte(len(window.text) - room), self.produced)
 
     def ahead(self, at: int, room: int) -> TextSpan:
+        """Return what follows the position."""
         window = self._window(at, at + _estimate_bytes(room))
         return TextSpan(at, window.byte(room))
 
     def region(self, at: int, room: int) -> TextSpan:
+        """Return some lines before the position and what follows it."""
         window = self._window(at - _estimate_bytes(room), at + _estimate_bytes(room))
         return window.span(region_span(window.text, window.character(at), room))
 
     def pieces(self, spans: list[TextSpan]) -> Iterator[ExcerptPiece]:
+        """Read the spans as text."""
         for start, end in spans:
             yield ExcerptPiece(start, end, replace_surrogates(self._window(start, end).text))
 

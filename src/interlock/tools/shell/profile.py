@@ -62,6 +62,7 @@ class CommandTimeout(NamedTuple):
 
 
 def choose_timeout(asked: float | None, default: float, most: float) -> CommandTimeout:
+    """Return the requested timeout, reduced to the maximum."""
     if asked is None:
         return CommandTimeout(min(default, most), False)
     return CommandTimeout(asked, False) if isfinite(asked) and asked <= most else CommandTimeout(most, True)

@@ -43,10 +43,12 @@ class SpoolIndex:
         self._sizes = [0, 0]
 
     def close(self) -> None:
+        """Close the temporary file."""
         if self._file is not None:
             self._file.close()
 
     def bytes_in(self, stream: OutputStream) -> int:
+        """Return the number of bytes of a stream."""
         return self._sizes[STREAMS.index(stream)]
 
     def add(self, stream: OutputStream, size: int) -> None:
@@ -135,10 +137,12 @@ class OutputSpool:
         self.close()
 
     def close(self) -> None:
+        """Close the temporary files."""
         self._file.close()
         self._index.close()
 
     def write(self, stream: OutputStream, chunk: bytes) -> None:
+        """Redact and write a chunk of a stream."""
         self._add(stream, self._filters[stream].feed(chunk))
 
     def finish(self) -> None:
@@ -150,9 +154,11 @@ class OutputSpool:
 
     @property
     def total_bytes(self) -> int:
+        """Number of bytes of both streams."""
         return sum(map(self._index.bytes_in, STREAMS))
 
     def bytes_in(self, stream: OutputStream) -> int:
+        """Return the number of bytes of a stream."""
         return self._index.bytes_in(stream)
 
     def read(self, stream: OutputStream, start: int, size: int) -> bytes:
@@ -164,9 +170,11 @@ class OutputSpool:
         return os.pread(self._file.fileno(), size, start)
 
     def head(self, size: int) -> bytes:
+        """Read from the beginning of the output."""
         return self.read_all(0, size)
 
     def tail(self, size: int) -> bytes:
+        """Read from the end of the output."""
         return self.read_all(max(0, self.total_bytes - size), size)
 
     def chunks(self, stream: OutputStream | None = None) -> Iterator[bytes]:
@@ -185,6 +193,7 @@ class OutputSpool:
         return self._index.json_chunks()
 
     def index_json(self) -> bytes:
+        """Return the index of both streams as JSON."""
         return b"".join(self.index_chunks())
 
     def last_line(self) -> str:

@@ -50,6 +50,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
+        """Verdict of the check, or empty."""
         return "" if self.verification is None else describe_verdict(self.verification)
 
     def effects_since_check(self, context: ToolContext) -> tuple[SideEffect, ...]:

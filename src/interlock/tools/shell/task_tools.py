@@ -131,6 +131,7 @@ def normalize_start(report: TaskReport) -> NormalizedOutput:
 
 
 def normalize_view(view: TaskView) -> NormalizedOutput:
+    """Convert a view of a task for the model."""
     report, outcome = view.report, view.outcome or _EMPTY_OUTCOME
     head = describe_task(report)
     if view.waited and report.status == "running":
@@ -151,6 +152,7 @@ def normalize_view(view: TaskView) -> NormalizedOutput:
 
 
 def normalize_list(reports: tuple[TaskReport, ...]) -> NormalizedOutput:
+    """Convert the list of tasks for the model."""
     lines = [
         f"{describe_task(report)}: {display_command(report.command)}{_unreported_note(report)}" for report in reports
     ]
@@ -166,6 +168,7 @@ def normalize_list(reports: tuple[TaskReport, ...]) -> NormalizedOutput:
 
 
 def describe_task(report: TaskReport) -> str:
+    """Describe a task in one line."""
     how = report.words.removeprefix(f"{report.status} ") or f"since {report.started_at}"
     kept = f"; output in artifact {report.output}" if report.output else ""
     return f"{report.id} {report.status} ({how}, {report.output_bytes:,} bytes of output{kept})"

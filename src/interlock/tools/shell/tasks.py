@@ -62,6 +62,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def state(self) -> JsonObject:
+        """The report as state of the run."""
         return {STATE_PREFIX + self.id: msgspec.to_builtins(self)}
 
 
@@ -110,6 +111,7 @@ class BackgroundTask:
             await asyncio.wait([self._follow_task], timeout=seconds)
 
     async def stop(self) -> None:
+        """Stop the command and wait for its end."""
         if self._running is not None and self._follow_task is not None and self.is_running:
             await self._running.stop()
             await asyncio.wait([self._follow_task])
@@ -121,6 +123,7 @@ class BackgroundTask:
             self._spool.close()
 
     def report(self) -> TaskReport:
+        """Return the current report of the task."""
         ended, request = None if self.is_running else self._ended, self._request
         how = "" if ended is None else describe_exit(ended, request.config.limits, request.timeout.seconds)
         return TaskReport(
@@ -150,6 +153,7 @@ class BackgroundTask:
         return None
 
     def tail(self, size: int) -> Passage | None:
+        """Read from the end of the output."""
         return self.read(max(0, self._spool.total_bytes - size), size)
 
     def _status(self) -> TaskStatus:
@@ -202,6 +206,7 @@ class BackgroundTasks:
         )
 
     async def start(self, request: CommandRequest, context: ToolContext) -> TaskReport:
+        """Start a command in the background. Raise if the run has too many tasks."""
         if (problem := self.find_start_problem(context.run_id)) is not None:
             raise PreconditionError(problem)
         task = BackgroundTask(f"task_{token_hex(4)}", request, context)
@@ -218,9 +223,11 @@ class BackgroundTasks:
         return task.report()
 
     def list_for_run(self, run_id: str) -> list[BackgroundTask]:
+        """List the tasks of a run."""
         return [task for (owner, _), task in self._tasks.items() if owner == run_id]
 
     def find(self, run_id: str, task_id: str) -> BackgroundTask | None:
+        """Return a task of a run, or None."""
         return self._tasks.get((run_id, task_id))
 
     async def close(self) -> None:
@@ -242,6 +249,7 @@ class BackgroundTasks:
 
 
 def read_kept_output(artifacts: RunArtifacts, artifact_id: str, offset: int, limit: int) -> Passage:
+    """Read a part of a finished task's output from its artifact."""
     total = artifacts.size_bytes(artifact_id)
     return read_range(lambda start, size: artifacts.read(artifact_id, start, size), total, offset, limit)
 
@@ -271,6 +279,7 @@ def load_remembered(context: ToolContext, task_id: str) -> TaskReport | None:
 
 
 def list_remembered(context: ToolContext) -> Iterator[TaskReport]:
+    """List the tasks recorded in the state of the run."""
     for key in context.state:
         if key.startswith(STATE_PREFIX) and (report := load_remembered(context, key.removeprefix(STATE_PREFIX))):
             yield report

@@ -41,6 +41,7 @@ class CommandVerification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> dict[str, int]:
+        """Counts of the report that are known."""
         if self.report is None:
             return {}
         counted = {name: getattr(self.report, name) for name in ("passed", "failed", "errors", "skipped")}

@@ -57,6 +57,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_truncated(self) -> bool:
+        """True if the file was cut."""
         return len(self.content) < self.size_bytes
 
 

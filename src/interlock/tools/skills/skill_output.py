@@ -23,6 +23,7 @@ class SkillInstructions(msgspec.Struct, frozen=True):
 
 
 def normalize_skill(found: SkillInstructions | SkillFile) -> NormalizedOutput:
+    """Convert a skill or one of its files for the model."""
     match found:
         case SkillInstructions():
             return _normalize_instructions(found)

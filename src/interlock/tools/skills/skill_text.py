@@ -49,6 +49,7 @@ def parse_skill(content: bytes, path: str) -> SkillText:
 
 
 def make_skill_error(path: str, reason: str, line: int = 0) -> ConfigurationError:
+    """Build the error for a skill that cannot be loaded."""
     where = f", line {line}" if line else ""
     return ConfigurationError(f"The skill {path!r} cannot be loaded{where}: {reason}")
 
