@@ -52,9 +52,11 @@ class Sentence(NamedTuple):
 
     @property
     def is_question(self) -> bool:
+        """True if the sentence is a question."""
         return self.text.rstrip("*_\"')` ").endswith("?")
 
     def is_quoted(self, start: int, end: int) -> bool:
+        """Return True if a range is inside quotes."""
         return any(opens <= start and end <= closes for opens, closes in self.quoted)
 
 
