@@ -172,7 +172,7 @@ class _Server(uvicorn.Server):
 
 
 def _try_echo(message: str) -> None:
-    """A terminal that is gone must not keep a server from stopping in order."""
+    """Print a message. Ignore a closed terminal, which must not prevent an orderly stop."""
     with suppress(OSError, ValueError):
         echo(message)
 

@@ -83,7 +83,7 @@ def roles(
     ] = None,
     log: ServerLogOption = None,
 ) -> None:
-    """Say what somebody may do from now on. Without --role: nothing beyond their own runs."""
+    """Set what a person may do. Without --role: nothing beyond their own runs."""
 
     async def change(database: Database) -> Account | IdentityProblem:
         store = Accounts(database)
@@ -106,14 +106,14 @@ def password(name: AccountArgument, password_stdin: PasswordStdinOption = False,
 
 @app.command(epilog=_EXITS)
 def disable(name: AccountArgument, log: ServerLogOption = None) -> None:
-    """Nobody signs in with it any more. All of their sign-ins end."""
+    """Disable an account and end all of its sessions."""
     run_with_database(log, lambda database: Accounts(database).disable(name, by=get_actor()))
     echo(f"{name} is disabled.")
 
 
 @app.command(epilog=_EXITS)
 def enable(name: AccountArgument, log: ServerLogOption = None) -> None:
-    """Let somebody sign in again."""
+    """Enable a disabled account."""
     run_with_database(log, lambda database: Accounts(database).enable(name, by=get_actor()))
     echo(f"{name} may sign in again.")
 

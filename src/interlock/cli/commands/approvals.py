@@ -133,7 +133,7 @@ def reject(  # noqa: PLR0913 - one for each option
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Do not let the call run. The model is told, with the reason."""
+    """Do not let the call run. The model receives the reason."""
     given = {"shown_hash": shown_hash}
     _answer_question("reject", question, given, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
 

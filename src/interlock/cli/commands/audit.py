@@ -168,7 +168,7 @@ def _chain_to_json(run_id: str, chain: ChainVerification) -> dict[str, Any]:
 
 
 def _read_statements(found: Collection[SignedCheckpoint], keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
-    """Each signature is looked at once, with the faster one of two ways if it is there."""
+    """Read each checkpoint and check its signature, with `cryptography` if it is installed."""
     if not found:
         return []
     can_sign = find_spec("cryptography")
@@ -196,7 +196,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     """Write a run as a file that anybody can check.
 
     The events are written as they are stored, byte for byte. The checkpoint, said on stderr, shows later that nothing
-    was cut off or made anew: keep it somewhere else, or have it signed.
+    was cut off or replaced: keep it somewhere else, or have it signed.
     """
     if output is None and (as_json or sys.stdout.isatty()):
         raise ConfigurationError(

@@ -52,7 +52,7 @@ def add(  # noqa: PLR0913, PLR0917 - one for each option
     log: ServerLogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key, and show it: nobody can find it out later."""
+    """Create a key and print it. It cannot be shown again."""
     owned, until = parse_agents(agents), time_ns() + expires_days * _DAY_NS if expires_days else 0
     created = run_with_database(
         log, lambda db: ApiKeys(db).create(name, roles=role, agents=owned, expires_at=until, by=get_actor())

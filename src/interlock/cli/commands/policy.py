@@ -299,7 +299,7 @@ def revoke(
 ) -> None:
     """Take out a rule that was kept.
 
-    Kept rules are those that somebody said yes to for good when they were asked.
+    Kept rules are those that a person approved for good when they were asked.
     """
     revoked = PolicyFiles(user=user).revoke(rule_id)
     if not revoked:

@@ -141,7 +141,7 @@ def resume(  # noqa: PLR0913 - one for each option
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a run in this process: after an answer, a pause, or a crash.
+    """Resume a run in this process: after an answer, a pause, or a crash.
 
     It works in the folder that it was begun in. Nothing that was done is done again. With --all, as after a reboot:
     all runs that a dead process left behind.
@@ -182,7 +182,7 @@ def fork(
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a new run that goes on from a place in another one, which stays as it is.
+    """Create a new run that continues from an event of another one, which stays unchanged.
 
     It has the other one's memory and none of its approvals. Nothing is executed before it is resumed.
     """

@@ -307,7 +307,7 @@ def matches_id(name: str, ref: str, prefix: str) -> bool:
 
 
 def _format_run_ids(run_ids: Sequence[str]) -> str:
-    """The newest first."""
+    """List the ids of runs, the newest first."""
     ids = ", ".join(shorten_id(run_id) for run_id in list(reversed(run_ids))[:_MAX_LISTED])
     return ids if len(run_ids) <= _MAX_LISTED else f"{ids} and {len(run_ids) - _MAX_LISTED:,} more"
 

@@ -72,7 +72,7 @@ def load_policy(settings: Settings, user_paths: UserPaths, project: TrustedProje
 
 
 def _read_policy_file(project: TrustedProject, path: str) -> bytes:
-    """What was looked at when the project was trusted is what counts, at every reading."""
+    """Read a policy file; that of the project as it was when it was trusted."""
     if path != project.path(PROJECT_POLICY):
         return read_policy_file(path)
     try:
@@ -85,7 +85,7 @@ def _read_policy_file(project: TrustedProject, path: str) -> bytes:
 
 
 def _find_user_policy(settings: Settings, user_paths: UserPaths) -> Path | None:
-    """A file that was named has to be there; the usual one may be missing."""
+    """Return the policy file of the user. A configured file must exist; the default one may be missing."""
     if settings.policy:
         chosen = Path(os.path.expanduser(settings.policy))
         if not chosen.exists():

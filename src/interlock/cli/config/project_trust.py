@@ -96,7 +96,7 @@ class _ProjectScan:
         self._bytes = 0
 
     def walk(self, parent: int, path: str, depth: int) -> None:
-        """Everything under a folder, by descriptors: what is swapped while somebody looks is not followed."""
+        """List everything in a folder by descriptors, so that what is swapped meanwhile is not followed."""
         if depth > MAX_DEPTH:
             raise _ScanError(f"{path} is nested more than {MAX_DEPTH} deep")
         name = os.path.basename(path)

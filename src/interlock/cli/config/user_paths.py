@@ -123,7 +123,7 @@ def _find_home(environ: Mapping[str, str]) -> Path | None:
 
 
 def _find_folder(environ: Mapping[str, str], variable: str, default: Path | None) -> Path | None:
-    """A path that is not absolute is ignored: it would be another one in every folder."""
+    """Return the folder of Interlock. Ignore a relative path: it would differ in every working directory."""
     folder = environ.get(variable, "")
     base = Path(folder) if os.path.isabs(folder) else default
     return None if base is None else base / "interlock"

@@ -176,7 +176,7 @@ def _echo_counts(folder: Path) -> bool:
 
 
 def _run_process(folder: Path, fate: str) -> int:
-    """Its end: an exit code, or the signal that ended it as a negative number."""
+    """Run the demo in a process. Return its exit code, or the negative number of a signal."""
     sys.stdout.flush()
     command = [sys.executable, "-P", "-m", _PROCESS_MODULE, str(folder), fate]
     with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(folder)}) as process:  # noqa: S603 - our own module

@@ -63,7 +63,7 @@ def make_project(folder: Path) -> Path:
 
 
 def _test_command() -> str:
-    """The tests are such that Python's own runner takes them, where commands find no pytest."""
+    """Return the command that runs the tests: pytest, or unittest where commands find no pytest."""
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"
     found = subprocess.run(  # noqa: S603 - our own Python, as commands see it
         [os.path.join(_programs_folder(), "python3"), "-I", "-c", look], env={}, check=False, capture_output=True

@@ -147,7 +147,7 @@ class LiveView:
         #: What calls said before the log came to them.
         self._early_progress: dict[str, str] = {}
         self._streamed: deque[_StreamedAnswer] = deque()
-        #: Since when the model is asked; 0: it is not, as far as the log tells.
+        #: Since when the model is asked; 0: it is not, according to the log.
         self._asked_at = 0
         self._text = StreamedText(region.width - MARK_CELLS)
         #: Questions that were answered at this terminal.

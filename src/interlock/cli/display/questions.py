@@ -109,7 +109,7 @@ def _list_own_questions(ledger: Ledger) -> list[ActionEntry]:
 
 
 async def _load_ledgers(log: EventLog, run_ids: Iterable[str]) -> AsyncGenerator[Ledger, None]:
-    """A run that cannot be read has no questions that could be answered."""
+    """Load the ledgers of runs. Skip runs that cannot be read: their questions cannot be answered."""
     for run_id in run_ids:
         try:
             yield (await load_run(log, run_id)).ledger
@@ -118,7 +118,7 @@ async def _load_ledgers(log: EventLog, run_ids: Iterable[str]) -> AsyncGenerator
 
 
 def _format_question_ids(found: Sequence[FoundQuestion]) -> str:
-    """The newest first."""
+    """List the ids of questions, the newest first."""
     names = ", ".join(shorten_id(each.question.action_id) for each in list(reversed(found))[:_MAX_LISTED])
     return names if len(found) <= _MAX_LISTED else f"{names} and {len(found) - _MAX_LISTED:,} more"
 

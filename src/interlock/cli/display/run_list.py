@@ -88,7 +88,7 @@ class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _RunEnds(msgspec.Struct, frozen=True):
-    """What the ends of a run tell. No `state`: it has not ended."""
+    """Facts from the first and last event of a run. No `state`: it has not ended."""
 
     run_id: str
     started: RunStarted
@@ -120,7 +120,7 @@ async def list_runs(log: EventLog, run_filter: RunFilter, held_ids: Collection[s
 async def _list_matching(
     log: EventLog, ends: Iterable[RunSummary], held_ids: Collection[str], run_filter: RunFilter
 ) -> list[ListedRun]:
-    """What is inside of a run was begun after it, so the ends of a run come with those of all inside of it."""
+    """List matching runs. Child runs start after their parent, so all of them are among the given ends."""
     runs = [_read_ends(each) for each in ends]
     open_ids = [run.run_id for run in runs if isinstance(run, _RunEnds) and run.state is None]
     listed: list[ListedRun] = []

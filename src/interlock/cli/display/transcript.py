@@ -60,7 +60,7 @@ NOTE_EVENTS = (
     facts.ApprovalVoided,
     facts.WarningRaised,
 )
-#: The arguments that say most about a call, the most telling first.
+#: The arguments that say most about a call, the most important first.
 _SUMMARY_ARGUMENTS = ("command", "path", "file_path", "pattern", "url", "query", "name", "task", "to")
 
 

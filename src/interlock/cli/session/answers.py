@@ -239,7 +239,7 @@ _ANSWER_BUILDERS: Mapping[str, Callable[[FoundQuestion, Mapping[str, Any]], Answ
 
 
 def _check_hash(question: Question, shown_hash: str) -> None:
-    """What a person looked at is what they answer to; where the risk is high, they have to have looked."""
+    """Check that the hash is that of the question; where the risk is high, it must be given."""
     name, risk = shorten_id(question.action_id), find_high_risk(question)
     start, digest = shown_hash.strip().lower().rpartition(":")[2], question.payload_hash.rpartition(":")[2].lower()
     if shown_hash and (len(start) < CONFIRMING_CHARS or not digest.startswith(start)):
@@ -305,7 +305,7 @@ def _format_rule_scope(agents: tuple[str, ...]) -> str:
 
 
 def _describe_subject(action: ActionEntry) -> str:
-    """What the answer is about. Arguments that a person wrote stand in the place of those that were asked."""
+    """Describe what the answer is about, with the arguments that the person changed."""
     question, answer = action.question, action.answer
     if answer is None or answer.arguments is None:
         return question.capability or question.tool_name

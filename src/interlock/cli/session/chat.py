@@ -236,7 +236,7 @@ class ChatSession:
         return self._session
 
     async def _reopen_run(self, session: LiveSession) -> RunHandle:
-        """A run that is in the log. It rests at once, where nothing is open."""
+        """Open a run of the log. It is idle at once if nothing is open."""
         self._last_seq = await restore_view(session.runner, self._run_id, session.view)
         return self._attach_handle(await session.runner.open(self._run_id))
 
@@ -247,7 +247,7 @@ class ChatSession:
         return handle
 
     async def _mark_shown(self, session: LiveSession) -> None:
-        """What was shown is not shown again."""
+        """Remember the last event, so that what was shown is not shown again."""
         if self._run_id:
             self._last_seq = len(await session.runner.log.read(self._run_id)) - 1
 

@@ -125,7 +125,7 @@ async def _wait_until_taken(log: EventLog, inbox: Inbox, pending: _PendingComman
 
 
 async def _wait_until_settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
-    """What the process makes of the answer: the call starts, or something changed and it asks again."""
+    """Wait until the process has used the answer: the call starts, or something changed and it asks again."""
     seconds = SETTLE_SECONDS
     while True:
         version = log.version()

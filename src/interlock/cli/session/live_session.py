@@ -255,7 +255,7 @@ def _suggest_commands(result: AgentResult, prepared: PreparedRun, resume: str) -
 
 
 def _format_fact(label: str, text: str, width: int, style: str = "") -> list[Text]:
-    """A label, and the text beside it in as many rows as it takes."""
+    """Format a label and the text beside it in as many rows as it takes."""
     rows = wrap_line(make_visible(shorten_line(text, 1_000)), width - _LABEL_CHARS - 2)
     first = Text("  ").append(f"{label:{_LABEL_CHARS}}" if rows[0] else label, style).append(rows[0])
     return [first, *(Text(" " * (_LABEL_CHARS + 2) + row) for row in rows[1:])]

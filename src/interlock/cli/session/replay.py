@@ -124,11 +124,11 @@ def _read_start(recorded: Replay) -> RunStarted:
 
 @asynccontextmanager
 async def _open_agent(recorded: Replay, target: ReplayTarget) -> AsyncGenerator[Agent]:
-    """The agent that was named; else the one of `interlock run`, in the folder of the run where that is still there."""
+    """Open the named agent, or else that of `interlock run`, in the folder of the run if it still exists."""
     if target.agent:
         yield _load_agent(target.agent)
         return
-    # As `run` would have it in this folder, without a model: what that said is in the record. Nobody is asked: a
+    # As `run` would have it in this folder, without a model: what that said is in the record. No person is asked: a
     # project that is not trusted brings nothing.
     folder, user_paths = Path(_read_start(recorded).workspace or os.curdir), find_user_paths()
     workspace = (folder if folder.is_dir() else Path()).resolve()  # noqa: ASYNC240 - nothing else runs yet

@@ -134,7 +134,7 @@ async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> _Re
 
 
 def _choose_workspace(run: _ResumableRun, options: ResumeOptions) -> Path:
-    """Where it was begun. A run is not moved to another folder: what it did and knows is about that one."""
+    """Return the folder that the run was started in. A run cannot continue in another one."""
     name, workspace = shorten_id(run.run_id), options.workspace
     if not run.workspace and workspace is None:
         raise ConfigurationError(

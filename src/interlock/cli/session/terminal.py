@@ -47,7 +47,7 @@ class TerminalModes:
             self._set(modes)
 
     def _set(self, modes: list[Any]) -> None:
-        """A process in the background would be stopped for it."""
+        """Set the modes, unless this process is in the background: it would be stopped."""
         with suppress(OSError, ValueError, termios.error):
             keys = sys.stdin.fileno()
             if os.tcgetpgrp(keys) == os.getpgrp():

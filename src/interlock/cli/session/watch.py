@@ -94,5 +94,5 @@ class _RunWatch:
             raise typer.Exit(ExitCode.FAILED)
 
     def _print_command(self, command: str) -> None:
-        """On a line of its own, and whole: it is to be copied."""
+        """Print a command on a separate line and uncut, so that it can be copied."""
         self.view.print_lines(Text(f"  {make_visible(add_log_option(command, self._log_path))}"))
