@@ -1,1 +1,1 @@
-"""Ask people: at a terminal, by a callback, or nobody (headless)."""
+"""Ask people: at a terminal, by a callback, or not at all (headless)."""

@@ -108,7 +108,7 @@ def _refusal_answer(reason: str) -> Answer:
 
 
 def _call_in_thread(callback: Callback, question: Question) -> "asyncio.Future[Any]":
-    """Not the loop's pool: people are slow, and a thread that waits for one must not keep the process alive."""
+    """Call the callback in a daemon thread: people are slow, and waiting must not keep the process alive."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[Any] = loop.create_future()
     context = copy_context()

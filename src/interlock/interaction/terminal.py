@@ -72,7 +72,7 @@ class TerminalInteractionProvider:
             raise
 
     def _ask_in_thread(self, question: Question, withdrawal: WithdrawalSignal) -> "asyncio.Future[Answer | None]":
-        """Not the loop's pool: people are slow, and a thread that waits for one must not keep the process alive."""
+        """Ask in a daemon thread: people are slow, and waiting must not keep the process alive."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer | None] = loop.create_future()
 

@@ -190,7 +190,7 @@ class TerminalScreen:
         termios.tcsetattr(self._fd, termios.TCSANOW, mode)
 
     def _read_input(self) -> bytes:
-        """What comes next; empty at the end of the input."""
+        """Read the next input; empty at its end."""
         ready, _, _ = select.select([self._fd, self._withdrawal.read_fd], [], [])
         self._raise_if_withdrawn()
         return os.read(self._fd, 4096) if self._fd in ready else b""
@@ -201,7 +201,7 @@ class TerminalScreen:
 
 
 def _editor_command() -> list[str]:
-    """The person's editor with its options; empty without one that can be understood."""
+    """Return the person's editor with its options; empty if there is none or it cannot be parsed."""
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
         return shlex.split(chosen)
