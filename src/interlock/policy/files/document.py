@@ -225,7 +225,7 @@ ShortItems: TypeAlias = Annotated[list[ShortItem], BeforeValidator(_empty_list)]
 
 
 class ResourceEntry(_StrictModel):
-    """What the arguments of somebody else's tools name."""
+    """Resources that the arguments of tools from other sources name."""
 
     tools: Pattern = Field(description="A glob of tool names.", examples=["mcp__fs__*"])
     arguments: dict[Pattern, ResourceKind] = Field(
