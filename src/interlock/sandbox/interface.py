@@ -124,7 +124,7 @@ class CommandExit(msgspec.Struct, frozen=True, kw_only=True):
     #: `SIGTERM`, ...; empty when it exited.
     signal: str = ""
     duration_seconds: float
-    #: Where a script was at its end, when it could tell.
+    #: Folder of a script at its end, if it was reported.
     cwd: str = ""
     peak_memory_bytes: int = 0
 

@@ -132,7 +132,7 @@ def _read_identities(profile: SandboxProfile) -> dict[str, FileIdentity]:
 
 
 def _parent_folders(paths: Iterable[str], workspace: str) -> tuple[str, ...]:
-    """The folders of the workspace that they are in, outer ones first.
+    """Return the folders of the workspace that contain the paths, outer ones first.
 
     A folder that could be moved would take a path to where no rule knows it. A mount cannot be moved.
     """
@@ -188,7 +188,7 @@ def _check_profile(profile: SandboxProfile) -> None:
 
 
 def _refuse_homes(path: str) -> None:
-    """A folder of a user as a whole holds that user's keys."""
+    """Refuse folders that contain a home folder or system state: they contain keys."""
     if not os.path.isabs(path):
         raise SandboxSetupError(f"{path} is not an absolute path.")
     homes = {os.path.expanduser("~"), "/root", "/home/x", "/etc/x", "/run/x", "/var/x", "/proc/x", "/sys/x", "/dev/x"}
@@ -215,7 +215,7 @@ def _find_read_only(profile: SandboxProfile) -> Iterator[str]:
 
 
 def _find_existing(paths: Iterable[str], shown: tuple[str, ...]) -> Iterator[str]:
-    """The real paths of those that are there to be seen: a mount on another would make it, on the host."""
+    """Yield the real paths of those that exist and are visible: a mount on another would create it on the host."""
     for path in map(os.path.realpath, paths):
         if any(is_inside(path, place) for place in shown) and os.path.lexists(path):
             yield path

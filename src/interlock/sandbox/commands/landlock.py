@@ -55,7 +55,7 @@ class _PathNode:
         return min([self.max_level, *(place.find_lowest_level() for place in self.children.values())])
 
     def can_list(self) -> bool:
-        """Its names can be shown: no folder below it is hidden."""
+        """Return True if its names can be shown: no folder below it is hidden."""
         return not self.is_hidden_folder and all(place.can_list() for place in self.children.values())
 
 
@@ -181,7 +181,7 @@ class LandlockSandbox:
 
 
 def _build_prlimit_filter(machine: str) -> bytes:
-    """A filter that refuses `prlimit64` for any process but the caller, which is number 0."""
+    """Build a filter that refuses `prlimit64` for any process but the caller, which is number 0."""
     load, equal, give = 0x20, 0x15, 0x06
     steps = (
         (load, 0, 0, 0),  # the number of the call

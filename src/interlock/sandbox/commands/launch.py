@@ -143,7 +143,7 @@ class LaunchDescriptors:
         return kept, self._pass_high(passed)
 
     def unbreakable_pipe(self) -> tuple[int, int]:
-        """As `pipe`, but who writes is a reader, too, so that our death does not kill it.
+        """Create a pipe whose writer can read as well, so that it survives the death of this process.
 
         Bubblewrap writes while its child waits for it. Killed by the write, it would leave the child waiting for ever.
         """
@@ -167,7 +167,7 @@ class LaunchDescriptors:
         return self._passed[-1]
 
     def open_folder(self, command: CommandSpec) -> int:
-        """The folder to start in, to be compared with, by a descriptor that cannot be read or searched."""
+        """Open the start folder for comparison, with a descriptor that cannot be read or searched."""
         if command.folder_fd >= 0:
             return self.duplicate(command.folder_fd)
         return self._pass_high(os.open(command.cwd or command.profile.workspace, os.O_PATH | os.O_CLOEXEC))
@@ -177,7 +177,7 @@ class LaunchDescriptors:
         return self._pass_high(os.dup(fd))
 
     def create_memfd(self, content: bytes = b"") -> int:
-        """A file without a name that has this content."""
+        """Create an anonymous file with this content."""
         fd = self._pass_high(os.memfd_create("sandbox"))
         os.pwrite(fd, content, 0)
         return fd
@@ -244,7 +244,7 @@ def recheck_validity(is_still_valid: Callable[[], bool]) -> str:
 
 
 def _set_limits(process: SpawnedProcess, limits: CommandLimits | None) -> None:
-    """What the host has set lower stays lower."""
+    """Set the limits of a process. A lower limit of the host stays."""
     if limits is None:
         return
     wanted = {

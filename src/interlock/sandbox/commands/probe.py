@@ -178,7 +178,7 @@ _PREREQUISITES: Mapping[SandboxBackend, Callable[[], str]] = {
 
 
 def _make_covered_profile(folder: str) -> SandboxProfile:
-    """A workspace with something to protect: where that is impossible, no command may run."""
+    """Create a workspace with paths to protect: where that is impossible, no command may run."""
     hidden, read_only = os.path.join(folder, "hidden"), os.path.join(folder, "inner", "read-only")
     os.makedirs(read_only)
     os.mkdir(hidden)
@@ -186,7 +186,7 @@ def _make_covered_profile(folder: str) -> SandboxProfile:
 
 
 async def _try_command(sandbox: CommandSandbox) -> str:
-    """What went wrong; empty when nothing did."""
+    """Run a command. Return what went wrong; empty if nothing did."""
     with TemporaryDirectory(prefix="interlock-") as folder:
         profile = SandboxProfile(workspace=folder, writable=True)
         if "hide" in sandbox.confinement.capabilities:

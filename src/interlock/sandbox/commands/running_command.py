@@ -1,6 +1,6 @@
 """A running command: its output, its resource usage, how it is ended. Shared by all backends.
 
-A backend makes a `Launch`: a program that confines the command, tells about it on one pipe (status) and passes on what
+A backend makes a `Launch`: a program that confines the command, reports on it on one pipe (status) and passes on what
 the shell inside says on another (report). Here it is spawned and followed:
 
 - It has begun when the shell says so. Until then its standard error is the launcher's and is kept back: should it never
@@ -332,7 +332,7 @@ class _CommandProcess:
             self._mark_started()
 
     def _on_gate_reached(self) -> None:
-        """The sandbox is made, or failed to be: then it has said why, and there is nothing to look at."""
+        """Prepare the start. If the sandbox could not be created, it has reported why: abort."""
         if self._prepare_task is not None:
             return
         self._loop.remove_writer(self._gate_fd)
@@ -363,7 +363,7 @@ class _CommandProcess:
         self._close_gate()
 
     def _add_to_cgroup(self) -> None:
-        """Those that were started before the first one was taken; all of them wait at the gate now."""
+        """Add processes that were started before the first one was added; all of them wait at the gate now."""
         if self._cgroup is not None and not self._cgroup.has_all:
             for pid in process_tree.list_descendants(self._process.pid):
                 self._cgroup.add_process(pid)

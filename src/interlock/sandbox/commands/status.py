@@ -113,7 +113,7 @@ def find_signal(code: int | None, launcher_code: int, shell_code: int | None, re
     """Return the signal that ended the command; empty when it exited.
 
     A code over 128 stands for a signal, unless the shell itself said that it exits with it. A program that took the
-    shell's place by `exec` and exits with such a code cannot be told from one that a signal ended.
+    shell's place by `exec` and exits with such a code looks like one that a signal ended.
     """
     if code is None:
         return _signal_name(-launcher_code if launcher_code < 0 else signal.SIGKILL)

@@ -141,7 +141,7 @@ def _check_cwd(command: CommandSpec) -> str:
 
 
 def _raise_process_limit(command: CommandSpec) -> CommandSpec:
-    """The kernel counts all threads of a user but root, so those that are there already come on top."""
+    """Add the existing threads of the user to the limit: the kernel counts all of them, except for root."""
     limits = command.profile.limits
     user = os.getuid()
     limits = msgspec.structs.replace(limits, processes=limits.processes + (_count_threads(user) if user else 0))

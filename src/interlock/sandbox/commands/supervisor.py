@@ -5,7 +5,7 @@ little of that, so that it starts fast. Its environment is the command's.
 
     parent    who started it: when that process is gone, so is the command
     status    descriptor for JSON lines: `child-pid`, then `started` and `exit-code`, or `setup-error`
-    silent    `started` is not told: the command says it itself
+    silent    `started` is not reported: the command reports it itself
     cwd       where the command starts
     folder    a descriptor of that folder, where it is given: the command starts there, whatever has the name by then
     given     descriptors for the command alone, with commas between them
@@ -73,7 +73,7 @@ def main(words: list[str]) -> None:
 
 
 def _bind_to_parent(parent: int) -> bool:
-    """False: it is gone already."""
+    """Bind this process to its parent. Return False if the parent is gone already."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     return os.getppid() == parent
@@ -117,12 +117,12 @@ def _write_status(status: int, name: str, value: int | str) -> None:
 
 
 def _quote_json(text: str) -> str:
-    """As JSON has it: loading the module that knows more about it takes longer than all the rest."""
+    """Quote a text as JSON. The json module would take longer to load than everything else."""
     return '"' + "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "?" for c in text) + '"'
 
 
 def _wait_for_exit(child: int) -> int | None:
-    """None: it was not waited for to the end."""
+    """Wait for the exit code of the command. Return None if a signal ends the wait."""
     while signal.sigwait(_AWAITED_SIGNALS) not in _TERMINATION_SIGNALS:
         for pid, code in _reap_children():
             if pid == child:
@@ -131,7 +131,7 @@ def _wait_for_exit(child: int) -> int | None:
 
 
 def _reap_children() -> list[tuple[int, int]]:
-    """Those that have ended, with the exit code that a shell would see."""
+    """Collect ended children with the exit codes that a shell would see."""
     ended: list[tuple[int, int]] = []
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -184,7 +184,7 @@ def _reset_signals() -> None:
 
 
 def _set_limits(options: dict[str, str]) -> None:
-    """What the host has set lower stays lower."""
+    """Set the limits. A lower limit of the host stays."""
     for name, number in LIMITS.items():
         if name in options:
             most = resource.getrlimit(number)[1]
@@ -243,7 +243,7 @@ def _has_children() -> bool:
 
 
 def _stop_descendants() -> None:
-    """What is stopped cannot fork: killing one by one would only make room for the next."""
+    """Stop all descendants, which then cannot fork: killing one by one would make room for the next."""
     frozen: set[int] = set()
     while new := _descendants() - frozen:
         for pid in new:
@@ -271,7 +271,7 @@ def _descendants() -> set[int]:
 
 
 def _remove(folder: str) -> None:
-    """By a process that is waited for, but not for long: a command may have left a million files."""
+    """Remove a folder in a child process, with a time limit: a command may have left a million files."""
     remover = os.fork()
     if remover == 0:
         try:

@@ -160,7 +160,7 @@ def _build_request(tool: ToolDefinition, checked: BaseModel, context: ToolContex
 
 
 def _locate_handler(handler: Callable[..., Any]) -> tuple[str, str]:
-    """The module to import, or the script to load, that defines the handler."""
+    """Return the module to import, or the script to load, that defines the handler."""
     if handler.__module__ != "__main__":
         return handler.__module__, ""
     main = sys.modules["__main__"]

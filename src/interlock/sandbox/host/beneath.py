@@ -111,7 +111,7 @@ def openat2_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
         error = ctypes.get_errno()
         if error not in (EAGAIN, EINTR):
             raise _make_os_error(error, path)
-    # Something is renamed all the time, and the kernel cannot tell where `..` leads. The walk can.
+    # Something is renamed all the time, and the kernel cannot know where `..` leads. The walk can.
     return walk_beneath(root_fd, path, flags, mode)
 
 
@@ -200,7 +200,7 @@ class _PathWalk:
             self._follow_link(name, error)
 
     def _open_last(self, name: str, flags: int, mode: int) -> int | None:
-        """None when it is a link, whose target now lies ahead."""
+        """Open the last component. Return None if it is a link, whose target is then walked."""
         try:
             fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=self._current_fd)
         except OSError as error:
@@ -226,7 +226,7 @@ class _PathWalk:
         self._pending.extendleft(reversed(self._split_components(target)))
 
     def _split_components(self, path: str) -> deque[str]:
-        """A slash at the end stays as `.`: what stands before it has to be a folder."""
+        """Split a path. A slash at the end stays as `.`: what precedes it must be a folder."""
         if path.startswith("/"):
             raise _make_os_error(EXDEV, self._path)
         return deque(name or "." for name in path.split("/"))

@@ -18,7 +18,7 @@ import msgspec
 from .wheel_programs import check_wheel_program
 
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
-#: Older ones lack `--disable-userns` and a status that tells a failed set-up from a failed command.
+#: Older ones lack `--disable-userns` and a status that separates a failed set-up from a failed command.
 _MIN_BWRAP_VERSION = (0, 8)
 _VERSION_SECONDS = 30
 #: What a Python consists of, below its prefix.

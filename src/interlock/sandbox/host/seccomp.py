@@ -220,7 +220,7 @@ def _numbers(calls: _Calls, machine: str) -> list[int]:
 
 
 def _argument_offset(place: int) -> int:
-    """Where the low half of an argument is loaded from; the first one is number 0."""
+    """Return the offset of the low half of an argument; the first one is number 0."""
     return _FIRST_ARGUMENT + place * _ARGUMENT_BYTES
 
 

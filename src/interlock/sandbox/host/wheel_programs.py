@@ -66,7 +66,7 @@ def check_wheel_program(wheel: str, name: str) -> WheelProgram | None:
 
 
 def _iterate_program_files(found: Distribution, name: str) -> Iterator[PackagePath]:
-    """What is run or loaded: the program, and the libraries beside it."""
+    """Yield the files that are run or loaded: the program, and the libraries beside it."""
     for file in found.files or ():
         if file.name == name or (len(file.parts) > 1 and file.parts[0].endswith(_LIBRARIES)):
             yield file

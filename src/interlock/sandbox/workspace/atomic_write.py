@@ -73,7 +73,7 @@ def replace_in_folder(
 
 @contextmanager
 def _open_present(folder: int, name: str, path: str) -> Generator[int | None]:
-    """What has the name now, to read from. A link is not followed, and what is no plain file is not replaced."""
+    """Open the present file for reading. Refuse links and anything but a regular file."""
     try:
         present = _open_if_exists(folder, name)
     except OSError as error:

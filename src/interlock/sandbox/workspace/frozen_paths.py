@@ -116,7 +116,7 @@ class FrozenPaths:
                 yield path[len(self._root.rstrip("/")) + 1 :]
 
     def _root_identities(self) -> set[FileIdentity]:
-        """Of the folders that frozen places begin with, as they are now."""
+        """Return the current identities of the folders that frozen places begin with."""
         statuses = (_stat_or_none(path) for path in (*runtime_folders(), *self._own))
         return {_identity_of(status) for status in statuses if status is not None and S_ISDIR(status.st_mode)}
 
@@ -151,7 +151,7 @@ def _scan_identities(top: str) -> FileIdentities:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What this process cannot list is loaded by no process of this user."""
+    """List a folder. One that cannot be listed here is loaded by no process of this user."""
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if entry.name not in LIBRARY_FOLDERS]
@@ -166,7 +166,7 @@ def _path_and_parents(relative_path: str) -> Iterator[str]:
 
 
 def _stat_or_none(place: "str | os.DirEntry[str]") -> os.stat_result | None:
-    """None: it is not there, or not for this user."""
+    """Return the status; None if the path does not exist or is not accessible."""
     try:
         return os.stat(place, follow_symlinks=isinstance(place, str))
     except OSError:

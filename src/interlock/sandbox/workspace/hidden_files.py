@@ -95,7 +95,7 @@ class HiddenFileScanner:
         raise SandboxSetupError("Folders of the workspace are moved all the time, so it is unknown what to hide.")
 
     def _walk(self) -> dict[str, _ScannedFolder] | None:
-        """None: a folder that was just listed is not there."""
+        """Walk all folders. Return None if one disappeared after it was listed."""
         seen: dict[str, _ScannedFolder] = {}
         waiting = [""]
         while waiting:
@@ -113,7 +113,7 @@ class HiddenFileScanner:
         return seen
 
     def _scan_folder(self, path: str) -> _ScannedFolder | None:
-        """None: it is gone."""
+        """Scan a folder, or return its known scan if it is unchanged; None if it is gone."""
         known = self._known.get(path)
         try:
             if known is not None and known.change_stamp == _change_stamp(
@@ -146,8 +146,9 @@ class HiddenFileScanner:
         )
 
     def _find_aliases(self, path: str, status: os.stat_result, entries: list[os.DirEntry[str]]) -> list[str]:
-        """What is a frozen place by another name: the folder itself, or files in it. No file is looked at where no
-        frozen file has a second link."""
+        """Find other names of frozen places: the folder itself, or files in it. Files are only examined where a frozen
+        file has a second link.
+        """
         if self._frozen_paths is None or self._frozen_paths.find_reason(path or "."):
             return []
         folders, files = self._frozen_paths.find_identities(status.st_dev)

@@ -240,7 +240,7 @@ class Workspace:
                 raise make_refusal(path, "guarded", message=ALIAS_REASON)
 
     def _check_parent_not_frozen(self, path: str, relative: str) -> None:
-        """The same for the folder, or the last one on the way that exists, of a file by its real path."""
+        """Check the folder of a file by its real path, or the deepest one that exists."""
         if self._frozen is not None:
             with translate_os_errors(path):
                 reached, _ = self._open_deepest(path, dirname(relative) or ".", PATH_ONLY | os.O_DIRECTORY)
@@ -248,7 +248,7 @@ class Workspace:
                 self._check_folder_not_frozen(path, folder.fd)
 
     def _relative_path(self, path: str, writing: bool = False) -> str:
-        """The path from the root. Its names as they are written may be refused already."""
+        """Return the path from the root. Refuse it if its names alone are not allowed."""
         text = to_relative_path(path, self._root_names)
         self._check_allowed(path, "/".join(split_names(text)) or ".", writing)
         return text
@@ -266,7 +266,7 @@ class Workspace:
         return LocatedPath(_join_names(reached.relative, *missing), "missing")
 
     def _open_deepest(self, path: str, text: str, flags: int) -> tuple[OpenedPath, list[str]]:
-        """The last folder on the way that exists, and the names after it."""
+        """Open the deepest folder of the path that exists. Return it with the names after it."""
         try:
             return self._open_path(text, flags), []
         except FileNotFoundError:
@@ -286,7 +286,7 @@ class Workspace:
 
     @contextmanager
     def _folder_to_write(self, path: str, text: str, name: str, judged: EvaluatedPaths) -> Generator[tuple[int, str]]:
-        """The folder, made where it is missing, and the file's real path."""
+        """Open the folder, created if it is missing. Yield it with the real path of the file."""
         with translate_os_errors(path):
             reached, missing = self._open_deepest(path, text, _FOLDER)
         with OpenFolder(reached) as base:
@@ -306,7 +306,7 @@ class Workspace:
             return False
 
     def _find_real_path(self, path: str, folder: int, name: str) -> str | None:
-        """Where a file of this name would be now, when that can be known."""
+        """Return the real path that a file of this name would have, if it can be known."""
         if not beneath.has_fd_links():
             return None
         with translate_os_errors(path):
@@ -334,7 +334,7 @@ def _is_link(folder: int, name: str) -> bool:
 
 
 def _make_entry(found: os.DirEntry[str]) -> FolderEntry | None:
-    """None when it is gone meanwhile."""
+    """Convert a directory entry. Return None if it is gone."""
     try:
         stat = found.stat(follow_symlinks=False)
     except OSError:
