@@ -1,7 +1,7 @@
 r"""Untrusted text as HTML that shows exactly what is there: made visible as in a terminal, then escaped.
 
-Invisible characters are escaped (`rendering/escaping.py`), and the escapes are marked, so that a person can tell them
-from text that only looks like it. Nothing here makes a link, and nothing is cut.
+Invisible characters are escaped (`rendering/escaping.py`), and the escapes are marked, so that a person can distinguish
+them from text that only looks like it. Nothing here makes a link, and nothing is cut.
 """
 
 import re

@@ -120,6 +120,6 @@ def _can_see(principal: Principal, entry: NavEntry) -> bool:
 
 
 def _find_active_path(path: str) -> str:
-    """The entry that a page belongs to."""
+    """Return the navigation entry that a page belongs to."""
     inside = [entry.path for entry in NAV_ENTRIES if entry.path != NAV_ENTRIES[0].path and path.startswith(entry.path)]
     return inside[0] if inside else NAV_ENTRIES[0].path

@@ -47,7 +47,7 @@ class PublicVisit(msgspec.Struct, frozen=True):
 
 
 class Visit(PublicVisit, frozen=True):
-    """A request of a page by somebody who is signed in."""
+    """A page request of a person who is signed in."""
 
     session: AuthenticatedSession
 

@@ -161,7 +161,7 @@ def _parse_literal(host: str) -> Address | None:
 
 
 def _parse_resolved(text: str) -> Address:
-    """An address that a resolver gave, without the IPv6 form around an IPv4 one."""
+    """Parse an address from a resolver. Convert an IPv4-mapped IPv6 address."""
     try:
         address = ip_address(text)
     except ValueError:

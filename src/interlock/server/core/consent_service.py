@@ -259,7 +259,7 @@ class ConsentService:
         return ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=True, also=tuple(also))
 
     async def _approve_if_covered(self, row: ActionRow) -> bool:
-        """For the person that it asks, if it is open and what they gave is enough for it."""
+        """Approve an open question if the requester's consent already covers it."""
         request = await self._try_read_request(row) if row.state is _OPEN else None
         with suppress(ConsentError):
             if request and not await self._consents.needs_consent(request.binding, request.consent):
@@ -276,7 +276,7 @@ class ConsentService:
         return None
 
     async def _answer(self, row: ActionRow, answer: Answer) -> bool:
-        """False: it was answered meanwhile, or its run is over."""
+        """Answer a question. Return False if it was answered meanwhile or its run is over."""
         with suppress(DecisionConflictError, AnswerRefusedError, RunEndedError):
             await self._decide(row.run_id, row.action_id, answer)
             return True

@@ -36,7 +36,7 @@ class HealthReporter:
 class LogMonitor:
     """Owns what happens when the event log cannot be written.
 
-    As long as the log has a problem the server is not ready and nothing starts: whoever starts something asks the log.
+    As long as the log has a problem the server is not ready and nothing starts: every start checks the log first.
     The monitor reports the problem once, opens the log again until it can be written, and then lets the runs that wait
     for it continue.
     """

@@ -136,7 +136,7 @@ class SafeTransport(httpx2.AsyncBaseTransport):
 
 
 def _pin_to_address(request: httpx2.Request, address: str) -> httpx2.Request:
-    """The same request to that address. `Host` is among the headers already."""
+    """Direct a request to an address. `Host` is among the headers already."""
     name = request.url.raw_host.decode("ascii")
     return httpx2.Request(
         request.method,
@@ -214,6 +214,6 @@ class SafeClient:
 
 
 def _describe_error(error: httpx2.HTTPError) -> str:
-    """What went wrong, without the URL: its query may be a secret."""
+    """Describe an error without the URL: its query may be a secret."""
     message = " ".join(str(error).split())[:_MAX_PROBLEM_CHARS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

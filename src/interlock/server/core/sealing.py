@@ -33,7 +33,7 @@ class SealingKeys:
     """Implementation of the consents' `Sealer`."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        """The first one seals."""
+        """Set up the keys. The first one seals."""
         if not keys or any(len(key) != _KEY_BYTES for key in keys):
             raise ConfigurationError(f"A sealing key is {_KEY_BYTES} bytes, and there has to be one.")
         self._keys = {_compute_key_id(key): AESGCM(key) for key in keys}
@@ -134,6 +134,6 @@ def _compute_key_id(key: bytes) -> bytes:
 
 
 def _encode_associated_data(head: bytes, words: Sequence[str]) -> bytes:
-    """The words with their lengths, so that no two lists of words are the same bytes."""
+    """Encode the words with their lengths, so that no two lists of words are the same bytes."""
     parts = (word.encode(errors="backslashreplace") for word in words)
     return head + b"".join(len(part).to_bytes(8, "big") + part for part in parts)

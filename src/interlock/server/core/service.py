@@ -233,7 +233,7 @@ class Service:
         return _POLL_SECONDS if due is None else min(_POLL_SECONDS, max(0.05, (due - self.now()) / 1e9))
 
     async def _run_periodically(self, name: str, job: Callable[[], Awaitable[float]]) -> None:
-        """It says how long until the next time. One that failed is tried again."""
+        """Run a job forever. It returns the seconds until its next run; a failed one is retried."""
         while True:
             try:
                 seconds = await job()

@@ -144,8 +144,9 @@ class AllowedHosts:
         return host in self._names or _without_port(host) in self._names
 
     def _is_same_origin(self, origin: str, host: str) -> bool:
-        """The address that people know, or the very one that this request went to: another port is another site. Where
-        people come by TLS, a page that came without it is one, too."""
+        """Return True for the public origin, or the host of this request: another port is another site. Where the
+        public origin uses TLS, a page without it is another site, too.
+        """
         schemes = ("https",) if self._own_origin.startswith("https:") else ("http", "https")
         return origin in (self._own_origin, *(f"{scheme}://{host}" for scheme in schemes))
 

@@ -57,7 +57,7 @@ async def verify_all(visit: Visit) -> Response:
 
 @page("GET", "/audit/export")
 async def export(visit: Visit, run: str = "", schema: str = "interlock", format: str = "ndjson") -> Response:
-    """The API has the export; the run's id is part of its address there."""
+    """Redirect to the export of the API, where the run's id is part of the address."""
     run_id = run.strip()[:_MAX_RUN_ID_CHARS]
     if schema not in SCHEMAS or format not in EXPORT_FORMATS:
         raise InvalidRequestError("schema", f"has to be one of {', '.join(SCHEMAS)}, in json or ndjson")
@@ -67,7 +67,7 @@ async def export(visit: Visit, run: str = "", schema: str = "interlock", format:
 
 @page("GET", "/audit/verifier.py")
 async def download_verifier(visit: Visit) -> Response:
-    """The program that checks an export without us."""
+    """Download the program that verifies an export without Interlock."""
     headers = PAGE_HEADERS | {"Content-Disposition": 'attachment; filename="interlock_verifier.py"'}
     return Response(getsource(standalone_verifier), media_type="text/x-python", headers=headers)
 
@@ -100,7 +100,7 @@ async def _load_sections(visit: Visit, journal_before: int, checkpoints_after: i
 
 
 def _summarize_proof(proof: SignedVerification) -> tuple[str, str]:
-    """How it looks, and what it says first."""
+    """Return the tone and headline of a verification."""
     if not proof.ok:
         return "bad", "Not what was written"
     return ("good", "As it was written, and signed") if proof.complete else ("wait", "Unbroken, not all of it signed")

@@ -53,7 +53,7 @@ async def show(visit: Visit, said: str = "", problem: str = "") -> Response:
 
 @page("POST", "/consents/{action_id}/start")
 async def start(visit: Visit, action_id: str) -> Response:
-    """The person is shown where the way leads, and goes there by themselves: a form of ours leads nowhere else."""
+    """Render the link to the provider, which the person follows themselves: our forms lead nowhere else."""
     consents = _require_service(visit)
     result = _require(await consents.start(visit.principal, action_id, visit.session.session_id))
     if isinstance(result, ConsentDecision):

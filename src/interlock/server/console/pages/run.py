@@ -202,7 +202,7 @@ def _build_rows(entries: tuple[LogEntry, ...]) -> tuple[TimelineRow, ...]:
 
 
 def _decode_lines(content: bytes) -> list[str] | None:
-    """The lines of it; None when it is no text. A character that the end cuts is not a sign of that."""
+    """Return the lines; None if it is not text. A character cut at the end does not count."""
     for cut in range(4):
         try:
             return content[: len(content) - cut].decode().split("\n")

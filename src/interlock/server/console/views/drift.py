@@ -31,7 +31,7 @@ async def detect_question_drift(question: Question, runners: AgentRunners) -> tu
 
 
 def _build_call_context(question: Question, app: App, workspace: str) -> CallContext:
-    """As the run has it."""
+    """Build the context that the run has."""
     return CallContext(
         run_id=question.run_id,
         agent=question.agent,

@@ -119,7 +119,7 @@ def _list_scopes(question: Question) -> list[ApprovalScope]:
 
 
 def _count_unfolded(lines: list[OutlineLine]) -> int:
-    """How many are shown without being asked for."""
+    """Count the lines that are shown unfolded."""
     chars = 0
     for at, line in enumerate(lines):
         chars += len(line.text)

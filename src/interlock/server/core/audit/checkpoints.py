@@ -263,7 +263,7 @@ class Checkpoints:
         return ChainHead(count, head.hex())
 
     async def _copy_to_file(self) -> None:
-        """At least once each, in order; what could not be copied now is copied with the next one."""
+        """Copy new checkpoints to the file in order, each at least once. What fails is copied with the next one."""
         if self._copy_to is None:
             return
         path = str(self._copy_to.absolute())
@@ -290,7 +290,7 @@ def _select_naming_run(connection: sqlite3.Connection, run_id: str, after: int) 
 
 
 def _copy_page(connection: sqlite3.Connection, path: str) -> bool:
-    """True when there may be more. The position is kept with the copy, in one transaction that comes last."""
+    """Copy a page; its position is saved last. Return True if there may be more."""
     (copied,) = connection.execute(_SELECT_COPIED, (path,)).fetchone()
     page = _select_page(connection, copied, _MAX_LISTED)
     if page:
@@ -311,7 +311,7 @@ def _verify_page(
 
 
 def _decode_statement(signed: SignedCheckpoint) -> CheckpointStatement | None:
-    """None: it is not what was written. Another one is made, and `verify` finds this one."""
+    """Decode a statement. Return None if it was replaced: another one is made, and `verify` finds this one."""
     try:
         return _decode(signed.document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -321,7 +321,7 @@ def _decode_statement(signed: SignedCheckpoint) -> CheckpointStatement | None:
 def _treat_unreadable_as_forged(
     read: CheckpointStatement | UntrustedCheckpoint,
 ) -> CheckpointStatement | UntrustedCheckpoint:
-    """In here is what was signed here: what cannot be read was put in its place."""
+    """Treat an unreadable checkpoint as forged: everything stored here was signed here."""
     return (
         UntrustedCheckpoint("forged", read.message)
         if isinstance(read, UntrustedCheckpoint) and read.problem == "unreadable"

@@ -285,6 +285,6 @@ class AuditService:
 
 
 def _to_file_name(run_id: str) -> str:
-    """As part of a file's name."""
+    """Convert a run id to a part of a file name."""
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in run_id)
     return kept[:100].lstrip(".") or "run"

@@ -85,7 +85,7 @@ class Signer:
         return self.list_keys()[-1]
 
     def _update_public_keys(self) -> None:
-        """The public keys as the private one says: it is in use, and no other is."""
+        """Update the file of public keys: the current key is in use, and no other is."""
         kept = self.list_keys()
         at = format_rfc3339(self._now(), 6)
         updated = [

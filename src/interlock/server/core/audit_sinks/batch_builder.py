@@ -58,7 +58,7 @@ class BatchBuilder:
         return self._destination.agents is None or await self._get_agent(run_id) in self._destination.agents
 
     async def _build_item(self, placed: FeedEntry, now: int) -> BatchItem | DeadLetter | None:
-        """None: it is not for this destination."""
+        """Render an event. Return None if it is not for this destination."""
         entry = placed.entry
         if not await self.accepts_run(entry.run_id):
             return None
@@ -94,7 +94,7 @@ class BatchBuilder:
         return ""
 
     def _compute_delivery_id(self, items: Sequence[BatchItem]) -> str:
-        """A name of these very events for this very destination."""
+        """Compute an id of exactly these events for this destination."""
         digest = sha256(self._destination.name.encode())
         for item in items:
             digest.update(f"\n{item.run_id} {item.seq}".encode())

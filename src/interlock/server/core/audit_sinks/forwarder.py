@@ -250,7 +250,7 @@ class Forwarder:
         return self._saved_position
 
     async def _check_log(self, saved: ForwardPosition) -> ForwardPosition:
-        """The position, unless the log is another one than it was taken from: then all of it is new."""
+        """Return the position, or the start if the log is not the one it was taken from."""
         if saved.position == 0:
             return saved
         page = await self._log.feed(saved.position - 1, 1)
@@ -260,7 +260,7 @@ class Forwarder:
         return ForwardPosition(sent_at=saved.sent_at)
 
     async def _prepare_batch(self) -> PreparedBatch | None:
-        """The batch that was under way when the last process ended, or the next one; its end is durable."""
+        """Build the next batch, or the one that was being sent when the last process ended. Save its end."""
         saved = await self._load_position()
         placed = await self._log.feed(saved.position, self._batch_events)
         if saved.sending > saved.position:
@@ -312,7 +312,7 @@ class Forwarder:
         self._saved_position = position
 
     def _record_failure(self, problem: str, retry_after_seconds: float = 0.0) -> float:
-        """How long to wait now. With some randomness, so that many do not come back together."""
+        """Record a failure. Return how long to wait, randomized so that many do not retry together."""
         self._failures += 1
         self._last_error, self._last_error_at = problem, self._options.now()
         doubled = self._options.first_wait_seconds * 2.0 ** min(self._failures - 1, 32)

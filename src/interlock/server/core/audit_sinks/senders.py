@@ -132,7 +132,7 @@ def _write_all(fd: int, lines: bytes) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    """A new name is durable only with the folder that has it."""
+    """Sync the folder of a new file: its name is durable only with the folder."""
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -203,7 +203,7 @@ class HecSender:
         await self._client.close()
 
     def _add_index(self, envelope: bytes) -> bytes:
-        """With the index, beside the event and not in it."""
+        """Add the index beside the event."""
         if not self._destination.index:
             return envelope
         return _encode({**_decode_envelope(envelope), "index": self._destination.index})
@@ -235,7 +235,7 @@ class WebhookSender:
         await self._client.close()
 
 
-#: With an enterprise number that nobody owns (RFC 5612).
+#: With the enterprise number reserved for examples (RFC 5612).
 _STRUCTURED_DATA_ID = "interlock@32473"
 _INFORMATIONAL = 6
 _MAX_BYTES = {"udp": 2048, "tcp": 64 * 1024, "tls": 64 * 1024}

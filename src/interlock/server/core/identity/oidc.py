@@ -129,7 +129,7 @@ class OidcSignIn:
         return account
 
     async def _verify_id_token(self, id_token: str, nonce: str) -> dict[str, Any]:
-        """What the provider says about them: signed, for us, by it, now, and as an answer to this question."""
+        """Return the claims of a token that is signed by the provider, for us, valid now, and with our nonce."""
         for refresh in (False, True):
             keys = await self._load_keys(refresh=refresh)
             try:
@@ -143,7 +143,7 @@ class OidcSignIn:
         raise AssertionError
 
     async def _load_keys(self, *, refresh: bool) -> KeySet:
-        """Its keys, looked up again for one that is not among them."""
+        """Load the keys of the provider, again if one is not among them."""
         if self._keys is None or (refresh and self._clock() >= self._keys_refresh_after):
             found = await self._client.keys()
             self._keys_refresh_after = self._clock() + _KEYS_REFRESH_NS

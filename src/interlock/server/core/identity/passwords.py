@@ -49,7 +49,7 @@ def verify_password(password: str, stored_hash: str) -> bool:
 
 
 def _normalize_password(password: str) -> bytes:
-    """The same password typed on different systems is the same bytes."""
+    """Normalize a password, so that it is the same bytes on every system."""
     return normalize("NFKC", password).encode(errors="surrogatepass")
 
 

@@ -101,7 +101,7 @@ def is_corruption(error: sqlite3.Error) -> bool:
 
 
 def _open_existing(path: Path) -> sqlite3.Connection | None:
-    """The file as it is; None when it cannot be used."""
+    """Open the existing file. Return None if it cannot be used."""
     if not path.exists():
         return None
     with suppress(sqlite3.DatabaseError), ExitStack() as opened:

@@ -110,7 +110,7 @@ class IndexUpdater:
         self._close_file()
 
     def _get_running_pass(self) -> asyncio.Task[None] | None:
-        """A pass that has just ended is none: it may have read the log before the caller wrote."""
+        """Return the running pass. One that just ended does not count: it may have read before the caller wrote."""
         return None if self._pass_task is None or self._pass_task.done() else self._pass_task
 
     def _start_pass(self) -> asyncio.Task[None]:

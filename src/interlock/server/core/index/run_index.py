@@ -179,7 +179,7 @@ class RunIndex:
         return await self._updater.read_from_file(lambda file: asyncio.to_thread(locked, file))
 
     async def _fetch_one(self, sql: str, *parameters: SqlValue) -> Sequence[Any] | None:
-        """One row by its key, in the event loop: it takes less than handing it to a thread."""
+        """Fetch a row by its key in the event loop, which is faster than a thread."""
 
         async def find(file: IndexFile) -> Sequence[Any] | None:
             return file.lookup_connection.execute(sql, to_sql_values(parameters)).fetchone()

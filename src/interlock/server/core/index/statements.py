@@ -200,7 +200,7 @@ def _list_owners(agents: Collection[str] | None, person: str | None) -> list[tup
 def _build_leads(
     owners: list[tuple[str, str]] | None, statuses: Collection[str] | None, all_statuses: Sequence[str]
 ) -> list[_SqlCondition]:
-    """One for each owner and status. No owner or no status at all: no row."""
+    """Build a condition for each owner and status. Without owners or statuses there is no row."""
     known = all_statuses if statuses is None else [word for word in all_statuses if word in statuses]
     if owners is None:
         return [_SqlCondition("1")] if statuses is None else [_SqlCondition("status = ?", (word,)) for word in known]
@@ -245,7 +245,7 @@ def _build_any_of(column: str, values: Collection[str] | None) -> list[_SqlCondi
 
 
 def _build_text_search(text: str | None) -> list[_SqlCondition]:
-    """Every word is somewhere in it."""
+    """Build the conditions that every word occurs in the text."""
     return [
         _SqlCondition("instr(words, ?) > 0", (normalize_search_text(word),))
         for word in (text or "").split()[:_MAX_SEARCH_WORDS]
@@ -270,7 +270,7 @@ def _build_placeholders(values: Collection[str]) -> str:
 
 
 def _decode_cursor(cursor: str) -> int:
-    """Where the page begins; 0: at the start."""
+    """Decode where the page begins; 0 at the start."""
     if not cursor:
         return 0
     try:

@@ -73,7 +73,7 @@ def _build_loading_error(reference: str, error: Exception, hint: str = "") -> Co
 
 
 def _apply_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:
-    """The name in the configuration is the one that runs, keys and lists know."""
+    """Apply the settings of an agent. Its name in the configuration is the one that runs, keys and lists use."""
     configured = {
         "description": table.description,
         "on_rejection": table.on_rejection,

@@ -155,7 +155,7 @@ def _get_entry(ledger: Ledger, action_id: str) -> ActionEntry:
 
 
 def _guess_refused_field(answer: Answer) -> str:
-    """What of the answer was most likely refused."""
+    """Return the field of the answer that was most likely refused."""
     if answer.arguments is not None:
         return "arguments"
     return "value" if answer.value is not None else "scope" if answer.scope != "once" else "answer"
@@ -168,7 +168,7 @@ def _is_same_answer(one: Answer, other: Answer) -> bool:
 
 
 def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> DecisionResult:
-    """It was answered before: by them, and in the same way, or not."""
+    """Return the recorded answer if it is the same. Raise `ConflictError` if it is another."""
     entry = _get_entry(ledger, row.action_id)
     given = entry.answer
     if is_recorded(AnswerCommand(row.action_id, answer), ledger) and given is not None and given.rule == answer.rule:

@@ -1,7 +1,7 @@
 """Runs whose events are not what was written.
 
 Nothing can be appended to such a run, so nothing resumes or answers it, and it is shown as damaged. It is found when
-somebody or something uses it, is remembered in the server's database, and affects no other run. An operator closes it
+a person or process uses it, is remembered in the server's database, and affects no other run. An operator closes it
 by cancelling it: that is recorded beside the log, in the audit log.
 """
 

@@ -32,7 +32,7 @@ def refund(order: str, amount: float, reason: str = "") -> str:
     Args:
         order: The order's number.
         amount: How much.
-        reason: What the customer is told.
+        reason: The reason given to the customer.
     """
     return f"Paid back {amount:.2f} for {order}."
 

@@ -306,7 +306,7 @@ def _decode_events(entries: Iterable[LogEntry]) -> Iterator[Event]:
 
 
 def _iterate_artifact_references(event: Event) -> Iterator[tuple[str, str, str]]:
-    """The artifacts that an event names: id, kind, call."""
+    """Yield the artifacts that an event names: id, kind, call."""
     match event.fact:
         case facts.CallObserved(observation=observation):
             for artifact in observation.artifacts:

@@ -144,7 +144,7 @@ class RunService:
     async def _start(
         self, runner: Runner, task: str, run_id: str, requester: str, principal: Principal
     ) -> RunRow | None:
-        """None: it is made. Else the run of that id that another server made in the meantime."""
+        """Start a run. Return None, or the run of that id that another server created meanwhile."""
         if self._worker.is_stopping:
             raise UnavailableError(
                 "stopping", "The server is about to stop. Nothing was started. Try again in a moment."

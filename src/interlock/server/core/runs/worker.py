@@ -128,8 +128,8 @@ _PAGE_SIZE = 500
 _MAX_CONCURRENT_OPENS = 50
 #: Answering holds a lease briefly; another process may hold it for long, and then drives the run itself.
 _RETRY_SECONDS = (0.02, 0.02, 0.04, 0.08, 0.16, 0.3, 0.5, 0.5, 0.5)
-#: Timers are looked at this often at least, whatever the clock does; and when a question is late that nobody here can
-#: do anything about.
+#: Timers are looked at this often at least, whatever the clock does; and when a question is late that cannot be
+#: expired here.
 _POLL_SECONDS = 5.0
 _EXPIRED_POLL_SECONDS = 1.0
 #: How often it is looked for runs that another server left behind.
@@ -317,7 +317,7 @@ class RunWorker:
                 await self._runners.get_inbox(row.agent).cancel(row.run_id, PARENT_ENDED)
 
     async def _open_run(self, row: RunRow) -> RunHandle | None:
-        """On its way; None when there is nothing to do in it, or another process does it."""
+        """Open a run; None if there is nothing to do in it, or another process does it."""
         runner = self._runners.by_agent.get(row.agent)
         if runner is None or row.is_over:
             if not row.is_over and row.agent in self._runners.removed_agents:
@@ -347,7 +347,7 @@ class RunWorker:
             raise ConfigurationError(f"This server no longer serves its agent {row.agent!r}.")
 
     async def _recover_periodically(self) -> None:
-        """What was left behind by a process that is gone. A run that waits for people is left alone."""
+        """Recover runs of processes that are gone. Runs that wait for people are left alone."""
         while True:
             statuses = RUNNING_STATUSES if self.recovery_done.is_set() else UNFINISHED_STATUSES
             if await self._recover_runs(statuses):
@@ -356,7 +356,7 @@ class RunWorker:
             self._woken_expired.clear()
 
     async def _recover_runs(self, statuses: frozenset[str]) -> bool:
-        """False when the log or the index cannot be read now: it is looked again."""
+        """Wake abandoned runs. Return False if the log or the index cannot be read: it is tried again."""
         try:
             leased = await self._runners.log.lease_holders()
             cursor, has_more = "", True
@@ -395,7 +395,7 @@ class RunWorker:
                     await self._changed.wait()
 
     async def _wake_expired(self) -> float:
-        """Those whose time is over, once; how long until the next look."""
+        """Wake runs with expired questions, once each. Return the seconds until the next check."""
         now, due = self._now(), await self._index.get_next_expiry()
         if not due:
             return _POLL_SECONDS

@@ -166,6 +166,6 @@ def _build_sign_in_url(next_page: str, **parameters: str) -> str:
 
 
 def _quote_next(next_page: str) -> str:
-    """For an address or a cookie. What is too long for these is not wanted that much."""
+    """Quote a page for an address or a cookie; empty if it is too long."""
     quoted = quote(next_page, safe="", errors="replace")
     return quoted if len(quoted) <= _MAX_NEXT_CHARS else ""
