@@ -128,14 +128,14 @@ def read_artifact(
 
 
 def _find_last_whole(content: bytes, start: int) -> int:
-    """The end of the last character that is there as a whole."""
+    """Return the end of the last complete character."""
     decoder = _decoder("replace")
     decoder.decode(content[start:])
     return len(content) - len(decoder.getstate()[0])
 
 
 def _find_lines_before(content: bytes, at: int, room: int) -> int:
-    """Where the lines before the place begin. A line without end is cut."""
+    """Return where the lines before the position begin. A line that is too long is cut."""
     earliest = max(0, at - room)
     start = content.rfind(b"\n", earliest, at) + 1 or earliest
     for _ in range(_LINES_AROUND):

@@ -1,6 +1,6 @@
 """The baseline of a file: which version a run saw, which lines of it were shown, and whether it knows all of it.
 
-It is kept in the state of the run under the real path of the file, so that an edit can tell whether the file was read
+It is kept in the state of the run under the real path of the file, so that an edit can check whether the file was read
 and whether it is unchanged. The content's digest decides that; times are only reported.
 """
 

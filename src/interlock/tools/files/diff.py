@@ -133,7 +133,7 @@ def _find_anchors(old: TextLines, new: TextLines, within: ChangedBlock) -> list[
 
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of the pairs, in order, whose second numbers rise (patience sorting)."""
+    """Return the longest subsequence of the pairs whose second numbers rise (patience sorting)."""
     tops: list[int] = []
     top_pairs: list[int] = []
     before: list[int] = []
@@ -171,7 +171,7 @@ def _make_hunk(blocks: Sequence[ChangedBlock], old_count: int, new_count: int) -
 
 
 def _quote_name(path: str) -> str:
-    """On one line, whatever is in it."""
+    """Quote a name so that it stays on one line."""
     return path if path.isprintable() else f'"{path.encode("unicode_escape").decode()}"'
 
 

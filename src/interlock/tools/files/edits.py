@@ -42,7 +42,7 @@ def _has_line_numbers(old: str) -> bool:
 
 
 def _find_ignoring_whitespace(text: str, old: str) -> int:
-    """The line where the text begins when whitespace counts for nothing; 0 when it is not there."""
+    """Return the line where the text begins if whitespace is ignored; 0 if it is not found."""
     wanted = "".join(old.split())
     if not wanted:
         return 0
@@ -142,8 +142,9 @@ class _SearchText:
         return at + bisect_right(self._crlf_positions, at)
 
     def _find_line_break(self, start: int, end: int) -> str:
-        """How do lines end at this place? As the first that ends in it, or else as the next, or the one before; empty
-        where none ends at all."""
+        """Return the line break used at this place: of the first line that ends there, else the next, else the one
+        before; empty if no line ends.
+        """
         at = self.original.find("\n", start)
         if at < 0:
             at = self.original.rfind("\n", 0, end)
@@ -230,7 +231,7 @@ def _results_in(before: str, edits: Sequence[TextEdit], text: str) -> bool:
 
 
 def _find_candidates_before(text: str, edits: Sequence[TextEdit]) -> Sequence[str]:
-    """Some texts with the edits taken back: each where it may have been made."""
+    """Return some texts before the edits, each reverted where it may have been made."""
     texts = [text]
     for edit in edits:
         texts = list(islice((before for made in texts for before in _revert_edit(made, edit)), _MAX_TRIED))
@@ -256,6 +257,6 @@ def _find_occurrences(text: str, part: str) -> Iterator[int]:
 
 
 def _line_break_variants(part: str) -> tuple[str, ...]:
-    r"""As it is, and with each of the line breaks that a place in a file may give to it."""
+    """Return the part unchanged and with each kind of line break that a file may use."""
     plain = part.replace("\r\n", "\n")
     return tuple(dict.fromkeys((part, plain, plain.replace("\n", "\r\n"))))

@@ -95,7 +95,7 @@ def make_too_large_error(path: str, size_bytes: int) -> PreconditionError:
 
 
 def _read_rest(file: OpenFile, content: bytes) -> bytes:
-    """A file that is not as long as it was said to be: it is being written, or has no size at all."""
+    """Read the rest of a file that is longer or shorter than its size: it is being written, or has no size."""
     pieces, size_bytes = [content], len(content)
     while piece := os.read(file.fd, 1024 * 1024):
         pieces.append(piece)

@@ -68,7 +68,7 @@ def make_check(prepare: Callable[[JsonObject, ToolContext], object], workspace: 
 
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | Awaitable[CheckProblem | None] | None:
         baseline = load_baseline(context.state, _find_relative_path(workspace, arguments["path"]))
-        # A file that has another size than is known is not read to its end, so this tells how much there is to do.
+        # A file that has another size than is known is not read to its end, so this shows how much there is to do.
         if baseline is not None and baseline.size_bytes > _LARGE_BYTES:
             return asyncio.to_thread(problem, arguments, context)
         return problem(arguments, context)

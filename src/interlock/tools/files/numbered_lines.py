@@ -70,7 +70,7 @@ def _split_range(text: str, offset: int, limit: int) -> _LineRange:
 
 
 def _display_lines(lines: list[str], text: TextFile, has_long: bool) -> list[str]:
-    """The lines as readers get them. Most are shown as they are."""
+    """Return the lines as they are shown. Most are unchanged."""
     if text.encoding != "unknown-8bit" and "\r" not in text.text and not has_long:
         return lines
     return [_display_line(line, text.encoding) for line in lines]
@@ -85,7 +85,7 @@ def _display_line(line: str, encoding: Encoding) -> str:
 
 
 def _number_and_limit(lines: list[str], offset: int) -> tuple[str, int]:
-    """The lines with their numbers, as many as there is room for, and how many those are."""
+    """Number as many lines as there is room for. Return the text and their count."""
     count = len(lines)
     text = _join_numbered(lines, offset)
     if len(text) > MAX_TEXT_CHARS:
@@ -109,12 +109,12 @@ def _interleave_numbers(lines: list[str], offset: int) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _make_prefixes(first: int, count: int) -> list[str]:
-    """What comes before each line. Most reads begin at the first one."""
+    """Return the text before each line. Cached: most reads begin at the first one."""
     return [f"\n{number}\t" for number in range(first, first + count)]
 
 
 def _measure_output(found: _LineRange, count: int, cut: list[str], text: TextFile) -> OutputSize:
-    """In bytes of the file, from the first line that was asked for to its end."""
+    """Measure the output in bytes of the file, from the first requested line to its end."""
     end = found.start + sum(map(len, found.lines[:count])) + count
     produced = count_encoded_bytes(text.text[found.start :], text.encoding)
     shown = count_encoded_bytes(text.text[found.start : end], text.encoding)

@@ -223,7 +223,7 @@ def _normalize_lines(found: ReadResult) -> NormalizedOutput:
 
 
 def _update_baseline(found: ReadResult) -> FileBaseline:
-    """What the run knows of the file now that these lines are shown."""
+    """Return what the run knows of the file now that these lines are shown."""
     file = found.file
     baseline = load_baseline(found.state, file.path)
     if baseline is None or baseline.sha256 != file.sha256:

@@ -101,7 +101,7 @@ def _was_written(workspace: Workspace, path: str, content: str) -> bool | None:
 
 
 def _match_format(old: TextFile, content: str) -> tuple[TextFile, tuple[str, ...]]:
-    """The new content in the encoding and with the line endings of the old, which readers are not shown."""
+    """Convert the new content to the encoding and line endings of the old, which are not shown to readers."""
     notes: list[str] = []
     if detect_line_endings(old.text) == "crlf" and detect_line_endings(content) == "lf":
         content = content.replace("\n", "\r\n")

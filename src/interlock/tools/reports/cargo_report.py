@@ -96,7 +96,7 @@ def _make_test_findings(output: CommandOutput, targets: list[_Target]) -> Findin
 
 
 def _list_failing(lines: list[str], target: _Target) -> list[str]:
-    """The names listed right above the result."""
+    """Return the names listed right above the result."""
     if target.at is None or not target.failed:
         return []
     names: list[str] = []

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from .program_detection import detect_program
 
-#: What tells how a program ended: the exit code of the script; only its report; nothing that is known for sure.
+#: What shows how a program ended: the exit code of the script; only its report; nothing that is known for sure.
 ExitEvidence: TypeAlias = Literal["exit_code", "report", "none"]
 
 #: A join, or a part of a word: quoted, escaped, a redirection with `&` or `|` in it, or a letter that joins nothing.
@@ -28,7 +28,7 @@ _CONTROL_WORDS = frozenset(
 _SILENT_COMMANDS = frozenset(("cd", "export", "set", "unset", "source", ".", "true", "ulimit", "umask"))
 _FORWARDING_COMMANDS = frozenset(("tail", "head", "cat", "tee"))
 _STDIN_OPTION = re.compile(r"-.*|\+?[0-9]+[a-zA-Z]*|2>.*")
-#: Their last lines tell; of the others a first part may look as if all had passed.
+#: Their last lines are conclusive; of the others a first part may look as if all had passed.
 _SUMMARY_AT_END = frozenset(("pytest", "unittest", "jest", "vitest", "node", "mypy", "ruff"))
 #: They run what a project chose, so any report may be theirs.
 _SCRIPT_RUNNERS = frozenset(("npm", "make"))
@@ -38,7 +38,7 @@ _Pipeline: TypeAlias = list[_Words]
 
 
 def classify_evidence(script: str, argvs: Sequence[Sequence[str]], program: str) -> ExitEvidence:
-    """Return what tells how the program ended. `argvs` are the words of all commands in the script."""
+    """Return what shows how the program ended. `argvs` are the words of all commands in the script."""
     chain = _split_chain(script.replace("\\\n", " ").strip())
     if chain is None:
         return "none"
@@ -56,7 +56,7 @@ def classify_evidence(script: str, argvs: Sequence[Sequence[str]], program: str)
 
 
 def _split_chain(script: str) -> list[_Pipeline] | None:
-    """The pipelines of a script with only `&&` between them; None for every other."""
+    """Return the pipelines of a script with only `&&` between them; None for any other."""
     chain: list[list[str]] = [[]]
     start = at = 0
     while at < len(script):
@@ -83,7 +83,7 @@ def _is_report_excluded(pipeline: _Pipeline) -> bool:
 
 
 def _is_output_forwarded(pipeline: _Pipeline, program: str) -> bool:
-    """Return True if the output of the first command comes out of the pipeline, as far as it tells how it ended."""
+    """Return True if the output of the first command that shows how it ended comes out of the pipeline."""
     test, *others = pipeline
     if any(">" in word and not word.startswith("2>") for word in test):
         return False

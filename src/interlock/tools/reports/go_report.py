@@ -77,13 +77,15 @@ def _collect_tests(lines: list[str]) -> _TestNames:
 
 
 def _find_parent_tests(names: Iterable[str]) -> set[str]:
-    """The tests that have parts. The name of a part may hold slashes of its own."""
+    """Return the tests that have subtests, whose names may contain slashes."""
     parted = [name for name in names if "/" in name]
     return {name.partition("/")[0] for name in parted} | {name.rpartition("/")[0] for name in parted}
 
 
 def _find_first_failure(lines: list[str]) -> FailureLocation | None:
-    """The place is printed after the failing line, but before it with `-v`. A panic has its own trace."""
+    """Find the first failure. Its place is printed after the failing line, before it with `-v`, or in the trace of a
+    panic.
+    """
     place: re.Match[str] | None = None
     failing = False
     for at, line in enumerate(lines):

@@ -119,7 +119,7 @@ def _find_vitest_failures(lines: list[str]) -> Iterator[tuple[str, bool]]:
 
 
 def _find_first_jest_failure(lines: list[str]) -> FailureLocation | None:
-    """The place of the first block outside the programs that run the tests."""
+    """Find the place of the first failure outside of the test runner."""
     message: str | None = None
     for line in lines:
         if match := _JEST_TEST.fullmatch(line):

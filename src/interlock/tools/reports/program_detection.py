@@ -16,7 +16,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _TEST_SCRIPT = re.compile(r"test(?:[:_-].*)?|typecheck|type-check|tsc")
 _TEST_TARGET = re.compile(r"tests?(?:[:_-].*)?|check|lint|typecheck|verify")
 _HELP_OPTIONS = frozenset(("--help", "--version"))
-#: Words with which a program only tells something or makes something, and tests nothing.
+#: Words with which a program only prints or creates something, and tests nothing.
 _INFORMATIONAL_OPTIONS: Mapping[str, re.Pattern[str]] = {
     program: re.compile(words)
     for program, words in {
@@ -108,7 +108,7 @@ def detect_program(argv: Sequence[str]) -> str | None:
 
 
 def _is_informational(program: str, words: list[str]) -> bool:
-    """What follows `-args` is for the tests themselves, and what stands after an option may be its value."""
+    """Return True if the program only prints information. Words after `-args` and values of options do not count."""
     if program == "go" and "-args" in words:
         words = words[: words.index("-args")]
     valued = _VALUED_OPTIONS.get(program, frozenset[str]())
@@ -148,7 +148,7 @@ def _is_test_script(name: str, operands: list[str]) -> bool:
 
 
 def _find_inner_command(name: str, words: list[str]) -> list[str]:
-    """The words of the command that this one runs; none where it runs none that is known."""
+    """Return the words of the command that this one runs; none if it is unknown."""
     if _PYTHON.fullmatch(name):
         return _find_module_command("python", words)
     if name not in _RUNNERS:
@@ -164,7 +164,7 @@ def _find_inner_command(name: str, words: list[str]) -> list[str]:
 
 
 def _find_module_command(name: str, words: list[str]) -> list[str]:
-    """What `-m` names, with its words. Only options may stand before it."""
+    """Return the module that `-m` names, with its words. Only options may precede it."""
     while len(words) > 1 and words[0].startswith("-") and words[0] != "-c":
         if words[0] == "-m":
             return words[1:] if words[1] in _MODULES else []

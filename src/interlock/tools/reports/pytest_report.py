@@ -89,7 +89,7 @@ def _parse_counts(at: int, line: str) -> _Counts | None:
 
 
 def _make_findings_without_counts(lines: list[str]) -> Findings | None:
-    """A very quiet run, or one that broke off; a run that only lists the tests is no report."""
+    """Report a very quiet run, or one that broke off. Return None for a run that only lists the tests."""
     progress = [match[1] for line in lines if (match := _PROGRESS.fullmatch(line))]
     summary = _find_last(_SUMMARY, lines)
     started = _find_last(_SESSION, lines)
@@ -118,7 +118,7 @@ def _list_failing(lines: list[str]) -> tuple[str, ...]:
 
 
 def _parse_test_id(text: str) -> str:
-    """The text up to the ` - ` before the message; one within the brackets of a parameter belongs to the id."""
+    """Return the text up to the ` - ` before the message; one in the brackets of a parameter belongs to the id."""
     start = text.find(" - ")
     while start >= 0:
         if "[" not in text[:start] or text[start - 1] == "]" or text.startswith("["):
@@ -133,7 +133,7 @@ def _find_first_failure(lines: list[str]) -> FailureLocation | None:
 
 
 def _iterate_blocks(lines: list[str]) -> Iterator[list[str]]:
-    """The parts of the sections of errors and failures, without what tests printed."""
+    """Yield the parts of the sections of errors and failures, without what tests printed."""
     block: list[str] | None = None
     shown = False
     for line in lines:
@@ -153,7 +153,7 @@ def _iterate_blocks(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _find_location(block: list[str]) -> FailureLocation | None:
-    """The last place of a traceback is where it was raised. `--tb=line` has no blocks: there it is the first."""
+    """Return the last place of a traceback, where it was raised; the first for `--tb=line`, which has no blocks."""
     message, found = "", None
     for line in block[1:]:
         if line.startswith("E  ") and not message:

@@ -26,7 +26,7 @@ _READERS: Mapping[str, _Reader] = {
     "ruff": checker_reports.read_ruff,
 }
 _PROGRAMS_BY_RUNNER: Mapping[str, tuple[str, ...]] = {"npm": ("jest", "vitest", "node", "tsc"), "make": tuple(_READERS)}
-#: Programs that print nothing, or can be told to, where there is nothing wrong.
+#: Programs that print nothing, at least with an option, if there is nothing wrong.
 _SILENT = frozenset(("tsc", "cargo", "mypy", "ruff"))
 
 

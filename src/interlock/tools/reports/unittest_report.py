@@ -64,7 +64,7 @@ def read_unittest(output: CommandOutput, exit_code: int | None) -> Findings | No
 
 
 def _find_last_verdict(lines: list[str], exit_code: int | None) -> _Verdict | None:
-    """The last one, but where the exit code says that it failed the last one that says so too."""
+    """Return the last verdict; if the exit code indicates failure, the last one that says so too."""
     last: _Verdict | None = None
     for at in range(len(lines) - 1, -1, -1):
         ran = _RAN.fullmatch(lines[at])

@@ -80,7 +80,7 @@ def _split_components(pattern: str, anywhere: bool) -> list[str]:
 
 
 def _count_literal_names(alternatives: Sequence[list[str]]) -> int:
-    """How many names, without the last one, are the same in all and mean themselves."""
+    """Count the leading names, without the last one, that are literal and the same in all alternatives."""
     count = 0
     for names in zip(*(each[:-1] for each in alternatives), strict=False):
         if len(set(names)) > 1 or not _SPECIAL.isdisjoint(names[0]):
@@ -90,7 +90,7 @@ def _count_literal_names(alternatives: Sequence[list[str]]) -> int:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Every pattern without braces that it stands for."""
+    """Expand braces to all patterns without them."""
     done: list[str] = []
     waiting = [text]
     while waiting:
@@ -106,7 +106,7 @@ def _expand_braces(text: str) -> list[str]:
 
 
 def _expand_first_braces(pattern: str) -> list[str] | None:
-    """The pattern with its first braces replaced by each of the alternatives in them; None when there are none."""
+    """Replace the first braces by each alternative in them. Return None if there are none."""
     depth = start = 0
     cuts: list[int] = []
     for token in _TOKEN.finditer(pattern):
@@ -137,8 +137,8 @@ def _compile_matcher(alternatives: Sequence[Sequence[str]]) -> Callable[[bytes],
 
 
 def _path_regex(components: Sequence[str]) -> str:
-    """What stands between two `**` is taken at its first place, and never given back: a later one would leave less for
-    the rest. So no pattern takes long. The same holds for `*` in a name.
+    """Build the regex of a path. Names between two `**` match at their first place, without backtracking: a later one
+    would leave less for the rest. So no pattern takes long. The same holds for `*` in a name.
     """
     first, *others = _split_at(components, _ANY_FOLDERS)
     if not others:
@@ -168,7 +168,7 @@ def _letter_regex(letter: str) -> str:
 
 
 def _split_at(parts: Sequence[str], mark: str) -> list[list[str]]:
-    """The parts between the marks."""
+    """Split a list at the marks."""
     groups: list[list[str]] = [[]]
     for part in parts:
         if part == mark:

@@ -129,7 +129,7 @@ def _pluralize(number: int, what: str) -> str:
 
 
 def _format_text(found: SearchMatches) -> str:
-    """The lines, then what else a reader should know."""
+    """Format the lines, then notes about what was left out."""
     notes: list[str] = []
     if found.binary:
         named = ", ".join(found.binary[:_MAX_NAMED])

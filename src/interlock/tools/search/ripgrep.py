@@ -228,7 +228,7 @@ class Ripgrep:
         return reader, SearchStatus(done.stopped, len(unreadable), closed, self._printed_path(done.odd))
 
     def _find_unlistable(self, closed: ClosedPaths) -> frozenset[bytes]:
-        """All folders that hidden folders are in, where the backend does not let them be listed."""
+        """Find the parent folders of hidden folders, if the backend does not let them be listed."""
         if self._commands.confinement.backend != "landlock":
             return frozenset()
         return closed.find_parent_folders()
@@ -288,7 +288,7 @@ class Ripgrep:
         return _SearchAttempt(stopped, said, odd)
 
     async def _wait_for_exit(self, running: RunningCommand) -> tuple[CommandExit, str]:
-        """The end of a search, and the path of what it was waiting for in vain, if that is why it was ended."""
+        """Wait for the end of a search. Return it with the path that it was blocked by, if it was ended for that."""
         odd: list[str] = []
 
         async def look() -> None:
@@ -369,7 +369,7 @@ def build_name_options(pattern: GlobPattern) -> tuple[str, ...]:
 
 
 def _find_unreadable(said: bytearray) -> Iterator[bytes]:
-    """The files in `rg: ./path: why` lines."""
+    """Yield the files in `rg: ./path: why` lines."""
     for line in said.split(b"\n"):
         if line.startswith(_FILE_ERROR_PREFIX):
             yield bytes(line[len(_FILE_ERROR_PREFIX) - len(ROOT_PREFIX) :].rpartition(b": ")[0])

@@ -2,7 +2,7 @@ r"""Parses the output of ripgrep as it comes, and formats pages of it.
 
 With `--null` each found line is `path NUL number:column:text`, or `path NUL number-text` for a line around it. Of a
 binary file there is only `path: binary file matches (...)`. A path may hold newlines; then it comes in several lines,
-and the NUL tells where it ends. So what looks like the line of a binary file is one only if another path or nothing
+and the NUL shows where it ends. So what looks like the line of a binary file is one only if another path or nothing
 follows. Paths stay as they come, bytes that begin with `./`, until they are shown.
 """
 
@@ -145,7 +145,7 @@ class _PageBuilder:
         self._chars = chars
 
     def add(self, block: Sequence[str]) -> bool:
-        """False when it is full."""
+        """Add a block. Return False if the page is full."""
         self._chars -= sum(map(len, block)) + len(block)
         if self.returned == self._wanted or (self._chars < 0 and self.returned):
             return False
@@ -187,7 +187,7 @@ def build_match_page(
 
 
 def _find_context_range(lines: Sequence[bytes], at: int, context: int, free: int) -> tuple[int, int]:
-    """From where to where the lines around a found one go: not into others that were found, nor before `free`."""
+    """Return the range of context lines around a match: not into other matches, nor before `free`."""
     number = _parse_line_number(lines[at])
     start, end = at, at + 1
     while (

@@ -145,7 +145,7 @@ class ClosedPaths:
 
 
 def _find_dotted(paths: bytes) -> Iterator[bytes]:
-    """Of paths with NUL between them, those in which a name begins with a dot. They are few among many."""
+    """Yield those of the NUL-separated paths in which a name begins with a dot. They are few among many."""
     at = paths.find(b"/.")
     while at >= 0:
         start, end = paths.rfind(b"\0", 0, at) + 1, paths.find(b"\0", at)

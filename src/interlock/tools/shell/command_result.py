@@ -182,7 +182,7 @@ def display_command(command: str) -> str:
 
 
 def _find_effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
-    """None: unknown. A command that changed a part of the workspace changed it, however it ended."""
+    """Return the side effects; None if they are unknown. A change counts, however the command ended."""
     if result.profile == "read-only":
         return ()
     changes = result.changes

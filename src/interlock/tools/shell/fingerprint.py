@@ -128,7 +128,7 @@ class _FingerprintWalk:
         self._max_files = max_files
 
     def enter(self, folder: int, path: str, depth: int) -> None:
-        """The files first and in order, so that a limit leaves out the same ones each time."""
+        """Scan a folder, files first and in order, so that a limit leaves out the same ones each time."""
         with os.scandir(folder) as scan:
             entries = sorted(islice(scan, self._max_files + 1), key=lambda entry: entry.name)
         names = frozenset(entry.name for entry in entries)

@@ -50,7 +50,7 @@ class _TextWindow(NamedTuple):
     text: str
 
     def byte(self, at: int) -> int:
-        """The place in the output of a character of the text."""
+        """Return the position in the output of a character of the text."""
         return self.start + _count_bytes(self.text[:at])
 
     def character(self, at: int) -> int:
@@ -127,7 +127,7 @@ class LongOutput:
         return _TextWindow(start, _decode(self._read(start, end - start)))
 
     def _scan(self) -> tuple[int, int]:
-        """Where the first failing line is, and where the last traceback ends."""
+        """Find the first failing line and the end of the last traceback."""
         signs = [-1, -1]
         cause = trace = -1
         for part in self._parts():
@@ -144,7 +144,7 @@ class LongOutput:
             yield self._window(start - _OVERLAP_BYTES, start + _PART_BYTES)
 
     def _first_sign(self, part: _TextWindow, words: tuple[str, ...]) -> int:
-        """Not where its surroundings are cut off: the part before or after has them."""
+        """Find the first sign of failure. Skip the edges of the part: its neighbours contain their context."""
         size = len(part.text)
         is_last = part.start + _count_bytes(part.text) >= self.produced
         start = CONTEXT_CHARS if part.start else 0

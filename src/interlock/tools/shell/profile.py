@@ -203,7 +203,7 @@ class GuardedFiles:
 
 
 def _drop_nested(paths: Iterable[str]) -> Iterator[str]:
-    """A folder stands for all that is in it."""
+    """Drop paths below others: a folder includes everything in it."""
     last = ""
     for path in sorted(set(paths), key=lambda path: path.split("/")):
         if not last or not path.startswith(f"{last}/"):

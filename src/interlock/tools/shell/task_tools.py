@@ -74,7 +74,7 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
     async def wait_task(
         context: ToolContext, task_id: _TaskId, timeout_seconds: Annotated[float, Field(gt=0, le=MAX_WAIT_SECONDS)] = 60
     ) -> TaskView:
-        """Wait until a background task is over, or until the time is up. The task goes on when it is not over.
+        """Wait until a background task is over, or until the time is up. A task that is not over continues.
 
         Args:
             task_id: The id that bash gave.

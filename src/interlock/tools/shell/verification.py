@@ -98,7 +98,7 @@ def build_verification(
 
 
 def _choose_run(argvs: Sequence[Sequence[str]], output: ScriptOutput) -> _CheckRun:
-    """Of several programs in one script the first one that tells of a failure, else the last that said something."""
+    """Choose the first program of the script that reports a failure, else the last that reported anything."""
     exit_code = output.command_exit.exit_code
     runs = [
         _CheckRun(program, argv, read_report(program, output.text, exit_code, whole=output.is_complete))

@@ -114,7 +114,7 @@ class SkillFolder:
         return SkillFile(skill=self.name, file=inside, content=whole, size_bytes=size_bytes)
 
     def _read_content(self, file: OpenFile, max_bytes: int) -> tuple[bytes, int]:
-        """The beginning, one byte longer than the most where there is more, and the size of the whole."""
+        """Read the beginning, one byte more than the maximum if there is more, and the size of the whole."""
         if self._trusted is None:
             content = _read_beginning(file, max_bytes)
             return content, max(os.fstat(file.fd).st_size, len(content))
@@ -133,7 +133,7 @@ class SkillFolder:
         return SkillFileList(tuple(sorted(found, key=lambda one: (one.file.count("/"), one.file))), complete)
 
     def _walk_names(self) -> Generator[ListedFile | None]:
-        """Each name below the folder, one folder after the other: a file, or None for what is no file to read."""
+        """Yield each name below the folder, breadth first: a file, or None for what cannot be read as one."""
         ahead = deque([self.name])
         while ahead:
             folder = ahead.popleft()
@@ -186,7 +186,7 @@ def _translate_refusals(file: str) -> Generator[None]:
 
 
 def _read_beginning(file: OpenFile, max_bytes: int) -> bytes:
-    """One byte more than the most, when there are more. A file of the kernel has no size, so it is read to see."""
+    """Read the beginning, one byte more than the maximum if there is more: kernel files have no size."""
     pieces, left = list[bytes](), max_bytes + 1
     while left and (piece := os.read(file.fd, min(left, _CHUNK_BYTES))):
         pieces.append(piece)

@@ -67,7 +67,7 @@ def _decode(content: bytes, path: str) -> str:
 
 
 def _split_front_matter(text: str, path: str) -> tuple[str, str]:
-    """The front matter with the line before it, so that lines count as in the file, and what follows it."""
+    """Split off the front matter, with the line before it so that line numbers match the file."""
     lines = text.split("\n")
     if lines[0].rstrip() != _FENCE:
         raise make_skill_error(path, "it has to begin with '---', then name and description, then '---' again.", 1)
@@ -147,7 +147,7 @@ class _FrontMatterReader:
         return keys
 
     def _read_value(self) -> str | None:
-        """None for a list or a mapping."""
+        """Read a value; None for a list or a mapping."""
         event = self._next_event()
         if isinstance(event, yaml.ScalarEvent):
             return event.value

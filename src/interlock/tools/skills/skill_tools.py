@@ -105,7 +105,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _load_skill(workspace: Workspace, folder: SkillFolder) -> SkillText | None:
-    """None for a folder without a `SKILL.md`."""
+    """Load a skill; None for a folder without a `SKILL.md`."""
     path = join(workspace.root, folder.name, SKILL_FILE)
     try:
         folder.check_file(SKILL_FILE)
