@@ -124,12 +124,12 @@ class ToolRuntime:
         redactor: Redactor | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Set up a run. Every option has a default: a new run, in memory, with nobody to ask.
+        """Set up a run. Every option has a default: a new run, in memory, with no person to ask.
 
         Args:
             tools: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a `ToolRegistry`.
             policy: Decides which calls may run. Default: no rules, so the declared risk of a tool decides.
-            interaction: Who is asked. Default: nobody is there, so the answer is no.
+            interaction: Who is asked. Default: no one, so questions are rejected.
             log: Where events are stored, such as `SqliteLog("runs.db")`. Default: in memory.
             artifacts: Where large outputs are stored, such as `FileArtifacts("artifacts")`. Default: in memory.
             consents: Access that users gave to tools. Default: none, so a tool that needs consent is refused.
@@ -399,7 +399,7 @@ class ToolRuntime:
         self.close_sync()
 
     async def _wait_turn(self) -> None:
-        """One batch at a time: wait for the one before."""
+        """Wait for the batch before this one: only one runs at a time."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         try:

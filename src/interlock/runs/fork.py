@@ -177,7 +177,7 @@ def _fork_point(entries: list[LogEntry], at: int | None) -> int:
 
 
 def _last_open_seq(entries: list[LogEntry]) -> int:
-    """The last event at which the run was not over."""
+    """Return the last event at which the run was not over."""
     ledger = Ledger(run_id=entries[0].run_id)
     for entry in entries:
         ledger.apply(decode_event(entry))

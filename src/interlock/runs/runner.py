@@ -107,7 +107,7 @@ class Runner:
             approve: Answers questions: a function of the `Question`, sync or async, that returns True, False, an
                 `Answer`, or None to leave the question open. Short for
                 `interaction=CallbackInteractionProvider(approve)`.
-            interaction: Who is asked in this process. Default: nobody; the run waits until somebody answers.
+            interaction: Who is asked in this process. Default: no one; the run waits until a person answers.
             log: Where events are stored, such as `SqliteLog("runs.db")`. Default: in memory.
             artifacts: Where large outputs are stored, such as `FileArtifacts("artifacts")`. Default: in memory.
             consents: Access that users gave to tools. Default: none, so a tool that needs consent is refused.
@@ -182,7 +182,7 @@ class Runner:
         #: Runs that the last `recover` could not read: damaged (`LogCorruptError`), or written by a newer version
         #: (`LogVersionError`).
         self.unreadable: dict[str, LogUnreadableError] = {}
-        #: The runs that are moved on by this runner right now.
+        #: The runs that this runner drives right now.
         self.live_handles: dict[str, RunHandle] = {}
         self._workspace = self.app.resolve_workspace(workspace)
         self._asyncio: asyncio.Runner | None = None
@@ -212,7 +212,7 @@ class Runner:
             run_id: The id of the run. Default: a new one.
             parent_call: The call that the run answers. It decides who the run acts for.
             requester: Who the run acts for. Default: that of the runner.
-            created_by: Who created the run, where that is somebody else.
+            created_by: Who created the run, if not the requester.
         """
         if run_id and not (is_valid_name(run_id) and (parent_call or len(run_id) <= _MAX_RUN_ID_CHARS)):
             raise ConfigurationError(
