@@ -308,7 +308,7 @@ class AnthropicResponse:
 
 
 def _to_usage(counts: Mapping[str, int]) -> Usage:
-    """The API counts cached input apart; here, as with other providers, it is part of the input."""
+    """Convert token counts. The API counts cached input separately; here it is part of the input."""
     cached = counts["cache_read_input_tokens"]
     return Usage(
         input_tokens=counts["input_tokens"] + counts["cache_creation_input_tokens"] + cached,

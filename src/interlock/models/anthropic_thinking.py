@@ -119,7 +119,7 @@ def _text_blocks(text: str) -> list[JsonObject]:
 
 
 def _load_blocks(private: str, model: str) -> list[_Block]:
-    """It comes out of a log, so it may be anything."""
+    """Decode the blocks from the log. Return none if they are invalid or of another model."""
     try:
         kept = _decode(private) if private else None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -128,7 +128,7 @@ def _load_blocks(private: str, model: str) -> list[_Block]:
 
 
 def _fit_to_text(blocks: list[_Block], text: str) -> list[_Block]:
-    """The same blocks. A text that was changed meanwhile comes as one, after the first thoughts."""
+    """Fit the blocks to the text. A text that was changed becomes one block after the first thoughts."""
     sizes = [block for block in blocks if isinstance(block, int)]
     if sum(sizes) == len(text) and min(sizes, default=0) >= 0:
         return blocks

@@ -49,7 +49,7 @@ def _deduplicate(calls: Iterable[ProposedCall]) -> tuple[ProposedCall, ...]:
 
 
 def _pair_results(calls: tuple[ProposedCall, ...], results: list[ToolMessage]) -> Iterator[ToolMessage]:
-    """One result for each call. A result that names none of them belongs to a call whose id could not be used."""
+    """Yield one result for each call. A result with an unknown id belongs to a call whose id could not be used."""
     texts: dict[str, list[str]] = {call.call_id: [] for call in calls}
     strangers = iter([result.text for result in results if result.call_id not in texts])
     for result in results:

@@ -156,7 +156,7 @@ class CallAssembler:
             found = next((call for call in self._calls if call.call_id == call_id), None)
         else:
             found = self._calls[-1] if self._calls else None
-        # Some servers give every call the index 0: then only the id tells a new one.
+        # Some servers give every call the index 0: then only the id marks a new one.
         if found is None or (call_id and found.call_id and found.call_id != call_id):
             found = self._begin(index)
         return found

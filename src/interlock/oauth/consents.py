@@ -199,7 +199,7 @@ class OAuthConsents:
         return self._clients[provider]
 
     async def _sufficient_tokens(self, binding: ConsentBinding, consent: Consent) -> Tokens | None:
-        """What the user gave, if it is enough for the tool: not necessarily good now."""
+        """Return the granted tokens if their scopes are enough for the tool. They may have expired."""
         client, grant = self._client(consent.provider), await self._grants.load(binding, consent.provider)
         return grant.tokens if grant and _covers_scopes(client, grant.tokens, consent) else None
 

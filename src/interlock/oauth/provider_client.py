@@ -176,7 +176,7 @@ def _metadata_urls(issuer: str) -> tuple[str, str]:
 
 
 def _find_internal_target(url: str, issuer: str) -> str:
-    """A provider elsewhere must not have us send its requests, with our secret in them, to services of this host."""
+    """Return why a remote provider must not make us send requests, with our secret, to this host; else empty."""
     if is_loopback(urlsplit(url).hostname) and not is_loopback(urlsplit(issuer).hostname):
         return "is on this host, and its issuer is not."
     return ""
@@ -293,7 +293,7 @@ class ProviderClient:
         return await fetch_json(self.provider, url) if url else None
 
     def _parse_tokens(self, response: Mapping[str, Any], asked: tuple[str, ...]) -> Tokens:
-        """A provider that says no scopes gave those that were asked for (RFC 6749, section 5.1)."""
+        """Parse the tokens of a response. Without scopes, those requested were granted (RFC 6749, section 5.1)."""
         scope = response.get("scope")
         granted = scope.split(self.provider.scope_separator) if isinstance(scope, str) else asked
         kind = response.get("token_type", "bearer")
