@@ -131,7 +131,7 @@ class App:
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flatten_tools(tools))
         #: They get the policy, and are closed with the runtime.
         self.toolboxes = _find_toolboxes(self.registry)
-        #: Snapshots on their way, which nobody waits for.
+        #: Snapshots being saved; no caller waits for them.
         self._pending_snapshots: set[asyncio.Future[None]] = set()
         self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
@@ -297,7 +297,7 @@ class App:
         saving.add_done_callback(self._on_snapshot_saved)
 
     def _on_snapshot_saved(self, saving: "asyncio.Future[None]") -> None:
-        """A snapshot that was not saved is no loss; a log that cannot be written says so at the next append."""
+        """Forget a finished snapshot. A failure is ignored: the next append reports a log that cannot be written."""
         self._pending_snapshots.discard(saving)
         if not saving.cancelled():
             saving.exception()
@@ -320,7 +320,7 @@ def decided_error(action: ActionEntry) -> DecisionConflictError:
 
 
 def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:
-    """The question, where it may still be answered."""
+    """Return the question if it may still be answered. Raise otherwise."""
     action = ledger.actions.get(action_id)
     if ledger.is_over and (action is None or action.answer is None):
         raise RunEndedError(f"{ledger.run_id} is {ledger.state.value}; its questions need no answer.")
@@ -337,7 +337,7 @@ def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: 
 
 
 def _mask_lookup(policy: PolicyEngine, clock: Clock) -> Callable[[str], tuple[Mask, ...]]:
-    """What is denied to a tool, as far as the policy has rules that can be read."""
+    """Return a lookup of what is denied to a tool, as far as the rules of the policy can be read."""
     return MaskSource(cast(RuleSource, policy), clock.now).masks_for if hasattr(policy, "rules") else lambda tool: ()
 
 

@@ -132,7 +132,7 @@ class LocalTools(Toolbox):
         return tuple(msgspec.structs.replace(tool, toolbox=self) for tool in tools)
 
     def _find_hidden(self) -> WorkspaceScan:
-        """What commands must not see or not change, as paths from the workspace on."""
+        """Find the paths in the workspace that commands must not see or change."""
         before, now = self._shell_mask, self._compiled_mask(_SHELL)
         if now is not before:
             self._shell_mask = now
@@ -143,7 +143,7 @@ class LocalTools(Toolbox):
         return tuple(join(self.root, path) for path in self._find_hidden().hidden)
 
     def _compiled_mask(self, tool: str) -> MaskMatcher:
-        """The masks of now, compiled when they change."""
+        """Return the current masks of a tool, compiled again when they change."""
         masks, known = self._masks(tool), self._compiled_masks.get(tool)
         if known is None or known[0] != masks:
             self._compiled_masks[tool] = known = masks, MaskMatcher(masks, self.root)

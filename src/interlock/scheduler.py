@@ -267,8 +267,8 @@ _FOLDER_QUEUES: WeakValueDictionary[tuple[int, str], LocalScheduler] = WeakValue
 
 
 def folder_queue(folder: str) -> LocalScheduler:
-    """Return the queue of a folder, shared by all runs of this event loop that work there. It has no limit of its own:
-    whoever enters it has a slot already.
+    """Return the queue of a folder, shared by all runs of this event loop that work there. It has no separate limit:
+    callers that enter it have a slot already.
     """
     key = (id(get_running_loop()), folder)
     queue = _FOLDER_QUEUES.get(key)

@@ -4,11 +4,11 @@
 
 An export has a line for each event, `{"hash": H, "event": E}`. H is the SHA-256 of the hash before it and the bytes of
 E; before the first is the hash of the run's id. The last line, or a line of a FILE, is a checkpoint: how many events a
-run has and the hash of the last one, signed by whoever has the key (Ed25519, RFC 8032). When and as which checkpoint is
+run has and the hash of the last one, signed with a private key (Ed25519, RFC 8032). When and as which checkpoint is
 printed: an older export verifies, too, and what was written after that is not in it.
 
 Exit code 0: these are all the events that were signed, as they were written. 1: they are not; the first bad event is
-named. 2: the chain is unbroken, but nobody whose key is known signed its end; or the export cannot be read.
+named. 2: the chain is unbroken, but its end is not signed with a known key; or the export cannot be read.
 """
 
 import argparse

@@ -25,7 +25,7 @@ MAX_TEMPLATE_CHARS = 500
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"[^\s{}.]+(?:\.[^\s{}.]+)*")
-#: What a rendered value never has, so that two values next to each other cannot be told apart in two ways.
+#: What a rendered value never has, so that two values next to each other cannot be separated in two ways.
 _SEPARATOR = re.compile(r"[^\w.~%-]", re.ASCII)
 #: Characters that are not seen: controls and format characters, and variation selectors and fillers.
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf"})

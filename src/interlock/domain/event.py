@@ -418,7 +418,7 @@ Fact: TypeAlias = (
 TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 #: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
-#: a field that it does not know. Whoever adds a type or a field raises it, and names the addition in `NEWER`.
+#: a field that it does not know. A change that adds a type or a field raises it and names it in `NEWER`.
 SCHEMA_VERSION = 2
 
 _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))

@@ -139,7 +139,7 @@ def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text
 
 
 def neutralize(text: str) -> str:
-    r"""The text with everything unseen, and every token of a template or the envelope, as `\u{..}`."""
+    r"""Escape everything invisible, and every token of a template or the envelope, as `\u{..}`."""
     if _suspect(text) is None or (not text.isascii() and re.search(_SUSPECT, text) is None):
         return text
     if "\r\n" in text:

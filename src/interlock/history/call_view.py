@@ -204,7 +204,7 @@ class _CallReader:
         self._apply_transition(fact.action_id, word, answer=fact.answer, answered_seq=event.seq, answered_at=event.at)
 
     def _apply_transition(self, action_id: str, word: str, **changes: Any) -> None:
-        """What does not fit is left as it was: this shows what the log says, and `verify` judges it."""
+        """Apply a transition. Ignore one that does not fit: this shows what the log says, and `verify` judges it."""
         asked = self.asked.get(action_id)
         if asked is None:
             return

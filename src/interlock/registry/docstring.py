@@ -82,7 +82,7 @@ def _sections(lines: list[str]) -> Iterator[_Section]:
 
 
 def _open_section(line: str, following: str) -> _Section | None:
-    """The section that this line opens."""
+    """Return the section that a line opens, or None."""
     word = line.strip().lower()
     if word and _UNDERLINE.fullmatch(following):
         return _Section(_Style.NUMPY, word, []) if word in _KNOWN else _Section(_Style.PROSE, "", [line])

@@ -87,7 +87,7 @@ class ToolRegistry:
 
     def to_openai_responses_tools(self, situation: CallContext | None = None) -> list[JsonObject]:
         """Export the visible tools for the OpenAI Responses API."""
-        # That API takes schemas as strict unless told otherwise, and strict ones may have no optional field.
+        # That API takes schemas as strict by default, and strict ones may have no optional field.
         return [{"type": "function", **_openai_function(spec), "strict": False} for spec in self._specs(situation)]
 
     def to_anthropic_tools(self, situation: CallContext | None = None) -> list[JsonObject]:

@@ -148,7 +148,7 @@ def _named_parameters(handler: Callable[..., Any]) -> dict[str, inspect.Paramete
 
 
 def _resolve_hints(handler: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The types of the parameters. The return type is left alone: it may not exist while the program runs."""
+    """Resolve the types of the parameters, but not the return type: it may not exist at runtime."""
 
     def annotated() -> None: ...
 
@@ -240,7 +240,7 @@ def _check_fields(parameters: Mapping[str, inspect.Parameter], args_model: type[
 
 
 def _make_strict(args_model: type[BaseModel]) -> type[BaseModel]:
-    """The developer's model, closed and strict where it does not say otherwise."""
+    """Return the model with extra fields forbidden and strict types, unless it configures these itself."""
     unset: dict[str, Any] = {key: value for key, value in _STRICT_CONFIG.items() if key not in args_model.model_config}
     if not unset:
         return args_model

@@ -35,7 +35,7 @@ _TEXT_CONTROLS = b"\t\n\r\f\v\b\a\x1b"
 NON_TEXT_BYTES = bytes(byte for byte in (*range(32), 127) if byte not in _TEXT_CONTROLS)
 #: So much of a content is looked at.
 _SAMPLE_BYTES = 1 << 16
-#: A shorter content floods nobody: it is shown with escapes.
+#: Shorter content is shown with escapes.
 _MIN_BYTES = 1024
 #: At most one of so many bytes of a text is no text.
 _TEXT_BYTES_PER_OTHER = 10

@@ -43,7 +43,7 @@ _PROFILES = {
     "workspace-write": "it can change the workspace only, and reach no host",
     "workspace-write+network": "it can change the workspace only; it can reach hosts",
 }
-#: What a person is told about a call that may run code of the workspace without naming it.
+#: The warning about a call that may run code of the workspace without naming it.
 UNNAMED_CODE_WARNING = (
     "code of the workspace that this call does not name (imports, sourced files, hooks) may change until it runs"
 )

@@ -209,7 +209,7 @@ def describe_contradiction(claim: str, verification: Verification) -> str:
 
 
 def _is_stated(sentence: Sentence, match: "re.Match[str]") -> bool:
-    """As a fact, by the author, and about now?"""
+    """Return True if the match is stated as a fact, by the author, and about now."""
     plain, start, end, groups = sentence.plain, match.start(), match.end(), match.groupdict()
     if sentence.is_question or sentence.is_quoted(start, end):
         return False
@@ -252,5 +252,5 @@ def _admits_failure(plain: str) -> bool:
 
 
 def _last_boundary(boundary: str, plain: str, before: int) -> int:
-    """Where the words after the last such boundary begin."""
+    """Return where the words after the last boundary begin."""
     return max((found.end() for found in re.finditer(boundary, plain[: before + 1])), default=0)

@@ -68,7 +68,7 @@ def split_sentences(text: str) -> Iterator[Sentence]:
 
 
 def _split_ends(text: str) -> Iterator[tuple[str, str]]:
-    """With the mark of the code block that each begins in."""
+    """Yield the beginning and the end of a long text, each with the fence of the code block that it begins in."""
     if len(text) <= MAX_HEAD_CHARS + MAX_TAIL_CHARS:
         yield text, ""
         return
@@ -95,7 +95,7 @@ def _split_passages(text: str, fence: str) -> Iterator[str]:
 
 
 def _fence_after(fence: str, mark: str) -> str:
-    """A block ends with the mark that it began with."""
+    """Return the open fence after a mark: a block ends with the mark that it began with."""
     return mark if not fence else "" if mark == fence else fence
 
 

@@ -86,7 +86,7 @@ class OpenLeases:
         self.locks.close()
 
     def is_held(self, lease: Lease, holder: ProcessIdentity, here: ProcessIdentity) -> bool:
-        """Return True if the lease is in force, as far as this log can tell."""
+        """Return True if the lease is in force, as far as this log can determine."""
         if holder == here:
             return any(lease in other.claims for other in tuple(_open_logs) if other.path == self.path)
         is_neighbour = holder.host == here.host

@@ -4,7 +4,7 @@ Theory of operation. An append costs one hop to this thread and one back. While 
 run and any event loop queue up; the next commit takes them all. So one caller waits for one commit, and a hundred
 callers wait for one or two.
 
-A transaction holds the write lock from its first statement, so `PRAGMA data_version` tells for sure whether another
+A transaction holds the write lock from its first statement, so `PRAGMA data_version` shows reliably whether another
 connection wrote since our last commit. As long as it did not, the remembered heads are the heads in the file; when it
 did, they are read again. An append that does not continue its run, or does not show the run's lease, is left out of the
 transaction before anything of it is written, and only its caller fails (`LogFencedError`). Other operations

@@ -235,7 +235,7 @@ class LeaseConformance(ConformanceSuite):
         "text", ["", "\0", "\udcff", "run\ud800", "x" * 100_000, "'; DROP TABLE runs; --", "%", "ß"]
     )
     async def test_any_text_is_accepted_or_refused(self, log: EventLog, text: str) -> None:
-        """An id that cannot be stored raises `LogError`, and the log still works."""
+        """Check that an id that cannot be stored raises `LogError` and that the log still works."""
         await append_entries(log, "run", make_entries("run", 1))
 
         calls = (
