@@ -288,7 +288,7 @@ class App:
             raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}. Nothing was executed.")
 
     def _save_snapshot(self, run: RunContext) -> None:
-        """Saved at growing distances, so that all of them together cost no more than the run's length."""
+        """Save a snapshot and plan the next one, at growing distances: together they cost no more than the run."""
         seq = run.ledger.next_seq
         run.recorder.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_FRACTION)
         snapshot = build_snapshot(run.ledger, run.recorder.head)
