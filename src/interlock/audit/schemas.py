@@ -152,7 +152,7 @@ def encode_line(value: Any) -> bytes:
 
 
 def _drop_empty(**fields: Any) -> dict[str, Any]:
-    """Without what is not known."""
+    """Drop fields that are unknown or empty."""
     return {name: value for name, value in fields.items() if value is not None and value not in ("", {})}
 
 
@@ -268,7 +268,7 @@ def export_run(
 
 
 def _enrich_records(entries: Iterable[LogEntry], host: str) -> Iterator[AuditRecord]:
-    """Events that say more than they hold: which agent the run is of, and which tool a call is of."""
+    """Add to each record the agent of its run and the tool of its call, known from earlier events."""
     agent, tools = "", dict[str, str]()
     for entry in entries:
         record = to_audit_record(entry, agent=agent, host=host)
