@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def _drop_program_folder() -> None:
-    """Nothing is imported from where the program `interlock` lies, here or in processes that are started from here."""
+    """Import nothing from the folder of the program `interlock`, here or in processes started from here."""
     own = os.path.dirname(os.path.realpath(sys.argv[0]))
     if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0]) == own:
         del sys.path[0]

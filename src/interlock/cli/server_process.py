@@ -159,7 +159,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """uvicorn would send a signal to the process again afterwards, while runs are still being given a moment."""
+        """Leave signals alone: uvicorn would send them again afterwards, while runs are still being stopped."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -178,7 +178,7 @@ def _try_echo(message: str) -> None:
 
 
 def _uvicorn_config(app: Starlette, server: ServerTable) -> uvicorn.Config:
-    """`ConfigurationError` for a certificate that cannot be used."""
+    """Build the configuration of uvicorn. Raise `ConfigurationError` for an unusable certificate."""
     if server.tls_certificate:
         _check_certificate(server)
     config = uvicorn.Config(
@@ -203,7 +203,7 @@ def _uvicorn_config(app: Starlette, server: ServerTable) -> uvicorn.Config:
 
 
 def _check_certificate(server: ServerTable) -> None:
-    """Before uvicorn does, which would ask the terminal for a pass phrase."""
+    """Check the certificate before uvicorn does, which would ask the terminal for a pass phrase."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             server.tls_certificate, server.tls_key, password=lambda: ""

@@ -46,7 +46,7 @@ def get_key_variable(provider: str, base_url: str = "") -> str:
 
 
 def _read_keyring(entry: str) -> str:
-    """Empty without the package `keyring`, and where it finds no keyring: many hosts have none."""
+    """Read a key from the keyring; empty without the package `keyring`, a keyring or an entry."""
     if find_spec("keyring") is None:
         return ""
     try:

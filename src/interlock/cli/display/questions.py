@@ -104,7 +104,7 @@ async def _find_answered(log: EventLog, question_ref: str) -> list[FoundQuestion
 
 
 def _list_own_questions(ledger: Ledger) -> list[ActionEntry]:
-    """Questions that were copied into a fork belong to its source."""
+    """List the questions asked in this run. Those copied into a fork belong to its source."""
     return [action for action in ledger.actions.values() if action.question.run_id == ledger.run_id]
 
 

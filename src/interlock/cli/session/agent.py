@@ -67,7 +67,7 @@ def load_skill_tools(user_paths: UserPaths, project: TrustedProject) -> Iterator
 
 
 def _build_environment(workspace: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Commands inherit nothing. An environment for Python that is active and that they can see is active for them."""
+    """Build the environment of commands: nothing is inherited but an active virtual environment they can see."""
     virtual_env = environ.get("VIRTUAL_ENV", "")
     programs = os.path.join(virtual_env, "bin")
     is_visible = os.path.realpath(virtual_env).startswith(f"{workspace}/") or programs in python_folders()

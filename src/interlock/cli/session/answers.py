@@ -163,7 +163,7 @@ async def _answer_question(
 
 
 def _confirm_question(found: FoundQuestion, question_ref: str, shown_hash: str, options: AnswerOptions) -> None:
-    """`last`, or a few letters of an id, may mean a later question than the one that was looked at."""
+    """Ask for confirmation: `last`, or the start of an id, may mean a later question than the person saw."""
     question, name = found.question, shorten_id(found.question.action_id)
     letters = question_ref.removeprefix(QUESTION_PREFIX)
     if shown_hash or (question_ref != "last" and len(letters) >= len(name.removeprefix(QUESTION_PREFIX))):

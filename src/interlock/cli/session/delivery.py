@@ -154,7 +154,7 @@ async def _find_conflict(
 async def _explain_rejection(
     log: EventLog, pending: _PendingCommand, action: ActionEntry, last_seq: int
 ) -> DecisionConflictError:
-    """Another answer was first, or the process that has the run did not take ours and said why."""
+    """Explain why the answer was not used: another was first, or the process of the run refused it."""
     if action.answer is not None:
         return _already_decided_error(action)
     events = [event.fact async for event in read_events(log, pending.run_id, last_seq)]

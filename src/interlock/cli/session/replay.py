@@ -152,7 +152,7 @@ async def _open_agent(recorded: Replay, target: ReplayTarget) -> AsyncGenerator[
 
 
 def _load_agent(entry_point: str) -> Agent:
-    """Made by a function. What is imported is what this Python finds, not what lies in a project."""
+    """Call the function that makes an agent. It is imported as this Python finds it, not from a project."""
     module, _, function = entry_point.partition(":")
     try:
         made: Any = getattr(import_module(module), function)()

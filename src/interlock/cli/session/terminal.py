@@ -152,7 +152,7 @@ class InterruptHandler:
         exit_now: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`exit_now` ends the process."""
+        """Handle interrupts of a session. `exit_now` ends the process."""
         self._view = view
         self._person = person
         self._exit_now = exit_now
