@@ -137,14 +137,14 @@ def _classify_words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _normalize_path(path: str) -> str:
-    """`./tests/` and `tests` are one, and so are `./...` and `.`."""
+    """Normalize a path: `./tests/` and `tests` are the same, and so are `./...` and `.`."""
     while path.startswith("./"):
         path = path[2:]
     return path.rstrip("/")
 
 
 def _is_within(path: str, wider: str) -> bool:
-    """`tests/test_a.py::test_x[1]` is within `tests`, `tests/test_a.py` and `tests/test_a.py::test_x`."""
+    """Return True if a path is within another: `tests/test_a.py::test_x[1]` is within `tests/test_a.py` and `tests`."""
     if path == wider:
         return True
     if wider.endswith("/..."):
