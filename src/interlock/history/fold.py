@@ -94,7 +94,7 @@ def _decode_snapshot(snapshot: Snapshot) -> Ledger | None:
 
 
 def _compute_seal(head_hash: bytes, state: bytes) -> bytes:
-    """Ties a state to its place in the chain and to this version, so that damage and age are both seen."""
+    """Bind a state to its position in the chain and to this version, so that damage and age are detected."""
     return next_hash(head_hash, b"%d\n" % SNAPSHOT_VERSION + state)
 
 
