@@ -269,7 +269,7 @@ class ApprovalDialog:
         return self._screen.read("The new arguments as one line of JSON (Enter keeps them): ") or None
 
     def _apply_edit(self, text: str) -> str:
-        """Makes the text the arguments and shows them, or says why it cannot."""
+        """Make the text the arguments and show them. Return why it cannot be used, or empty."""
         try:
             arguments = json.parse(text)
             json.check_value(arguments)
@@ -318,7 +318,7 @@ class ApprovalDialog:
         self._is_fully_shown = display.hidden_lines == 0
 
     def _show_all(self) -> bool:
-        """Page by page. False when the person stopped before the end."""
+        """Show everything page by page. Return False if the person stopped before the end."""
         lines = render_question(self._question, self._screen.width).lines
         page = max(10, self._screen.height - 2)
         self._is_fully_shown = False
