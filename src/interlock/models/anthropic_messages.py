@@ -292,7 +292,7 @@ class AnthropicResponse:
         return said
 
     def _count(self, usage: object) -> None:
-        """Counts are of the whole so far, and one that is not repeated still holds."""
+        """Update the counts. They are totals so far, and one that is not repeated is still valid."""
         for name in _COUNTS:
             if (count := read_tokens(get_field(usage, name))) is not None:
                 self._counts[name] = count

@@ -130,7 +130,7 @@ def _stream_error(provider: str, error: Any, key: str) -> ModelError:
 
 
 def _error_object(body: Any) -> dict[str, Any]:
-    """`{"error": {...}}`, or what is inside, as the SDKs hand it on."""
+    """Return the object inside `{"error": {...}}`, or the body itself if the SDK has unwrapped it."""
     if not isinstance(body, dict):
         return {}
     outer = cast(dict[str, Any], body)

@@ -193,7 +193,7 @@ class CallAssembler:
         )
 
     def _assign_ids(self) -> list[str]:
-        """Their own where they can be used. The same new one for the same old one."""
+        """Assign ids: the original ones if usable, otherwise the same new one for the same original."""
         taken = self._earlier | {call.call_id for call in self._calls}
         renamed: dict[str, str] = {}
         ids: list[str] = []
