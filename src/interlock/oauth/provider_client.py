@@ -97,7 +97,7 @@ class _Credentials(Protocol):
 def _add_basic_auth(
     client: _Credentials, method: str, uri: str, headers: MutableMapping[str, str], body: str
 ) -> tuple[str, MutableMapping[str, str], str]:
-    """RFC 6749, section 2.3.1: both are encoded as in a form. `authlib` sends them as they are."""
+    """Add credentials encoded as in a form (RFC 6749, section 2.3.1). `authlib` sends them unencoded."""
     both = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
     headers["Authorization"] = f"Basic {b64encode(both.encode()).decode()}"
     return uri, headers, body
