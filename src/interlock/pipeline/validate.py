@@ -58,7 +58,7 @@ def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
 
 
 def _field_message(detail: ErrorDetails) -> str:
-    """`input.path is required`, `input.count: Input should be greater than 0 (got -1)`."""
+    """Format a problem, such as `input.path is required` or `input.count: Input should be greater than 0 (got -1)`."""
     field = ".".join(("input", *(str(part) for part in detail["loc"])))
     match detail["type"]:
         case "missing":
