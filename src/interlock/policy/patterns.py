@@ -132,7 +132,7 @@ def _translate_token(token: str) -> str:
 
 
 def _translate_class(token: str) -> str:
-    """`[abc]` and `[!abc]`, where nothing but `-` and the final `]` means anything else than itself."""
+    """Translate `[abc]` or `[!abc]`. Only `-` and the final `]` are special in them."""
     negated = token[1] == "!"
     members = "".join("\\" + char if char in "\\^[]" else char for char in token[1 + negated : -1])
     return f"[^/{members}]" if negated else f"[{members}]"

@@ -119,13 +119,13 @@ class _PathIndex:
         self._set = PatternSet([pattern for _, pattern in patterns]) if patterns else None
 
     def find_any(self, paths: tuple[PathAccess, ...]) -> set[int]:
-        """Rules with a pattern that fits one of the places that one of the paths may lead to."""
+        """Find rules with a pattern that matches a possible target of any of the paths."""
         if self._set is None:
             return set()
         return {at for path in paths for at in self._match(self._set, _spellings(path)) if self._applies_to(at, path)}
 
     def find_all(self, paths: tuple[PathAccess, ...]) -> set[int]:
-        """Rules whose patterns fit every place that every path may lead to."""
+        """Find rules whose patterns match every possible target of all paths."""
         if self._set is None or not all(path.targets for path in paths):
             return set()
         hits = [

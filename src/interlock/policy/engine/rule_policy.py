@@ -132,7 +132,7 @@ class RulePolicy:
 
 
 def _have_same_declaration(one: ToolDefinition, other: ToolDefinition) -> bool:
-    """Everything that rules go by."""
+    """Return True if everything that rules depend on is the same."""
     return (
         one.risk == other.risk
         and one.origin == other.origin

@@ -151,7 +151,7 @@ class ToolPlan:
         return decisions + self._decide_uncertain(doubtful, arguments, conditions) if doubtful else decisions
 
     def _decide(self, part: CallPart, decisions: list[Decision]) -> Decision:
-        """Only an allow loosens: without one, what asks or refuses adds to the default and never takes from it."""
+        """Decide about a part. Only an allow loosens: without one, rules can only tighten the default."""
         if any(each.verdict is Verdict.ALLOW for each in decisions):
             return merge_decisions(decisions)
         default = self._with_digest(decide_by_default(self._default, self._mode, part))
@@ -174,7 +174,7 @@ class ToolPlan:
         return decision if decision.verdict not in QUESTION_VERDICTS or asked_alike else None
 
     def _find_mentioned_rules(self, part: CallPart) -> list[CompiledRule]:
-        """Rules about a command whose words all stand among those of another: it may well start it."""
+        """Find rules about a command whose words all occur in those of another, which may start it."""
         if not self._rules_by_program or part.command is None or part.risk <= _READ_RISKS:
             return []
         words = find_inner_words(part.command)
@@ -189,7 +189,7 @@ class ToolPlan:
     def _decide_uncertain(
         self, rules: Sequence[CompiledRule], arguments: JsonObject, conditions: "_ConditionCache"
     ) -> list[Decision]:
-        """Said about what is not known for sure: any of these rules might be about it."""
+        """Decide about something uncertain: any of these rules might apply."""
         matches = [
             (rule, decision)
             for rule in rules
@@ -276,5 +276,5 @@ def _matches(rule: CompiledRule, part: CallPart, arguments: JsonObject) -> bool:
 
 
 def _can_allow(rule: CompiledRule, part: CallPart) -> bool:
-    """To allow a path or a host is not to allow whatever a command may do there."""
+    """Return True if a rule can allow a part: one about paths or hosts does not allow arbitrary commands there."""
     return not part.opaque and (bool(rule.commands) or part.command is None or part.risk <= _READ_RISKS)

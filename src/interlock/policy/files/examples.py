@@ -83,7 +83,7 @@ def _find_failures(
 
 
 def _is_matched(policy: RulePolicy, event: PolicyEvent) -> bool:
-    """To allow a call is to allow all its parts; one part is enough to refuse it, or to ask."""
+    """Return True if the rule decides the call: an allow needs all parts, a deny or ask only one."""
     rule = policy.rules[0]
     if rule.verdict != Verdict.ALLOW:
         return bool(policy.find_matching_rules(event))

@@ -221,7 +221,7 @@ def _translate_mcp(entry: _Entry) -> None:
 
 
 def _widen_mcp(server: str, tool: str) -> Conditions:
-    """`_` may stand for any character that Claude Code does not write in names, and `*` may reach over `__`."""
+    """Widen an MCP pattern: `_` may stand for a character that Claude Code replaces, and `*` may span `__`."""
     if server == "*" and tool:
         return {"tools": [widen_name(tool), widen_name(f"*__{tool}")], "origin": "mcp"}
     start, star, _ = server.partition("*")

@@ -354,7 +354,7 @@ def _commands_from_prefixes(rule: _Rule) -> list[str | None]:
 
 
 def _commands_from_regex(rule: _Rule, pattern: str) -> list[str | None]:
-    """Begins at the command's first character, and ends anywhere."""
+    """Convert a regex that starts at the first character of a command, and ends anywhere."""
     if len(pattern) > _MAX_PATTERN_CHARS:
         return [None]
     spaced = re.sub(r"\\s\+?(?![*?{+])", " ", pattern)
@@ -420,7 +420,7 @@ def _translate_server_tools(rule: _Rule, server: str, tools: list[str]) -> list[
 
 
 def _translate_full_name(rule: _Rule, name: str) -> list[Conditions]:
-    """`mcp_server_tool`, or in older files `server__tool`. Both names may have underscores in them."""
+    """Translate `mcp_server_tool`, or in older files `server__tool`. Both names may contain underscores."""
     rest, sign = (name.removeprefix("mcp_"), "_") if name.startswith("mcp_") else (name, "__")
     server = rest.removesuffix(f"{sign}*")
     if rest == "*":

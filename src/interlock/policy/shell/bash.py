@@ -123,7 +123,7 @@ def _collect_seen(
 
 
 def _guess_commands(text: str, bases: tuple[str, ...]) -> tuple[SimpleCommand, ...]:
-    """Commands by a crude split at everything that might be an operator, for a text that no parser reads."""
+    """Guess the commands of an unparsable text by splitting it at everything that might be an operator."""
     parts = dict.fromkeys(part.strip() for part in _SEPARATORS.split(text))
     found = list[SimpleCommand]()
     for part in parts:

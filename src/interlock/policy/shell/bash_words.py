@@ -109,7 +109,7 @@ def _unquote(kind: str, raw: bytes) -> bytes | None:
 
 
 def _unescape_ansi(raw: bytes) -> bytes | None:
-    """Only the escapes that give plain ASCII: the others differ between locales and versions, or cut the word."""
+    """Unescape only what yields plain ASCII: other escapes differ between locales and versions, or cut the word."""
     values = [_ansi_escape(*found) for found in _ANSI_ESCAPE.findall(raw)]
     if None in values:
         return None

@@ -164,7 +164,7 @@ def _split_bare_hosts(value: str) -> list[str]:
 
 
 def _find_authority_hosts(text: str) -> list[str]:
-    """Programs disagree about where the user ends and about backslashes: every reading counts."""
+    """Find the hosts of an authority. Programs disagree about the user part and backslashes: all readings count."""
     readings = list[str]()
     for part in dict.fromkeys((text, *text.split("\\"))):
         place = part.rpartition("@")[2]

@@ -76,7 +76,7 @@ def _list_names(folder: str, budget: ScanBudget) -> list[str] | None:
 
 
 def _compile_matcher(part: str) -> Callable[[str], bool]:
-    """Bash writes `[^x]` also for `[!x]`, and a quoted bracket for itself."""
+    """Compile a glob component. Bash accepts `[^x]` for `[!x]`, and a quoted bracket as itself."""
     readings = dict.fromkeys((part, part.replace("[^", "[!"), part.replace("[", "[[]")))
     compared = [re.compile(translate(reading)) for reading in readings]
     hidden = part.startswith((".", "["))

@@ -153,7 +153,7 @@ def _find_in_code(command: SimpleCommand) -> Iterator[str]:
 
 
 def _find_in_substitution(command: SimpleCommand) -> Iterator[str]:
-    """`s/x/rm y/e` of sed runs what comes out."""
+    """Find commands run by sed: `s/x/rm y/e` executes its result."""
     if basename(command.argv[0]) not in _SED:
         return
     for word in command.argv[1:]:

@@ -167,7 +167,7 @@ def _find_find_paths(words: tuple[str, ...]) -> list[str] | None:
 
 
 def _find_sed_paths(words: tuple[str, ...]) -> list[str] | None:
-    """Only `-n` with a script that prints: every other command of sed may write or run something."""
+    """Return the paths read by sed, only for `-n` with a script that prints: other commands may write or execute."""
     read = _parse_options(words, _SED)
     if read is None or read.options.isdisjoint(("n", "--quiet", "--silent")) or not read.operands:
         return None
