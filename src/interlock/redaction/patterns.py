@@ -72,7 +72,7 @@ _is_path = re.compile(r"~?(?:/[\w.-]+){2,}/?|[/~.]").fullmatch
 
 
 def _is_strong(value: str) -> bool:
-    """More than words: letters with digits or symbols, or long and in mixed case."""
+    """Return True if a value is more than words: letters with digits or symbols, or long and in mixed case."""
     if len(value) < _MIN_STRONG_CHARS or not _has_letter(value):
         return False
     if _has_digit(value):

@@ -182,7 +182,7 @@ def _replace_after(text: str, found: list[SecretMatch], start: int) -> str:
 
 
 def _align_to_line_breaks(text: str, left: int, right: int) -> tuple[int, int]:
-    """Two places near these, so that lines stay as long as they are when what is between the places is left out."""
+    """Move a cut to nearby line breaks, so that the remaining lines stay complete."""
     left_line = text.find("\n", left, left + _BEFORE_CHARS) + 1
     right_line = text.find("\n", right, right + _BEFORE_CHARS) + 1
     return (left_line, right_line) if left_line and right_line else (left, right)
