@@ -94,7 +94,7 @@ def _open_section(line: str, following: str) -> _Section | None:
 
 
 def _ends_section(section: _Section, line: str) -> bool:
-    """Google sections and Sphinx fields are indented; a NumPy section continues to the next header."""
+    """Return True if a line ends the section. Google and Sphinx are indented; NumPy continues to the next header."""
     return section.style in (_Style.GOOGLE, _Style.SPHINX) and bool(line[:1].strip())
 
 

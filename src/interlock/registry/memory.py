@@ -144,5 +144,5 @@ def _openai_function(spec: ToolSpec) -> JsonObject:
 
 
 def _copy_schema(spec: ToolSpec) -> JsonObject:
-    """Callers add to what they send; the definition must not notice."""
+    """Copy a schema: callers may change what they send, but not the definition."""
     return msgspec.json.decode(json.encode(spec.parameters_schema))

@@ -254,7 +254,7 @@ def _make_strict(args_model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _check_defaults(model: type[BaseModel]) -> None:
-    """Checked arguments are kept as JSON with their defaults and read again: a default must survive that."""
+    """Check that defaults survive a round trip through JSON: validated arguments are stored with them."""
     for name, field in model.model_fields.items():
         if field.is_required() or field.default is PydanticUndefined:
             continue
