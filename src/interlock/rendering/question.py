@@ -179,7 +179,7 @@ def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayL
 
 
 def _append_section(shown: list[DisplayLine], section: list[DisplayLine], limit: int | None, width: int) -> int:
-    """Adds the section, or its beginning and a loud line. How many lines are missing?"""
+    """Append a section, or its beginning and a warning. Return how many lines are missing."""
     if limit is None or len(section) <= limit:
         shown += section
         return 0
