@@ -236,7 +236,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _escape_source(text: str) -> str:
-    """JSON that can stand in a raw string: ASCII, and no quote that could end it."""
+    """Escape JSON for a raw string: ASCII only, without a quote that could end it."""
     escaped = text.replace("'", "\\u0027")
     return "".join(char if char.isascii() and char != "\x7f" else _escape(char) for char in escaped)
 
