@@ -260,7 +260,7 @@ def _build_seccomp_filter() -> bytes | None:
 
 
 def _restore_device_modes() -> None:
-    """Root inside owns them, and bubblewrap cannot mount a device read-only."""
+    """Restore the modes of devices: root inside owns them, and bubblewrap cannot mount a device read-only."""
     for device in _DEVICES:
         with suppress(OSError):
             found = os.lstat(device)

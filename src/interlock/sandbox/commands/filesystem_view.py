@@ -157,7 +157,7 @@ def _too_many_message(paths: tuple[str, ...], workspace: str) -> str:
 
 
 def _drop_nested(paths: Iterable[str]) -> tuple[str, ...]:
-    """Without those that are inside of another: they are covered with it."""
+    """Drop paths inside of others, which cover them."""
     found: dict[str, None] = {}
     for path in sorted(set(paths)):
         if not is_below(path, found):

@@ -137,7 +137,7 @@ class LaunchDescriptors:
         return tuple(self._passed)
 
     def pipe(self) -> tuple[int, int]:
-        """Our end, to read, and the sandbox's, to write."""
+        """Create a pipe. Return our end to read and the sandbox's end to write."""
         kept, passed = os.pipe()
         self._kept.append(kept)
         return kept, self._pass_high(passed)
@@ -156,7 +156,7 @@ class LaunchDescriptors:
         return kept, self._passed[-1]
 
     def input_pipe(self) -> tuple[int, int]:
-        """Our end, to write, and the sandbox's, to read."""
+        """Create a pipe. Return our end to write and the sandbox's end to read."""
         passed, kept = os.pipe()
         self._kept.append(kept)
         return kept, self._pass_high(passed)

@@ -187,10 +187,10 @@ class _CommandProcess:
         self._launched_process.send(self._launch.kill_signal)
 
     def _kill_inner_process(self) -> None:
-        """First, so that the launched program is still there to reap it.
+        """Kill the inner process first, while the launched program exists to reap it.
 
         Bubblewrap's child is bound to the life of its parent only once the sandbox is made. Killed before that, the
-        parent would leave it behind; so the parent is held still until its child is known.
+        parent would leave it behind; so the parent is stopped until its child is known.
         """
         self._readers[0].drain()
         if self._inner_process is None:

@@ -223,7 +223,7 @@ def _check_result(result: int, what: str) -> None:
 
 
 def _kill_descendants() -> None:
-    """Nothing is below this process when it returns."""
+    """Kill all descendants. Return when there are none."""
     while _has_children():
         _stop_descendants()
         for pid in _descendants():
@@ -286,7 +286,7 @@ def _remove(folder: str) -> None:
 
 
 def _remove_tree(folder: str) -> None:
-    """Without following a link, and however deep it is: by going there."""
+    """Remove a tree of any depth without following links, by entering each folder."""
     os.chdir(folder)
     above: list[str] = []
     while True:

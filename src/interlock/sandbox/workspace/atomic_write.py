@@ -110,7 +110,7 @@ def _write(file: int, content: bytes) -> None:
 
 
 def _copy_metadata(new: int, old: int) -> None:
-    """Owner, mode and attributes of the old file, as far as they may be given."""
+    """Copy owner, mode and attributes of the old file, as far as permitted."""
     status, own = os.fstat(old), os.fstat(new)
     if (status.st_uid, status.st_gid) != (own.st_uid, own.st_gid):
         for owner in (status.st_uid, -1):
@@ -125,7 +125,7 @@ def _copy_metadata(new: int, old: int) -> None:
 
 
 def _advance_mtime(new: int, old: int) -> None:
-    """Many programs know a change by size and second: Python would run what it compiled of the old content."""
+    """Advance the time by a second: Python and others detect a change by size and second only."""
     was, now = os.fstat(old), os.fstat(new)
     if was.st_size == now.st_size and now.st_mtime_ns // _SECOND_NS <= was.st_mtime_ns // _SECOND_NS:
         later = (was.st_mtime_ns // _SECOND_NS + 1) * _SECOND_NS
@@ -162,6 +162,6 @@ def _remove_folder(parent: int, name: str) -> None:
 
 
 def _sync_folder(folder: int) -> None:
-    """Best effort: some file systems cannot, and what was done stays done."""
+    """Sync the folder on a best-effort basis: some file systems cannot."""
     with suppress(OSError):
         os.fsync(folder)

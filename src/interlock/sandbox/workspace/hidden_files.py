@@ -59,8 +59,9 @@ class HiddenFileScanner:
         find_guard: Callable[[str, EntryKind], GuardAction] = find_guard,
         frozen: FrozenPaths | None = None,
     ) -> None:
-        """`root` is an open folder. The predicates get paths from there on, without links in them; `guards` also gets
-        what is there. What it says to hold is frozen as well, and so are the places in `frozen`, by any name."""
+        """Scan an open folder. The predicates get paths relative to `root` without links; `find_guard` also gets the
+        kind of entry. Paths that it says to hold are frozen, and so are those in `frozen`, by any name.
+        """
         self._root = root
         self._is_hidden = is_hidden
         self._is_frozen = is_frozen

@@ -71,7 +71,9 @@ class Workspace:
         frozen: FrozenPaths | None = None,
         opener: PathOpener = beneath.open_real_path,
     ) -> None:
-        """`extra_hidden` may refuse more. It gets a path, as written and as it really is, and whether to write it."""
+        """Open a workspace. `extra_hidden` may refuse more: it gets a path as written, its real path and whether to
+        write.
+        """
         if not os.fspath(root) or "\0" in os.fspath(root):
             raise ConfigurationError(f"A workspace is a folder; {os.fspath(root)!r} cannot name one.")
         #: The real, absolute path.
