@@ -234,7 +234,7 @@ class ConsentService:
         return await self.refuse(principal, refusal.action_id, refusal.reason)
 
     async def _reject(self, principal: Principal, row: ActionRow, reason: str) -> ConsentDecision | ConsentProblem:
-        """Saying it twice is saying it."""
+        """Reject a consent. Repeating a rejection is no error."""
         rejection = ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=False)
         if row.state is ActionState.REJECTED and row.decided_by == principal.name:
             return rejection

@@ -48,7 +48,7 @@ class Database:
     """The SQLite database of the server."""
 
     def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
-        """Opening makes the file if there is none, for its owner only. `:memory:` is one that is gone on `close`."""
+        """Prepare a database. Opening creates a missing file, for its owner only. `:memory:` ends with `close`."""
         self.path = str(path)
         #: Why the last change failed; empty when it did not.
         self.problem = ""

@@ -99,7 +99,7 @@ def _decode_key(word: str) -> bytes:
 
 
 def _create_key_file(path: Path) -> None:
-    """Whole or not at all, and by one process only, however many start at once."""
+    """Create the key file atomically, by one process only, however many start at once."""
     temporary = path.with_name(f"{path.name}.{token_hex(8)}.new")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:

@@ -78,8 +78,9 @@ class Service:
         environ: Mapping[str, str] = os.environ,
         now: Callable[[], int] = time_ns,
     ) -> None:
-        """`state` is the folder of the server's own files; `own_paths` are more that no tool may touch, such as the
-        configuration. The log and the artifacts are their owner's to close."""
+        """Set up the service. `state_folder` is for the server's own files; `own_paths` are more that no tool may
+        touch, such as the configuration. The log and the artifacts are closed by their owner.
+        """
         self.settings = settings
         self._own_paths = (str(state_folder), *own_paths, *settings.own_paths)
         self.state_folder = state_folder

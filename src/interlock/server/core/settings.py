@@ -132,7 +132,7 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
 
 
 def _is_origin(url: str) -> bool:
-    """Scheme, host and perhaps a port, and nothing else."""
+    """Return True if a URL is a scheme and a host, perhaps with a port, and nothing else."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port

@@ -46,7 +46,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _load_health(service: Service, principal: Principal) -> list[tuple[str, bool]]:
-    """Lines about the server, each with whether that is well."""
+    """Return lines about the state of the server, each with whether it is healthy."""
     problems = await service.find_readiness_problems()
     lines = [(words, False) for words in problems] or [("Server ready", True)]
     live = len(service.runners.list_live_handles())

@@ -113,7 +113,7 @@ async def _load_detail(
 async def _find_same_questions(
     service: Service, principal: Principal, view: QuestionView, rows: tuple[ActionRow, ...]
 ) -> list[QuestionView]:
-    """Other open questions about exactly the same, which they may answer, too."""
+    """Find other open questions with exactly the same payload that the person may answer as well."""
     candidates = [row for row in rows if row.action_id != view.row.action_id and _looks_same(row, view.row)]
     found = list[QuestionView]()
     for row in candidates[:_MAX_SAME]:

@@ -46,7 +46,7 @@ class Signer:
     """The signing keys in a folder."""
 
     def __init__(self, path: str | os.PathLike[str], *, now: Callable[[], int] = time.time_ns) -> None:
-        """Makes the key if there is none. `ConfigurationError` for one that others could have read or put there."""
+        """Load the key, created if there is none. Raise `ConfigurationError` if others could have read or placed it."""
         self.path = Path(path)
         self._now = now
         with _lock_folder(self.path.parent):
@@ -171,7 +171,7 @@ def _read_private_file(path: Path) -> bytes:
 
 
 def _replace_file(path: Path, content: bytes) -> None:
-    """Whole or not at all, for its owner only."""
+    """Replace a file atomically, readable by its owner only."""
     new = path.with_name(f".{path.name}.{token_hex(8)}")
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:

@@ -351,5 +351,5 @@ def _escape_param(text: str) -> str:
 
 
 def _to_printable_ascii(text: str, limit: int) -> str:
-    """Printable ASCII without spaces, as the header wants it; `-` for nothing."""
+    """Convert a text to printable ASCII without spaces for the header; `-` if nothing is left."""
     return "".join(char for char in text if "!" <= char <= "~")[:limit] or "-"

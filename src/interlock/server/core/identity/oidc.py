@@ -77,7 +77,7 @@ class OidcSignIn:
     ) -> None:
         """
         Args:
-            redirect: Where the provider sends people back to, as it is registered there.
+            redirect_url: Where the provider sends people back to, as it is registered there.
         """
         if problem := find_url_problem(redirect_url):
             raise ConfigurationError(f"The address that people come back to {problem}")

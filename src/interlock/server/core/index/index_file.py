@@ -59,7 +59,7 @@ class IndexFile:
     """The open file: one connection writes, one reads lists in threads, one finds single rows in the event loop."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the file if there is none, or none that can be used."""
+        """Open the file. Create it if there is none, or none that can be used."""
         self.path = path
         try:
             with ExitStack() as opened:

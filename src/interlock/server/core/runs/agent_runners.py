@@ -27,7 +27,7 @@ class AgentRunners:
         consents: ConsentProvider,
         **options: Any,
     ) -> None:
-        """`options`: what else every runner is given, such as limits and a clock."""
+        """Create a runner for each agent. `options` are passed to every runner, such as limits and a clock."""
         if not served_agents:
             raise ConfigurationError("A server needs at least one agent. Nothing was started.")
         self.served_agents = map_by_name(list(served_agents))

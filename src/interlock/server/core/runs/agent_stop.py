@@ -35,7 +35,7 @@ class AgentStop:
     """One stop of one agent."""
 
     def __init__(self, index: RunIndex, agent: str, cancel_run: Callable[[RunRow], Awaitable[RunRow]]) -> None:
-        """`cancel_run`: cancels one run and returns its row."""
+        """Prepare the stop of an agent. `cancel_run` cancels one run and returns its row."""
         self._index = index
         self._agent = agent
         self._cancel_run = cancel_run

@@ -106,7 +106,7 @@ class RunQueries:
         damaged: DamagedRuns,
         waiting_reasons: Mapping[str, str],
     ) -> None:
-        """`waiting_reasons`: why runs that cannot continue right now wait, by their ids."""
+        """Set up the queries. `waiting_reasons` says by run id why runs that cannot continue right now wait."""
         self._rule_keeper = rule_keeper
         self._damaged = damaged
         self._waiting_reasons = waiting_reasons

@@ -91,7 +91,7 @@ def find_latest_due(schedule: Schedule, after: int, until: int) -> int | None:
 
 
 def _iterate_due_times(schedule: Schedule, after: int) -> Iterator[int]:
-    """Whole seconds, growing, all after that moment."""
+    """Yield the due times after a moment in ascending order, in whole seconds."""
     if schedule.every_seconds:
         step = schedule.every_seconds * NANOSECONDS_PER_SECOND
         due_at = after // step * step

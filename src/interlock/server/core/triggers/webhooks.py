@@ -163,7 +163,7 @@ _VERIFIERS = {"interlock": _verify_interlock_signature, "github": _verify_github
 
 
 def _is_equal_in_constant_time(given: str, expected: str) -> bool:
-    """Takes as long whatever is given."""
+    """Compare two texts in a time that does not depend on the given one."""
     return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 
