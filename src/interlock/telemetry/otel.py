@@ -209,7 +209,7 @@ class OtelTelemetry:
         return self._calls.readings() + self._batches.readings()
 
     def _find_tracer(self) -> None:
-        """Looked for only when there may be one: asking for the global provider reads the environment."""
+        """Find the tracer. Called only if there may be one: the global provider reads the environment."""
         provider = self._tracer_provider or trace.get_tracer_provider()
         if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
             self._tracer = provider.get_tracer(_SCOPE)
