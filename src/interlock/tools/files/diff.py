@@ -113,7 +113,7 @@ def _find_blocks(old: TextLines, new: TextLines, within: ChangedBlock, depth: in
 
 
 def _trim_common(old: TextLines, new: TextLines, within: ChangedBlock) -> ChangedBlock:
-    """Without the lines at both ends that are the same."""
+    """Trim equal lines at both ends."""
     old_start, old_end, new_start, new_end = within
     while old_start < old_end and new_start < new_end and old[old_start] == new[new_start]:
         old_start, new_start = old_start + 1, new_start + 1
@@ -123,7 +123,7 @@ def _trim_common(old: TextLines, new: TextLines, within: ChangedBlock) -> Change
 
 
 def _find_anchors(old: TextLines, new: TextLines, within: ChangedBlock) -> list[tuple[int, int]]:
-    """Lines that are once in either part, as many as come in the same order in both."""
+    """Find lines that occur once in each part, as many as are in the same order in both."""
     old_part, new_part = old[within.old_start : within.old_end], new[within.new_start : within.new_end]
     in_new = Counter(new_part)
     once = {line for line, count in Counter(old_part).items() if count == 1 and in_new[line] == 1}

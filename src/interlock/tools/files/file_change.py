@@ -210,7 +210,7 @@ def make_baseline(content: bytes, text: TextFile, mtime_ns: int, *, whole: bool)
 
 
 def _keep_content(context: ToolContext, content: bytes, text: TextFile | None, kind: str) -> None:
-    """Secrets are looked for in UTF-8, so what is in another encoding is kept as that."""
+    """Store content as evidence. UTF-16 is converted, because secrets are searched for in UTF-8."""
     if text is not None and text.encoding.startswith("utf-16"):
         content = _to_utf8(text.text)
     try:

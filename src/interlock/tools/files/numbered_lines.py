@@ -53,7 +53,7 @@ def number_lines(text: TextFile, offset: int, limit: int) -> NumberedText:
 
 
 def _split_range(text: str, offset: int, limit: int) -> _LineRange:
-    """Only as much is split as is needed; what comes after is counted."""
+    """Split only as many lines as needed; the rest is counted."""
     end = offset - 1 + limit
     lines = text.split("\n", end)
     rest = lines.pop()

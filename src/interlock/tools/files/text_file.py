@@ -116,7 +116,7 @@ def _detect_encoding(content: bytes) -> Encoding:
 
 
 def _decode_unknown(content: bytes) -> TextFile | BinaryContent:
-    """Text in an unknown encoding, or no text at all."""
+    """Return text in an unknown encoding, or binary content."""
     kind = detect_file_kind(content)
     plain = content.translate(None, _HIGH_BYTES)
     if kind or len(plain) < _MIN_ASCII_PART * len(content) or len(plain.translate(None, NON_TEXT_BYTES)) < len(plain):

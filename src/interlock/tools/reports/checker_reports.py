@@ -72,7 +72,7 @@ def read_mypy(output: CommandOutput, exit_code: int | None) -> Findings | None:
 
 
 def _is_mypy_error(line: str, stated: tuple[int, int] | None) -> bool:
-    """Compilers print such lines too: without the last line only those with a code of mypy's at the end count."""
+    """Return True for an error of mypy. Compilers print similar lines: without a summary, a mypy code must end it."""
     if _MYPY_ERROR not in line or line.startswith(" "):
         return False
     return stated is not None or _MYPY_CODE.search(line) is not None

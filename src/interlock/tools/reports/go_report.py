@@ -61,7 +61,7 @@ def read_go(output: CommandOutput, exit_code: int | None) -> Findings | None:
 
 
 def _collect_tests(lines: list[str]) -> _TestNames:
-    """Tests of two packages may have one name, so what is kept of a test is its name and which run of it this is."""
+    """Collect the tests by name and occurrence: tests of two packages may have the same name."""
     runs: dict[str, int] = {}
     words: dict[tuple[str, int], str] = {}
     for line in lines:

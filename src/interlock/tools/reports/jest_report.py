@@ -95,7 +95,7 @@ def _make_empty_findings(program: str, pattern: re.Pattern[str], lines: list[str
 
 
 def _count_broken_files(output: CommandOutput, failing: tuple[tuple[str, bool], ...], broken: bool) -> int | None:
-    """Files that could not be run. They are counted by their blocks: no line states them alone."""
+    """Count files that could not be run by their blocks: no line states their number."""
     if not broken:
         return 0
     return sum(is_file for _, is_file in failing) if output.is_complete else None

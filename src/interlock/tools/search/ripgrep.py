@@ -191,8 +191,8 @@ class Ripgrep:
         rg: str,
         hidden: Callable[[], tuple[str, ...]] | None = None,
     ) -> None:
-        """`hidden` names what the workspace closes to tools, by absolute paths, so that ripgrep does not see it. Where
-        only names are listed, this takes longer than the rest and gains nothing.
+        """Set up searches. `hidden` lists, as absolute paths, what the workspace closes to tools, so that ripgrep does
+        not see it. Where only names are listed, this takes longer than the rest and gains nothing.
         """
         self._workspace = workspace
         self._commands = commands

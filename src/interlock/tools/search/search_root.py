@@ -154,7 +154,7 @@ def _find_dotted(paths: bytes) -> Iterator[bytes]:
 
 
 def _iterate_parents(path: bytes) -> Iterator[bytes]:
-    """`./a/b` is in `./a` and in `.`."""
+    """Yield the parent folders of a path: for `./a/b`, `./a` and `.`."""
     while path := path.rpartition(b"/")[0]:
         yield path
 

@@ -158,7 +158,7 @@ class LongOutput:
         return window.byte(find_near_line_start(window.text, len(window.text)))
 
     def _end_of_trace(self, start: int) -> int:
-        """After the first line break that an unindented line follows."""
+        """Return the position after the first line break that is followed by an unindented line; -1 without one."""
         while 0 <= start < self.produced:
             window = self._window(start, start + _PART_BYTES)
             found = find_trace_end(window.text)
@@ -174,7 +174,7 @@ def _find_last(part: _TextWindow, word: str, before: int) -> int:
 
 
 def _estimate_bytes(room: int) -> int:
-    """Enough for so many characters, and one that is cut at each end."""
+    """Return enough bytes for so many characters, and a cut one at each end."""
     return (room + 2) * _MAX_CHAR_BYTES
 
 

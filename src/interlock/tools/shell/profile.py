@@ -190,7 +190,7 @@ class GuardedFiles:
     """The state of files that no command should change."""
 
     def __init__(self, config: ShellConfig, found: ProtectedPaths | None = None) -> None:
-        """`found` is what was found a moment ago."""
+        """Record the identities of guarded files. `found` is the result of a recent scan."""
         root = config.workspace.root
         found = config.hidden() if found is None else found
         held = {path: _read_identity(join(root, path)) for path in _drop_nested(found.read_only)}
@@ -212,8 +212,9 @@ def _drop_nested(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _read_identity(path: str, *, is_held: bool = True) -> tuple[int, ...]:
-    """Empty: it is not there. What is in a folder that is held cannot change, so it is the same while its inode is. Of
-    what is not held, only a link is another one when it was exchanged: git writes the other files itself."""
+    """Return what identifies a file; empty if it does not exist. The content of a held folder cannot change, so its
+    inode is enough. Of what is not held, only a link counts as exchanged: git writes the other files itself.
+    """
     try:
         status = os.lstat(path)
     except OSError:

@@ -208,7 +208,7 @@ class OutputSpool:
             self._index.add(stream, len(content))
 
     def _read_runs(self, runs: Iterator[ByteRun]) -> Iterator[bytes]:
-        """Short runs that are near each other are read at once."""
+        """Read runs; short ones that are near each other at once."""
         window, window_start = b"", 0
         for start, size in runs:
             if size >= _CHUNK_BYTES:

@@ -129,7 +129,7 @@ def _is_ok(script: str, argvs: Sequence[Sequence[str]], run: _CheckRun, output: 
 
 
 def _is_conclusive(program: str, report: CheckReport) -> bool:
-    """Without an exit code: that nothing failed among so many. go says it in a last line without numbers."""
+    """Return True if a report without an exit code shows that nothing failed. go prints a last line without numbers."""
     return program == "go" or (report.passed != 0 and (report.passed is not None or report.errors is not None))
 
 
