@@ -80,7 +80,7 @@ def _split_ends(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _split_passages(text: str, fence: str) -> Iterator[str]:
-    """Paragraphs, list items, headings and rows. A continuation line stays with the one before it."""
+    """Yield paragraphs, list items, headings and rows. A continuation line stays with the one before it."""
     start = end = 0
     for line in text.splitlines(keepends=True):
         mark = _FENCE.match(line)
