@@ -208,6 +208,7 @@ class Inbox:
         action = ledger.actions[action_id]
         if not action.is_open and not is_recorded(storable, ledger):
             await self._log.ack(run_id, key)
+            self._app.check_answer(ledger, action_id, answer, payload_hash, command.at)  # raises, and says why
             raise decided_error(action)
         if isinstance(self._active_runs, CommandPoller):
             await self._active_runs.poll(run_id)
