@@ -94,9 +94,11 @@ class Death(NamedTuple):
 
 DEATHS = {
     "before the model has answered": Death("look", "model.request", asked=2, ran=1, codes=("ok",)),
-    "after an answer, before its calls are done": Death("pay", "approval.granted", asked=1, ran=1, codes=("ok",)),
+    "after a model response, before its calls are done": Death(
+        "pay", "approval.granted", asked=1, ran=1, codes=("ok",)
+    ),
     "while a person is asked": Death("pay", "run.paused", status="PAUSED_APPROVAL"),
-    "after a person said yes, before the start": Death("pay", "approval.granted", asked=1, ran=1, codes=("ok",)),
+    "after an approval, before the start": Death("pay", "approval.granted", asked=1, ran=1, codes=("ok",)),
     "after a start, and the tool only reads": Death("look", "tool.invocation.started", asked=1, ran=1, codes=("ok",)),
     "after a start, and the tool is `idempotent`": Death("put", "tool.invocation.started", status="PAUSED_APPROVAL"),
     "after a start, and `reconcile` says that it happened": Death(
@@ -105,7 +107,9 @@ DEATHS = {
     "after a start, and `reconcile` says that it did not happen": Death(
         "did_not_happen", "tool.invocation.started", status="PAUSED_APPROVAL"
     ),
-    "after a start, and nobody can tell": Death("pay", "tool.invocation.started", asked=1, codes=("outcome_unknown",)),
+    "after a start, and the outcome is unknown": Death(
+        "pay", "tool.invocation.started", asked=1, codes=("outcome_unknown",)
+    ),
     "after the end of a call": Death("pay", "model.request", number=2, asked=1, codes=("ok",)),
     "inside an agent that another one asked": Death(
         "delegate", "approval.granted", inside=True, asked=2, codes=("ok",)
@@ -216,12 +220,12 @@ class Changed(NamedTuple):
 #: None: there is nothing that could go on with the run.
 CHANGES: dict[str, Changed | None] = {
     "the tool, or its declaration": Changed(other_version, 0, ""),
-    "a file that the call names, the workspace, the mode, who it acts for": Changed(unchanged, 0, "", "accept_edits"),
-    "the policy, and it says deny now": Changed(denying, 0, "policy_denied"),
-    "the policy, and it says allow now": Changed(allowing, 1, "ok"),
-    "the policy, and it still asks": Changed(asking, 0, ""),
-    "the tool is not there any more": Changed(without_tools, 0, "unknown_tool"),
-    "the agent is not there any more": None,
+    "a file that the call names, the workspace, the mode, the requester": Changed(unchanged, 0, "", "accept_edits"),
+    "the policy, which denies now": Changed(denying, 0, "policy_denied"),
+    "the policy, which allows now": Changed(allowing, 1, "ok"),
+    "the policy, which still asks": Changed(asking, 0, ""),
+    "the tool, which was removed": Changed(without_tools, 0, "unknown_tool"),
+    "the agent, which was removed": None,
     "instructions, model, budgets": Changed(instructed, 1, "ok"),
     "nothing": Changed(unchanged, 1, "ok"),
 }
