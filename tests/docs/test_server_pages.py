@@ -49,7 +49,7 @@ async def test_the_python_of_the_page_runs_against_a_server(tmp_path: Path, monk
             running = eval(compiled(code, "docs/rest.md", line), namespace)  # noqa: S307 - it is our own page
             if inspect.isawaitable(running):
                 await running
-    assert namespace["told"][-1] == "end"
+    assert namespace["names"][-1] == "end"
 
 
 async def test_the_signature_of_the_page_opens_a_webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
