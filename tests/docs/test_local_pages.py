@@ -52,7 +52,7 @@ async def test_the_page_names_the_timeouts(tmp_path: Path) -> None:
             [call("usual", "bash", command="true"), call("long", "bash", command="true", timeout_seconds=99_999)]
         )
     seconds = [observation.facts["timeout_seconds"] for observation in result.observations]
-    assert "It has {:g} seconds by default, {:g} at most".format(*seconds) in TOOLS
+    assert "The timeout is {:g} seconds by default, {:g} at most".format(*seconds) in TOOLS
 
 
 def test_the_sandbox_page_lists_every_capability_of_every_backend() -> None:
