@@ -66,7 +66,7 @@ def test_the_sandbox_page_lists_every_capability_of_every_backend() -> None:
 
 
 def test_every_hole_names_a_test_that_exists() -> None:
-    rows = table_rows(section(SANDBOX, "Holes that are closed, and where that is tested"))
+    rows = table_rows(section(SANDBOX, "Known escapes and their tests"))
     assert [row[0] for row in rows] == [f"H{number}" for number in range(1, 12)]
     for _, _, _, place in rows:
         file, _, name = place.strip("`").partition("::")

@@ -57,9 +57,9 @@ def test_a_policy_on_the_page_loads_with_its_examples(text: str, tmp_path: Path)
 
 def test_the_policy_page_lists_every_command_key_and_mode_and_nothing_else() -> None:
     page = text_of("docs/policy.md")
-    commands = [name for row in table_rows(section(page, "Trying policies")) for name in _COMMAND.findall(row[0])]
+    commands = [name for row in table_rows(section(page, "Testing policies")) for name in _COMMAND.findall(row[0])]
     assert sorted(commands) == sorted(_commands())
-    assert set(_names(table_rows(section(page, "What a rule can say")))) == set(RuleEntry.model_fields)
+    assert set(_names(table_rows(section(page, "Rule reference")))) == set(RuleEntry.model_fields)
     assert _names(table_rows(section(page, "Permission modes"))) == sorted(PermissionMode)
 
 

@@ -74,7 +74,7 @@ async def test_the_first_agent_asks_a_real_server_and_the_person() -> None:
 
 
 def test_the_command_says_what_the_policy_page_shows() -> None:
-    place = section(text_of("docs/policy.md"), "Why a call is decided as it is")
+    place = section(text_of("docs/policy.md"), "Explaining a decision")
     (shown,) = re.findall(r"^```console\n\$ (.+)\n((?:.*\n)*?)```$", place, re.MULTILINE)
     _, *words = shlex.split(shown[0])
     command = [str(Path(sys.executable).with_name("interlock")), *words]

@@ -54,7 +54,8 @@ def test_the_page_lists_every_budget_with_its_default() -> None:
 def test_the_page_lists_every_method_of_a_desk_for_people() -> None:
     public = {name for name, value in vars(Inbox).items() if isinstance(value, FunctionType) and name[0] != "_"}
     listed = [
-        re.findall(r"`(\w+)\(([\w, ]*)\)`", row[0])[0] for row in table_rows(section(RUNS, "Answers from elsewhere"))
+        re.findall(r"`(\w+)\(([\w, ]*)\)`", row[0])[0]
+        for row in table_rows(section(RUNS, "Answering from another process"))
     ]
     assert public - {"close", "cancel_children", "apply_queued", "fail"} == {name for name, _ in listed}
     for name, arguments in listed:

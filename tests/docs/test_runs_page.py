@@ -119,7 +119,7 @@ DEATHS = {
 
 
 def test_the_page_tells_of_these_deaths() -> None:
-    assert [row[0] for row in table_rows(section(PAGE, "When a process dies"))] == list(DEATHS)
+    assert [row[0] for row in table_rows(section(PAGE, "Crash recovery"))] == list(DEATHS)
 
 
 @pytest.mark.requirement("P06", "D15")
@@ -232,7 +232,7 @@ CHANGES: dict[str, Changed | None] = {
 
 
 def test_the_page_tells_of_these_changes() -> None:
-    assert [row[0] for row in table_rows(section(PAGE, "When something changed meanwhile"))] == list(CHANGES)
+    assert [row[0] for row in table_rows(section(PAGE, "Changes while a run waits"))] == list(CHANGES)
 
 
 @pytest.mark.requirement("D05")

@@ -125,11 +125,13 @@ def test_the_settings_of_the_pages_can_be_read(text: str, tmp_path: Path) -> Non
 
 
 def test_the_lists_of_the_pages_are_complete() -> None:
-    assert names(SERVER, "Who may do what", "role") == sorted(Role)
+    assert names(SERVER, "Roles and permissions", "role") == sorted(Role)
     assert names(SERVER, "Four eyes", "`four_eyes`") == sorted(get_args(FourEyes))
-    assert names(REST, "Words", "status of a run") == sorted(set(RUN_STATUS.values()))
-    assert names(REST, "Words", "status of an action") == sorted(state.name for state in ActionState)
-    assert [word for word in get_args(RunEventType) if f"`{word}`" not in section(REST, "Words")] == []
+    assert names(REST, "Status values and events", "status of a run") == sorted(set(RUN_STATUS.values()))
+    assert names(REST, "Status values and events", "status of an action") == sorted(state.name for state in ActionState)
+    assert [
+        word for word in get_args(RunEventType) if f"`{word}`" not in section(REST, "Status values and events")
+    ] == []
     assert names(AUDIT, "Forwarding", "kind") == sorted(
         str(kind.__struct_config__.tag) for kind in get_args(Destination)
     )
