@@ -15,7 +15,7 @@ def open_run(folder: str) -> ToolRuntime:
 
     @tool
     def pay(amount: int) -> str:
-        """Pay, and then lose power. Nobody can tell afterwards."""
+        """Pay, and then lose power. The outcome is unknown."""
         with paid.open("a") as file:
             file.write(f"{amount}\n")
         os.kill(os.getpid(), signal.SIGKILL)

@@ -39,7 +39,7 @@ def scripted_model(messages: list[Message], tools: list[dict[str, Any]]) -> Mess
         name = tools[-1]["function"]["name"]
         call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": '{"city": "Bern"}'}}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"role": "assistant", "content": f"Take an umbrella. I was told:\n{messages[-1]['content']}"}
+    return {"role": "assistant", "content": f"Take an umbrella. The tool says:\n{messages[-1]['content']}"}
 
 
 if __name__ == "__main__":
