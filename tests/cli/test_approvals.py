@@ -117,7 +117,7 @@ def test_the_question_of_a_run_that_is_over_is_shown_and_open_no_more(tmp_path: 
     cli("runs", "cancel", "last", "--log", log)
 
     assert cli("approvals", "list", "--log", log).stdout == "No question is open.\n"
-    assert json.loads(cli("approvals", "show", question.action_id, "--json", "--log", log).stdout)["state"] == "over"
+    assert json.loads(cli("approvals", "show", question.action_id, "--json", "--log", log).stdout)["state"] == "void"
     ended = cli("approvals", "approve", question.action_id, "--log", log)
     assert (ended.exit_code, sent(tmp_path)) == (1, [])
     assert "is cancelled; its questions need no answer" in ended.stderr
