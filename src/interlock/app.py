@@ -9,6 +9,8 @@ from os.path import abspath, realpath
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from .domain.call import Answer, Question, ToolIntent
 from .domain.decision import FailSafeConfig
 from .domain.errors import (
@@ -158,8 +160,9 @@ class App:
             missing_tool=missing_tool,
             find_rule_problem=_find_rule_problem,
             on_progress=_or_default(on_progress, lambda: _ignore_progress),
-            **({} if record_rule is None else {"record_rule": record_rule}),
         )
+        if record_rule is not None:
+            self.parts = msgspec.structs.replace(self.parts, record_rule=record_rule)
 
     def resolve_workspace(self, given: str | PathLike[str] | None) -> str:
         """Return the folder that a run works in. Tools that work in a folder decide it; no other can be given."""
