@@ -114,7 +114,7 @@ def test_the_log_says_in_which_sandbox_a_command_ran_and_how_it_ended(story: Sto
         assert (started.sandbox, started.profile) == (facts["backend"], "workspace-write")
         assert {"files", "write_only_workspace", "network_off", "syscalls"} <= set(started.capabilities)
         assert (started.cwd, started.executor) == (str(story.root), "async")
-        assert 0 < facts["timeout_seconds"] < started.timeout_seconds
+        assert 0 < facts["timeout_seconds"] == started.timeout_seconds
         assert completed.invocation_id == started.invocation_id == told.event("tool.observation").invocation_id
         assert (facts["exit_code"], facts["signal"], facts["reason"], facts["cwd"]) == (exit_code, "", "exited", ".")
         assert facts["stdout_bytes"] + facts["stderr_bytes"] > 0

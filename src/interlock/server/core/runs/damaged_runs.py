@@ -49,9 +49,8 @@ class DamagedRuns:
             yield
         except (LogCorruptError, IllegalTransitionError) as error:
             await self.check(run_id)
-            raise ConflictError(
-                "log_damaged", f"{error}. Nothing was done; /runs/{run_id}/audit/verify says more.", {"run": run_id}
-            ) from error
+            message = f"{error}. Nothing was done; the audit page can verify it (/runs/{run_id}/audit/verify)."
+            raise ConflictError("log_damaged", message, {"run": run_id}) from error
 
     async def check(self, run_id: str) -> bool:
         """Return True if the run's own events are damaged, and remember it. Those of a child run are its own."""
