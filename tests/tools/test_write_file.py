@@ -365,7 +365,7 @@ def test_a_process_that_is_killed_leaves_all_of_the_file_or_nothing(tmp_path: Pa
 def test_a_limit_on_the_size_of_files_leaves_nothing_behind(tmp_path: Path) -> None:
     ended = written_by_another_process(tmp_path, "limit")
 
-    assert ended.stdout.startswith("NotWritten(path='new.txt', reason='File too large')"), ended.stderr
+    assert ended.stdout.startswith("WriteFailure(path='new.txt', reason='File too large')"), ended.stderr
     assert names(tmp_path) == []
 
 
