@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.errors import IllegalTransitionError, LogCorruptError
+from interlock.domain.errors import IllegalTransitionError, LogCorruptError, LogVersionError
 from interlock.domain.event import LogEntry, RunCompleted, RunStarted, WarningRaised, genesis_hash
 from interlock.domain.state.conversation import Dialogue
 from interlock.domain.state.ledger import ActionEntry, CallEntry, Grant, Ledger
@@ -262,5 +262,5 @@ def test_a_fact_that_does_not_fit_the_tables_is_refused() -> None:
 
 
 def test_a_run_of_a_newer_schema_is_refused_in_words() -> None:
-    with pytest.raises(IllegalTransitionError, match="event schema 99; this version reads up to 1"):
+    with pytest.raises(LogVersionError, match="its schema is 99, and this version reads up to 2"):
         fold_entries(RUN, record([RunStarted(schema=99)]))

@@ -26,7 +26,7 @@ import msgspec
 from ..domain.commands import AnswerClaim, command_key, encode_command
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import NEWER, Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks
-from ..domain.json import encode
+from ..domain.json import encode, escape_surrogates
 from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
 from ..domain.state.ledger import ANSWER_TRIGGERS, EVENT_HANDLERS, Ledger, transition_error
@@ -254,7 +254,7 @@ class Recorder:
         action, lease = self.ledger.actions[action_id], self.lease
         if lease is None or (self._sealed and self._sealed[0].seq <= action.asked_seq):
             return action.is_open
-        claim = AnswerClaim(action_id, approved, by, time_ns(), lease.token)
+        claim = AnswerClaim(action_id, approved, escape_surrogates(by), time_ns(), lease.token)
         command = QueuedCommand(command_key(claim), encode_command(claim))
         claiming = asyncio.ensure_future(self._log.enqueue(self.run_id, command))
         try:
