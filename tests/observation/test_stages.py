@@ -21,6 +21,7 @@ OTHERS = {
     "batch_execution",
     "call",
     "context",
+    "effects",
     "events",
     "parts",
     "refusals",
