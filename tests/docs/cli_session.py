@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,11 +46,11 @@ _INTERLOCK = str(Path(sys.executable).with_name("interlock"))
 _BLOCK = re.compile(r"^```console\n(\$ interlock run .*?)^```$", re.MULTILINE | re.DOTALL)
 _RUN_ID = re.compile(r"^run ([0-9a-f]{8}):", re.MULTILINE)
 _ACTION_ID = re.compile(r"interlock approvals show ([0-9a-f]{8})")
-_OTHER_EACH_TIME = (
+_OTHER_EACH_TIME: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"run_5e2f9c1a[0-9a-f]{24}", "run_5e2f9c1a..."),
     (r"(checkpoint \d+:)[0-9a-f]{64}", r"\1..."),
     (r"(?m)^(  ok) +[\d.]+ m?s  ", r"\1          2 ms  "),
-    (r"(edit_file|interlock)  \d+ s ", r"\1  2 s "),
+    (r"(edit_file|interlock)  (\d+ s +)", lambda match: f"{match[1]}  {'2 s'.ljust(len(match[2]))}"),
 )
 
 
