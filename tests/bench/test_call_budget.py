@@ -24,9 +24,13 @@ class Counted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def counted() -> Counted:
+    """The least of three: a process that stalls for 25 ms also writes what is under way to the log, and counts that."""
     command = [sys.executable, "-m", "bench.ours", "calls"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=50)
-    return Counted(**json.loads(done.stdout))
+    done = [
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=50) for _ in range(3)
+    ]
+    counts = [Counted(**json.loads(each.stdout)) for each in done]
+    return Counted(*map(min, zip(*counts, strict=True)))
 
 
 def test_a_single_call_costs_at_most_250_function_calls(counted: Counted) -> None:
