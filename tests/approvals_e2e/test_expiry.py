@@ -129,7 +129,7 @@ async def test_a_person_is_waited_for_no_longer_than_the_question_is_open(scene:
 
 @pytest.mark.requirement("D07")
 async def test_a_fallback_that_approves_cannot_approve_what_is_over(scene: Scene) -> None:
-    scene.policy = ask_rule(answer_within_seconds=0.05)
+    scene.policy = ask_rule(answer_within_seconds=0.5)
     asked: list[str] = []
 
     async def silent(question: Question) -> bool:
@@ -145,7 +145,7 @@ async def test_a_fallback_that_approves_cannot_approve_what_is_over(scene: Scene
 
 
 async def test_a_fallback_that_waits_leaves_the_question_open_until_it_has_expired(scene: Scene) -> None:
-    scene.policy = ask_rule(answer_within_seconds=0.05)
+    scene.policy = ask_rule(answer_within_seconds=0.5)
     interaction = CallbackInteractionProvider(never, None, "wait")
     async with scene.runtime(interaction=interaction, clock=Clock()) as runtime:
         paused = await soon(runtime.execute([EDIT]))
