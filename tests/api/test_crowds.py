@@ -1,7 +1,8 @@
 """Nobody takes what is for all: places for requests, for readers of events, for connections; rows of the journal."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import resource
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -62,6 +63,16 @@ async def test_one_key_follows_events_at_most_half_as_often_as_all_may(tmp_path:
             assert server.service.hub.reader_count == 1
 
 
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    """Both ends of 500 connections are in this process, and 1,024 files are the usual limit of a session."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_open_files")
 async def test_five_hundred_readers_lock_nobody_out(tmp_path: Path) -> None:
     """L5: streams and health checks take no places of requests."""
     async with running_server(tmp_path, max_readers=500) as server, AsyncExitStack() as stack:
