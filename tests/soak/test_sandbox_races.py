@@ -138,7 +138,7 @@ async def test_what_runs_is_what_was_hashed(sandbox: CommandSandbox, folders: tu
         bound = ExecutionEnvironment(cwd=str(workspace), files=bind_files(["script"], str(workspace)))
         approved = words.get(bound.files[0].sha256)
         try:
-            outcome = await run(sandbox, "bash script", workspace, bound=bound, alone="end")
+            outcome = await run(sandbox, "bash script", workspace, expected_environment=bound, exclusive_until="end")
         except SandboxSetupError:
             met["refused"] += 1
         else:
