@@ -373,6 +373,7 @@ async def _bare(sandbox: CommandSandbox, command: CommandSpec, more: tuple[str, 
         options = int(launch.argv[launch.argv.index("--args") + 1])
         os.pwrite(options, "\0".join((*more, "")).encode(), os.fstat(options).st_size)
     os.write(launch.gate_fd, b"\n")
+    os.close(launch.barrier_fd)
     began = time.perf_counter()
     done = subprocess.run(  # noqa: ASYNC221
         launch.argv,

@@ -14,6 +14,7 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.helper_process import helper_process
 from interlock.sandbox.commands.running_command import Launch, run_launch
 from interlock.sandbox.host.programs import find_bwrap
 from interlock.sandbox.interface import CommandExit, CommandLimits, OutputStream
@@ -41,6 +42,7 @@ def alive(tmp_path: Path) -> "Iterator[Alive]":
 
 @pytest.fixture(autouse=True)
 def nothing_open_is_left() -> Iterator[None]:
+    helper_process.watch(os.getpid()).close()  # so that it is started
     before = len(os.listdir("/proc/self/fd"))
     yield
     assert len(os.listdir("/proc/self/fd")) <= before + 1
@@ -336,6 +338,39 @@ for _ in range(20):
 """
 
 
+KILLED_BETWEEN_TWO_STEPS = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from unittest.mock import patch
+from interlock.sandbox.commands import bubblewrap, running_command
+from interlock.sandbox.commands.launch import LaunchDescriptors
+from interlock.sandbox.host import process_tree
+from interlock.sandbox.host.programs import find_bwrap
+from tests.sandbox.commands import a_command
+
+class FullStatus(LaunchDescriptors):
+    # Bubblewrap waits until its status was read: its child waits for it, and it dies with this process.
+    def unbreakable_pipe(self):
+        kept, passed = super().unbreakable_pipe()
+        os.set_blocking(passed, False)
+        try:
+            while True:
+                os.write(passed, b"\\n")
+        except BlockingIOError:
+            os.set_blocking(passed, True)
+        return kept, passed
+
+def die(loop, pid):
+    while not (process_tree.list_children(pid) and "pipe" in Path(f"/proc/{pid}/wchan").read_text()):
+        os.sched_yield()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+command = a_command(f"sleep 1000; : {sys.argv[1]}", Path(sys.argv[1]))
+with patch.object(bubblewrap, "LaunchDescriptors", FullStatus), patch.object(running_command, "ProcessWatcher", die):
+    asyncio.run(bubblewrap.BubblewrapSandbox(find_bwrap().path).start(command, lambda stream, chunk: None))
+"""
+
+
 def running_with(word: str) -> list[str]:
     found: list[str] = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
@@ -345,9 +380,10 @@ def running_with(word: str) -> list[str]:
     return found
 
 
-def test_nothing_outlives_this_process_when_it_is_killed_while_a_sandbox_is_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [KILLED_WHILE_STARTING, KILLED_BETWEEN_TWO_STEPS], ids=["any time", "worst time"])
+def test_nothing_outlives_this_process_when_it_is_killed_while_a_sandbox_is_made(tmp_path: Path, script: str) -> None:
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    subprocess.run([sys.executable, "-c", KILLED_WHILE_STARTING, str(tmp_path)], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=False)
 
     until = time.monotonic() + HANG_SECONDS
     while (left := running_with(str(tmp_path))) and time.monotonic() < until:

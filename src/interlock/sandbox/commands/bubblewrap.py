@@ -122,14 +122,11 @@ def _build_launch(
         *_seccomp_options(descriptors),
         *("--json-status-fd", str(its_status)),
     )
-    barrier_fd, barrier_options = -1, ()
-    if not profile.system:
-        # Bubblewrap reads its options to the end before it does anything. These are none, and end when our end closes.
-        barrier_fd, its_end = descriptors.input_pipe()
-        barrier_options = ("--args", str(its_end))
+    # Bubblewrap reads its options to the end before it does anything. These are none, and end when our end closes.
+    barrier_fd, its_barrier = descriptors.input_pipe()
     options_fd = str(descriptors.create_memfd("\0".join((*packed, "")).encode()))
     return Launch(
-        argv=(bwrap, *barrier_options, "--args", options_fd, "--", *inside),
+        argv=(bwrap, "--args", options_fd, "--args", str(its_barrier), "--", *inside),
         environment={},
         pass_fds=descriptors.passed,
         status_fd=status_fd,

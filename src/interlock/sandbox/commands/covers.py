@@ -2,8 +2,8 @@
 
 Bubblewrap mounts by path, and makes what is not there: under a folder that another command can write, that is a way to
 the files of the host. So bubblewrap mounts only whole folders, and the command waits at a gate. Then it is compared
-whether those are the folders that were planned, and `mount_helper` puts the covers on what it holds open. Nothing of a
-model has run in the sandbox by then, and no path of the host is used to mount anything.
+whether those are the folders that were planned, and `sandbox_helper` puts the covers on what it holds open. Nothing of
+a model has run in the sandbox by then, and no path of the host is used to mount anything.
 
 Once mounted, others can move a folder, and what was mounted moves along. The command itself cannot move a folder above
 a cover: each is mounted on itself (`pinned`), and a place with a mount is busy.
@@ -13,18 +13,13 @@ copy a file from a pipe that we have filled: when there is room in the pipe, it 
 close the pipe, it continues.
 """
 
-import array
-import atexit
 import os
-import socket
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from threading import Lock
 from typing import Literal, NamedTuple, TypeAlias
 
-from . import mount_helper
-from .launch import spawn_program
+from . import sandbox_helper
+from .helper_process import helper_process
 
 #: An empty file of the sandbox, shown for a hidden one; and the file that bubblewrap copies while it waits.
 EMPTY_FILE, GATE_FILE = "/.sandbox-empty", "/.sandbox-gate"
@@ -88,7 +83,7 @@ def mount_covers(namespace: int, root: str, covers: Iterable[Cover]) -> str:
         reply = _request_mount(namespace, plan)
     finally:
         os.close(plan)
-    return "" if reply == mount_helper.OK else reply.decode(errors="replace") or "the process that mounts died"
+    return "" if reply == sandbox_helper.OK else reply.decode(errors="replace") or "the process that mounts died"
 
 
 def _request_mount(namespace: int, plan: int) -> bytes:
@@ -96,7 +91,7 @@ def _request_mount(namespace: int, plan: int) -> bytes:
     for is_last in (False, True):
         replies, its_end = os.pipe()
         try:
-            _mount_helper_process.send((namespace, plan, its_end))
+            helper_process.send((namespace, plan, its_end))
         except OSError:
             os.close(replies)
             if is_last:
@@ -109,41 +104,3 @@ def _request_mount(namespace: int, plan: int) -> bytes:
         finally:
             os.close(replies)
     raise AssertionError  # the last round has returned or raised
-
-
-class _MountHelper:
-    """The process that mounts, one for this process, until this process ends."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._channel: socket.socket | None = None
-        self._owner = 0
-
-    def send(self, fds: tuple[int, ...]) -> None:
-        with self._lock:
-            if self._channel is None or self._owner != os.getpid():
-                self._start()
-            assert self._channel is not None  # noqa: S101 - made above
-            try:
-                self._channel.sendmsg([b"\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-            except OSError:
-                self._channel.close()
-                self._channel = None
-                raise
-
-    def _start(self) -> None:
-        self._channel, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._owner = os.getpid()
-        try:
-            atexit.register(self._channel.close)
-            words = (sys.executable, "-I", "-S", mount_helper.__file__, str(its_end.fileno()))
-            os.waitpid(spawn_program(words, {}, (its_end.fileno(),)), 0)
-        except OSError:
-            self._channel.close()
-            self._channel = None
-            raise
-        finally:
-            its_end.close()
-
-
-_mount_helper_process = _MountHelper()

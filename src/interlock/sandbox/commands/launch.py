@@ -4,10 +4,9 @@ import fcntl
 import os
 import resource
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -15,48 +14,13 @@ from ...domain.errors import SandboxSetupError
 from ...domain.payload import ExecutionEnvironment
 from ...rendering.text import describe_error
 from ..host.cgroups import CommandCgroup
+from ..host.spawn import spawn_program
 from ..interface import CommandLimits, CommandSpec, ExclusiveUntil, OutputStream
 from ..workspace.file_operands import describe_change
+from .helper_process import WatchedLaunch, helper_process
 
-_STANDARD_FDS = 3
 #: Descriptors that stay open in a script are beyond those that scripts use.
 _FIRST_FD = 100
-_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-
-
-def spawn_program(
-    argv: tuple[str, ...],
-    environment: Mapping[str, str],
-    pass_fds: Sequence[int],
-    *,
-    output: tuple[int, int] | None = None,
-    new_session: bool = False,
-) -> int:
-    """Start a program and return its process id. Its standard input is empty; `output` are its other two streams."""
-    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    if output is not None:
-        actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(output, 1)]
-    # Not onto itself: older C libraries leave it closed at the start of the program then.
-    spare = max((*pass_fds, _STANDARD_FDS)) + 1
-    for fd in pass_fds:
-        actions += [(os.POSIX_SPAWN_DUP2, fd, spare), (os.POSIX_SPAWN_DUP2, spare, fd), (os.POSIX_SPAWN_CLOSE, spare)]
-    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _find_inheritable_fds(pass_fds)]
-    return os.posix_spawn(
-        argv[0], argv, environment, file_actions=actions, setsid=new_session, setsigmask=(), setsigdef=_SIGNALS
-    )
-
-
-def _find_inheritable_fds(pass_fds: Sequence[int]) -> list[int]:
-    """Return descriptors that some library left open for every program."""
-    inheritable: list[int] = []
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
-        with suppress(OSError):  # closed meanwhile
-            if fd >= _STANDARD_FDS and fd not in pass_fds and os.get_inheritable(fd):
-                inheritable.append(fd)
-    return inheritable
-
-
 _CHANGED_MESSAGE = "what it may see or change is not what it was when its sandbox was planned. Try again"
 _MAX_ERROR_CHARS = 500
 
@@ -88,9 +52,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     can_complete_inline: bool = False
     #: Asked at the gate as well, or before the launch where there is none, in a thread: see `CommandSpec`.
     is_still_valid: Callable[[], bool] | None = None
-    #: Set on the launched program itself, where no shell inside can set them. It waits for the end of `barrier_fd`, the
-    #: write end of a pipe, before it does anything.
+    #: Set on the launched program itself, where no shell inside can set them.
     limits: CommandLimits | None = None
+    #: Write end of a pipe: the launched program waits for its end before it does anything.
     barrier_fd: int = -1
     #: The folder that the command can write; empty: none. For how long no other command may: see `CommandSpec`.
     writable_folder: str = ""
@@ -200,6 +164,8 @@ class SpawnedProcess:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        #: Ends it when this process is killed, where the kernel alone would not.
+        self.watched: WatchedLaunch | None = None
         #: As `subprocess` has it: negative for a signal. None until `wait` returned.
         self.returncode: int | None = None
 
@@ -224,7 +190,7 @@ def spawn_launch(launch: Launch, cgroup: CommandCgroup | None) -> tuple[SpawnedP
             spawn_program, launch.argv, launch.environment, launch.pass_fds, output=output, new_session=True
         )
         process = SpawnedProcess(start() if cgroup is None else cgroup.spawn(start))
-        _set_limits(process, launch.limits)
+        _prepare_process(process, launch)
     except (OSError, ValueError) as error:
         _close_fds(*fds[0::2])
         launch.close_own_fds()
@@ -243,27 +209,34 @@ def recheck_validity(is_still_valid: Callable[[], bool]) -> str:
         return f"what it may see could not be looked at again ({describe_error(error)[:_MAX_ERROR_CHARS]})"
 
 
-def _set_limits(process: SpawnedProcess, limits: CommandLimits | None) -> None:
+def _prepare_process(process: SpawnedProcess, launch: Launch) -> None:
+    """Do what is needed before a launched program may continue; if that fails, it is killed."""
+    try:
+        if launch.barrier_fd >= 0:
+            process.watched = helper_process.watch(process.pid)
+        if launch.limits is not None:
+            _set_limits(process.pid, launch.limits)
+    except (OSError, ValueError):
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.watched is not None:
+            process.watched.close()
+        raise
+
+
+def _set_limits(pid: int, limits: CommandLimits) -> None:
     """Set the limits of a process. A lower limit of the host stays."""
-    if limits is None:
-        return
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_DATA: limits.memory_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
     }
-    try:
+    with suppress(ProcessLookupError):  # dead already, as will be seen
         for number, limit in wanted.items():
-            most = resource.prlimit(process.pid, number)[1]
+            most = resource.prlimit(pid, number)[1]
             lowest = limit if most == resource.RLIM_INFINITY else min(limit, most)
-            resource.prlimit(process.pid, number, (lowest, lowest))
-    except ProcessLookupError:
-        pass  # dead already, as will be seen
-    except (OSError, ValueError):
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+            resource.prlimit(pid, number, (lowest, lowest))
 
 
 def _close_fds(*fds: int) -> None:

@@ -230,6 +230,8 @@ class _CommandProcess:
     def _close(self) -> None:
         # Dead already, so this does not block.
         self._process.wait()
+        if self._process.watched is not None:
+            self._process.watched.close()
         if self._cgroup is not None:
             self._cgroup.close()
             self._check_cgroup()
@@ -317,6 +319,8 @@ class _CommandProcess:
             and process_tree.is_namespace_init(pid)
         ):
             self._inner_process = ProcessWatcher(self._loop, pid)
+            if self._process.watched is not None:
+                self._process.watched.add(pid)
             # What follows is asked for when it is needed.
             self._readers[0].unwatch()
 

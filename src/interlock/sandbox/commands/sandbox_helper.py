@@ -1,9 +1,11 @@
 """Mounts covers in a sandbox that waits at its gate: a small separate process that uses no path of the host.
 
-Run as `python -I -S mount_helper.py FD`; it imports little of the standard library, so that it starts fast. FD is a
-socket. Each message on it brings three descriptors: the sandbox's mount namespace, a plan, and a pipe for the reply.
-A fork of this process, made before it is needed, joins that namespace, mounts what the plan says, replies `ok` or what
-went wrong, and exits. The process ends when the other end of the socket is closed.
+Run as `python -I -S sandbox_helper.py FD TABLE`; it imports little of the standard library, so that it starts fast. FD
+is a socket. Each message on it brings three descriptors: the sandbox's mount namespace, a plan, and a pipe for the
+reply. A fork of this process, made before it is needed, joins that namespace, mounts what the plan says, replies `ok`
+or what went wrong, and exits. When the other end of the socket is closed, the process kills what is left of the
+launches in TABLE, a shared file, and ends. A row is up to two processes: number and start time of the launched one,
+which leads its session, and of the first one inside.
 
 A process is needed because a process with threads cannot join a user namespace. It is no child of the one that uses it,
 which may wait for children it knows. It joins the namespace that owns the
@@ -26,12 +28,15 @@ import ctypes
 import errno
 import fcntl
 import os
+import signal
 import stat
 import sys
 
 #: What a request brings: the mount namespace, the plan, the pipe for the reply.
 DESCRIPTORS = 3
 OK = b"ok"
+#: Of one launch in the table.
+ROW_BYTES = 128
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _NS_GET_USERNS = 0xB701
@@ -47,6 +52,9 @@ _WORDS_PER_MOUNT = 4
 #: The exit status of a fork that found the socket closed.
 _CLOSED = 3
 _FD_BYTES = 4
+#: Where the start time is in `/proc/PID/stat`, after the name; a zombie, dead.
+_START_TIME = 19
+_DEAD = (b"Z", b"X")
 
 
 class MountRefusedError(Exception):
@@ -57,8 +65,8 @@ class _MountAttributes(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "user_namespace"))
 
 
-def main(channel_fd: int) -> None:
-    """Serve mount requests from a child process, which is replaced when it ends."""
+def main(channel_fd: int, table_fd: int) -> None:
+    """Serve mount requests from a child process, which is replaced when it ends. At the end kill what is left."""
     if os.fork() != 0:
         return
     os.setsid()
@@ -69,6 +77,49 @@ def main(channel_fd: int) -> None:
         if child == 0:
             os._exit(_serve(channel))
         is_open = os.waitpid(child, 0)[1] != _CLOSED << 8
+    launches = _read_launches(table_fd)
+    while _kill_left(launches):
+        os.sched_yield()
+
+
+def identify(stat_line: bytes) -> tuple[str, str]:
+    """Return the number and the start time of a process, from its `/proc/PID/stat`: no other has both."""
+    # The name before the bracket may hold anything.
+    number, _, rest = stat_line.partition(b" ")
+    return number.decode(), rest.rpartition(b")")[2].split()[_START_TIME].decode()
+
+
+def _read_launches(table_fd: int) -> dict[str, str]:
+    """Return the start times of launched and inner processes by their numbers."""
+    words = os.pread(table_fd, os.fstat(table_fd).st_size, 0).replace(b"\0", b" ").decode().split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _kill_left(launches: dict[str, str]) -> bool:
+    """Kill the noted processes and all of their sessions. Return whether any was left."""
+    found: list[tuple[str, str, str]] = []
+    for name in filter(str.isdecimal, os.listdir("/proc") if launches else ()):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                line = file.read()
+        except OSError:
+            continue
+        state, _, _, session, *_ = line.rpartition(b")")[2].split()
+        if state not in _DEAD:
+            found.append((*identify(line), session.decode()))
+    # A number is not given again while it is the number of a session.
+    reused = {number for number, started, _ in found if launches.get(number, started) != started}
+    left = [
+        number
+        for number, _, session in found
+        if (number in launches and number not in reused) or (session in launches and session not in reused)
+    ]
+    for number in left:
+        try:
+            os.kill(int(number), signal.SIGKILL)
+        except OSError:
+            continue
+    return bool(left)
 
 
 def _serve(channel: _socket.socket) -> int:
@@ -203,4 +254,4 @@ _has_mount_setattr = _probe(_MOUNT_SETATTR)
 _has_openat2 = _probe(_OPENAT2)
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))
