@@ -132,13 +132,13 @@ def test_sigterm_ends_the_command_and_its_daemons() -> None:
     assert all(is_gone(pid) for pid in pids)
 
 
-def test_processes_that_never_stay_the_same_are_ended_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [2, 20])
+def test_processes_that_never_stay_the_same_are_ended_too(number: int, tmp_path: Path) -> None:
     keep = tmp_path / "keep"
     keep.touch()
     hop = f'[ -e {keep} ] && exec setsid -f bash -c "$hop"'
-    command = Supervised(
-        "bash", "-c", f'export hop=\'{hop}\'; eval "$hop" & eval "$hop" & wait; echo hopping; sleep 1000'
-    )
+    hops = 'eval "$hop" & ' * number
+    command = Supervised("bash", "-c", f"export hop='{hop}'; {hops} wait; echo hopping; sleep 1000")
     try:
         command.line()
         command.process.terminate()

@@ -244,11 +244,13 @@ def _has_children() -> bool:
 
 def _stop_descendants() -> None:
     """Stop all descendants, which then cannot fork: killing one by one would make room for the next."""
-    frozen: set[int] = set()
-    while new := _descendants() - frozen:
+    stopped: set[int] = set()
+    while new := _descendants() - stopped:
         for pid in new:
             _send(pid, signal.SIGSTOP)
-        frozen |= new
+        stopped |= new
+        # A process that forks and ends leaves one at each step; they would make the next look slower than its steps.
+        _reap_children()
 
 
 def _send(pid: int, number: int) -> None:
@@ -257,17 +259,21 @@ def _send(pid: int, number: int) -> None:
 
 
 def _descendants() -> set[int]:
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            # `pid (any name) state parent ...`
-            children.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
     found, below = set[int](), [os.getpid()]
     while below:
-        more = children.get(below.pop(), ())
-        found.update(more)
-        below.extend(more)
+        more = _read_children(below.pop()) - found
+        found |= more
+        below += more
     return found
+
+
+def _read_children(pid: int) -> set[int]:
+    children: set[int] = set()
+    with suppress(OSError):  # it has ended
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                children.update(map(int, file.read().split()))
+    return children
 
 
 def _remove(folder: str) -> None:
