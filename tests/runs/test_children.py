@@ -333,7 +333,7 @@ async def test_guardrails_of_other_tools_do_not_cover_an_agent_or_a_handoff_unle
     result = await run_of(boss)
 
     assert [record.code for record in result.observations] == ["guardrail_refused", "ok", "guardrail_refused", "ok"]
-    assert seen == ["guarded", "careful"]
+    assert sorted(seen) == ["careful", "guarded"]
     assert result.text == "Written."
 
 
