@@ -66,6 +66,16 @@ async def test_a_receiver_and_a_checkpoint_file_that_cannot_be_written_are_in_th
     assert all(nowhere in message for message in told)
 
 
+async def test_problem_is_reported_though_readiness_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: _Heard
+) -> None:
+    monkeypatch.setattr("interlock.server.core.service._POLL_SECONDS", 0.01)
+    async with serving(tmp_path, PLAIN) as service, asyncio.timeout(HANG_SECONDS):
+        service.database.close()
+        while not (await heard.messages.get()).startswith("The server's database does not work"):
+            pass
+
+
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [

@@ -168,6 +168,7 @@ class Service:
             "Checkpoints": self._take_checkpoint,
             "Health reports": self._report_health,
             "Watching the event log": self._log_monitor.check,
+            "Watching readiness": self._check_readiness,
         }
         self._tasks = [asyncio.create_task(self._run_periodically(name, job)) for name, job in jobs.items()]
         self.is_started = True
@@ -254,6 +255,11 @@ class Service:
     async def _take_checkpoint(self) -> float:
         await self.checkpoints.take()
         return self.settings.server.checkpoint_seconds
+
+    async def _check_readiness(self) -> float:
+        """Report problems also when no load balancer asks."""
+        await self.find_readiness_problems()
+        return _POLL_SECONDS
 
     async def _report_health(self) -> float:
         found = {
