@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,15 +108,18 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, port: int = 0) -> Generator[Served]:
-    """Ends with the test, however that ends."""
+def serving(
+    folder: Path, port: int = 0, under: Sequence[str] = (), descriptors: Sequence[int] = ()
+) -> Generator[Served]:
+    """Ends with the test, however that ends. `under` are words in front of the command, which inherits descriptors."""
     modules = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH", ""))))
     environ = {"HOME": str(folder), "PYTHONPATH": modules, LEDGER: str(folder / "ledger")}
     environ |= {name: value for name, value in os.environ.items() if name.startswith("COV")}
-    words = [*_COMMAND, "--agent", _AGENT, "--port", str(port), "--log", str(folder / "runs.db")]
+    words = [*under, *_COMMAND, "--agent", _AGENT, "--port", str(port), "--log", str(folder / "runs.db")]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "pass_fds": descriptors}
     with (
         (folder / "stderr").open("a") as errors,
-        subprocess.Popen(words, env=environ, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        subprocess.Popen(words, env=environ, cwd=folder, stderr=errors, **pipes) as process,
     ):
         try:
             yield Served(process, folder, _greeting(process))
