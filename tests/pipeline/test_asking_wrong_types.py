@@ -82,6 +82,20 @@ async def test_a_policy_may_take_a_moment_to_allow() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "kind"),
+    [("defer", "approval"), ("request_approval", "approval"), ("ask", "approval"), ("request_user_input", "input")],
+)
+async def test_a_policy_may_ask_in_other_words(word: Any, kind: str) -> None:
+    stage, no = Stage(), Person(Answer(approved=False))
+    says = StrangePolicy(Decision(verdict=word, reason="It says so.", target_arg="name" if kind == "input" else ""))
+    runtime = ToolRuntime(tools=[tool(stage.act, name="act")], policy=says, interaction=no)
+
+    assert codes(await soon(runtime.execute([ACT]))) == {"c1": "user_denied"}
+    assert [question.kind for question in no.asked] == [kind]
+    assert stage.seen == []
+
+
+@pytest.mark.parametrize(
     ("policy", "opinion", "code"),
     [
         (Verdict.ALLOW, Verdict.DENY, "policy_denied"),

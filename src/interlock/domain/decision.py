@@ -19,6 +19,19 @@ class Verdict(StrEnum):
     REQUEST_INPUT = "request_input"
     DENY = "deny"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Verdict | None":
+        """Accept other words for the same: `defer` and `request_approval`, `request_user_input`."""
+        return _VERDICT_ALIASES.get(value) if isinstance(value, str) else None
+
+
+#: Other words for a verdict, wherever one is given.
+_VERDICT_ALIASES = {
+    "defer": Verdict.ASK,
+    "request_approval": Verdict.ASK,
+    "request_user_input": Verdict.REQUEST_INPUT,
+}
+VERDICT_WORDS = (*Verdict, *_VERDICT_ALIASES)
 
 #: What a person answers.
 QUESTION_VERDICTS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
@@ -63,6 +76,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
     def __post_init__(self) -> None:
         validate_fields(self)
+        if type(self.verdict) is not Verdict:
+            msgspec.structs.force_setattr(self, "verdict", Verdict(self.verdict))
 
 
 def pick_strictest(decisions: Iterable[Decision]) -> Decision:

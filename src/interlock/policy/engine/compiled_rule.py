@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 import msgspec
 
 from ...domain import json
-from ...domain.decision import APPROVAL_SCOPES, ApprovalScope, Decision, Verdict
+from ...domain.decision import APPROVAL_SCOPES, VERDICT_WORDS, ApprovalScope, Decision, Verdict
 from ...domain.effect import check_template
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, PermissionMode, Repeat, Risk, ToolDefinition, ToolOrigin, flatten, values_at
@@ -39,7 +39,6 @@ from .rule import (
 ArgumentPredicate: TypeAlias = Callable[[Any], bool]
 _Word = TypeVar("_Word", Risk, PermissionMode)
 
-_VERDICT_ALIASES = {"defer": "ask", "request_approval": "ask", "request_user_input": "request_input"}
 #: A name, an address, or any.
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*|[0-9a-f:.]+|\*", re.ASCII)
 #: Conditions that mean nothing when they name nothing.
@@ -275,9 +274,9 @@ def _validate_rule(rule: Rule, verdict: Verdict) -> None:
 
 def _parse_verdict(rule: Rule) -> Verdict:
     try:
-        return Verdict(_VERDICT_ALIASES.get(rule.verdict, rule.verdict))
+        return Verdict(rule.verdict)
     except ValueError:
-        words = ", ".join((*Verdict, *_VERDICT_ALIASES))
+        words = ", ".join(VERDICT_WORDS)
         raise ConfigurationError(f"Rule {rule.id!r}: the verdict is one of {words}, not {rule.verdict!r}") from None
 
 
