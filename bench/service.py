@@ -29,7 +29,7 @@ class Figure(NamedTuple):
 
 
 def figures(sizes: Sizes) -> list[Figure]:
-    listed, load = f"{sizes.listed:,} paused runs", f"GET /runs/{{id}}, {sizes.connections} connections"
+    listed, load = f"{sizes.listed:,} paused runs", f"GET /v1/runs/{{id}}, {sizes.connections} connections"
     beside = f"beside {sizes.paused} paused and {sizes.live} live runs"
     live = f"{sizes.readers} readers, {sizes.events_per_second} events/s"
     found = [

@@ -24,7 +24,7 @@ Series: TypeAlias = dict[str, list[float]]
 _MS, _US = 1e3, 1e6
 _LISTS = 20
 _IDLE_LOOKS = 5
-_LIST = "/runs?status=PAUSED_APPROVAL&limit=1000"
+_LIST = "/v1/runs?status=PAUSED_APPROVAL&limit=1000"
 _AT_ONCE = 16
 _WAIT_SECONDS = 60.0
 _EVENT = re.compile(rb"event (\d+) at (\d+) ")
@@ -106,7 +106,7 @@ async def measure_live(folder: Path, sizes: Sizes) -> Series:
 
     async with interlock_server(folder) as server, _writer(folder, total, sizes.events_per_second) as writing:
         client = Client(server.port, keys.operator)
-        paths = ("/runs/run_live/events/stream?view=log", "/events/stream?view=log")
+        paths = ("/v1/runs/run_live/events/stream?view=log", "/v1/events/stream?view=log")
         following = [
             await client.follow(paths[number % 2], lambda text, now, number=number: told(number, text, now))
             for number in range(sizes.readers)
@@ -138,7 +138,7 @@ async def measure_approvals(folder: Path, sizes: Sizes) -> Series:
         beside = await _approved(server, keys, started, sizes.approvals)
         client = Client(server.port, keys.operator)
         for run_id in busy:
-            assert (await client.ask("POST", f"/runs/{run_id}/cancel", {})).status == 200
+            assert (await client.ask("POST", f"/v1/runs/{run_id}/cancel", {})).status == 200
     return {
         f"{name} {part}": [quantile(taken, share)]
         for name, taken in (("alone", alone), ("beside", beside))
@@ -153,7 +153,7 @@ async def measure_load(folder: Path, sizes: Sizes) -> Series:
     keys = await _paused_log(folder / "ours", sizes.listed)
     found: Series = {}
     async with interlock_server(folder / "ours") as ours, empty_server(folder / "empty") as empty:
-        run = Client(ours.port, keys.operator).request("GET", f"/runs/run_{7 % sizes.listed:032x}")
+        run = Client(ours.port, keys.operator).request("GET", f"/v1/runs/run_{7 % sizes.listed:032x}")
         sides = [("ours", ours, run), ("empty", empty, Client(empty.port).request("GET", "/"))]
         await ours.settled(sizes.look_seconds)
         for number in range(sizes.rounds + 1):
@@ -213,7 +213,7 @@ async def _make_runs(server: Server, keys: Keys, agent: str, wanted: int) -> lis
     async def make(connection: Connection) -> None:
         while (number := next(numbers)) < wanted:
             wish = {"agent": agent, "task": f"{time_ns()}-{number}"}
-            answer = await connection.send(client.request("POST", "/runs", wish))
+            answer = await connection.send(client.request("POST", "/v1/runs", wish))
             made.append(answer.json()["run_id"])
 
     async with client.connections(min(wanted, _AT_ONCE)) as connections:
@@ -224,7 +224,7 @@ async def _make_runs(server: Server, keys: Keys, agent: str, wanted: int) -> lis
 async def _until_paused(server: Server, keys: Keys, wanted: int) -> None:
     client, until = Client(server.port, keys.operator), perf_counter() + _WAIT_SECONDS
     while perf_counter() < until:
-        counted = (await client.ask("GET", "/activity?limit=1")).json()["runs"]
+        counted = (await client.ask("GET", "/v1/activity?limit=1")).json()["runs"]
         if counted["PAUSED_APPROVAL"] >= wanted:
             return
         await asyncio.sleep(0.05)
@@ -252,7 +252,7 @@ async def _approved(server: Server, keys: Keys, started: "Started", wanted: int)
         for run_id in runs:
             action = await _question(client, connection, run_id)
             wish = {"payload_hash": action["payload_hash"]}
-            request = client.request("POST", f"/approvals/{action['action_id']}/approve", wish)
+            request = client.request("POST", f"/v1/approvals/{action['action_id']}/approve", wish)
             began = time_ns()
             (await connection.send(request)).json()
             taken.append((await _within(started.get()) - began) / 1e6)
@@ -262,9 +262,9 @@ async def _approved(server: Server, keys: Keys, started: "Started", wanted: int)
 async def _question(client: Client, connection: Connection, run_id: str) -> Any:
     until = perf_counter() + _WAIT_SECONDS
     while perf_counter() < until:
-        run = (await connection.send(client.request("GET", f"/runs/{run_id}"))).json()
+        run = (await connection.send(client.request("GET", f"/v1/runs/{run_id}"))).json()
         if run["status"] == "PAUSED_APPROVAL":
-            return (await connection.send(client.request("GET", f"/runs/{run_id}/actions"))).json()["actions"][0]
+            return (await connection.send(client.request("GET", f"/v1/runs/{run_id}/approvals"))).json()["approvals"][0]
         await asyncio.sleep(0.005)
     raise TimeoutError(f"{run_id} did not pause")
 
@@ -274,7 +274,7 @@ async def _sign_in(server: Server) -> float:
     assert password is not None
     client = Client(server.port)
     async with client.connections(1) as (connection,):
-        request = client.request("POST", "/session", {"name": "admin", "password": password[1]})
+        request = client.request("POST", "/v1/session", {"name": "admin", "password": password[1]})
         began = perf_counter()
         answer = await connection.send(request)
         assert answer.status == 201, answer

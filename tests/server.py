@@ -231,7 +231,7 @@ class Running:
         """Somebody of `PEOPLE` who signed in, with the token that changes need."""
         await self.service.database.run(lambda connection: _add_account(connection, name))
         client = await self.client()
-        answer = await client.post("/session", json={"name": name, "password": PASSWORD})
+        answer = await client.post("/v1/session", json={"name": name, "password": PASSWORD})
         assert answer.status_code == 201, answer.text
         client.headers["X-CSRF-Token"] = answer.json()["csrf"]
         return client
@@ -265,7 +265,7 @@ class Running:
         """The first question of a run that waits, as the API shows it."""
         await self.status(run_id, "PAUSED_APPROVAL", "PAUSED_CONSENT")
         client = await self.client("operator_all")
-        found = (await client.get(f"/runs/{run_id}/actions")).json()["actions"]
+        found = (await client.get(f"/v1/runs/{run_id}/approvals")).json()["approvals"]
         return next(action for action in found if action["status"] == "PENDING")
 
     async def questions(self, run_id: str, count: int = 1) -> tuple[ActionRow, ...]:

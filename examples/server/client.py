@@ -19,7 +19,7 @@ def follow(client: httpx2.Client, run_id: str) -> Iterator[tuple[str, dict[str, 
     last = {}
     while True:
         try:
-            with client.stream("GET", f"/runs/{run_id}/events/stream", headers=last, timeout=60) as answer:
+            with client.stream("GET", f"/v1/runs/{run_id}/events/stream", headers=last, timeout=60) as answer:
                 answer.raise_for_status()
                 name = ""
                 for line in answer.iter_lines():
@@ -45,7 +45,7 @@ def main(agent: str, task: str) -> None:
     with httpx2.Client(base_url=os.environ["INTERLOCK_URL"], headers=headers) as client:
         wish = {"agent": agent, "task": task}
         # The same key again, after a timeout for instance, is the same run.
-        begun = client.post("/runs", json=wish, headers={"Idempotency-Key": str(uuid4())})
+        begun = client.post("/v1/runs", json=wish, headers={"Idempotency-Key": str(uuid4())})
         begun.raise_for_status()
         run_id = begun.json()["run_id"]
         print(f"{run_id} began", flush=True)

@@ -22,16 +22,16 @@ async def a_decided_run(server: Running) -> tuple[str, int]:
     run_id = await server.begin(NOTE)
     asked = await server.asked(run_id)
     operator = await server.client("operator")
-    await operator.post(f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
+    await operator.post(f"/v1/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
     await server.status(run_id, "COMPLETED")
-    return run_id, (await operator.get(f"/runs/{run_id}")).json()["last_seq"] + 1
+    return run_id, (await operator.get(f"/v1/runs/{run_id}")).json()["last_seq"] + 1
 
 
 @pytest.mark.requirement("R169", "R170", "R171", "R173")
 async def test_an_export_has_every_event_in_every_schema_and_format(server: Running) -> None:
     run_id, count = await a_decided_run(server)
     auditor = await server.client("auditor")
-    place = f"/runs/{run_id}/audit/export"
+    place = f"/v1/runs/{run_id}/audit/export"
     seqs = list(range(count))
 
     default = await auditor.get(place)
@@ -50,7 +50,7 @@ async def test_an_export_has_every_event_in_every_schema_and_format(server: Runn
     assert len((await auditor.get(f"{place}?schema=cef")).text.splitlines()) == count
     for wrong in ("schema=none", "format=xml", "schemas=ecs"):
         assert (await auditor.get(f"{place}?{wrong}")).status_code == 422
-    journal = (await (await server.client("auditor_all")).get("/audit/journal")).json()["entries"]
+    journal = (await (await server.client("auditor_all")).get("/v1/audit/log")).json()["entries"]
     taken = [entry for entry in journal if entry["action"] == "audit.exported"]
     assert len(taken) == 6
     assert {(entry["by"], entry["target"]) for entry in taken} == {("key:auditor", run_id)}
@@ -62,11 +62,11 @@ async def test_an_export_verifies_elsewhere_with_the_published_key_and_a_changed
     async with running_server(tmp_path) as server:
         run_id, count = await a_decided_run(server)
         auditor = await server.client("auditor_all")
-        exported = (await auditor.get(f"/runs/{run_id}/audit/export?format=ndjson")).content
-        (key,) = (await auditor.get("/audit/key")).json()["keys"]
-        proof = (await auditor.get(f"/runs/{run_id}/audit/verify")).json()
-        everything = (await auditor.get("/audit/verify")).json()
-        checkpoints = (await auditor.get("/audit/checkpoints")).json()["checkpoints"]
+        exported = (await auditor.get(f"/v1/runs/{run_id}/audit/export?format=ndjson")).content
+        (key,) = (await auditor.get("/v1/audit/keys")).json()["keys"]
+        proof = (await auditor.get(f"/v1/runs/{run_id}/audit/verify")).json()
+        everything = (await auditor.get("/v1/audit/verify")).json()
+        checkpoints = (await auditor.get("/v1/audit/checkpoints")).json()["checkpoints"]
     good, bad = tmp_path / "good.ndjson", tmp_path / "bad.ndjson"
     await asyncio.to_thread(good.write_bytes, exported)
     await asyncio.to_thread(bad.write_bytes, exported.replace(b"late", b"late!"))
@@ -92,9 +92,9 @@ async def test_a_run_whose_log_was_changed_is_found_and_not_shown_as_if_nothing_
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server.service.log, "read", altered)
-        proof = (await client.get(f"/runs/{run_id}/audit/verify")).json()
-        everything = (await client.get("/audit/verify")).json()
-        state = await client.get(f"/runs/{run_id}/state?at={count - 2}")
+        proof = (await client.get(f"/v1/runs/{run_id}/audit/verify")).json()
+        everything = (await client.get("/v1/audit/verify")).json()
+        state = await client.get(f"/v1/runs/{run_id}/state?at={count - 2}")
 
     assert (proof["ok"], proof["flaw"]["problem"]) == (False, "edited")
     assert (everything["ok"], [flaw["run_id"] for flaw in everything["flaws"]]) == (False, [run_id])
@@ -109,9 +109,9 @@ async def test_a_run_is_forwarded_whole_to_a_destination_and_the_journal_says_by
         run_id, count = await a_decided_run(server)
         auditor = await server.client("auditor_all")
 
-        sent = (await auditor.post(f"/runs/{run_id}/audit/forward", json={"destination": "siem"})).json()
-        (status,) = (await auditor.get("/audit/forwarders")).json()["forwarders"]
-        journal = (await auditor.get("/audit/journal")).json()["entries"]
+        sent = (await auditor.post(f"/v1/runs/{run_id}/audit/forward", json={"destination": "siem"})).json()
+        (status,) = (await auditor.get("/v1/audit/forwarders")).json()["forwarders"]
+        journal = (await auditor.get("/v1/audit/log")).json()["entries"]
 
     assert (sent["sent"], sent["total"], sent["problem"]) == (count, count, "")
     assert (status["name"], status["last_error"]) == ("siem", "")
@@ -125,9 +125,9 @@ async def test_an_artifact_is_a_download_in_any_range_and_only_of_its_own_run(se
     await server.status(run_id, "COMPLETED")
     await server.status(without, "COMPLETED")
     client = await server.client("agent")
-    found = (await client.get(f"/runs/{run_id}/artifacts")).json()["artifacts"]
+    found = (await client.get(f"/v1/runs/{run_id}/artifacts")).json()["artifacts"]
     (kept,) = [each for each in found if each["call_id"] == "c0"]
-    place = f"/runs/{run_id}/artifacts/{kept['artifact_id']}"
+    place = f"/v1/runs/{run_id}/artifacts/{kept['artifact_id']}"
 
     whole = await client.get(place)
     size = kept["size_bytes"]
@@ -148,7 +148,7 @@ async def test_an_artifact_is_a_download_in_any_range_and_only_of_its_own_run(se
     outside = await client.get(place, headers={"Range": f"bytes={size}-"})
     assert (outside.status_code, outside.headers["content-range"]) == (416, f"bytes */{size}")
     assert len((await client.get(place, headers={"Range": "bytes=0-1,5-6"})).content) == size
-    elsewhere = await client.get(f"/runs/{without}/artifacts/{kept['artifact_id']}")
+    elsewhere = await client.get(f"/v1/runs/{without}/artifacts/{kept['artifact_id']}")
     assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (404, "unknown_artifact")
 
 
@@ -169,34 +169,34 @@ async def test_a_signed_webhook_begins_one_run_however_often_it_is_sent(
         assert [answer.status_code for answer in answers] == [202] * 3
         assert len({answer.json()["run_id"] for answer in answers}) == 1
         assert forged.status_code == 401
-        runs = (await (await server.client("operator")).get("/runs")).json()["runs"]
+        runs = (await (await server.client("operator")).get("/v1/runs")).json()["runs"]
         assert [run["created_by"] for run in runs] == ["webhook:orders"]
 
 
 async def test_people_and_keys_are_made_changed_and_taken_away(server: Running) -> None:
     admin, client = await server.client("admin_all"), await server.client()
-    made = await admin.post("/accounts", json={"name": "grace", "password": "a very long password"})
+    made = await admin.post("/v1/accounts", json={"name": "grace", "password": "a very long password"})
     assert (made.status_code, made.json()["roles"]) == (201, [])
-    again = await admin.post("/accounts", json={"name": "grace", "password": "a very long password"})
+    again = await admin.post("/v1/accounts", json={"name": "grace", "password": "a very long password"})
     assert again.status_code == 409
-    weak = await admin.post("/accounts", json={"name": "ada", "password": "short"})
+    weak = await admin.post("/v1/accounts", json={"name": "ada", "password": "short"})
     assert (weak.status_code, weak.json()["error"]["details"]["fields"][0]["field"]) == (422, "password")
-    changed = await admin.patch("/accounts/grace", json={"roles": ["auditor"], "agents": ["shop"]})
+    changed = await admin.patch("/v1/accounts/grace", json={"roles": ["auditor"], "agents": ["shop"]})
     assert (changed.json()["roles"], changed.json()["agents"]) == (["auditor"], ["shop"])
 
-    signed = await client.post("/session", json={"name": "grace", "password": "a very long password"})
+    signed = await client.post("/v1/session", json={"name": "grace", "password": "a very long password"})
     client.headers["X-CSRF-Token"] = signed.json()["csrf"]
-    assert (await client.get("/me")).json()["name"] == "user:grace"
-    new = await client.post("/me/password", json={"current": "a very long password", "new": "another long one"})
+    assert (await client.get("/v1/me")).json()["name"] == "user:grace"
+    new = await client.post("/v1/me/password", json={"current": "a very long password", "new": "another long one"})
     assert new.status_code == 204
-    assert (await client.get("/me")).status_code == 401
-    await admin.patch("/accounts/grace", json={"disabled": True})
-    gone = await client.post("/session", json={"name": "grace", "password": "another long one"})
+    assert (await client.get("/v1/me")).status_code == 401
+    await admin.patch("/v1/accounts/grace", json={"disabled": True})
+    gone = await client.post("/v1/session", json={"name": "grace", "password": "another long one"})
     assert gone.status_code == 401
 
-    key = await admin.post("/keys", json={"name": "bot", "roles": ["agent"], "agents": ["shop"]})
+    key = await admin.post("/v1/keys", json={"name": "bot", "roles": ["agent"], "agents": ["shop"]})
     assert (key.status_code, key.json()["secret"].startswith("ik_")) == (201, True)
-    both = await admin.post("/keys", json={"name": "bot2", "roles": ["agent", "admin"], "agents": ["shop"]})
+    both = await admin.post("/v1/keys", json={"name": "bot2", "roles": ["agent", "admin"], "agents": ["shop"]})
     assert (both.status_code, both.json()["error"]["details"]["fields"][0]["field"]) == (422, "roles")
-    listed = (await admin.get("/keys")).text
+    listed = (await admin.get("/v1/keys")).text
     assert key.json()["secret"] not in listed

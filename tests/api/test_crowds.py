@@ -22,7 +22,7 @@ from tests.patience import HANG_SECONDS
 from tests.server import LOOKUP, NOTE, Running, running_server
 
 _GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-_STREAM = b"GET /events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n"
+_STREAM = b"GET /v1/events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n"
 _SLOW = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n%s\r\n{"
 
 
@@ -50,16 +50,16 @@ async def status_of(reader: asyncio.StreamReader) -> int:
 async def test_one_key_follows_events_at_most_half_as_often_as_all_may(tmp_path: Path) -> None:
     async with running_server(tmp_path, max_readers=4) as server:
         greedy, other = await server.client("agent"), await server.client("operator")
-        async with listening(greedy, "/events/stream"), listening(greedy, "/events/stream"):
-            third = await greedy.get("/events/stream")
+        async with listening(greedy, "/v1/events/stream"), listening(greedy, "/v1/events/stream"):
+            third = await greedy.get("/v1/events/stream")
             assert (third.status_code, third.json()["error"]["code"]) == (429, "too_many_readers")
             assert "key:agent follows events 2 times already" in third.json()["error"]["message"]
-            async with listening(other, "/events/stream"):
+            async with listening(other, "/v1/events/stream"):
                 assert server.service.hub.reader_count == 3
         async with asyncio.timeout(HANG_SECONDS):
             while server.service.hub.reader_count:
-                await other.get("/me")
-        async with listening(greedy, "/events/stream"):
+                await other.get("/v1/me")
+        async with listening(greedy, "/v1/events/stream"):
             assert server.service.hub.reader_count == 1
 
 
@@ -82,14 +82,14 @@ async def test_five_hundred_readers_lock_nobody_out(tmp_path: Path) -> None:
             for _ in range(250):
                 reader, writer = await stack.enter_async_context(open_to(server.base))
                 writer.write(
-                    b"GET /events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n" % key
+                    b"GET /v1/events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n" % key
                 )
                 assert await status_of(reader) == 200
         operator, other = await server.client("operator"), await server.client("operator_all")
-        path, payload = f"/approvals/{asked['action_id']}/approve", {"payload_hash": asked["payload_hash"]}
+        path, payload = f"/v1/approvals/{asked['action_id']}/approve", {"payload_hash": asked["payload_hash"]}
         assert (await operator.post(path, json=payload)).status_code == 200
         await server.status(asked["run_id"], "COMPLETED")
-        one_more = await other.get("/events/stream")
+        one_more = await other.get("/v1/events/stream")
         assert (one_more.status_code, one_more.json()["error"]["code"]) == (503, "too_many_readers")
         assert one_more.headers["retry-after"]
         assert (await other.get("/health/ready")).status_code == 200
@@ -99,14 +99,14 @@ async def test_health_answers_when_all_places_are_taken(tmp_path: Path, monkeypa
     monkeypatch.setattr("interlock.server.rest.app.ConcurrencyLimiter", lambda: ConcurrencyLimiter(1))
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
         client = await server.client()
-        await slow(server, stack, b"/session")
+        await slow(server, stack, b"/v1/session")
         async with asyncio.timeout(HANG_SECONDS):
             while (await client.get("/openapi.json")).status_code != 503:  # until it has arrived
                 pass
         assert [(await client.get(f"/health/{word}")).status_code for word in ("live", "ready")] == [200, 200]
 
 
-@pytest.mark.parametrize("path", [b"/session", b"/hooks/x", b"/nothing"])
+@pytest.mark.parametrize("path", [b"/v1/session", b"/hooks/x", b"/nothing"])
 async def test_strangers_with_slow_bodies_leave_places_for_everybody_else(
     tmp_path: Path, path: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +114,7 @@ async def test_strangers_with_slow_bodies_leave_places_for_everybody_else(
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
         slow_ones = [await slow(server, stack, path) for _ in range(12)]
         client = await server.client("operator")
-        assert [(await client.get("/me")).status_code for _ in range(20)] == [200] * 20
+        assert [(await client.get("/v1/me")).status_code for _ in range(20)] == [200] * 20
         if path != b"/nothing":  # where nobody reads a body, nobody waits for one
             answers = [asyncio.create_task(status_of(each)) for each in slow_ones]
             refused = [await first for first in islice(asyncio.as_completed(answers), 10)]
@@ -132,21 +132,21 @@ async def test_a_key_with_slow_bodies_leaves_places_for_everybody_else(
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
         key = f"Authorization: Bearer {await server.key('agent')}\r\n".encode()
         for _ in range(12):
-            await slow(server, stack, b"/runs", key)
+            await slow(server, stack, b"/v1/runs", key)
         agent, other = await server.client("agent"), await server.client("operator")
         async with asyncio.timeout(HANG_SECONDS):
-            while (await agent.get("/me")).status_code != 429:  # until they have arrived
+            while (await agent.get("/v1/me")).status_code != 429:  # until they have arrived
                 pass
-        assert (await other.get("/me")).status_code == 200
+        assert (await other.get("/v1/me")).status_code == 200
         await stack.aclose()
         async with asyncio.timeout(HANG_SECONDS):
-            while (await agent.get("/me")).status_code != 200:
+            while (await agent.get("/v1/me")).status_code != 200:
                 pass
 
 
 @pytest.mark.parametrize(
     ("path", "kind"),
-    [(b"/session", b"application/json"), (b"/console/login", b"application/x-www-form-urlencoded")],
+    [(b"/v1/session", b"application/json"), (b"/console/login", b"application/x-www-form-urlencoded")],
 )
 async def test_a_body_that_does_not_say_its_length_is_bounded_whoever_reads_it(
     tmp_path: Path, path: bytes, kind: bytes
@@ -164,15 +164,16 @@ async def test_a_body_that_trickles_in_has_its_time_and_no_more(
 ) -> None:
     monkeypatch.setattr(body, "BODY_SECONDS", 0.2)
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
-        assert await status_of(await slow(server, stack, b"/session")) == 408
+        assert await status_of(await slow(server, stack, b"/v1/session")) == 408
 
 
 async def test_a_body_with_two_lengths_is_not_read(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, open_to(server.base) as (reader, writer):
         key = (await server.key("agent")).encode()
         writer.write(
-            b"POST /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"
-            b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s" % (key, _GET)
+            b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s"
+            % (key, _GET)
         )
         answer = await asyncio.wait_for(reader.read(), HANG_SECONDS)
         assert answer.startswith(b"HTTP/1.1 400 ")
@@ -184,7 +185,7 @@ def test_nobody_ever_has_more_than_a_share_and_whoever_leaves_is_forgotten(steps
     crowd, there = ConcurrencyLimiter(10), list[tuple[str, Scope]]()
     for name, comes in steps:
         if comes:
-            scope: Scope = {"path": "/runs"}
+            scope: Scope = {"path": "/v1/runs"}
             crowd.begin(scope)
             if sum(each == name for each, _ in there) < 2:
                 crowd.acquire(scope, name)
@@ -198,7 +199,7 @@ def test_nobody_ever_has_more_than_a_share_and_whoever_leaves_is_forgotten(steps
         assert all(sum(each == who for each, _ in there) <= 2 for who in "abcd")
     for _, scope in there:
         crowd.finish(scope)
-    assert [crowd.begin({"path": "/runs"}) for _ in range(11)] == [True] * 10 + [False]
+    assert [crowd.begin({"path": "/v1/runs"}) for _ in range(11)] == [True] * 10 + [False]
 
 
 async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
@@ -274,8 +275,8 @@ async def test_refusals_are_counted_and_do_not_fill_the_journal(tmp_path: Path) 
         agent = await server.client("agent")
         before = (await server.service.audit_log.read_head())[0]
         for number in range(40):
-            assert (await agent.get(f"/approvals?agent=a{number}")).status_code == 403
-        assert (await agent.get("/keys")).status_code == 403
+            assert (await agent.get(f"/v1/approvals?agent=a{number}")).status_code == 403
+        assert (await agent.get("/v1/keys")).status_code == 403
         rows = await server.service.audit_log.read(before)
     told = [(row.by, row.action, row.outcome, row.detail.get("times", "1")) for row in rows]
     assert told == [
@@ -288,8 +289,8 @@ async def test_refusals_are_counted_and_do_not_fill_the_journal(tmp_path: Path) 
 async def test_fifty_wishes_at_once_with_one_key_are_one_run_and_another_callers_are_another(server: Running) -> None:
     wish, key = {"agent": "shop", "task": LOOKUP}, {"Idempotency-Key": "k"}
     agent, operator = await server.client("agent"), await server.client("operator")
-    asked = await asyncio.gather(*(agent.post("/runs", json=wish, headers=key) for _ in range(50)))
-    others = await operator.post("/runs", json=wish, headers=key)
+    asked = await asyncio.gather(*(agent.post("/v1/runs", json=wish, headers=key) for _ in range(50)))
+    others = await operator.post("/v1/runs", json=wish, headers=key)
     assert sorted(each.status_code for each in asked) == [200] * 49 + [201]
     (mine,) = {each.json()["run_id"] for each in asked}
     assert (others.status_code, others.json()["run_id"] == mine) == (201, False)

@@ -42,11 +42,11 @@ def shared(file: Path) -> list[ServedAgent]:
 
 async def keep(server: Running, asked: dict[str, Any], by: str = "operator", **wish: Any) -> Any:
     body = {"payload_hash": asked["payload_hash"], "scope": "rule", **wish}
-    return await (await server.client(by)).post(f"/approvals/{asked['action_id']}/approve", json=body)
+    return await (await server.client(by)).post(f"/v1/approvals/{asked['action_id']}/approve", json=body)
 
 
 async def journal(server: Running, action: str) -> list[dict[str, Any]]:
-    entries = (await (await server.client("auditor_all")).get("/audit/journal")).json()["entries"]
+    entries = (await (await server.client("auditor_all")).get("/v1/audit/log")).json()["entries"]
     return [entry for entry in entries if entry["action"] == action]
 
 
@@ -100,7 +100,7 @@ async def test_kept_rule_is_in_file_and_journal(tmp_path: Path, file: Path, narr
 async def test_shared_file_needs_all_of_its_agents(tmp_path: Path, file: Path) -> None:
     async with running_server(tmp_path, shared(file)) as server:
         asked = await server.asked(await server.begin(NOTE))
-        address = f"/approvals/{asked['action_id']}"
+        address = f"/v1/approvals/{asked['action_id']}"
         owner = (await (await server.client("operator")).get(address)).json()["rule_target"]
         everyone = (await (await server.client("operator_all")).get(address)).json()["rule_target"]
         refused = await keep(server, asked)
@@ -133,7 +133,7 @@ async def test_rule_needs_four_eyes_of_its_riskiest_call(tmp_path: Path, file: P
         refused = await keep(server, asked, "operator_all")
         body = {"payload_hash": asked["payload_hash"]}
         client = await server.client("operator_all")
-        once = await client.post(f"/approvals/{asked['action_id']}/approve", json=body)
+        once = await client.post(f"/v1/approvals/{asked['action_id']}/approve", json=body)
 
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "four_eyes")
     assert once.status_code == 200

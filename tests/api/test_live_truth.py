@@ -19,9 +19,9 @@ from tests.server import NOTE, Running, running_server
 async def test_a_conflict_says_who_answered_what_and_when(server: Running) -> None:
     asked = await server.asked(await server.begin(NOTE))
     operator, admin = await server.client("operator"), await server.client("admin")
-    path = f"/approvals/{asked['action_id']}"
+    path = f"/v1/approvals/{asked['action_id']}"
     yes = {"payload_hash": asked["payload_hash"], "reason": "Known customer."}
-    first = (await operator.post(f"{path}/approve", json=yes)).json()["action"]
+    first = (await operator.post(f"{path}/approve", json=yes)).json()["approval"]
 
     second = (await admin.post(f"{path}/reject", json={"reason": "No."})).json()["error"]
 
@@ -38,14 +38,16 @@ async def test_a_cancelled_run_leaves_its_question_void(server: Running) -> None
     asked = await server.asked(await server.begin(NOTE))
     run_id, client = asked["run_id"], await server.client("operator")
 
-    await client.post(f"/runs/{run_id}/cancel", json={"reason": "Not needed."})
+    await client.post(f"/v1/runs/{run_id}/cancel", json={"reason": "Not needed."})
     await server.status(run_id, "FAILED")
 
-    (action,) = (await client.get(f"/runs/{run_id}/actions")).json()["actions"]
+    (action,) = (await client.get(f"/v1/runs/{run_id}/approvals")).json()["approvals"]
     assert action["status"] == "VOID"
-    assert [row["status"] for row in (await client.get("/approvals?status=VOID")).json()["actions"]] == ["VOID"]
-    assert (await client.get("/approvals")).json()["actions"] == []
-    late = await client.post(f"/approvals/{action['action_id']}/approve", json={"payload_hash": action["payload_hash"]})
+    assert [row["status"] for row in (await client.get("/v1/approvals?status=VOID")).json()["approvals"]] == ["VOID"]
+    assert (await client.get("/v1/approvals")).json()["approvals"] == []
+    late = await client.post(
+        f"/v1/approvals/{action['action_id']}/approve", json={"payload_hash": action["payload_hash"]}
+    )
     assert late.status_code == 409
 
 
@@ -70,10 +72,10 @@ async def test_a_running_call_is_shown_as_running(tmp_path: Path, risk: str) -> 
     async with running_server(tmp_path, [agent], console=True) as server:
         run_id, client = await server.begin("Look."), await server.client("operator")
         try:
-            async with asyncio.timeout(HANG_SECONDS), listening(client, f"/runs/{run_id}/events/stream") as events:
+            async with asyncio.timeout(HANG_SECONDS), listening(client, f"/v1/runs/{run_id}/events/stream") as events:
                 started = await anext(event async for event in events if event.event == "TOOL_CALL")
-            (call,) = (await client.get(f"/runs/{run_id}/calls")).json()["calls"]
-            ran = (await client.get(f"/runs/{run_id}/calls/c0")).json()["happened"]["runs"]
+            (call,) = (await client.get(f"/v1/runs/{run_id}/calls")).json()["calls"]
+            ran = (await client.get(f"/v1/runs/{run_id}/calls/c0")).json()["happened"]["runs"]
             page = (await (await server.person("olga")).get(f"/console/runs/{run_id}")).text
         finally:
             is_over.set()

@@ -14,7 +14,7 @@ OPEN = {
     ("GET", "/health/live"),
     ("GET", "/health/ready"),
     ("POST", "/hooks/{name}"),
-    ("POST", "/session"),
+    ("POST", "/v1/session"),
     ("GET", "/session/start"),
     ("GET", "/session/callback"),
     ("GET", "/consents/callback"),
@@ -28,7 +28,7 @@ async def things_of(server: Running, agent: str, by: str, person: str) -> dict[s
     done = await server.begin(REPORT, agent=agent, by=by, on_behalf_of=person)
     await server.status(done, "COMPLETED")
     waiting = await server.asked(await server.begin(_BOTH, agent=agent, by=by, on_behalf_of=person))
-    artifacts = (await client.get(f"/runs/{waiting['run_id']}/artifacts")).json()["artifacts"]
+    artifacts = (await client.get(f"/v1/runs/{waiting['run_id']}/artifacts")).json()["artifacts"]
     return {
         "agent": agent,
         "done": done,
@@ -80,6 +80,6 @@ def test_every_address_is_in_the_table_and_declares_what_it_is_for() -> None:
 
 
 def test_the_table_gives_an_agents_key_no_decision_even_about_its_own_run() -> None:
-    decisions = [row for row in MATRIX if row.path.endswith(("/approve", "/reject", "/provide", "/refuse", "/start"))]
+    decisions = [row for row in MATRIX if row.path.endswith(("/approve", "/reject", "/answer", "/start"))]
     agents = [row.own.split()[WHO.index("agent")] for row in decisions if "{action_id}" in row.path]
     assert set(agents) == {"403"}

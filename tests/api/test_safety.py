@@ -47,7 +47,7 @@ def code_of(answer: httpx2.Response) -> tuple[int, str]:
 
 
 def sized(length: int) -> bytes:
-    """A body for `POST /runs` of exactly so many bytes."""
+    """A body for `POST /v1/runs` of exactly so many bytes."""
     around = len(json.dumps({"agent": "shop", "task": ""}))
     return json.dumps({"agent": "shop", "task": "x" * (length - around)}).encode()
 
@@ -75,9 +75,9 @@ async def test_a_request_for_another_host_is_not_answered(server: Running) -> No
     ]
     client = await server.client("operator")
     for host in foreign:
-        answer = await client.get("/runs", headers={"Host": host})
+        answer = await client.get("/v1/runs", headers={"Host": host})
         assert answer.status_code in (400, 421), host
-    assert (await client.get("/runs", headers={"Host": "localhost"})).status_code == 200
+    assert (await client.get("/v1/runs", headers={"Host": "localhost"})).status_code == 200
     none = await raw(server, b"GET /health/live HTTP/1.0\r\n\r\n")
     two = await raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
     assert none.split(b"\r\n")[0].split(b" ")[1] == two.split(b"\r\n")[0].split(b" ")[1] == b"400"
@@ -97,9 +97,9 @@ async def test_a_page_of_another_site_changes_nothing_even_with_a_sign_in(server
         own | {"Sec-Fetch-Site": "cross-site"},
     ]
     for headers in foreign:
-        assert code_of(await olga.post("/runs", json=wish, headers=headers)) == (403, "foreign_origin"), headers
-    assert (await olga.get("/runs")).json()["runs"] == []
-    assert (await olga.post("/runs", json=wish, headers=own)).status_code == 201
+        assert code_of(await olga.post("/v1/runs", json=wish, headers=headers)) == (403, "foreign_origin"), headers
+    assert (await olga.get("/v1/runs")).json()["runs"] == []
+    assert (await olga.post("/v1/runs", json=wish, headers=own)).status_code == 201
 
 
 async def test_a_sign_in_needs_its_token_for_changes_and_a_key_does_not(server: Running) -> None:
@@ -107,17 +107,17 @@ async def test_a_sign_in_needs_its_token_for_changes_and_a_key_does_not(server: 
     wish = {"agent": "shop", "task": LOOKUP}
     token = olga.headers.pop("X-CSRF-Token")
     for given_token in ("", "x", token[:-1], token.upper() + "0"):
-        answer = await olga.post("/runs", json=wish, headers={"X-CSRF-Token": given_token})
+        answer = await olga.post("/v1/runs", json=wish, headers={"X-CSRF-Token": given_token})
         assert code_of(answer) == (403, "csrf")
-    assert (await olga.get("/runs")).status_code == 200
-    assert (await olga.post("/runs", json=wish, headers={"X-CSRF-Token": token})).status_code == 201
-    assert (await (await server.client("agent")).post("/runs", json=wish)).status_code == 201
+    assert (await olga.get("/v1/runs")).status_code == 200
+    assert (await olga.post("/v1/runs", json=wish, headers={"X-CSRF-Token": token})).status_code == 201
+    assert (await (await server.client("agent")).post("/v1/runs", json=wish)).status_code == 201
 
 
 async def test_the_cookie_of_a_sign_in_is_for_this_server_only_and_no_script_reads_it(server: Running) -> None:
     olga = await server.person("olga")
-    await olga.delete("/session")
-    answer = await olga.post("/session", json={"name": "olga", "password": "correct horse battery"})
+    await olga.delete("/v1/session")
+    answer = await olga.post("/v1/session", json={"name": "olga", "password": "correct horse battery"})
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
@@ -138,30 +138,29 @@ async def test_wrong_credentials_are_all_the_same(server: Running) -> None:
         key,
     ]
     for value in wrong:
-        answer = await client.get("/runs", headers={"Authorization": value})
+        answer = await client.get("/v1/runs", headers={"Authorization": value})
         assert code_of(answer) == (401, "no_credentials"), value[:20]
         assert answer.headers["www-authenticate"] == "Bearer"
-    twice = (
-        f"GET /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nAuthorization: Bearer {key}\r\n\r\n"
-    )
+    named = f"Authorization: Bearer {key}\r\n"
+    twice = f"GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n{named}{named}\r\n"
     assert b" 401 " in (await raw(server, twice.encode())).split(b"\r\n")[0]
 
 
 async def test_a_revoked_key_opens_nothing_from_that_moment(server: Running) -> None:
     admin, operator = await server.client("admin_all"), await server.client("operator")
-    assert (await operator.get("/runs")).status_code == 200
-    keys = (await admin.get("/keys")).json()["keys"]
+    assert (await operator.get("/v1/runs")).status_code == 200
+    keys = (await admin.get("/v1/keys")).json()["keys"]
     (key_id,) = [key["key_id"] for key in keys if key["name"] == "operator"]
-    assert (await admin.delete(f"/keys/{key_id}")).status_code == 200
-    assert (await operator.get("/runs")).status_code == 401
+    assert (await admin.delete(f"/v1/keys/{key_id}")).status_code == 200
+    assert (await operator.get("/v1/runs")).status_code == 401
 
 
 async def test_a_body_may_have_one_mebibyte_and_no_byte_more(server: Running) -> None:
     client = await server.client("agent")
-    at_limit = await client.post("/runs", content=sized(MIB), headers=JSON)
+    at_limit = await client.post("/v1/runs", content=sized(MIB), headers=JSON)
     assert at_limit.status_code == 422  # the task itself is too long, so it was read
     for length in (MIB + 1, 100 * MIB):
-        head = f"POST /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {await server.key('agent')}\r\n"
+        head = f"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {await server.key('agent')}\r\n"
         said = f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
         assert b" 413 " in (await raw(server, said.encode())).split(b"\r\n")[0]
 
@@ -169,13 +168,13 @@ async def test_a_body_may_have_one_mebibyte_and_no_byte_more(server: Running) ->
         for _ in range(count):
             yield b" " * 65_536
 
-    assert code_of(await client.post("/runs", content=chunks(17), headers=JSON)) == (413, "body_too_large")
-    assert (await client.get("/runs")).json()["runs"] == []
+    assert code_of(await client.post("/v1/runs", content=chunks(17), headers=JSON)) == (413, "body_too_large")
+    assert (await client.get("/v1/runs")).json()["runs"] == []
 
 
 async def test_a_body_that_does_not_come_is_given_up(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "BODY_SECONDS", 0.05)
-    head = f"POST /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {await server.key('agent')}\r\n"
+    head = f"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {await server.key('agent')}\r\n"
     slow = f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
     answer = await raw(server, slow.encode())
     assert b" 408 " in answer.split(b"\r\n")[0]
@@ -203,20 +202,20 @@ IMPOSSIBLE: list[tuple[bytes, str]] = [
 async def test_what_cannot_be_a_run_is_refused_and_names_the_field(server: Running) -> None:
     client = await server.client("agent")
     for content, field in IMPOSSIBLE:
-        answer = await client.post("/runs", content=content, headers=JSON)
+        answer = await client.post("/v1/runs", content=content, headers=JSON)
         assert code_of(answer) == (422, "invalid_request"), content[:80]
         assert field in [problem["field"] for problem in answer.json()["error"]["details"]["fields"]], content[:80]
-    assert (await client.get("/runs")).json()["runs"] == []
+    assert (await client.get("/v1/runs")).json()["runs"] == []
 
 
 async def test_only_json_is_taken_for_json(server: Running) -> None:
     client = await server.client("agent")
     content = json.dumps({"agent": "shop", "task": LOOKUP}).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"):
-        answer = await client.post("/runs", content=content, headers={"Content-Type": kind})
+        answer = await client.post("/v1/runs", content=content, headers={"Content-Type": kind})
         assert code_of(answer) == (415, "not_json")
     charset = {"Content-Type": "application/json; charset=utf-8"}
-    assert (await client.post("/runs", content=content, headers=charset)).status_code == 201
+    assert (await client.post("/v1/runs", content=content, headers=charset)).status_code == 201
 
 
 async def test_filters_are_values_and_never_sql(server: Running) -> None:
@@ -234,22 +233,22 @@ async def test_filters_are_values_and_never_sql(server: Running) -> None:
         "\ud800".encode("utf-8", "replace").decode(),
     ):
         for name in ("agent", "requester", "q", "parent"):
-            answer = await client.get("/runs", params={name: value})
+            answer = await client.get("/v1/runs", params={name: value})
             assert answer.status_code in (200, 422), (name, value)
             assert answer.status_code == 422 or answer.json()["runs"] == [] or value in ("%", "_", "*"), (name, value)
     for name in ("agent = 'shop' OR 1", "status; DROP TABLE runs", "agents", "person"):
-        answer = await client.get("/runs", params={name: "x"})
+        answer = await client.get("/v1/runs", params={name: "x"})
         assert code_of(answer) == (422, "invalid_request")
-    assert len((await client.get("/runs")).json()["runs"]) == 1
+    assert len((await client.get("/v1/runs")).json()["runs"]) == 1
     for query in ("limit=0", "limit=1001", "limit=x", "cursor=zzz", "status=running", "status=DONE"):
-        answer = await client.get(f"/runs?{query}")
+        answer = await client.get(f"/v1/runs?{query}")
         assert code_of(answer) == (422, "invalid_request")
         assert answer.json()["error"]["details"]["fields"][0]["field"].startswith(query.split("=")[0])
 
 
 async def test_every_answer_has_the_headers_that_keep_browsers_from_harm(server: Running) -> None:
     client = await server.client("operator")
-    for path in ("/runs", "/nothing", "/health/live", "/openapi.json", "/runs/none", "/runs?limit=0"):
+    for path in ("/v1/runs", "/nothing", "/health/live", "/openapi.json", "/v1/runs/none", "/v1/runs?limit=0"):
         answer = await client.get(path)
         assert {name: answer.headers.get(name) for name in SECURITY_HEADERS} == dict(SECURITY_HEADERS), path
         assert len(answer.headers["x-request-id"]) == 16
@@ -258,10 +257,10 @@ async def test_every_answer_has_the_headers_that_keep_browsers_from_harm(server:
 async def test_what_is_not_there_and_what_is_not_for_a_method_say_so_in_the_same_shape(server: Running) -> None:
     client = await server.client("operator")
     assert code_of(await client.get("/nothing")) == (404, "unknown_path")
-    assert code_of(await client.put("/runs")) == (405, "wrong_method")
-    assert code_of(await client.get("/runs/")) == (404, "unknown_path")
-    assert code_of(await client.get("/runs/run_none")) == (404, "unknown_run")
-    assert code_of(await client.get("/approvals/act_none")) == (404, "unknown_action")
+    assert code_of(await client.put("/v1/runs")) == (405, "wrong_method")
+    assert code_of(await client.get("/v1/runs/")) == (404, "unknown_path")
+    assert code_of(await client.get("/v1/runs/run_none")) == (404, "unknown_run")
+    assert code_of(await client.get("/v1/approvals/act_none")) == (404, "unknown_action")
 
 
 async def test_a_mistake_of_the_server_says_nothing_of_its_inside(
@@ -271,7 +270,7 @@ async def test_a_mistake_of_the_server_says_nothing_of_its_inside(
         raise RuntimeError("the password is 12345")
 
     monkeypatch.setattr(server.service.run_queries, "get_run", broken)
-    answer = await (await server.client("operator")).get("/runs/run_1")
+    answer = await (await server.client("operator")).get("/v1/runs/run_1")
 
     assert code_of(answer) == (500, "unexpected")
     assert "12345" not in answer.text
@@ -282,18 +281,18 @@ async def test_a_mistake_of_the_server_says_nothing_of_its_inside(
 async def test_whoever_asks_too_fast_is_told_when_to_come_back(tmp_path: Path) -> None:
     async with running_server(tmp_path, requests_per_second=1, request_burst=5) as server:
         client, other = await server.client("operator"), await server.client("auditor")
-        codes = [(await client.get("/me")).status_code for _ in range(7)]
+        codes = [(await client.get("/v1/me")).status_code for _ in range(7)]
         assert (codes[:5], codes[-1]) == ([200] * 5, 429)
-        assert int((await client.get("/me")).headers["retry-after"]) >= 1
-        assert (await other.get("/me")).status_code == 200
+        assert int((await client.get("/v1/me")).headers["retry-after"]) >= 1
+        assert (await other.get("/v1/me")).status_code == 200
         nobody = await server.client()
-        assert [(await nobody.get("/me")).status_code for _ in range(7)][-1] == 429
+        assert [(await nobody.get("/v1/me")).status_code for _ in range(7)][-1] == 429
 
 
 async def test_guessing_passwords_is_slowed_down(server: Running) -> None:
     await server.person("olga")
     client = await server.client()
-    codes = [(await client.post("/session", json={"name": "olga", "password": "no"})).status_code for _ in range(7)]
+    codes = [(await client.post("/v1/session", json={"name": "olga", "password": "no"})).status_code for _ in range(7)]
     assert (codes[0], codes[-1]) == (401, 429)
 
 

@@ -61,7 +61,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Generator[Known]:
             done = await server.begin(REPORT)
             await server.status(done, "COMPLETED")
             client = await server.client("admin_all")
-            artifacts = (await client.get(f"/runs/{done}/artifacts")).json()["artifacts"]
+            artifacts = (await client.get(f"/v1/runs/{done}/artifacts")).json()["artifacts"]
             ids = {
                 "run_id": [done, *(asked["run_id"] for asked in waiting)],
                 "action_id": [asked["action_id"] for asked in waiting],

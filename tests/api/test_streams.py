@@ -53,12 +53,12 @@ async def test_a_run_is_followed_from_its_first_event_to_its_end(server: Running
     client = await server.client("operator")
     run_id = await server.begin(NOTE)
     asked = await server.asked(run_id)
-    async with asyncio.timeout(HANG_SECONDS), listening(client, f"/runs/{run_id}/events/stream") as events:
+    async with asyncio.timeout(HANG_SECONDS), listening(client, f"/v1/runs/{run_id}/events/stream") as events:
         first = [await anext(events), await anext(events)]
-        await client.post(f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
+        await client.post(f"/v1/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
         rest = [event async for event in events]
 
-    listed = (await client.get(f"/runs/{run_id}/events")).json()["events"]
+    listed = (await client.get(f"/v1/runs/{run_id}/events")).json()["events"]
     live = [*first, *rest[:-1]]
     assert [event.data for event in live] == listed
     assert [(event.id, event.event) for event in live] == [(str(each["seq"]), each["type"]) for each in listed]
@@ -69,20 +69,20 @@ async def test_whoever_comes_back_goes_on_after_the_last_event_that_they_had(ser
     client = await server.client("operator")
     run_id = await server.begin(LOOKUP)
     await server.status(run_id, "COMPLETED")
-    path = f"/runs/{run_id}/events/stream"
+    path = f"/v1/runs/{run_id}/events/stream"
     for view in ("run", "log"):
         everything = await all_of(client, f"{path}?view={view}")
         for at, event in enumerate(everything[:-1]):
             after = await all_of(client, f"{path}?view={view}", **{"Last-Event-ID": event.id})
             assert after == everything[at + 1 :]
         assert await all_of(client, f"{path}?view={view}&after_seq={everything[0].id}") == everything[1:]
-    stored = (await client.get(f"/runs/{run_id}/events?view=log")).json()["events"]
+    stored = (await client.get(f"/v1/runs/{run_id}/events?view=log")).json()["events"]
     assert [event.data for event in everything[:-1]] == stored
 
 
 async def test_all_runs_that_somebody_may_see_are_followed_and_no_others(server: Running) -> None:
     operator = await server.client("operator")
-    async with asyncio.timeout(HANG_SECONDS), listening(operator, "/events/stream?after=0") as events:
+    async with asyncio.timeout(HANG_SECONDS), listening(operator, "/v1/events/stream?after=0") as events:
         elsewhere = await server.begin(LOOKUP, agent="other")
         await server.status(elsewhere, "COMPLETED")
         own = await server.begin(LOOKUP)
@@ -100,12 +100,12 @@ async def test_a_reader_whose_key_was_revoked_is_sent_away_at_the_next_heartbeat
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.05)
     operator, admin = await server.client("operator"), await server.client("admin_all")
-    async with asyncio.timeout(HANG_SECONDS), operator.stream("GET", "/events/stream") as answer:
+    async with asyncio.timeout(HANG_SECONDS), operator.stream("GET", "/v1/events/stream") as answer:
         lines = answer.aiter_lines()
         while not (await anext(lines)).startswith(":"):
             pass
-        keys = (await admin.get("/keys")).json()["keys"]
-        await admin.delete(f"/keys/{next(key['key_id'] for key in keys if key['name'] == 'operator')}")
+        keys = (await admin.get("/v1/keys")).json()["keys"]
+        await admin.delete(f"/v1/keys/{next(key['key_id'] for key in keys if key['name'] == 'operator')}")
         rest = [line async for line in lines]
     assert 'data: {"reason":"not_allowed"}' in rest
 
@@ -114,13 +114,13 @@ async def test_readers_who_leave_give_their_place_back_and_too_many_are_told_so(
     async with running_server(tmp_path, max_readers=2) as server:
         client, other = await server.client("operator"), await server.client("auditor")
         for _ in range(5):
-            async with listening(client, "/events/stream"), listening(other, "/events/stream"):
-                full = await (await server.client("operator_all")).get("/events/stream")
+            async with listening(client, "/v1/events/stream"), listening(other, "/v1/events/stream"):
+                full = await (await server.client("operator_all")).get("/v1/events/stream")
                 assert (full.status_code, full.json()["error"]["code"]) == (503, "too_many_readers")
                 assert full.headers["retry-after"]
             async with asyncio.timeout(HANG_SECONDS):
                 while server.service.hub.reader_count:
-                    await client.get("/me")
+                    await client.get("/v1/me")
 
 
 async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
@@ -136,14 +136,16 @@ async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
     _, writer = await asyncio.open_connection(host, int(port), limit=1_024)
     try:
         key = await server.key("operator")
-        writer.write(f"GET /events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+        writer.write(
+            f"GET /v1/events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+        )
         client = await server.client("operator")
         async with asyncio.timeout(HANG_SECONDS):
             while not server.service.hub.reader_count:
-                await client.get("/me")
+                await client.get("/v1/me")
             await server.status(await server.begin(LOOKUP), "COMPLETED")
             while server.service.hub.reader_count:
-                await client.get("/me")
+                await client.get("/v1/me")
         assert server.service.hub.reader_count == 0
     finally:
         writer.close()
@@ -151,7 +153,7 @@ async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
 
 async def test_a_stopping_server_ends_its_streams(server: Running) -> None:
     client = await server.client("operator")
-    async with asyncio.timeout(HANG_SECONDS), listening(client, "/events/stream") as events:
+    async with asyncio.timeout(HANG_SECONDS), listening(client, "/v1/events/stream") as events:
         await server.service.hub.close()
         assert [event.data async for event in events] == [{"reason": "stopping"}]
 
@@ -159,6 +161,6 @@ async def test_a_stopping_server_ends_its_streams(server: Running) -> None:
 async def test_a_place_that_no_stream_gave_out_is_refused(server: Running) -> None:
     client = await server.client("operator")
     for place in ("x", "-1", "9" * 20, "1.5"):
-        answer = await client.get("/events/stream", headers={"Last-Event-ID": place})
+        answer = await client.get("/v1/events/stream", headers={"Last-Event-ID": place})
         assert answer.status_code == 422
         assert answer.json()["error"]["details"]["fields"][0]["field"] == "Last-Event-ID"

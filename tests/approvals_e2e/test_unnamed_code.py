@@ -20,7 +20,7 @@ from interlock.history.call_view import QuestionView
 from interlock.rendering.question import UNNAMED_CODE_WARNING, render_question
 from interlock.server.console.views.question import build_approval_panel
 from interlock.server.rest.responses import build_response
-from interlock.server.rest.schemas.runs import ActionDetailResponse
+from interlock.server.rest.schemas.runs import ApprovalDetailResponse
 from tests.support import call
 
 
@@ -78,7 +78,7 @@ async def test_unnamed_code_is_shown_everywhere(project: Path, command: str) -> 
         fact.values for fact in build_approval_panel(question).facts if fact.label == "NOT bound"
     ]
     view = QuestionView(question=question, status="PENDING", asked_seq=0, asked_at=0)
-    assert build_response(ActionDetailResponse, view).bound.surroundings.unnamed_code
+    assert build_response(ApprovalDetailResponse, view).bound.surroundings.unnamed_code
 
 
 async def test_a_command_that_names_all_says_nothing(project: Path) -> None:

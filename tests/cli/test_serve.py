@@ -80,7 +80,7 @@ def test_the_first_start_shows_a_password_and_the_second_does_not(tmp_path: Path
     with served(tmp_path, "--demo") as first:
         assert len(first.password) >= 20
         assert first.get("/health/ready")[0] == 200
-        assert first.get("/runs")[0] == 401
+        assert first.get("/v1/runs")[0] == 401
         assert first.get("/console/")[0] in (200, 303, 307)
         assert first.stop() == (0, "")
 
@@ -116,9 +116,9 @@ def test_a_server_with_a_key_stops_in_time_though_somebody_follows_its_events(tm
     )
     key = json.loads(made.stdout)["key"]
     with served(tmp_path, "--demo", "--log", log) as server:
-        assert server.get("/runs", key)[0] == 200
+        assert server.get("/v1/runs", key)[0] == 200
         with closing(HTTPConnection("127.0.0.1", server.port, timeout=HANG_SECONDS)) as connection:
-            connection.request("GET", "/events/stream", headers={"Authorization": f"Bearer {key}"})
+            connection.request("GET", "/v1/events/stream", headers={"Authorization": f"Bearer {key}"})
             answer = connection.getresponse()
             assert answer.status == 200
             assert server.stop() == (0, "")

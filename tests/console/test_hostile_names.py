@@ -56,7 +56,7 @@ async def test_hostile_names_stay_names_on_every_page_of_a_narrow_phone(on: Stag
             await is_live(page)
             await expect(page.locator(_FOREIGN)).to_have_count(0)
             links = await page.locator("a[href]").evaluate_all("all => all.map((one) => one.getAttribute('href'))")
-            assert all(link.startswith(("/console/", "/runs/run_", "#")) for link in links), path
+            assert all(link.startswith(("/console/", "/v1/runs/run_", "#")) for link in links), path
             assert await page.locator("main").evaluate(
                 "main => !/[\\u202a-\\u202e\\u2066-\\u2069\\u200b]/u.test(main.innerText)"
             )

@@ -127,7 +127,7 @@ async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: 
         await expect(page.locator("[data-secret]")).to_have_text(re.compile("^ik_"))
         await page.keyboard.press("Escape")
         secret = await page.locator("[data-secret]").inner_text()
-        assert (await page.request.get("/me", headers={"Authorization": f"Bearer {secret}"})).status == 200
+        assert (await page.request.get("/v1/me", headers={"Authorization": f"Bearer {secret}"})).status == 200
         await page.get_by_role("button", name="I have it").click()
         assert secret not in await page.content()
 

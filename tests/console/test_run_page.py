@@ -110,7 +110,7 @@ async def test_artifacts_are_listed_shown_as_text_and_downloaded(on: Stage) -> N
 
 #: Each would do something if any part of a page took it for more than text.
 HOSTILE = (
-    "<script>fetch('/approvals/1/approve',{method:'POST'})</script>",
+    "<script>fetch('/v1/approvals/1/approve',{method:'POST'})</script>",
     "<svg/onload=alert(1)>",
     "[x](java\tscript:alert(1)) [y](JaVaScRiPt&colon;alert(1)) https://attacker.example/",
     "<form action=/approvals/1/approve method=post><button style='position:fixed;inset:0;opacity:0'>x</button></form>",

@@ -99,8 +99,8 @@ async def test_an_export_is_verified_as_the_page_says(tmp_path: Path) -> None:
                 exported = None
                 # The order is in the log once the model has named it.
                 while exported is None or b"A-1042" not in exported.content:
-                    exported = await client.get(f"/runs/{run_id}/audit/export", params={"format": "ndjson"})
-            (public,) = [each["public"] for each in (await client.get("/audit/key")).json()["keys"]]
+                    exported = await client.get(f"/v1/runs/{run_id}/audit/export", params={"format": "ndjson"})
+            (public,) = [each["public"] for each in (await client.get("/v1/audit/keys")).json()["keys"]]
     export = tmp_path / "export.ndjson"
     verifier = str(ROOT / "src/interlock/audit/standalone_verifier.py")
     said: list[tuple[int, str]] = []

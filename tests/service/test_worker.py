@@ -223,7 +223,7 @@ async def test_a_value_is_provided_or_refused(tmp_path: Path, answered: bool) ->
         if answered:
             await service.approval_service.provide_input(BOB, row.action_id, "everybody", row.payload_hash)
         else:
-            await service.approval_service.refuse_input(BOB, row.action_id, "Nobody.")
+            await service.approval_service.reject(BOB, row.action_id, "Nobody.")
         await status(service, run_id, "COMPLETED" if answered else "FAILED")
 
     assert sent == (["everybody"] if answered else [])

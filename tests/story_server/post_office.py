@@ -53,7 +53,7 @@ class PostOffice:
 
     async def errors(self, run_id: str) -> list[str]:
         """The codes of its errors, as its events have them."""
-        events = (await self.get(f"/runs/{run_id}/events"))["events"]
+        events = (await self.get(f"/v1/runs/{run_id}/events"))["events"]
         return [event["data"]["code"] for event in events if event["type"] == "ERROR"]
 
     async def kept_tokens(self, person: str, tool_name: str) -> tuple[str, str]:

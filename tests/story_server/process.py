@@ -48,36 +48,36 @@ class Served:
     def begin(self, text: str, **wish: str) -> str:
         """A run that an agent's program makes for sam. Its id."""
         body = {"agent": "shop", "task": text, "on_behalf_of": "sam"} | wish
-        answer = self._as_agent("POST", "/runs", json=body)
+        answer = self._as_agent("POST", "/v1/runs", json=body)
         assert answer.status_code == 201, answer.text
         return answer.json()["run_id"]
 
     def approve(self, run_id: str) -> None:
         """By olga, as soon as it asks."""
         with self.as_person("olga") as olga:
-            with olga.stream("GET", f"/runs/{run_id}/events/stream?after_seq=-1") as events:
+            with olga.stream("GET", f"/v1/runs/{run_id}/events/stream?after_seq=-1") as events:
                 next(line for line in events.iter_lines() if "APPROVAL_REQUIRED" in line)
-            (asked,) = olga.get(f"/runs/{run_id}/actions").json()["actions"]
+            (asked,) = olga.get(f"/v1/runs/{run_id}/approvals").json()["approvals"]
             wish = {"payload_hash": asked["payload_hash"], "reason": "Half is enough."}
-            answer = olga.post(f"/approvals/{asked['action_id']}/approve", json=wish)
+            answer = olga.post(f"/v1/approvals/{asked['action_id']}/approve", json=wish)
             assert answer.status_code == 200, answer.text
-            with olga.stream("GET", f"/runs/{run_id}/events/stream?after_seq=-1") as events:
+            with olga.stream("GET", f"/v1/runs/{run_id}/events/stream?after_seq=-1") as events:
                 next(line for line in events.iter_lines() if "COMPLETED" in line)
 
     @contextmanager
     def as_person(self, name: str, password: str = PASSWORD) -> Generator[httpx2.Client]:
         """Somebody who signed in over the API."""
         with httpx2.Client(base_url=self.base, timeout=HANG_SECONDS, trust_env=False) as client:
-            me = client.post("/session", json={"name": name, "password": password})
+            me = client.post("/v1/session", json={"name": name, "password": password})
             assert me.status_code == 201, me.text
             client.headers["X-CSRF-Token"] = me.json()["csrf"]
             yield client
 
     def run(self, run_id: str) -> dict[str, Any]:
-        return self._as_agent("GET", f"/runs/{run_id}").json()
+        return self._as_agent("GET", f"/v1/runs/{run_id}").json()
 
     def events(self, run_id: str, view: str = "run") -> list[dict[str, Any]]:
-        return self._as_agent("GET", f"/runs/{run_id}/events?view={view}&limit=500").json()["events"]
+        return self._as_agent("GET", f"/v1/runs/{run_id}/events?view={view}&limit=500").json()["events"]
 
     def kill(self) -> None:
         """As when the machine loses its power."""
@@ -95,9 +95,9 @@ class Served:
         """The people and the key."""
         with self.as_person("admin", self.password) as admin:
             for name, roles in PEOPLE.items():
-                made = admin.post("/accounts", json={"name": name, "password": PASSWORD, "roles": roles})
+                made = admin.post("/v1/accounts", json={"name": name, "password": PASSWORD, "roles": roles})
                 assert made.status_code == 201, made.text
-            key = admin.post("/keys", json={"name": "shop-bot", "roles": ["agent"], "agents": ["shop"]})
+            key = admin.post("/v1/keys", json={"name": "shop-bot", "roles": ["agent"], "agents": ["shop"]})
             self.key = key.json()["secret"]
 
     def _as_agent(self, method: str, path: str, **options: Any) -> httpx2.Response:

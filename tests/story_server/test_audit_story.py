@@ -38,7 +38,7 @@ async def test_every_event_shows_the_state_of_its_moment(program: Browser, serve
         shown: list[str] = []
         for seq in range(last + 1):
             await page.locator("#state-title", has_text=f"State after event {seq}").wait_for()
-            then = await (await page.request.get(f"/runs/{refunded}/state?at={seq}")).json()
+            then = await (await page.request.get(f"/v1/runs/{refunded}/state?at={seq}")).json()
             await expect(page.locator("#state")).to_contain_text(_STATES[then["state"]])
             shown.append(then["state"])
             await page.keyboard.press("ArrowRight")
@@ -101,7 +101,7 @@ async def test_a_log_that_was_changed_behind_the_servers_back_is_found(program: 
         change(served.folder / "runs.db", run_id, 4)
         await page.get_by_role("button", name="Verify this run").click()
         await expect(page.locator("#proof")).to_contain_text("The first bad event is event 4")
-        answer = await (await page.request.get(f"/runs/{run_id}/audit/verify")).json()
+        answer = await (await page.request.get(f"/v1/runs/{run_id}/audit/verify")).json()
         assert answer["ok"] is False
 
 

@@ -80,8 +80,8 @@ async def test_a_run_goes_on_by_itself_once_the_person_it_acts_for_gave_access(
     async with consents_of("ada", program, office) as (page, _):
         first = await office.asks_for(READ, "ada")
         await expect(page.locator(".consents")).to_contain_text("mail.read")
-        shown = await office.get(f"/runs/{first}")
-        events = (await office.get(f"/runs/{first}/events"))["events"]
+        shown = await office.get(f"/v1/runs/{first}")
+        events = (await office.get(f"/v1/runs/{first}/events"))["events"]
         assert (shown["status"], events[-1]["type"]) == ("PAUSED_CONSENT", "CONSENT_REQUIRED")
         await give(page, "read_mail", "ada", first)
         await expect(page.locator("#run-status")).to_contain_text("Completed")
@@ -140,7 +140,7 @@ async def test_nobody_gives_access_for_somebody_else(program: Browser, office: P
     ):
         await expect(other.get_by_text("Nothing waits for your consent.")).to_be_visible()
         for what in ("start", "refuse"):  # she may not even know of it
-            assert await forced(other, f"/consents/{asked.action_id}/{what}") == 404
+            assert await forced(other, f"/v1/consents/{asked.action_id}/{what}") == 404
         await hers.get_by_role("button", name="Give access to read_mail").click()
         # Her link in another browser leads to the provider, and to nothing here.
         await other.goto(await hers.locator("#goto").get_attribute("href") or "")
@@ -161,7 +161,7 @@ async def test_a_call_that_needs_both_waits_for_access_and_for_a_yes(program: Br
     async with consents_of("emil", program, office) as (page, _), opened(program, office.base) as (olga, _):
         await sign_in(olga, "olga", "/console/inbox")
         await is_live(olga)
-        assert await forced(olga, f"/consents/{consent.action_id}/start") == 403
+        assert await forced(olga, f"/v1/consents/{consent.action_id}/start") == 403
         await give(page, "send_mail", "emil", run_id)
         await expect(page.locator("#run-status")).to_contain_text("Waits for approval")
         assert len(office.used) == used
@@ -204,7 +204,7 @@ async def test_tokens_are_nowhere_but_with_the_tool(
         for path in (f"/console/runs/{run_id}", f"/console/runs/{run_id}/calls/c0", "/console/consents"):
             await page.goto(path)
             seen.append(await page.content())
-        for path in (f"/runs/{run_id}/events?view=log&limit=500", f"/runs/{run_id}/calls/c0", "/consents"):
+        for path in (f"/v1/runs/{run_id}/events?view=log&limit=500", f"/v1/runs/{run_id}/calls/c0", "/v1/consents"):
             seen.append(await (await page.request.get(path)).text())
     kept = await office.kept_tokens("dora", "read_mail")
     assert kept[0] == office.used[-1]

@@ -46,18 +46,18 @@ async def test_whom_the_provider_vouches_for_has_the_roles_that_are_mapped(
         await page.get_by_role("button", name="Continue").click()
         await page.wait_for_url(f"{office.base}/console/")
         await is_live(page)
-        me = await (await page.request.get("/me")).json()
+        me = await (await page.request.get("/v1/me")).json()
         assert (me["name"], me["roles"]) == ("user:operator-anna", ["operator"])
         await page.get_by_role("link", name="Policy").click()
         await expect(page.get_by_role("heading", name="Policy", exact=True)).to_be_visible()
         await page.locator("details.menu summary").click()
         await page.get_by_role("button", name="Sign out").click()
         await page.wait_for_url("**/console/login")
-        assert (await page.request.get("/me")).status == 401
+        assert (await page.request.get("/v1/me")).status == 401
     async with at_the_provider("nora", program, office) as (page, _):
         await page.get_by_role("button", name="Continue").click()
         await page.wait_for_url(f"{office.base}/console/")
-        assert (await (await page.request.get("/me")).json())["roles"] == []
+        assert (await (await page.request.get("/v1/me")).json())["roles"] == []
 
 
 @pytest.mark.parametrize(("name", "press"), [("ada", "Continue"), ("paul", "Cancel")])
@@ -68,7 +68,7 @@ async def test_who_has_somebody_elses_name_or_does_not_agree_is_told_so_and_not_
         await page.get_by_text(press).click()
         await page.wait_for_url(f"{office.base}/**")
         await expect(page.get_by_role("alert")).to_contain_text("nobody was signed in", ignore_case=True)
-        assert (await page.request.get("/me")).status == 401
+        assert (await page.request.get("/v1/me")).status == 401
         await sign_in(page, "bob")
 
 

@@ -30,7 +30,7 @@ async def test_a_run_that_waits_survives_the_server_and_is_approved_on_the_page_
             await watching.goto(f"/console/runs/{run_id}")
             await is_live(page)
             await is_live(watching)
-            before = await (await page.request.get(f"/runs/{run_id}/events?view=log&limit=500")).json()
+            before = await (await page.request.get(f"/v1/runs/{run_id}/events?view=log&limit=500")).json()
 
             first.kill()
             for each in (page, watching):

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 REFUND = task("Give it back.", ("refund", {"order": "B-7", "amount": 5.0}))
 #: Changes that only operators and admins may make, or admins alone.
 _NOT_FOR_OTHERS = {
-    "/runs": {"agent": "shop", "task": "Nothing."},
-    "/approvals/{action}/approve": {"payload_hash": "{hash}"},
-    "/approvals/{action}/reject": {"reason": "Because."},
-    "/keys": {"name": "mine", "roles": ["admin"]},
-    "/accounts": {"name": "me-too", "password": PASSWORD, "roles": ["admin"]},
+    "/v1/runs": {"agent": "shop", "task": "Nothing."},
+    "/v1/approvals/{action}/approve": {"payload_hash": "{hash}"},
+    "/v1/approvals/{action}/reject": {"reason": "Because."},
+    "/v1/keys": {"name": "mine", "roles": ["admin"]},
+    "/v1/accounts": {"name": "me-too", "password": PASSWORD, "roles": ["admin"]},
 }
 
 
@@ -39,7 +39,7 @@ async def test_an_auditor_looks_at_everything_and_changes_nothing(program: Brows
         assert await page.get_by_role("button", name="New run").count() == 0
         await page.goto("/console/admin")
         assert await page.get_by_role("button", name="New").count() == 0
-        for path, body in (_NOT_FOR_OTHERS | {f"/runs/{run_id}/cancel": {"reason": "No."}}).items():
+        for path, body in (_NOT_FOR_OTHERS | {f"/v1/runs/{run_id}/cancel": {"reason": "No."}}).items():
             wish = {key: hash_ if value == "{hash}" else value for key, value in body.items()}
             assert await forced(page, path.replace("{action}", action), wish) == 403, path
     assert (served.run(run_id)["status"], served.ledger) == ("PAUSED_APPROVAL", [])
@@ -60,9 +60,15 @@ async def test_somebody_without_roles_has_their_own_runs_and_nothing_else(progra
         for path, body in _NOT_FOR_OTHERS.items():
             wish = {key: hash_ if value == "{hash}" else value for key, value in body.items()}
             assert await forced(page, path.replace("{action}", action), wish) == 403, path
-        for path in ("/audit/journal", "/keys", "/accounts", "/policy/shop", f"/runs/{own}/audit/export"):
+        for path in (
+            "/v1/audit/log",
+            "/v1/keys",
+            "/v1/accounts",
+            "/v1/agents/shop/policy",
+            f"/v1/runs/{own}/audit/export",
+        ):
             assert await forced(page, path, method="GET") == 403, path
-        for path in (f"/runs/{other}", f"/runs/{other}/events", f"/runs/{other}/state?at=0"):
+        for path in (f"/v1/runs/{other}", f"/v1/runs/{other}/events", f"/v1/runs/{other}/state?at=0"):
             assert await forced(page, path, method="GET") == 404, path
     assert (served.run(own)["status"], served.ledger) == ("PAUSED_APPROVAL", [])
 
@@ -80,7 +86,7 @@ async def test_signing_out_ends_it_on_every_open_page(program: Browser, served: 
         served.begin(REFUND)  # something happens, which the second page would like to show
         await second.wait_for_url(re.compile(r"/console/login\?next=\S+runs$"))
         await page.context.add_cookies(cookies)  # pyright: ignore[reportArgumentType]  # as they came from there
-        assert (await page.request.get("/me")).status == 401
+        assert (await page.request.get("/v1/me")).status == 401
 
 
 async def test_guessing_a_password_soon_has_to_wait_even_with_the_right_one(program: Browser, tmp_path: Path) -> None:
@@ -92,7 +98,7 @@ async def test_guessing_a_password_soon_has_to_wait_even_with_the_right_one(prog
                 await expect(page.get_by_role("alert")).to_contain_text("The name or the password is wrong.")
             await tried(page, server.password)
             await expect(page.get_by_role("alert")).to_contain_text("Try again in")
-            answer = await page.request.post("/session", data={"name": "admin", "password": server.password})
+            answer = await page.request.post("/v1/session", data={"name": "admin", "password": server.password})
             assert (answer.status, int(answer.headers["retry-after"]) > 5) == (429, True)
         server.stop()
 

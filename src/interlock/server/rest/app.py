@@ -20,10 +20,12 @@ API_ROUTES = (
     *run_contents.route,
     *approvals.route,
     *consents.route,
+    *consents.callback_route,
     *audit.route,
     *policy.route,
     *accounts.route,
     *session.route,
+    *session.sign_in_route,
 )
 
 

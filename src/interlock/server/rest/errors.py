@@ -83,8 +83,11 @@ STATUS_BY_ERROR: tuple[tuple[type[ServiceError], int], ...] = (
 RETRY_AFTER_SECONDS = "1"
 
 _HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
-    404: ("unknown_path", "There is nothing at this address. The addresses are in /openapi.json."),
-    405: ("wrong_method", "This address is not for this method. Nothing was done."),
+    404: ("unknown_path", "Unknown path. Paths begin with /v1; /openapi.json lists all of them."),
+    405: (
+        "wrong_method",
+        "This path does not support the method; /openapi.json lists which it supports. Nothing was done.",
+    ),
 }
 
 

@@ -71,7 +71,7 @@ def _list_returned(route: ApiRoute) -> tuple[Any, ...]:
 
 
 def _describe_route(route: ApiRoute, references: Mapping[str, Any]) -> dict[str, Any]:
-    name, body = route.handler.__name__, route.arguments.body
+    name, body = route.handler.__name__ + ("_alias" if route.alias_of else ""), route.arguments.body
     first, *rest = name.split("_")
     described: dict[str, Any] = {
         "tags": [route.tag],
@@ -81,6 +81,11 @@ def _describe_route(route: ApiRoute, references: Mapping[str, Any]) -> dict[str,
     }
     if documentation := getdoc(route.handler):
         described["description"] = documentation
+    if route.alias_of:
+        described |= {
+            "description": f"Alias of `{route.method} {route.alias_of}`.",
+            "x-interlock-alias-of": route.alias_of,
+        }
     if parameters := list(_describe_parameters(route)):
         described["parameters"] = parameters
     if body is not None:

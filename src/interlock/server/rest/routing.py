@@ -19,6 +19,8 @@ from .body import read_json_body, validate
 from .caller import PublicCall, authorize, get_service, limit_address
 from .responses import json_response, to_builder
 
+#: The version of the API, with which its paths begin.
+API_PREFIX = "/v1"
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Any]])
 
 
@@ -84,10 +86,13 @@ class ApiRoute(Route):
         openapi: Mapping[str, Any] | None = None,
         hidden: bool = False,
         limited: bool = True,
+        alias_of: str = "",
     ) -> None:
         super().__init__(path, self._respond, methods=[method], name=handler.__name__, include_in_schema=not hidden)
         self.methods = {method}
         self.method, self.handler, self.tag = method, handler, tag
+        #: The versioned path that this is another path of; empty: it is none.
+        self.alias_of = alias_of
         #: None: it is public, or authenticates in its own way.
         self.operation = operation
         #: The type of its response, or several; other responses, and what else its description says.
@@ -116,19 +121,31 @@ class ApiRoute(Route):
 
 
 class Routes(list[ApiRoute]):
-    """The routes of one module."""
+    """The routes of one module, below a prefix."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, prefix: str = API_PREFIX) -> None:
         super().__init__()
-        self._tag = tag
+        self._tag, self._prefix = tag, prefix
 
     def __call__(
-        self, method: str, path: str, operation: Operation | None, returns: Any = None, **options: Any
+        self,
+        method: str,
+        path: str,
+        operation: Operation | None,
+        returns: Any = None,
+        alias: str = "",
+        **options: Any,
     ) -> Callable[[_Handler], _Handler]:
-        """Declare a route. `returns`: the type of its response; None: it has no body, or is not JSON."""
+        """Declare a route. `returns`: the type of its response; None: it has no body, or is not JSON. `alias`: another
+        path, without the prefix, for the same handler.
+        """
+        full_path = self._prefix + path
+        options |= {"tag": self._tag, "operation": operation, "returns": returns}
 
         def add(handler: _Handler) -> _Handler:
-            self.append(ApiRoute(method, path, handler, tag=self._tag, operation=operation, returns=returns, **options))
+            self.append(ApiRoute(method, full_path, handler, **options))
+            if alias:
+                self.append(ApiRoute(method, alias, handler, alias_of=full_path, **options))
             return handler
 
         return add

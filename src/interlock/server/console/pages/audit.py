@@ -62,7 +62,7 @@ async def export(visit: Visit, run: str = "", schema: str = "interlock", format:
     if schema not in SCHEMAS or format not in EXPORT_FORMATS:
         raise InvalidRequestError("schema", f"has to be one of {', '.join(SCHEMAS)}, in json or ndjson")
     await visit.service.guard.get_run(visit.principal, run_id, Operation.EXPORT_RUN)
-    return RedirectResponse(f"/runs/{quote(run_id, safe='')}/audit/export?format={format}&schema={schema}", 303)
+    return RedirectResponse(f"/v1/runs/{quote(run_id, safe='')}/audit/export?format={format}&schema={schema}", 303)
 
 
 @page("GET", "/audit/verifier.py")

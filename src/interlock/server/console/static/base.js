@@ -38,7 +38,7 @@ function ago(seconds) {
   return seconds < 5 ? "just now" : `${span(seconds)} ago`;
 }
 
-/** Ask the API. What it answers, or an Error with the words that it gave and `fields` by name. */
+/** Ask the API, at a path below its version. What it answers, or an Error with the words that it gave and `fields` by name. */
 export async function ask(method, path, body, headers = {}) {
   const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
   let [response, answer] = await sent(method, path, text, headers);
@@ -57,7 +57,7 @@ export async function ask(method, path, body, headers = {}) {
 
 async function sent(method, path, body, headers) {
   const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
-  const response = await fetch(path, {
+  const response = await fetch(`/v1${path}`, {
     method,
     credentials: "same-origin",
     redirect: "error",

@@ -202,13 +202,10 @@ const SUBMIT = {
     return send(form, () => approveAll(all, form), all.length > 1 ? `${all.length} approved.` : "Approved.");
   },
   reject(form) {
-    const { actionId, hash, kind } = question().dataset;
-    const reason = form.elements.reason.value;
-    const id = encodeURIComponent(actionId);
+    const { actionId, hash } = question().dataset;
+    const body = { payload_hash: hash, reason: form.elements.reason.value };
     batch = false;
-    return kind === "input"
-      ? send(form, () => ask("POST", `/inputs/${id}/refuse`, { reason }), "Refused.")
-      : send(form, () => ask("POST", `/approvals/${id}/reject`, { payload_hash: hash, reason }), "Rejected.");
+    return send(form, () => ask("POST", `/approvals/${encodeURIComponent(actionId)}/reject`, body), "Rejected.");
   },
   edit(form) {
     const text = form.elements.arguments.value.trim();
@@ -237,7 +234,7 @@ const SUBMIT = {
     }
     const body = joined(JSON.stringify({ payload_hash: hash }), "value", isJson ? text : JSON.stringify(text));
     batch = false;
-    return send(form, () => ask("POST", `/inputs/${encodeURIComponent(actionId)}/provide`, body), "Given.");
+    return send(form, () => ask("POST", `/approvals/${encodeURIComponent(actionId)}/answer`, body), "Given.");
   },
 };
 

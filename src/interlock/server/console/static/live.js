@@ -45,7 +45,7 @@ export function refreshSoon() {
 
 function connect() {
   source?.close();
-  source = new EventSource(`/events/stream?after=${encodeURIComponent(position)}`);
+  source = new EventSource(`/v1/events/stream?after=${encodeURIComponent(position)}`);
   source.onopen = () => {
     say("on", "live");
     if (tries) refreshSoon();

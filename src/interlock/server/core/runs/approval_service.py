@@ -76,9 +76,11 @@ class ApprovalService:
         return await self._decide(principal, action_id, "approval", answer, approval.payload_hash)
 
     async def reject(self, principal: Principal, action_id: str, reason: str, payload_hash: str = "") -> DecisionResult:
-        """Reject an approval."""
+        """Reject a call that requires approval, or a request for input."""
+        row, _ = await self._guard.get_action(principal, action_id, Operation.DECIDE)
+        kind = "input" if row.kind == "input" else "approval"
         answer = Answer(approved=False, reason=reason, by=principal.name)
-        return await self._decide(principal, action_id, "approval", answer, payload_hash)
+        return await self._decide(principal, action_id, kind, answer, payload_hash)
 
     async def provide_input(
         self, principal: Principal, action_id: str, value: Any, payload_hash: str = ""
@@ -86,12 +88,6 @@ class ApprovalService:
         """Answer a request for input."""
         return await self._decide(
             principal, action_id, "input", Answer(approved=True, value=value, by=principal.name), payload_hash
-        )
-
-    async def refuse_input(self, principal: Principal, action_id: str, reason: str) -> DecisionResult:
-        """Refuse a request for input."""
-        return await self._decide(
-            principal, action_id, "input", Answer(approved=False, reason=reason, by=principal.name), ""
         )
 
     async def record_consent(self, run_id: str, action_id: str, answer: Answer) -> None:

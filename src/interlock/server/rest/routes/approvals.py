@@ -1,4 +1,4 @@
-"""The inbox: open questions for people, and their answers. The first answer counts."""
+"""Approvals: what runs wait for, and the answers of people. The first answer counts."""
 
 from datetime import datetime
 from typing import Annotated
@@ -12,31 +12,42 @@ from ...core.runs.queries import QuestionView
 from ..caller import Call
 from ..errors import FieldProblem, invalid_request
 from ..routing import Routes
-from ..schemas.requests import ApproveRequest, ProvideInputRequest, RefuseRequest, RejectRequest
-from ..schemas.runs import ActionList, ActionStatus, ApprovalResponse, DecisionResponse
+from ..schemas.requests import AnswerRequest, ApproveRequest, RejectRequest
+from ..schemas.runs import ActionStatus, ApprovalKind, ApprovalList, ApprovalReviewResponse, DecisionResponse
 from .runs import PageFilters, TextFilter
 
-route = Routes("decisions")
+route = Routes("approvals")
 
 #: Later ones are more nanoseconds than the log and the database count.
 _LAST_SECOND = 2**63 // 10**9 - 1
 
 
-class QuestionFilters(PageFilters, frozen=True, kw_only=True):
-    """Filters of questions."""
+class ApprovalFilters(PageFilters, frozen=True, kw_only=True):
+    """Filters of approvals."""
 
+    kind: Annotated[list[ApprovalKind], Meta(max_length=3, description="Default: all kinds.")] | None = None
     status: Annotated[list[ActionStatus], Meta(max_length=6, description="Default: PENDING.")] | None = None
     agent: TextFilter = None
     run_id: TextFilter = None
 
 
-@route("GET", "/approvals", Operation.LIST_QUESTIONS, ActionList)
-async def list_approvals(call: Call, query: QuestionFilters) -> Page[ActionRow]:
-    """List approvals, oldest first."""
-    return await _list_questions(call, query, "approval")
+@route("GET", "/approvals", Operation.LIST_QUESTIONS, ApprovalList)
+async def list_approvals(call: Call, query: ApprovalFilters) -> Page[ActionRow]:
+    """List approvals, inputs and consents that runs wait for, oldest first."""
+    return await call.service.run_queries.list_questions(
+        call.principal,
+        ActionQuery(
+            statuses=frozenset(query.status or ("PENDING",)),
+            kinds=frozenset(query.kind) if query.kind else None,
+            agent=query.agent,
+            run_id=query.run_id,
+            limit=query.limit,
+            cursor=query.cursor,
+        ),
+    )
 
 
-@route("GET", "/approvals/{action_id}", Operation.READ_QUESTION, ApprovalResponse)
+@route("GET", "/approvals/{action_id}", Operation.READ_QUESTION, ApprovalReviewResponse)
 async def get_approval(call: Call, action_id: str) -> QuestionView:
     """Return an approval with everything that it is bound to, and whether you may decide it."""
     return await call.service.run_queries.get_question(call.principal, action_id)
@@ -58,44 +69,14 @@ async def approve(call: Call, action_id: str, body: ApproveRequest) -> DecisionR
 
 @route("POST", "/approvals/{action_id}/reject", Operation.DECIDE, DecisionResponse)
 async def reject(call: Call, action_id: str, body: RejectRequest) -> DecisionResult:
-    """Reject the call. The agent's fail-safe policy decides what that does to the run; by default it fails."""
+    """Reject the call, or the request for input. By default the run fails; see `on_rejection` of the agent."""
     return await call.service.approval_service.reject(call.principal, action_id, body.reason, body.payload_hash)
 
 
-@route("GET", "/inputs", Operation.LIST_QUESTIONS, ActionList)
-async def list_inputs(call: Call, query: QuestionFilters) -> Page[ActionRow]:
-    """List requests for input, oldest first."""
-    return await _list_questions(call, query, "input")
-
-
-@route("GET", "/inputs/{action_id}", Operation.READ_QUESTION, ApprovalResponse)
-async def get_input(call: Call, action_id: str) -> QuestionView:
-    return await call.service.run_queries.get_question(call.principal, action_id)
-
-
-@route("POST", "/inputs/{action_id}/provide", Operation.ANSWER, DecisionResponse)
-async def provide(call: Call, action_id: str, body: ProvideInputRequest) -> DecisionResult:
+@route("POST", "/approvals/{action_id}/answer", Operation.ANSWER, DecisionResponse)
+async def answer(call: Call, action_id: str, body: AnswerRequest) -> DecisionResult:
     """Provide the requested value. The run resumes by itself."""
     return await call.service.approval_service.provide_input(call.principal, action_id, body.value, body.payload_hash)
-
-
-@route("POST", "/inputs/{action_id}/refuse", Operation.ANSWER, DecisionResponse)
-async def refuse(call: Call, action_id: str, body: RefuseRequest) -> DecisionResult:
-    return await call.service.approval_service.refuse_input(call.principal, action_id, body.reason)
-
-
-async def _list_questions(call: Call, query: QuestionFilters, kind: str) -> Page[ActionRow]:
-    return await call.service.run_queries.list_questions(
-        call.principal,
-        ActionQuery(
-            statuses=frozenset(query.status or ("PENDING",)),
-            kinds=frozenset((kind,)),
-            agent=query.agent,
-            run_id=query.run_id,
-            limit=query.limit,
-            cursor=query.cursor,
-        ),
-    )
 
 
 def parse_time(field: str, text: str) -> int:

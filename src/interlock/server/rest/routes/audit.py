@@ -51,7 +51,13 @@ class CursorFilters(RequestModel, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
 
-@route("GET", "/runs/{run_id}/audit/export", Operation.EXPORT_RUN, responses=_EXPORT_RESPONSE)
+@route(
+    "GET",
+    "/runs/{run_id}/audit/export",
+    Operation.EXPORT_RUN,
+    responses=_EXPORT_RESPONSE,
+    alias="/runs/{run_id}/audit/export",
+)
 async def export_run(call: Call, run_id: str, query: ExportFilters) -> Response:
     """Export the whole log of a run, as a file."""
     export = await call.service.audit_service.export_run(call.principal, run_id, query.schema, query.format)
@@ -88,14 +94,14 @@ async def list_checkpoints(call: Call, query: CursorFilters) -> dict[str, Sequen
     return {"checkpoints": found}
 
 
-@route("GET", "/audit/key", Operation.READ_PUBLISHED, SigningKeyList)
+@route("GET", "/audit/keys", Operation.READ_PUBLISHED, SigningKeyList)
 async def list_signing_keys(call: Call) -> dict[str, Sequence[Any]]:
     """List the public keys that checkpoints are signed with."""
     return {"keys": await call.service.audit_service.list_keys()}
 
 
-@route("GET", "/audit/journal", Operation.READ_JOURNAL, AuditLogEntryList)
-async def list_journal(call: Call, query: CursorFilters) -> dict[str, Any]:
+@route("GET", "/audit/log", Operation.READ_JOURNAL, AuditLogEntryList)
+async def list_audit_log(call: Call, query: CursorFilters) -> dict[str, Any]:
     """List the audit log of the server itself, oldest first."""
     entries = await call.service.audit_service.list_audit_log(call.principal, query.after, query.limit)
     return {"entries": entries, "next_after": entries[-1].seq if entries else query.after}

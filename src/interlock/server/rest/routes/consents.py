@@ -27,9 +27,11 @@ from ..caller import Call, PublicCall, authorize, session_cookie_name
 from ..errors import ApiError
 from ..routing import Routes
 from ..schemas.accounts import ConsentAnswerResponse, ConsentList, ConsentRevocationResponse, ConsentStartResponse
-from ..schemas.requests import RefuseRequest
+from ..schemas.requests import RejectConsentRequest
 
 route = Routes("consents")
+#: Registered with providers under this address, which has no version.
+callback_route = Routes("consents", prefix="")
 
 _PathName = Annotated[str, Meta(max_length=256)]
 _STATUS_BY_PROBLEM: Mapping[ConsentProblemCode, int] = {
@@ -57,7 +59,7 @@ async def list_consents(call: Call) -> dict[str, Any]:
     }
 
 
-@route("GET", "/consents/callback", None, hidden=True, limited=False)
+@callback_route("GET", "/consents/callback", None, hidden=True, limited=False)
 async def finish_consent(call: PublicCall) -> Response:
     """Handle the callback of an OAuth provider."""
     request, parameters = call.request, _read_callback_parameters(call.request)
@@ -89,8 +91,8 @@ async def start_consent(call: Call, action_id: str) -> dict[str, str | None]:
     return {"url": url, "run_id": action.run_id, "action_id": action_id}
 
 
-@route("POST", "/consents/{action_id}/refuse", Operation.CONSENT, ConsentAnswerResponse)
-async def refuse_consent(call: Call, action_id: str, body: RefuseRequest) -> ConsentDecision:
+@route("POST", "/consents/{action_id}/reject", Operation.CONSENT, ConsentAnswerResponse)
+async def reject_consent(call: Call, action_id: str, body: RejectConsentRequest) -> ConsentDecision:
     await call.service.guard.get_action(call.principal, action_id, Operation.CONSENT)
     consents = _require_service(call, "action", action_id)
     return _require(await consents.refuse(call.principal, action_id, body.reason))

@@ -10,12 +10,12 @@ from ..schemas.requests import BacktestPolicyRequest, ExplainPolicyRequest
 route = Routes("policy")
 
 
-@route("GET", "/policy/{agent}", Operation.READ_POLICY, PolicyDetails)
+@route("GET", "/agents/{agent}/policy", Operation.READ_POLICY, PolicyDetails)
 async def get_policy(call: Call, agent: str) -> PolicyDetails:
     return await call.service.policy_service.show(call.principal, agent)
 
 
-@route("POST", "/policy/{agent}/explain", Operation.READ_POLICY, PolicyExplanation)
+@route("POST", "/agents/{agent}/policy/explain", Operation.READ_POLICY, PolicyExplanation)
 async def explain_policy(call: Call, agent: str, body: ExplainPolicyRequest) -> PolicyExplanation:
     """Return how a call would be decided, and why. Nothing is executed."""
     mode = None if body.mode is None else PermissionMode(body.mode)
@@ -23,7 +23,7 @@ async def explain_policy(call: Call, agent: str, body: ExplainPolicyRequest) -> 
     return await call.service.policy_service.explain(call.principal, agent, example)
 
 
-@route("POST", "/policy/{agent}/backtest", Operation.READ_POLICY, BacktestReport)
+@route("POST", "/agents/{agent}/policy/backtest", Operation.READ_POLICY, BacktestReport)
 async def backtest_policy(call: Call, agent: str, body: BacktestPolicyRequest) -> BacktestReport:
     """Evaluate recorded calls of this agent with a policy. Nothing is executed."""
     return await call.service.policy_service.backtest(call.principal, agent, body.policy, body.runs)

@@ -14,7 +14,7 @@ from ..routing import Routes
 
 logger = logging.getLogger("interlock.server")
 
-route = Routes("server")
+route = Routes("server", prefix="")
 
 _WEBHOOK_BODY: dict[str, Any] = {
     "required": True,

@@ -18,8 +18,8 @@ from ..errors import ApiError
 from ..responses import build_response
 from ..routing import Header, Routes
 from ..schemas.runs import (
-    ActionDetailList,
-    ActionDetailResponse,
+    ApprovalDetailList,
+    ApprovalDetailResponse,
     ArtifactList,
     CallList,
     CallResponse,
@@ -73,7 +73,13 @@ class ByteRange(NamedTuple):
         return self.end - self.start
 
 
-@route("GET", "/runs/{run_id}/events", Operation.READ_RUN, (EventList, StoredEventList))
+@route(
+    "GET",
+    "/runs/{run_id}/events",
+    Operation.READ_RUN,
+    (EventList, StoredEventList),
+    alias="/runs/{run_id}/events",
+)
 async def list_events(call: Call, run_id: str, query: EventFilters) -> EventList | StoredEventList:
     """List the events of a run, in order."""
     queries = call.service.run_queries
@@ -103,14 +109,21 @@ async def get_call(call: Call, run_id: str, call_id: str) -> CallView:
     return await call.service.run_queries.get_call(call.principal, run_id, call_id)
 
 
-@route("GET", "/runs/{run_id}/actions", Operation.READ_RUN, ActionDetailList)
-async def list_actions(call: Call, run_id: str) -> dict[str, Sequence[Action]]:
-    """Return the questions of a run, oldest first."""
-    return {"actions": await call.service.run_queries.list_actions(call.principal, run_id)}
+@route("GET", "/runs/{run_id}/approvals", Operation.READ_RUN, ApprovalDetailList)
+async def list_run_approvals(call: Call, run_id: str) -> dict[str, Sequence[Action]]:
+    """List the approvals, inputs and consents of a run, oldest first."""
+    return {"approvals": await call.service.run_queries.list_actions(call.principal, run_id)}
 
 
-@route("GET", "/runs/{run_id}/actions/{action_id}", Operation.READ_RUN, ActionDetailResponse)
-async def get_action(call: Call, run_id: str, action_id: str) -> Action:
+@route(
+    "GET",
+    "/runs/{run_id}/approvals/{action_id}",
+    Operation.READ_RUN,
+    ApprovalDetailResponse,
+    alias="/runs/{run_id}/actions/{action_id}",
+)
+async def get_run_approval(call: Call, run_id: str, action_id: str) -> Action:
+    """Return one approval of a run, with everything that it is bound to."""
     return await call.service.run_queries.get_action(call.principal, run_id, action_id)
 
 

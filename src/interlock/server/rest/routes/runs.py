@@ -14,7 +14,7 @@ from ...core.runs.run_service import NewRun
 from ..body import RequestModel
 from ..caller import Call
 from ..responses import build_response, json_response
-from ..routing import Header, Routes
+from ..routing import API_PREFIX, Header, Routes
 from ..schemas.requests import CancelRunRequest, CreateRunRequest, InvokeAgentRequest, StopAgentRequest
 from ..schemas.runs import AgentList, OverviewResponse, RunList, RunResponse, RunStatus
 
@@ -75,7 +75,7 @@ async def invoke_agent(
     return await _create_run(call, agent, body, idempotency_key)
 
 
-@route("GET", "/runs", Operation.LIST_RUNS, RunList)
+@route("GET", "/runs", Operation.LIST_RUNS, RunList, alias="/runs")
 async def list_runs(call: Call, query: RunFilters) -> Page[RunRow]:
     """List runs, newest first. Child runs are excluded, unless `parent` asks for them."""
     return await call.service.run_queries.list_runs(
@@ -92,7 +92,7 @@ async def list_runs(call: Call, query: RunFilters) -> Page[RunRow]:
     )
 
 
-@route("GET", "/runs/{run_id}", Operation.READ_RUN, RunResponse)
+@route("GET", "/runs/{run_id}", Operation.READ_RUN, RunResponse, alias="/runs/{run_id}")
 async def get_run(call: Call, run_id: str) -> RunRow:
     """Return a run with its status and its times."""
     return await call.service.run_queries.get_run(call.principal, run_id)
@@ -119,5 +119,5 @@ async def get_activity(call: Call, query: ActivityFilters) -> Overview:
 async def _create_run(call: Call, agent: str, body: InvokeAgentRequest, key: str) -> Response:
     new = NewRun(agent=agent, task=body.task, on_behalf_of=body.on_behalf_of, idempotency_key=key)
     row, is_new = await call.service.run_service.create(call.principal, new)
-    headers = {"Location": f"/runs/{row.run_id}"}
+    headers = {"Location": f"{API_PREFIX}/runs/{row.run_id}"}
     return json_response(build_response(RunResponse, row), 201 if is_new else 200, headers)

@@ -21,6 +21,8 @@ from ..schemas.requests import ChangePasswordRequest, SignInRequest
 from .consents import reload_same_site
 
 route = Routes("session")
+#: The callback is registered with the provider under an address without a version.
+sign_in_route = Routes("session", prefix="")
 
 #: A signed-in user is redirected from there to the requested page.
 _SIGN_IN_PATH = "/console/login"
@@ -91,7 +93,7 @@ async def change_password(call: Call, body: ChangePasswordRequest) -> None:
         raise invalid_request(FieldProblem("new", changed.problem))
 
 
-@route("GET", "/session/start", None, hidden=True)
+@sign_in_route("GET", "/session/start", None, hidden=True)
 async def start_sign_in(call: PublicCall, next: str = "") -> Response:
     """Redirect to the identity provider, if configured. `next` is the console page to return to."""
     if call.service.sign_in is None:
@@ -114,7 +116,7 @@ async def start_sign_in(call: PublicCall, next: str = "") -> Response:
     return response
 
 
-@route("GET", "/session/callback", None, hidden=True)
+@sign_in_route("GET", "/session/callback", None, hidden=True)
 async def finish_sign_in(call: PublicCall) -> Response:
     """Handle the callback of the identity provider."""
     request = call.request

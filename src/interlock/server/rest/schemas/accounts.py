@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from msgspec import field
+
 from ..responses import Merged, Names, OptionalNames, OptionalTime, ResponseModel, Time
-from .runs import ActionResponse
+from .runs import ApprovalResponse
 
 
 class ApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ class MeResponse(ResponseModel, frozen=True, kw_only=True):
 class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
     """A requested consent."""
 
-    action: ActionResponse
+    action: ApprovalResponse = field(name="approval")
     #: What the consent would be given for: this definition of this agent's tool, and no other.
     agent: str
     tool: str

@@ -64,15 +64,15 @@ class RejectRequest(RequestModel, frozen=True, kw_only=True):
     payload_hash: _Hash = ""
 
 
-class ProvideInputRequest(RequestModel, frozen=True, kw_only=True):
+class AnswerRequest(RequestModel, frozen=True, kw_only=True):
     """The requested value."""
 
     value: Any
     payload_hash: _Hash = ""
 
 
-class RefuseRequest(RequestModel, frozen=True, kw_only=True):
-    """Why the input or consent is refused."""
+class RejectConsentRequest(RequestModel, frozen=True, kw_only=True):
+    """Why the consent is rejected."""
 
     reason: _Reason = ""
 

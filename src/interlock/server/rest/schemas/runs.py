@@ -19,6 +19,7 @@ from ...core.runs.kept_rules import RuleTarget
 from ..responses import Merged, OptionalSeq, OptionalTime, ResponseModel, Time, format_time
 
 RunStatus = Literal["RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"]
+ApprovalKind = Literal["approval", "input", "consent"]
 ActionStatus = Literal["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTED", "VOID"]
 
 _decode = msgspec.json.Decoder().decode
@@ -121,7 +122,7 @@ class StoredEventList(ResponseModel, frozen=True, kw_only=True):
     last_seq: int
 
 
-class ActionResponse(ResponseModel, frozen=True, kw_only=True):
+class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
     """A question."""
 
     action_id: str
@@ -133,7 +134,7 @@ class ActionResponse(ResponseModel, frozen=True, kw_only=True):
     tool: str
     #: The operation and the first thing that it acts on.
     capability: str
-    kind: Literal["approval", "input", "consent"]
+    kind: ApprovalKind
     payload_hash: str
     status: ActionStatus
     risk: list[str]
@@ -144,10 +145,10 @@ class ActionResponse(ResponseModel, frozen=True, kw_only=True):
     decided_by: str
 
 
-class ActionList(ResponseModel, frozen=True, kw_only=True):
+class ApprovalList(ResponseModel, frozen=True, kw_only=True):
     """Questions."""
 
-    rows: list[ActionResponse] = field(name="actions")
+    rows: list[ApprovalResponse] = field(name="approvals")
     next_cursor: str
 
 
@@ -166,7 +167,7 @@ class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
     value: Any
 
 
-class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
+class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
     """A question with everything that the answer is bound to."""
 
     action_id: str
@@ -175,7 +176,7 @@ class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
     call_id: str
     tool_name: str = field(name="tool")
     capability: str
-    kind: Literal["approval", "input", "consent"]
+    kind: ApprovalKind
     payload_hash: str
     status: ActionStatus
     risk: list[str]
@@ -213,16 +214,16 @@ class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
         return Merged(row, row.question, absent)
 
 
-class ActionDetailList(ResponseModel, frozen=True, kw_only=True):
+class ApprovalDetailList(ResponseModel, frozen=True, kw_only=True):
     """Questions with everything that the answers are bound to."""
 
-    actions: list[ActionDetailResponse]
+    approvals: list[ApprovalDetailResponse]
 
 
-class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
+class ApprovalReviewResponse(ResponseModel, frozen=True, kw_only=True):
     """A question, its run, and whether the caller may decide it."""
 
-    action: ActionDetailResponse
+    action: ApprovalDetailResponse = field(name="approval")
     run: RunResponse
     #: Whether the caller may decide it, and if not, why.
     may_decide: bool
@@ -239,7 +240,7 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
 class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
     """The answered question, and how the answer was delivered."""
 
-    action: ActionResponse
+    action: ApprovalResponse = field(name="approval")
     #: `left`: another process has the run, and takes the answer from there.
     delivery: Literal["recorded", "left"] = field(name="taken")
     #: With the scope `rule`: where the rule is saved when the call starts, and which other agents use that file.
@@ -341,7 +342,7 @@ class CallList(ResponseModel, frozen=True, kw_only=True):
 class PersonViewResponse(ResponseModel, frozen=True, kw_only=True):
     """What the person saw of a call."""
 
-    questions: list[ActionDetailResponse]
+    questions: list[ApprovalDetailResponse]
     #: The one line about the outcome.
     line: str
 
