@@ -233,7 +233,7 @@ class Running:
         client = await self.client()
         answer = await client.post("/v1/session", json={"name": name, "password": PASSWORD})
         assert answer.status_code == 201, answer.text
-        client.headers["X-CSRF-Token"] = answer.json()["csrf"]
+        client.headers["X-CSRF-Token"] = answer.json()["csrf_token"]
         return client
 
     async def begin(self, words: str, *calls: Call, agent: str = "shop", by: str = "", **wish: str) -> str:

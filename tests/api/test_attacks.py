@@ -164,7 +164,7 @@ async def test_an_editor_does_not_approve_their_edit(server: Running) -> None:
     assert code_of(await olga.post(f"{path}/approve", json=again)) == (403, "four_eyes")
     assert (await alex.post(f"{path}/approve", json=again)).status_code == 200
     await server.status(run_id, "COMPLETED")
-    assert (await alex.get(f"/v1/runs/{run_id}/calls/c0")).json()["happened"]["runs"][0]["arguments"] == edit[
+    assert (await alex.get(f"/v1/runs/{run_id}/calls/c0")).json()["execution"]["invocations"][0]["arguments"] == edit[
         "arguments"
     ]
 
@@ -187,7 +187,7 @@ async def test_an_account_that_was_disabled_or_got_another_password_has_no_sign_
     olga, admin = await server.person("olga"), await server.client("admin_all")
     again = await server.client()
     sign_in = {"name": "olga", "password": "correct horse battery"}
-    again.headers["X-CSRF-Token"] = (await again.post("/v1/session", json=sign_in)).json()["csrf"]
+    again.headers["X-CSRF-Token"] = (await again.post("/v1/session", json=sign_in)).json()["csrf_token"]
     changed = await olga.post("/v1/me/password", json={"current": sign_in["password"], "new": "another good password"})
     assert changed.status_code == 204
     assert [(await each.get("/v1/me")).status_code for each in (olga, again)] == [401, 401]

@@ -185,7 +185,7 @@ async def test_people_and_keys_are_made_changed_and_taken_away(server: Running) 
     assert (changed.json()["roles"], changed.json()["agents"]) == (["auditor"], ["shop"])
 
     signed = await client.post("/v1/session", json={"name": "grace", "password": "a very long password"})
-    client.headers["X-CSRF-Token"] = signed.json()["csrf"]
+    client.headers["X-CSRF-Token"] = signed.json()["csrf_token"]
     assert (await client.get("/v1/me")).json()["name"] == "user:grace"
     new = await client.post("/v1/me/password", json={"current": "a very long password", "new": "another long one"})
     assert new.status_code == 204

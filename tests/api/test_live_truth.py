@@ -75,7 +75,7 @@ async def test_a_running_call_is_shown_as_running(tmp_path: Path, risk: str) -> 
             async with asyncio.timeout(HANG_SECONDS), listening(client, f"/v1/runs/{run_id}/events/stream") as events:
                 started = await anext(event async for event in events if event.event == "TOOL_CALL")
             (call,) = (await client.get(f"/v1/runs/{run_id}/calls")).json()["calls"]
-            ran = (await client.get(f"/v1/runs/{run_id}/calls/c0")).json()["happened"]["runs"]
+            ran = (await client.get(f"/v1/runs/{run_id}/calls/c0")).json()["execution"]["invocations"]
             page = (await (await server.person("olga")).get(f"/console/runs/{run_id}")).text
         finally:
             is_over.set()

@@ -83,7 +83,7 @@ async def test_the_events_of_a_resumed_run_are_in_their_order_and_name_the_actio
     assert [event["data"]["action_id"] for event in events[1:4]] == [asked["action_id"]] * 3
     # And back: the action names its events.
     action = (await operator.get(f"/v1/runs/{run_id}/approvals/{asked['action_id']}")).json()
-    named = (action["asked_seq"], action["answered_seq"], action["executed_seq"])
+    named = (action["created_seq"], action["answered_seq"], action["executed_seq"])
     assert named == tuple(event["seq"] for event in events[1:4])
 
 
@@ -171,10 +171,10 @@ async def test_edited_arguments_are_what_runs(server: Running) -> None:
     assert done.status_code == 200
     await server.status(run_id, "COMPLETED")
     call = (await operator.get(f"/v1/runs/{run_id}/calls/c0")).json()
-    assert call["model_saw"]["arguments"] == {"order": "7", "text": "late"}
-    assert call["happened"]["runs"][0]["arguments"] == edited
-    assert "on time" in call["model_saw"]["told"]
-    assert call["person_saw"]["questions"][0]["answer"]["arguments"] == edited
+    assert call["model_view"]["arguments"] == {"order": "7", "text": "late"}
+    assert call["execution"]["invocations"][0]["arguments"] == edited
+    assert "on time" in call["model_view"]["result"]
+    assert call["person_view"]["approvals"][0]["answer"]["arguments"] == edited
 
 
 async def test_a_value_that_was_asked_for_is_given_and_used(server: Running) -> None:
@@ -196,7 +196,7 @@ async def test_a_value_that_was_asked_for_is_given_and_used(server: Running) -> 
     assert given.status_code == 200
     await server.status(run_id, "COMPLETED")
     call = (await operator.get(f"/v1/runs/{run_id}/calls/c0")).json()
-    assert call["happened"]["runs"][0]["arguments"] == {"name": "Grace"}
+    assert call["execution"]["invocations"][0]["arguments"] == {"name": "Grace"}
 
 
 async def test_a_value_may_be_refused(server: Running) -> None:
@@ -270,7 +270,7 @@ async def test_runs_are_listed_by_status_agent_person_and_words_page_by_page(ser
     assert await listed(f"limit=2&cursor={first['next_cursor']}") == [done[1], done[0]]
     overview = (await client.get("/v1/activity?limit=5")).json()
     assert overview["runs"] | {"COMPLETED": 4, "PAUSED_APPROVAL": 1} == overview["runs"]
-    assert overview["open_questions"]["approval"] == 1
+    assert overview["pending_approvals"]["approval"] == 1
     assert [event["type"] for event in overview["recent"]].count("APPROVAL_REQUIRED") <= 1
 
 
@@ -287,9 +287,9 @@ async def test_the_state_of_a_run_can_be_seen_as_of_every_event(server: Running)
     assert [state["at_seq"] for state in states] == list(range(last + 1))
     words = list(dict.fromkeys(state["status"] for state in states))
     assert words == ["RUNNING", "PAUSED_APPROVAL", "COMPLETED"]
-    assert states[asked["asked_seq"] - 1]["questions"] == []
-    assert states[asked["asked_seq"]]["questions"][0]["status"] == "PENDING"
-    assert states[last]["questions"][0]["status"] == "EXECUTED"
+    assert states[asked["created_seq"] - 1]["approvals"] == []
+    assert states[asked["created_seq"]]["approvals"][0]["status"] == "PENDING"
+    assert states[last]["approvals"][0]["status"] == "EXECUTED"
     beyond = await client.get(f"/v1/runs/{run_id}/state?at={last + 1}")
     assert (beyond.status_code, beyond.json()["error"]["details"]["fields"][0]["field"]) == (422, "at")
 
@@ -304,7 +304,7 @@ async def test_somebody_may_not_decide_what_was_done_for_them(server: Running) -
         f"/v1/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]}
     )
 
-    assert (shown["may_decide"], "somebody else has to decide" in shown["why_not"]) == (False, True)
+    assert (shown["can_decide"], "somebody else has to decide" in shown["denied_reason"]) == (False, True)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "four_eyes")
     journal = (await (await server.client("auditor_all")).get("/v1/audit/log")).json()["entries"]
     refusals = [(each["by"], each["action"]) for each in journal if each["outcome"] == "refused"]
@@ -315,7 +315,7 @@ async def test_somebody_may_not_decide_what_was_done_for_them(server: Running) -
 async def test_the_hash_is_over_what_is_shown_and_what_runs_has_the_same(server: Running) -> None:
     run_id = await server.begin(NOTE)
     asked = await server.asked(run_id)
-    bound = msgspec.convert(asked["bound"], ApprovalBinding)
+    bound = msgspec.convert(asked["binding"], ApprovalBinding)
     payload = Payload(run_id, asked["call_id"], asked["tool"], asked["arguments"], bound)
     assert hash_payload(canonical_payload(payload)) == asked["payload_hash"]
 
@@ -325,7 +325,7 @@ async def test_the_hash_is_over_what_is_shown_and_what_runs_has_the_same(server:
     await server.status(run_id, "COMPLETED")
 
     call = (await operator.get(f"/v1/runs/{run_id}/calls/c0")).json()
-    assert call["happened"]["runs"][0]["started"]["payload_hash"] == asked["payload_hash"]
+    assert call["execution"]["invocations"][0]["started"]["payload_hash"] == asked["payload_hash"]
     action = (await operator.get(f"/v1/runs/{run_id}/approvals/{asked['action_id']}")).json()
     assert (action["payload_hash"], action["call_id"], action["run_id"]) == (asked["payload_hash"], "c0", run_id)
 

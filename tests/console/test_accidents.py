@@ -108,7 +108,11 @@ async def test_every_page_starts_once_and_its_theme_can_be_changed(on: Stage, pa
         await page.get_by_role("button", name="Change between light and dark").click()
 
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-        assert [sum(name in url for url in asked) for name in ("/base.js", "/live.js", "/v1/events/stream")] == [1, 1, 1]
+        assert [sum(name in url for url in asked) for name in ("/base.js", "/live.js", "/v1/events/stream")] == [
+            1,
+            1,
+            1,
+        ]
 
 
 async def test_a_yes_for_a_time_ends_by_the_clock_of_the_server(program: Browser, tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ async def _answer(house: Running, action_id: str) -> Answer:
 
 async def _ran(house: Running, run_id: str) -> list[Any]:
     """The arguments that the run's first call ran with, for each time that it ran."""
-    return [ran.arguments for ran in (await house.service.run_queries.get_call(ALEX, run_id, "c0")).happened.runs]
+    return [
+        ran.arguments for ran in (await house.service.run_queries.get_call(ALEX, run_id, "c0")).execution.invocations
+    ]
 
 
 @pytest.mark.requirement("R148")

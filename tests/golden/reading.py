@@ -83,7 +83,7 @@ def final_state(entries: Sequence[LogEntry]) -> dict[str, Any]:
     state = build_state_at(entries[0].run_id, entries)
     moment = Replay(entries).moment(len(entries) - 1)
     return {
-        "run": [state.run_id, state.status, state.state, state.message, state.agent, state.speaker],
+        "run": [state.run_id, state.status, state.state, state.message, state.agent, state.active_agent],
         "for": [state.requester, state.created_by, state.parent_run_id],
         "at": [state.at_seq, state.at, state.started_at],
         "counts": [state.message_count, state.model_requests, state.model_answers, state.tool_calls],

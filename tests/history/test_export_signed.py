@@ -101,7 +101,7 @@ def test_what_nobody_known_signed_is_a_doubt_and_what_was_forged_is_wrong() -> N
         "unreadable",
     ]
     assert (proof(ENTRIES, unknown).ok, proof(ENTRIES, unknown).complete) == (True, False)
-    assert KEY.key in proof(ENTRIES, unknown).doubts[0]
+    assert KEY.key in proof(ENTRIES, unknown).unverified[0]
     assert (proof(ENTRIES, forged).ok, "is not by key" in proof(ENTRIES, forged).problem) == (False, True)
 
 

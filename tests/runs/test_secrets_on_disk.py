@@ -105,8 +105,8 @@ async def in_a_note(world: World) -> Runner:
     runner, _, action_id = await world.waiting()
     claim = await world.log.acquire("r")
     answer = Answer(approved=False, by=f"me {BOTH}", reason=f"since {BOTH}")
-    assert await runner.inbox.deliver("r", action_id, answer) == "left"
-    assert await runner.inbox.cancel("r", f"because {BOTH}") == "left"
+    assert await runner.inbox.deliver("r", action_id, answer) == "queued"
+    assert await runner.inbox.cancel("r", f"because {BOTH}") == "queued"
     assert len(await world.log.queued_commands("r")) == 2
     await world.log.release(claim)
     return runner

@@ -62,7 +62,7 @@ async def test_a_cancellation_from_elsewhere_ends_a_running_call(logs: tuple[Eve
         running = asyncio.create_task(runtime.execute([call("c1", "play", name="a")]))
         await stage.started("a")
         await lease_is_held(log)
-        assert await inbox.cancel("run_1", "Enough.", by="ana") == "left"
+        assert await inbox.cancel("run_1", "Enough.", by="ana") == "queued"
         result = await running
 
         assert (codes(result), result.state) == ({"c1": "cancelled"}, RunState.CANCELLED)

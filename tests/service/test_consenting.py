@@ -150,7 +150,7 @@ async def test_a_consent_answers_every_question_that_it_covers(desk: Desk) -> No
 
     assert isinstance(done, ConsentDecision)
     assert (done.run_id, done.action_id, done.approved) == ("run_of_act_7", "act_7", True)
-    assert len(done.also) == 119
+    assert len(done.also_answered) == 119
     assert {action_id for _, action_id, _ in desk.board.decided} == {f"act_{number}" for number in range(120)}
     assert {answer for *_, answer in desk.board.decided} == {
         Answer(approved=True, by="user:ada", reason="Consent was given at mail.")
@@ -350,11 +350,11 @@ async def test_a_consent_answers_no_other_agent_or_definition(desk: Desk, part: 
     done = await desk.give("act_1")
 
     assert isinstance(done, ConsentDecision)
-    assert done.also == ()
+    assert done.also_answered == ()
     assert isinstance(await desk.consenting.start(ADA, "act_2", "session"), ConsentRedirect)
     assert await desk.consenting.answer_covered_questions() == 0
     (waiting,) = await desk.consenting.list_pending(ADA)
-    assert bool(waiting.earlier_since) is (part == "definition")
+    assert bool(waiting.earlier_consent_at) is (part == "definition")
 
 
 @pytest.mark.requirement("P23")
@@ -396,7 +396,7 @@ async def test_a_run_whose_events_are_damaged_keeps_nobody_from_the_others(desk:
     assert isinstance(refused, ConsentProblem)
     assert (refused.code, "damaged" in refused.message) == ("unavailable", True)
     assert isinstance(given, ConsentDecision)
-    assert (given.approved, given.also) == (True, ("act_3",))
+    assert (given.approved, given.also_answered) == (True, ("act_3",))
 
 
 async def test_an_address_to_come_back_to_that_no_provider_may_use_is_refused_at_the_start(desk: Desk) -> None:

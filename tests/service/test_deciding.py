@@ -117,7 +117,7 @@ async def test_an_answer_that_is_on_its_way_to_another_process_is_known(tmp_path
                 await service.approval_service.reject(ADA, row.action_id, "No.")
             await other_log.release(claim)
 
-    assert same.delivery == "left"
+    assert same.delivery == "queued"
     assert conflict.value.code == "not_open"
 
 

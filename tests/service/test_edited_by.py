@@ -37,7 +37,7 @@ async def test_edited_call_needs_another_person(tmp_path: Path, world: World) ->
         started = [fact for fact in await told(service, first.run_id) if isinstance(fact, InvocationStarted)]
 
     assert (question.arguments, question.edited_by, question.replaces) == (EDIT, "user:bob", first.action_id)
-    assert "edited by user:bob" in view.why_not
+    assert "edited by user:bob" in view.denied_reason
     assert world.changes == ["y"]
     assert [(fact.action_id, fact.arguments) for fact in started] == [(second.action_id, EDIT)]
 

@@ -160,7 +160,7 @@ async def test_a_receiver_that_was_away_gets_what_it_missed_when_it_is_back() ->
         async with asyncio.timeout(HANG_SECONDS):
             await tried_often.wait()
         status = (await forwarders.list_statuses())[0]
-        assert (status.position, status.waiting) == (0, 12)
+        assert (status.position, status.pending_count) == (0, 12)
         assert "ConnectError" in status.last_error
         async with receiving(port=port) as back:
             await back.wait_for(lambda: expected[-1] in back.lines)

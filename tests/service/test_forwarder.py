@@ -107,7 +107,7 @@ async def test_an_event_that_is_not_wanted_is_found_tried_again_and_set_aside_al
         DeadLetter(position=7, run_id="a", seq=6, problem="not this one", at=NOW),
     ]
     assert waits == [1.0, 2.0, 1.0, 2.0]
-    assert (await forward.get_status()).set_aside == 2
+    assert (await forward.get_status()).dead_letter_count == 2
 
 
 async def test_what_was_set_aside_can_be_sent_later_and_is_then_off_the_list(db: Database) -> None:
@@ -186,7 +186,7 @@ async def test_only_runs_of_its_agents_reach_a_destination(db: Database) -> None
 
     assert sender.lines == expected
     status = await forward.get_status()
-    assert (status.position, status.waiting) == (28, 0)
+    assert (status.position, status.pending_count) == (28, 0)
     refused = await forward.forward_run("a")
     assert (refused.sent, refused.total) == (0, 12)
     assert "no runs of this agent" in refused.problem
@@ -218,10 +218,10 @@ async def test_the_status_says_how_far_it_is_and_what_went_wrong(db: Database) -
     status = await forward.get_status()
 
     assert (status.name, status.kind, status.schema) == ("disk", "file", "interlock")
-    assert (status.position, status.waiting, status.oldest_waiting_at) == (8, 2, AT + 8)
+    assert (status.position, status.pending_count, status.oldest_pending_at) == (8, 2, AT + 8)
     assert (status.last_success_at, status.last_error, status.last_error_at) == (NOW, "down", NOW)
     await drain(forward)
-    assert ((await forward.get_status()).last_error, (await forward.get_status()).waiting) == ("", 0)
+    assert ((await forward.get_status()).last_error, (await forward.get_status()).pending_count) == ("", 0)
 
 
 @pytest.mark.requirement("R172")

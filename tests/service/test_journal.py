@@ -93,7 +93,7 @@ async def test_an_edited_row_is_found_at_its_place(database: Database, seq: int)
     by_hand(database, ("UPDATE journal SET body = CAST(replace(body, 'ada', 'eve') AS BLOB) WHERE seq = ?", (seq,)))
     check = await journal.verify()
 
-    assert (check.count, check.broken_at, check.problem) == (seq - 1, seq, f"row {seq} is not what was written")
+    assert (check.count, check.broken_seq, check.problem) == (seq - 1, seq, f"row {seq} is not what was written")
 
 
 @pytest.mark.parametrize("seq", range(1, ROWS))
@@ -110,7 +110,7 @@ async def test_rows_in_another_order_are_found(database: Database, seq: int) -> 
     moves = ((-1, seq), (seq, seq + 1), (seq + 1, -1))
     by_hand(database, *(("UPDATE journal SET seq = ? WHERE seq = ?", move) for move in moves))
 
-    assert (await journal.verify()).broken_at == seq
+    assert (await journal.verify()).broken_seq == seq
 
 
 async def test_a_row_that_says_it_is_another_is_found_though_its_hash_is_right(database: Database) -> None:

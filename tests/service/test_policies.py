@@ -75,7 +75,7 @@ async def test_rules_are_listed_with_what_they_are_about_and_whose_they_are(tmp_
     async with desk(tmp_path) as (policies, _):
         shown = await policies.show(OPERATOR, "shop")
     assert (shown.kind, shown.default, shown.digest) == ("code", "risk", RULES.digest)
-    assert [(rule.id, rule.layer, rule.verdict, rule.about) for rule in shown.rules] == [
+    assert [(rule.id, rule.layer, rule.verdict, rule.description) for rule in shown.rules] == [
         ("look", "user rule", "allow", "tools look_up"),
         ("no-refunds", "user rule", "deny", "tools refund"),
     ]

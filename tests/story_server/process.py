@@ -70,7 +70,7 @@ class Served:
         with httpx2.Client(base_url=self.base, timeout=HANG_SECONDS, trust_env=False) as client:
             me = client.post("/v1/session", json={"name": name, "password": password})
             assert me.status_code == 201, me.text
-            client.headers["X-CSRF-Token"] = me.json()["csrf"]
+            client.headers["X-CSRF-Token"] = me.json()["csrf_token"]
             yield client
 
     def run(self, run_id: str) -> dict[str, Any]:

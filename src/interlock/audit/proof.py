@@ -23,7 +23,7 @@ class SignedVerification(msgspec.Struct, frozen=True, kw_only=True):
     statement: CheckpointStatement | None = None
     signed_count: int = 0
     #: Why present signatures prove nothing.
-    doubts: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -48,12 +48,12 @@ def verify_signed(
     audit = verify(entries, run_id, expected, trace)
     if not audit.ok:
         return SignedVerification(audit=audit)
-    best, doubts = SignedVerification(audit=audit), dict[str, None]()
+    best, unverified = SignedVerification(audit=audit), dict[str, None]()
     for each in statements:
         if isinstance(each, UntrustedCheckpoint):
             if each.problem == "forged":
                 return SignedVerification(audit=audit, problem=each.message)
-            doubts[each.message] = None
+            unverified[each.message] = None
             continue
         head = each.runs.get(run_id)
         if head is None:
@@ -62,7 +62,7 @@ def verify_signed(
             return SignedVerification(audit=verify(entries, run_id, _to_checkpoint(head)))
         if best.statement is None or head.count > best.signed_count:
             best = SignedVerification(audit=audit, statement=each, signed_count=head.count)
-    return msgspec.structs.replace(best, doubts=tuple(doubts))
+    return msgspec.structs.replace(best, unverified=tuple(unverified))
 
 
 def _matches_head(entries: Sequence[LogEntry], run_id: str, head: ChainHead) -> bool:

@@ -29,7 +29,7 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     #: The model's stated reason. Never used to decide.
     reason: str = ""
     #: The exact text it got back; None: nothing yet.
-    told: str | None = None
+    result: str | None = None
 
 
 class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class PersonView(msgspec.Struct, frozen=True, kw_only=True):
 
     questions: tuple[QuestionView, ...] = ()
     #: The one line about the outcome; empty: there is none yet.
-    line: str = ""
+    summary: str = ""
 
 
 class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
 
     validation_errors: tuple[str, ...] = ()
     decisions: tuple[DecisionView, ...] = ()
-    runs: tuple[InvocationView, ...] = ()
+    invocations: tuple[InvocationView, ...] = ()
     #: With failure, exit code, side effects, artifacts and facts; None: it has no outcome yet.
     observation: Observation | None = None
     warnings: tuple[str, ...] = ()
@@ -101,9 +101,9 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     observed_at: int = 0
     #: How often the same call came; it was executed once.
     repeated: int = 0
-    model_saw: ModelView
-    person_saw: PersonView
-    happened: ExecutionView
+    model_view: ModelView
+    person_view: PersonView
+    execution: ExecutionView
 
 
 def build_call_view(events: Iterable[Event], call_id: str) -> CallView | None:
@@ -182,19 +182,19 @@ class _CallReader:
             observed_seq=-1 if observed is None else observed[0].seq,
             observed_at=0 if observed is None else observed[0].at,
             repeated=self.repeated,
-            model_saw=ModelView(
+            model_view=ModelView(
                 arguments=proposed.raw_input,
                 arguments_artifact_id=proposed.raw_artifact_id,
                 reason=proposed.reason,
-                told=None if shown is None else render_for_model(shown),
+                result=None if shown is None else render_for_model(shown),
             ),
-            person_saw=PersonView(
-                questions=tuple(self.asked.values()), line="" if shown is None else render_for_user(shown)
+            person_view=PersonView(
+                questions=tuple(self.asked.values()), summary="" if shown is None else render_for_user(shown)
             ),
-            happened=ExecutionView(
+            execution=ExecutionView(
                 validation_errors=self.errors,
                 decisions=tuple(self.decisions),
-                runs=tuple(self.ran),
+                invocations=tuple(self.ran),
                 observation=shown,
                 warnings=tuple(self.warnings),
             ),

@@ -64,7 +64,7 @@ class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     agent: str
     #: The agent whose turn it is.
-    speaker: str
+    active_agent: str
     requester: str
     created_by: str
     parent_run_id: str
@@ -99,7 +99,7 @@ def build_state_view(ledger: Ledger, at: int) -> RunStateView:
         status=RUN_STATUS[ledger.state],
         state=ledger.state.value,
         agent=ledger.agent,
-        speaker=ledger.active_agent,
+        active_agent=ledger.active_agent,
         requester=ledger.requester,
         created_by=ledger.created_by,
         parent_run_id=ledger.parent_run_id,

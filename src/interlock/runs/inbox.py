@@ -52,8 +52,8 @@ from .readiness import wait_for_write
 PARENT_ENDED = "The run around it is over."
 #: How long a later answer waits for one that its process is about to record, to name it.
 _CLAIM_SECONDS = 2.0
-#: `recorded`: written to the log. `left`: queued for the process that has the run.
-Delivery: TypeAlias = Literal["recorded", "left"]
+#: `recorded`: written to the log. `queued`: waiting for the process that has the run.
+Delivery: TypeAlias = Literal["recorded", "queued"]
 
 
 class Inbox:
@@ -66,7 +66,7 @@ class Inbox:
     It needs neither the agents nor their tools, and it never executes anything: a run continues in the process that
     has it, or when a `Runner` opens or recovers it.
 
-    `approve`, `reject`, `answer` and `cancel` return `"recorded"` when the log has it, or `"left"` when it is queued
+    `approve`, `reject`, `answer` and `cancel` return `"recorded"` when the log has it, or `"queued"` when it is queued
     for the process that has the run. The first answer to a question counts: a later one raises
     `DecisionConflictError`, which names the first. `AnswerRefusedError` means that the answer does not fit the
     question, which stays open.
@@ -214,7 +214,7 @@ class Inbox:
             await self._active_runs.poll(run_id)
         await self.apply_queued(run_id)
         if any(other.key == key for other in await self._log.queued_commands(run_id)):
-            return "left"
+            return "queued"
         self._check_applied(storable, await self.load_ledger(run_id))
         return "recorded"
 
@@ -361,9 +361,9 @@ class Inbox:
         if isinstance(self._active_runs, CommandPoller):
             self._active_runs.notify()
         if not await self.apply_queued(run_id):
-            return "left"
+            return "queued"
         if any(other.key == key for other in await self._log.queued_commands(run_id)):
-            return "left"
+            return "queued"
         ledger = await self.load_ledger(run_id)
         if ledger.state is not RunState.CANCELLED:
             raise _ended_error(ledger)

@@ -131,7 +131,7 @@ def _proof_to_json(run_id: str, proof: SignedVerification, *, end_checked: bool)
         "signed_by": statement.key if statement else None,
         "signed_at": statement.at if statement else None,
         "signed_checkpoint": statement.number if statement else None,
-        "doubts": proof.doubts,
+        "unverified": proof.unverified,
     }
 
 
@@ -144,9 +144,9 @@ def _echo_proof(run_id: str, proof: SignedVerification, evidence: Evidence) -> N
         by = f"at {statement.at} as checkpoint {statement.number} by key {statement.key}"
         rest = f"{pluralize(left, 'event')} after that not proved" if left else "what was written later is not in it"
         echo(f"  signed {by}: {pluralize(proof.signed_count, 'event')}, up to event {proof.signed_count - 1}; {rest}")
-    for doubt in proof.doubts:
+    for doubt in proof.unverified:
         echo(f"  not proved: {doubt}: name it with --key")
-    if statement is None and not proof.doubts and _is_unproven(proof, evidence):
+    if statement is None and not proof.unverified and _is_unproven(proof, evidence):
         echo("  not proved: it is not signed")
 
 

@@ -138,7 +138,7 @@ def answer_question(
         resuming = import_module(".resume", __package__)
         given = resuming.ResumeOptions(log=options["log"], as_json=options["as_json"])
         raise typer.Exit(resuming.resume_run(outcome.run_id, given))
-    if outcome.answered.status == "left" or outcome.answered.action.state is ActionState.VOID:
+    if outcome.answered.status == "queued" or outcome.answered.action.state is ActionState.VOID:
         raise typer.Exit(ExitCode.WAITING)
 
 
@@ -273,7 +273,7 @@ def _outcome_to_json(outcome: _AnswerOutcome) -> dict[str, Any]:
 def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool) -> list[str]:
     answered, question = outcome.answered, outcome.question
     run, name = shorten_id(outcome.run_id), shorten_id(question.action_id)
-    if answered.status == "left":
+    if answered.status == "queued":
         return [
             f"{name}: the answer is left for the process that has run {run}, which did not take it yet. It counts as "
             "soon as that process looks, or whoever resumes the run.",

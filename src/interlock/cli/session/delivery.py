@@ -35,8 +35,8 @@ MAX_NAME_CHARS = 200
 TAKE_SECONDS = 5.0
 SETTLE_SECONDS = 1.0
 
-#: `recorded`: by us, since the run had no owner. `taken`: by its owner. `left`: not applied yet.
-DeliveryStatus: TypeAlias = Literal["recorded", "taken", "left"]
+#: `recorded`: by us, since the run had no owner. `applied`: by its owner. `queued`: not applied yet.
+DeliveryStatus: TypeAlias = Literal["recorded", "applied", "queued"]
 
 
 class AnswerDelivery(msgspec.Struct, frozen=True):
@@ -90,13 +90,13 @@ async def deliver_answer(log: EventLog, inbox: Inbox, question: Question, answer
         status: DeliveryStatus = await inbox.deliver(run_id, action_id, answer, payload_hash)
     except DecisionConflictError as conflict:
         raise await _find_conflict(log, inbox, pending, action_id) or conflict from None
-    if status == "left":
+    if status == "queued":
         status = await _wait_until_taken(log, inbox, pending)
     ledger = (await load_run(log, run_id)).ledger
     action = ledger.actions[action_id]
-    if status != "left" and not _is_same_answer(action.answer, answer):
+    if status != "queued" and not _is_same_answer(action.answer, answer):
         raise await _explain_rejection(log, pending, action, last_seq)
-    if status == "taken":
+    if status == "applied":
         ledger = await _wait_until_settled(log, run_id, action_id)
     return AnswerDelivery(status, ledger.actions[action_id], ledger)
 
@@ -116,11 +116,11 @@ async def _wait_until_taken(log: EventLog, inbox: Inbox, pending: _PendingComman
         version = log.version()
         is_queued = any(command.key == pending.key for command in await log.queued_commands(pending.run_id))
         if pending.is_done((await load_run(log, pending.run_id)).ledger, is_queued):
-            return "taken"
+            return "applied"
         if is_queued and await inbox.apply_queued(pending.run_id):
             return "recorded"
         if seconds <= 0:
-            return "left" if is_queued else "taken"
+            return "queued" if is_queued else "applied"
         seconds = await wait_for_change(log, version, seconds)
 
 
@@ -177,8 +177,8 @@ def _is_same_answer(recorded: Answer | None, given: Answer) -> bool:
 
 _STATUS_MESSAGES: dict[DeliveryStatus, str] = {
     "recorded": "cancelled. No process had it.",
-    "taken": "cancelled by the process that has it.",
-    "left": "to be cancelled. The process that has it did not do so yet; it will when it looks.",
+    "applied": "cancelled by the process that has it.",
+    "queued": "to be cancelled. The process that has it did not do so yet; it will when it looks.",
 }
 
 
@@ -194,5 +194,5 @@ async def cancel_run(log_path: Path | None, run_ref: str, reason: str, by: str, 
             raise typer.Exit(ExitCode.FAILED) from None
     line = f"{shorten_id(run_id)} is {_STATUS_MESSAGES[status]}"
     echo_result(as_json, {"run_id": run_id, "how": status, "message": message}, line)
-    if status == "left":
+    if status == "queued":
         raise typer.Exit(ExitCode.WAITING)

@@ -56,7 +56,7 @@ class PendingConsent(msgspec.Struct, frozen=True, kw_only=True):
     binding: ConsentBinding
     #: When the person gave access to an earlier definition of the same agent's tool, in nanoseconds since 1970, which
     #: does not serve this one. 0: never.
-    earlier_since: int = 0
+    earlier_consent_at: int = 0
 
 
 class ConsentRedirect(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class ConsentDecision(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     action_id: str
     approved: bool
-    also: tuple[str, ...] = ()
+    also_answered: tuple[str, ...] = ()
 
 
 #: `unknown` 404, `not_yours` 403, `closed` 409, `refused` 400, `unavailable` 503.
@@ -256,7 +256,7 @@ class ConsentService:
                 is_alike = other.tool == row.tool and other.action_id != row.action_id
                 if is_alike and await self._approve_if_covered(other):
                     also.append(other.action_id)
-        return ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=True, also=tuple(also))
+        return ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=True, also_answered=tuple(also))
 
     async def _approve_if_covered(self, row: ActionRow) -> bool:
         """Approve an open question if the requester's consent already covers it."""
@@ -321,7 +321,9 @@ def _to_pending_consent(row: ActionRow, request: ConsentRequest, given: tuple[Gr
         if (each.agent, each.tool, each.provider) == (binding.agent, binding.tool, provider)
         and each.definition != binding.definition
     ]
-    return PendingConsent(question=row, consent=request.consent, binding=binding, earlier_since=max(earlier, default=0))
+    return PendingConsent(
+        question=row, consent=request.consent, binding=binding, earlier_consent_at=max(earlier, default=0)
+    )
 
 
 def _build_closed_problem(row: ActionRow, attempted: str) -> ConsentProblem:

@@ -111,7 +111,7 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     layer: str
     verdict: str
-    about: str
+    description: str
     reason: str = ""
     advice: str = ""
     #: When it ends, in nanoseconds since 1970; 0 is never.
@@ -200,7 +200,7 @@ class PolicyService:
                     id=rule.id,
                     layer=rule.layer,
                     verdict=rule.verdict,
-                    about=describe_rule(rule),
+                    description=describe_rule(rule),
                     reason=rule.reason,
                     advice=rule.advice,
                     expires_at=rule.expires_at,

@@ -36,13 +36,13 @@ page = Pages()
 
 @page("GET", "/audit")
 async def show(
-    visit: Visit, run: str = "", verify: str = "", journal_before: _Position = 0, checkpoints_after: _Position = 0
+    visit: Visit, run: str = "", verify: str = "", log_before: _Position = 0, checkpoints_after: _Position = 0
 ) -> Response:
     """Render the audit page; verify a run if requested."""
     run_id, proof = run.strip()[:_MAX_RUN_ID_CHARS], None
     if run_id and verify:
         proof = await visit.service.audit_service.verify_run(visit.principal, run_id)
-    sections = await _load_sections(visit, journal_before, checkpoints_after)
+    sections = await _load_sections(visit, log_before, checkpoints_after)
     verdict = proof and _summarize_proof(proof)
     return await visit.render("audit.html", run_id=run_id, proof=proof, verdict=verdict, check=None, **sections)
 
@@ -72,7 +72,7 @@ async def download_verifier(visit: Visit) -> Response:
     return Response(getsource(standalone_verifier), media_type="text/x-python", headers=headers)
 
 
-async def _load_sections(visit: Visit, journal_before: int, checkpoints_after: int) -> dict[str, Any]:
+async def _load_sections(visit: Visit, log_before: int, checkpoints_after: int) -> dict[str, Any]:
     service, principal, audit = visit.service, visit.principal, visit.service.audit_service
     can_see = {operation.name.lower(): is_allowed(principal, operation) for operation in _SECTIONS}
     values: dict[str, Any] = {
@@ -93,9 +93,9 @@ async def _load_sections(visit: Visit, journal_before: int, checkpoints_after: i
         values["forwarders"] = await audit.list_forwarders(principal)
     if can_see["read_journal"]:
         count, _ = await service.audit_log.read_head()
-        end = min(journal_before - 1, count) if journal_before else count
+        end = min(log_before - 1, count) if log_before else count
         entries = await audit.list_audit_log(principal, max(0, end - PER_PAGE), min(PER_PAGE, max(0, end)))
-        values |= {"journal": entries[::-1], "journal_count": count}
+        values |= {"audit_log": entries[::-1], "audit_log_count": count}
     return values
 
 

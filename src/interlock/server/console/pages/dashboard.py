@@ -53,10 +53,12 @@ async def _load_health(service: Service, principal: Principal) -> list[tuple[str
     lines.append((f"{live} run{'s' if live != 1 else ''} moving", True))
     if is_allowed(principal, Operation.READ_FORWARDERS):
         lines += [
-            (f"{status.name}: {status.waiting:,} events behind, {status.failures} failures", False)
+            (f"{status.name}: {status.pending_count:,} events behind, {status.failures} failures", False)
             if status.last_error
             else (
-                f"{status.name}: up to date" if not status.waiting else f"{status.name}: {status.waiting:,} to go",
+                f"{status.name}: up to date"
+                if not status.pending_count
+                else f"{status.name}: {status.pending_count:,} to go",
                 True,
             )
             for status in await service.forwarders.list_statuses()

@@ -106,7 +106,9 @@ async def _load_detail(
         "shown": await asyncio.to_thread(build_approval_panel, question),
         "drifted": None if drift is None else [describe_change(change) for change in drift],
         "asked_before": [describe_change(change) for change in question.changes],
-        "same": await _find_same_questions(service, principal, view, rows) if is_open and not view.why_not else [],
+        "same": await _find_same_questions(service, principal, view, rows)
+        if is_open and not view.denied_reason
+        else [],
     }
 
 
@@ -120,7 +122,9 @@ async def _find_same_questions(
         with suppress(ConflictError):  # of a damaged run
             found.append(await service.run_queries.get_question(principal, row.action_id))
     return [
-        other for other in found if not other.why_not and has_same_payload(view.action.question, other.action.question)
+        other
+        for other in found
+        if not other.denied_reason and has_same_payload(view.action.question, other.action.question)
     ]
 
 

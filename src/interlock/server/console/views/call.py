@@ -50,16 +50,16 @@ class CallPanel(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_call_panel(view: CallView) -> CallPanel:
     """Build everything that the page shows about a call."""
-    observation = view.happened.observation
+    observation = view.execution.observation
     content = None if observation is None else observation.content
     is_diff = content is not None and content.format == "diff"
     effects = () if observation is None else observation.side_effects
     return CallPanel(
         view=view,
-        proposed=_outline_value(view.model_saw.arguments),
-        told=None if view.model_saw.told is None else view.model_saw.told.split("\n"),
-        questions=[_build_question_panel(asked) for asked in view.person_saw.questions],
-        runs=[_build_invocation_panel(view, ran) for ran in view.happened.runs],
+        proposed=_outline_value(view.model_view.arguments),
+        told=None if view.model_view.result is None else view.model_view.result.split("\n"),
+        questions=[_build_question_panel(asked) for asked in view.person_view.questions],
+        runs=[_build_invocation_panel(view, ran) for ran in view.execution.invocations],
         diff=parse_unified_diff(content.text) if content is not None and is_diff else [],
         output=content.text.split("\n") if content is not None and not is_diff else [],
         facts=[] if observation is None else build_outline(observation.facts),
@@ -82,7 +82,9 @@ def _build_question_panel(asked: QuestionView) -> QuestionPanel:
 
 
 def _build_invocation_panel(view: CallView, invocation: InvocationView) -> InvocationPanel:
-    changed = diff_json(view.model_saw.arguments, invocation.arguments) if view.model_saw.arguments is not None else []
+    changed = (
+        diff_json(view.model_view.arguments, invocation.arguments) if view.model_view.arguments is not None else []
+    )
     return InvocationPanel(ran=invocation, arguments=_outline_value(invocation.arguments), changed=changed)
 
 

@@ -62,7 +62,7 @@ class AuditLogCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     count: int
     head: str
-    broken_at: int = 0
+    broken_seq: int = 0
     problem: str = ""
 
 
@@ -121,7 +121,7 @@ class AuditLog:
                 break
             for seq, body, digest in rows:
                 if problem := _find_chain_break(check.count + 1, seq, previous, body, digest):
-                    check = msgspec.structs.replace(check, broken_at=check.count + 1, problem=problem)
+                    check = msgspec.structs.replace(check, broken_seq=check.count + 1, problem=problem)
                     break
                 check, previous = AuditLogCheck(count=seq, head=digest.hex()), digest
         return check

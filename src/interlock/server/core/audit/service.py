@@ -144,7 +144,7 @@ class ServerCheck(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     flaws: tuple[RunFlaw, ...]
     checkpoints: CheckpointCheck
-    journal: AuditLogCheck
+    audit_log: AuditLogCheck
 
 
 class AuditService:
@@ -272,15 +272,15 @@ class AuditService:
             if audit.flaw is not None and len(flaws) < _MAX_FLAWS:
                 flaw = audit.flaw
                 flaws.append(RunFlaw(run_id=run_id, seq=flaw.seq, problem=flaw.problem, message=flaw.message))
-        checkpoints, journal = await self._checkpoints.verify(), await self._audit_log.verify()
+        checkpoints, audit_log = await self._checkpoints.verify(), await self._audit_log.verify()
         return ServerCheck(
-            ok=not flaws and checkpoints.ok and not journal.problem,
+            ok=not flaws and checkpoints.ok and not audit_log.problem,
             finished=finished,
             runs=runs,
             events=events,
             flaws=tuple(flaws),
             checkpoints=checkpoints,
-            journal=journal,
+            audit_log=audit_log,
         )
 
 

@@ -81,15 +81,15 @@ class ForwarderStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: The place in the feed of all runs up to which everything was dealt with.
     position: int
     #: Events behind it, counted up to `MAX_WAITING_COUNTED`, and the time of the oldest (0: there is none).
-    waiting: int
-    oldest_waiting_at: int
+    pending_count: int
+    oldest_pending_at: int
     #: When the receiver last took something; 0: never.
     last_success_at: int
     #: What went wrong last, since the last success; empty: nothing.
     last_error: str
     last_error_at: int
     failures: int
-    set_aside: int
+    dead_letter_count: int
 
 
 class RunForwardResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,19 +178,19 @@ class Forwarder:
     async def get_status(self) -> ForwarderStatus:
         """Return the position, the backlog and the last problem of the forwarder."""
         saved = await self._load_position()
-        waiting = await self._log.feed(saved.position, MAX_WAITING_COUNTED)
+        pending = await self._log.feed(saved.position, MAX_WAITING_COUNTED)
         return ForwarderStatus(
             name=self.name,
             kind=get_destination_kind(self._destination),
             schema=self._destination.schema,
             position=saved.position,
-            waiting=len(waiting),
-            oldest_waiting_at=_read_event_time(waiting[0]) if waiting else 0,
+            pending_count=len(pending),
+            oldest_pending_at=_read_event_time(pending[0]) if pending else 0,
             last_success_at=saved.sent_at,
             last_error=self._last_error,
             last_error_at=self._last_error_at,
             failures=self._failures,
-            set_aside=await self._positions.count_dead_letters(),
+            dead_letter_count=await self._positions.count_dead_letters(),
         )
 
     async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:

@@ -43,7 +43,7 @@ class DecisionResult(msgspec.Struct, frozen=True):
     """The answered question, and how the answer was delivered."""
 
     action: ActionRow
-    #: `left`: another process has the run, and takes the answer from there.
+    #: `queued`: another process owns the run, and applies the answer.
     delivery: Delivery
     #: With the scope `rule`: where the rule is saved when the call starts.
     rule_target: RuleTarget | None = None
@@ -139,7 +139,7 @@ class ApprovalService:
                 and command.action_id == row.action_id
                 and _is_same_answer(command.answer, answer)
             ):
-                return DecisionResult(row, "left")
+                return DecisionResult(row, "queued")
         raise _build_not_open_error(row, entry, answer, str(error))
 
 

@@ -70,7 +70,7 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     run: RunRow
     action: Action
     #: Why the principal may not decide it; empty: they may.
-    why_not: str = ""
+    denied_reason: str = ""
     #: Where a rule would be kept with the answer; None where none can be.
     rule_target: RuleTarget | None = None
 
@@ -225,7 +225,7 @@ class RunQueries:
             row=row,
             run=run,
             action=action,
-            why_not=self._find_denied_reason(principal, run, action.question),
+            denied_reason=self._find_denied_reason(principal, run, action.question),
             rule_target=self._rule_keeper.describe_target(principal, run, action.question),
         )
 

@@ -52,10 +52,10 @@ async def list_consents(call: Call) -> dict[str, Any]:
     """List the consents that you are asked for, and those you gave. No tokens."""
     consents = call.service.consent_service
     if consents is None:
-        return {"waiting": (), "given": ()}
+        return {"pending": (), "granted": ()}
     return {
-        "waiting": await consents.list_pending(call.principal),
-        "given": await consents.list_granted(call.principal),
+        "pending": await consents.list_pending(call.principal),
+        "granted": await consents.list_granted(call.principal),
     }
 
 

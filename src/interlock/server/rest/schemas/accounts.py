@@ -64,14 +64,14 @@ class MeResponse(ResponseModel, frozen=True, kw_only=True):
     roles: Names
     agents: OptionalNames
     #: For a browser: what it must send back with everything that changes something. Null for keys.
-    csrf: str | None
-    signed_in_until: OptionalTime
+    csrf_token: str | None
+    session_expires_at: OptionalTime
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
         """Merge the principal with its session."""
         principal, csrf, until = row
-        return Merged(principal, {"csrf": csrf, "signed_in_until": until})
+        return Merged(principal, {"csrf_token": csrf, "session_expires_at": until})
 
 
 class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
     provider: str
     scopes: list[str]
     #: When you gave access to an earlier definition of the tool, which does not serve this one.
-    earlier_since: OptionalTime
+    earlier_consent_at: OptionalTime
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
@@ -101,15 +101,15 @@ class GrantedConsentResponse(ResponseModel, frozen=True, kw_only=True):
     tool: str
     definition: str
     scopes: list[str]
-    since: OptionalTime
+    since: OptionalTime = field(name="granted_at")
     expires_at: OptionalTime
 
 
 class ConsentList(ResponseModel, frozen=True, kw_only=True):
     """Requested and granted consents."""
 
-    waiting: list[PendingConsentResponse]
-    given: list[GrantedConsentResponse]
+    pending: list[PendingConsentResponse]
+    granted: list[GrantedConsentResponse]
 
 
 class ConsentStartResponse(ResponseModel, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class ConsentAnswerResponse(ResponseModel, frozen=True, kw_only=True):
     action_id: str
     approved: bool
     #: Other questions that were answered with it.
-    also: list[str]
+    also_answered: list[str]
 
 
 class ConsentRevocationResponse(ResponseModel, frozen=True, kw_only=True):

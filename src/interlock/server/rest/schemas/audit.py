@@ -36,7 +36,8 @@ class ProofResponse(ResponseModel, frozen=True, kw_only=True):
     signed_at: str | None
     signed_by: str | None
     checkpoint: int | None
-    doubts: list[str]
+    #: Signatures that could not be checked, and why.
+    unverified: list[str]
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
@@ -53,13 +54,13 @@ class AuditLogCheckResponse(ResponseModel, frozen=True, kw_only=True):
 
     count: int
     head: str
-    broken_at: int | None
+    broken_seq: int | None
     problem: str
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
         """Return null for a chain without a break."""
-        return Merged({"broken_at": row.broken_at or None}, row)
+        return Merged({"broken_seq": row.broken_seq or None}, row)
 
 
 class CheckpointCheckResponse(ResponseModel, frozen=True, kw_only=True):
@@ -87,7 +88,7 @@ class ServerCheckResponse(ResponseModel, frozen=True, kw_only=True):
     events: int
     flaws: list[RunFlaw]
     checkpoints: CheckpointCheckResponse
-    journal: AuditLogCheckResponse
+    audit_log: AuditLogCheckResponse
 
 
 class CheckpointResponse(ResponseModel, frozen=True, kw_only=True):
@@ -127,13 +128,14 @@ class ForwarderResponse(ResponseModel, frozen=True, kw_only=True):
     kind: str
     schema: str
     position: int
-    waiting: int
-    oldest_waiting_at: OptionalTime
+    pending_count: int
+    oldest_pending_at: OptionalTime
     last_success_at: OptionalTime
     last_error: str
     last_error_at: OptionalTime
     failures: int
-    set_aside: int
+    #: Events that the destination refused for good.
+    dead_letter_count: int
 
 
 class ForwarderList(ResponseModel, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from ....domain.state.verification import Verification
 from ....history.call_view import ModelView
 from ....history.run_view import RunEvent, RunEventType
 from ....history.state_view import CallStateView
+from ....runs.inbox import Delivery
 from ...core.runs.kept_rules import RuleTarget
 from ..responses import Merged, OptionalSeq, OptionalTime, ResponseModel, Time, format_time
 
@@ -46,7 +47,7 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     created_at: Time
     updated_at: Time
     last_seq: int
-    open_questions: int
+    open_questions: int = field(name="pending_approvals")
 
 
 class RunList(ResponseModel, frozen=True, kw_only=True):
@@ -123,7 +124,7 @@ class StoredEventList(ResponseModel, frozen=True, kw_only=True):
 
 
 class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
-    """A question."""
+    """An approval, input or consent that a run waits for."""
 
     action_id: str
     run_id: str
@@ -140,20 +141,20 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
     risk: list[str]
     asked_at: Time = field(name="created_at")
     expires_at: OptionalTime
-    asked_seq: int
+    asked_seq: int = field(name="created_seq")
     decided_at: OptionalTime
     decided_by: str
 
 
 class ApprovalList(ResponseModel, frozen=True, kw_only=True):
-    """Questions."""
+    """Approvals."""
 
     rows: list[ApprovalResponse] = field(name="approvals")
     next_cursor: str
 
 
 class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
-    """The answer to a question."""
+    """The answer to an approval."""
 
     approved: bool
     by: str
@@ -168,7 +169,7 @@ class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
-    """A question with everything that the answer is bound to."""
+    """An approval with everything that the answer is bound to."""
 
     action_id: str
     run_id: str
@@ -188,21 +189,21 @@ class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
     layer: str
     rule_ids: list[str]
     arguments: JsonObject
-    bound: ApprovalBinding
+    bound: ApprovalBinding = field(name="binding")
     scope: ApprovalScope
     suggested_rule: str
     target_arg: str
     provider: str
     scopes: list[str]
     #: For a consent: where the user goes to give or refuse it, on this server. Empty: it is not waited for.
-    authorize_at: str = ""
+    authorize_url: str = ""
     #: What changed since it was asked before, and the question that this one replaces.
     changes: list[BindingChange]
     replaces: str
     #: Who edited the arguments, where another person has to approve the result.
     edited_by: str
     answer: AnswerResponse | None
-    asked_seq: int
+    asked_seq: int = field(name="created_seq")
     answered_seq: OptionalSeq
     executed_seq: OptionalSeq
 
@@ -210,39 +211,39 @@ class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
     def view_row(cls, row: Any) -> Any:
         """Merge the action with its question."""
         is_awaited = (row.question.kind, row.status) == ("consent", "PENDING")
-        absent = {"authorize_at": "/console/consents" if is_awaited else "", "executed_seq": None}
+        absent = {"authorize_url": "/console/consents" if is_awaited else "", "executed_seq": None}
         return Merged(row, row.question, absent)
 
 
 class ApprovalDetailList(ResponseModel, frozen=True, kw_only=True):
-    """Questions with everything that the answers are bound to."""
+    """Approvals with everything that the answers are bound to."""
 
     approvals: list[ApprovalDetailResponse]
 
 
 class ApprovalReviewResponse(ResponseModel, frozen=True, kw_only=True):
-    """A question, its run, and whether the caller may decide it."""
+    """An approval, its run, and whether the caller may decide it."""
 
     action: ApprovalDetailResponse = field(name="approval")
     run: RunResponse
     #: Whether the caller may decide it, and if not, why.
-    may_decide: bool
-    why_not: str
+    can_decide: bool
+    denied_reason: str
     #: Where a rule would be saved with an approval. Null: no rule was suggested.
     rule_target: RuleTarget | None
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
         """Add whether the caller may decide."""
-        return Merged(row, {"may_decide": not row.why_not})
+        return Merged(row, {"can_decide": not row.denied_reason})
 
 
 class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
-    """The answered question, and how the answer was delivered."""
+    """The answered approval, and how the answer was delivered."""
 
     action: ApprovalResponse = field(name="approval")
-    #: `left`: another process has the run, and takes the answer from there.
-    delivery: Literal["recorded", "left"] = field(name="taken")
+    #: `queued`: another process owns the run, and applies the answer.
+    delivery: Delivery
     #: With the scope `rule`: where the rule is saved when the call starts, and which other agents use that file.
     rule_target: RuleTarget | None
 
@@ -281,16 +282,16 @@ class ActivityResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class OverviewResponse(ResponseModel, frozen=True, kw_only=True):
-    """Counts of runs and open questions, and recent activity."""
+    """Counts of runs and pending approvals, and recent activity."""
 
-    #: How many runs have each status, and how many questions of each kind wait.
+    #: How many runs have each status, and how many approvals of each kind are pending.
     runs: dict[str, int]
-    open_questions: dict[str, int]
+    open_questions: dict[str, int] = field(name="pending_approvals")
     recent: list[ActivityResponse]
 
 
-class QuestionStateResponse(ResponseModel, frozen=True, kw_only=True):
-    """The state of a question."""
+class ApprovalStateResponse(ResponseModel, frozen=True, kw_only=True):
+    """The state of an approval at one event of its run."""
 
     action_id: str
     call_id: str
@@ -300,11 +301,11 @@ class QuestionStateResponse(ResponseModel, frozen=True, kw_only=True):
     payload_hash: str
     asked_at: Time = field(name="created_at")
     expires_at: OptionalTime
-    asked_seq: int
-    #: -1: not yet, or never.
-    answered_seq: int
-    executed_seq: int
-    by: str
+    asked_seq: int = field(name="created_seq")
+    #: Null: not yet, or never.
+    answered_seq: OptionalSeq
+    executed_seq: OptionalSeq
+    by: str = field(name="decided_by")
     reason: str
 
 
@@ -317,17 +318,17 @@ class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
     status: str
     state: str
     agent: str
-    speaker: str
+    active_agent: str
     requester: str
     created_by: str
     parent_run_id: str
     started_at: Time
     message: str
     calls: list[CallStateView]
-    questions: list[QuestionStateResponse]
+    questions: list[ApprovalStateResponse] = field(name="approvals")
     message_count: int
     model_requests: int
-    model_answers: int
+    model_answers: int = field(name="model_responses")
     tool_calls: int
     usage: Usage
     verification: Verification
@@ -342,9 +343,9 @@ class CallList(ResponseModel, frozen=True, kw_only=True):
 class PersonViewResponse(ResponseModel, frozen=True, kw_only=True):
     """What the person saw of a call."""
 
-    questions: list[ApprovalDetailResponse]
-    #: The one line about the outcome.
-    line: str
+    questions: list[ApprovalDetailResponse] = field(name="approvals")
+    #: The outcome in one line.
+    summary: str
 
 
 class PolicyEvaluationResponse(ResponseModel, frozen=True, kw_only=True):
@@ -374,7 +375,7 @@ class ExecutionViewResponse(ResponseModel, frozen=True, kw_only=True):
 
     validation_errors: list[str]
     decisions: list[PolicyEvaluationResponse]
-    runs: list[InvocationResponse]
+    invocations: list[InvocationResponse]
     observation: Observation | None
     warnings: list[str]
 
@@ -391,6 +392,6 @@ class CallResponse(ResponseModel, frozen=True, kw_only=True):
     observed_seq: OptionalSeq
     observed_at: OptionalTime
     repeated: int
-    model_saw: ModelView
-    person_saw: PersonViewResponse
-    happened: ExecutionViewResponse
+    model_view: ModelView
+    person_view: PersonViewResponse
+    execution: ExecutionViewResponse
