@@ -83,4 +83,4 @@ async def test_a_running_call_is_shown_as_running(tmp_path: Path, risk: str) -> 
     assert started.data["data"]["tool"] == "peek"
     assert (call["state"], call["observed_seq"]) == ("running", -1)
     assert [each["ended"] for each in ran] == [None]
-    assert '<td>peek</td><td><span class="chip busy">Running</span>' in page
+    assert '<td>peek</td><td><span class="chip active">Running</span>' in page

@@ -84,7 +84,7 @@ def test_another_mode_holds_from_the_next_thing_on(cli: Run, script: Path, proje
 
     assert "The mode is accept_edits from now on." in ended.output
     assert (project / "note.txt").exists(), ended.output
-    assert "  resting    hi" in ended.output
+    assert "  idle       hi" in ended.output
 
 
 def test_an_open_question_is_answered_first_from_anywhere(cli: Run, script: Path, project: Path) -> None:

@@ -49,11 +49,11 @@ def test_the_list_has_the_newest_first_with_state_agent_task_and_questions(tmp_p
     titles, *lines = cli("runs", "list", "--log", log).stdout.splitlines()
 
     assert [(run["run_id"], run["state"], run["agent"], run["task"], run["questions"]) for run in listed] == [
-        (waits.run_id, "waiting", "mailer", TASK, 1),
+        (waits.run_id, "paused_approval", "mailer", TASK, 1),
         (done.run_id, "completed", "mailer", "add it up", 0),
     ]
     assert titles.split() == ["RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"]
-    assert lines[0].split()[:3] == [waits.run_id[4:12], "waiting", "mailer"]
+    assert lines[0].split()[:3] == [waits.run_id[4:12], "paused_approval", "mailer"]
     assert lines[0].endswith(f"1     {TASK}")
 
 
@@ -67,8 +67,8 @@ def test_the_list_can_be_of_some_states_and_of_a_few(tmp_path: Path, log: Path, 
     def states(*words: object) -> list[str]:
         return [run["state"] for run in json.loads(cli("runs", "list", *words, "--json", "--log", log).stdout)]
 
-    assert states() == ["stopped", "completed", "waiting", "completed"]
-    assert states("--state", "waiting", "--state", "stopped") == ["stopped", "waiting"]
+    assert states() == ["stopped", "completed", "paused_approval", "completed"]
+    assert states("--state", "paused_approval", "--state", "stopped") == ["stopped", "paused_approval"]
     assert states("--limit", "1") == ["stopped"]
     assert cli("runs", "list", "--state", "failed", "--log", log).stdout == "There are no such runs.\n"
     assert cli("runs", "list", "--state", "fine", "--log", log).exit_code == 2
@@ -135,7 +135,7 @@ def test_show_says_what_was_done_and_what_to_type_next(tmp_path: Path, log: Path
 
     lines = cli("runs", "show", "last", "--log", log).stdout.splitlines()
 
-    assert lines[0].startswith(f"run {run}: waiting, last event ")
+    assert lines[0].startswith(f"run {run}: paused_approval, last event ")
     assert f"  id:           {result.run_id}" in lines
     assert "  verification: none: No test or check was run." in lines
     story = [line.split() for line in lines[lines.index("") + 1 : lines.index("open questions:") - 1]]
@@ -190,9 +190,9 @@ def test_a_run_inside_a_call_is_shown_with_the_run_around_it(tmp_path: Path, log
     (child,) = shown["inside"]
     of_child = json.loads(cli("runs", "show", short_of(child["run_id"]), "--json", "--log", log).stdout)
 
-    assert [(run["run_id"], run["state"], run["questions"]) for run in listed] == [(run_id, "waiting", 1)]
+    assert [(run["run_id"], run["state"], run["questions"]) for run in listed] == [(run_id, "paused_approval", 1)]
     assert len(everything) == 2
-    assert (child["state"], child["agent"]) == ("waiting", "mailer")
+    assert (child["state"], child["agent"]) == ("paused_approval", "mailer")
     assert (of_child["run_id"], of_child["parent_run_id"]) == (child["run_id"], run_id)
     assert shown["questions"][0]["run_id"] == child["run_id"]
 

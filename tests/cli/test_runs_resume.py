@@ -173,8 +173,9 @@ def test_all_that_stopped_and_wait_for_nobody_go_on_one_after_the_other(
 
     assert [run["run_id"] for run in json.loads(ended.stdout)] == [waiting, stopped]
     states = {run["run_id"]: run["state"] for run in json.loads(cli("runs", "list", "--json").stdout)}
-    assert (states.pop(waiting), states.pop(stopped), states.pop(asked)) == ("completed", "completed", "waiting")
-    assert list(states.values()) == ["resting"]
+    assert (states.pop(waiting), states.pop(stopped)) == ("completed", "completed")
+    assert states.pop(asked) == "paused_approval"
+    assert list(states.values()) == ["idle"]
     assert (ended.exit_code, (project / "hello.txt").read_text()) == (0, "hello\n")
 
 

@@ -62,7 +62,7 @@ async def test_the_first_bad_event_is_named(on: Stage) -> None:
         await page.locator("#verify-run").fill(run_id)
         await page.get_by_role("button", name="Verify this run").click()
         words = await page.locator("#proof").inner_text()
-        assert "Not what was written" in words
+        assert "Verification failed" in words
         assert "The first bad event is event 4" in words
         await assert_accessible(page)
         answer = await page.request.get(f"/console/runs/{run_id}")

@@ -39,7 +39,7 @@ async def test_runs_appear_and_change_their_status_while_somebody_looks(operator
 
     run_id = await served.begin("Give Mia her money back.", REFUND)
     row = operator.locator(f'tr[data-key="{run_id}"]')
-    await expect(row).to_contain_text("Waits for approval")
+    await expect(row).to_contain_text("Waiting for approval")
     await served.service.runners.get_inbox("shop").cancel(run_id, "Enough.", by="user:olga")
 
     await expect(row).to_contain_text("Cancelled")
@@ -54,7 +54,7 @@ async def test_agents_lead_to_their_runs(operator: Page, served: Running) -> Non
     await is_live(operator)
 
     await served.questions(await served.begin("Give it back", REFUND))
-    await operator.get_by_role("link", name="Wait for approval: 1").click()
+    await operator.get_by_role("link", name="Waiting for approval: 1").click()
 
     await expect(operator).to_have_url(re.compile(r"/console/runs\?agent=shop&status=PAUSED_APPROVAL"))
     await expect(operator.locator("tbody tr")).to_contain_text("Give it back")
@@ -116,7 +116,7 @@ async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, serve
     run_id = await served.begin("Give Mia her money back.", REFUND)
     (question,) = await served.questions(run_id)
 
-    await expect(operator.locator(".tile", has_text="Wait for approval")).to_contain_text("1")
+    await expect(operator.locator(".tile", has_text="Waiting for approval")).to_contain_text("1")
     await expect(operator.get_by_text("Asked for approval: refund")).to_be_visible()
     await served.service.approval_service.reject(_ALEX, question.action_id, "No.")
     await served.ended(run_id, RunState.FAILED)

@@ -16,7 +16,7 @@ from tests.server import Running, console_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-_STATES = {"running": "Running", "paused_approval": "Waits for approval", "completed": "Completed"}
+_STATES = {"running": "Running", "paused_approval": "Waiting for approval", "completed": "Completed"}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

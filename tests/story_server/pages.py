@@ -19,6 +19,6 @@ async def forced(page: Page, path: str, body: dict[str, Any] | None = None, meth
 
 async def asked(page: Page, run_id: str) -> tuple[str, str]:
     """The question of a run, once it is shown to wait: its id and its hash."""
-    await page.locator("#run-status", has_text="Waits for approval").wait_for()
+    await page.locator("#run-status", has_text="Waiting for approval").wait_for()
     (found,) = (await (await page.request.get(f"/v1/runs/{run_id}/approvals")).json())["approvals"]
     return found["action_id"], found["payload_hash"]

@@ -18,7 +18,7 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
         await sign_in(page, "olga", "/console/runs")
         await is_live(page)
         run_id = served.begin(task("Mia wants her money back.", ("refund", {"order": "B-7", "amount": 42.5})))
-        await expect(page.locator(f'tr[data-key="{run_id}"]')).to_contain_text("Waits for approval")
+        await expect(page.locator(f'tr[data-key="{run_id}"]')).to_contain_text("Waiting for approval")
         assert served.run(run_id)["status"] == "PAUSED_APPROVAL"
         assert served.ledger == []
 
@@ -97,7 +97,7 @@ async def test_who_makes_a_run_in_the_console_cannot_approve_it_alone(program: B
         await page.get_by_role("dialog").get_by_label("Task").fill(wish)
         await page.get_by_role("button", name="Begin").click()
         await page.wait_for_url("**/console/runs/run_*")
-        await expect(page.locator("#run-status")).to_contain_text("Waits for approval")
+        await expect(page.locator("#run-status")).to_contain_text("Waiting for approval")
         await page.get_by_role("link", name="1 open question").click()
         await expect(page.locator("[data-why-not]")).to_contain_text("somebody else has to decide")
         assert await page.get_by_role("button", name="Approve").count() == 0

@@ -16,7 +16,7 @@ from tests.story_server.process import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-_STATES = {"running": "Running", "paused_approval": "Waits for approval", "completed": "Completed"}
+_STATES = {"running": "Running", "paused_approval": "Waiting for approval", "completed": "Completed"}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ async def test_every_event_shows_the_state_of_its_moment(program: Browser, serve
         assert list(dict.fromkeys(shown)) == list(_STATES)
         asked = shown.index("paused_approval")
         await page.goto(f"/console/runs/{refunded}?at={asked}")
-        await expect(page.locator("#state")).to_contain_text("Waits for approval")
+        await expect(page.locator("#state")).to_contain_text("Waiting for approval")
         await page.locator("#newest").click()
         await expect(page.locator("#state")).to_contain_text("Completed")
 

@@ -163,7 +163,7 @@ async def test_a_call_that_needs_both_waits_for_access_and_for_a_yes(program: Br
         await is_live(olga)
         assert await forced(olga, f"/v1/consents/{consent.action_id}/start") == 403
         await give(page, "send_mail", "emil", run_id)
-        await expect(page.locator("#run-status")).to_contain_text("Waits for approval")
+        await expect(page.locator("#run-status")).to_contain_text("Waiting for approval")
         assert len(office.used) == used
         await olga.get_by_role("link", name="send_mail").click()
         await olga.get_by_role("button", name="Approve").click()

@@ -39,7 +39,7 @@ async def test_a_run_that_waits_survives_the_server_and_is_approved_on_the_page_
             second.key = first.key
             for each in (page, watching):
                 await is_live(each)
-            await expect(watching.locator("#run-status")).to_contain_text("Waits for approval")
+            await expect(watching.locator("#run-status")).to_contain_text("Waiting for approval")
             assert second.events(run_id, "log") == before["events"]
             assert second.ledger == []
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.tool import PermissionMode
+from ...rendering.run_states import DisplayState
 from ...rendering.text import shorten_line
 from ...rendering.times import format_duration
 from ...runs import fork as forking
@@ -27,7 +28,7 @@ from ..config.logs import (
 from ..display.output import echo_json, echo_list, echo_result
 from ..display.run_details import details_to_json, echo_run_details, load_run_details
 from ..display.run_list import ListedRun, RunFilter, follow_events, list_runs, read_events, read_first_event
-from ..display.transcript import DisplayState, RunPrinter, echo_json_line, style_state
+from ..display.transcript import RunPrinter, echo_json_line, style_state
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
     BaseUrlOption,
@@ -75,8 +76,8 @@ def list_(
 ) -> None:
     """List runs, the newest first.
 
-    A run is waiting for a person, running in a living process, stopped because none has it, resting because it has
-    answered all that was said in a chat, or over.
+    A run is paused until a person answers, running in a living process, stopped because no process owns it, idle
+    because it has answered every message of a chat, or over.
     """
     run_filter = RunFilter(limit=limit, states=frozenset(state or ()), include_nested=nested)
     found = run_with_log(log, lambda event_log: list_runs(event_log, run_filter)) if has_log(log) else []

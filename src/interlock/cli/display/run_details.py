@@ -14,6 +14,7 @@ from ...domain.outcome import ArtifactRef
 from ...domain.state.ledger import Ledger
 from ...domain.state.verification import Verification
 from ...history.fold import fold_entries, load_run
+from ...rendering.run_states import DisplayState
 from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_expiry, format_local_time
 from ...storage.event_log import EventLog
@@ -21,7 +22,7 @@ from ...storage.sqlite.log import SqliteLog
 from ..config.logs import add_log_option, is_nested_in, resolve_run, shorten_id
 from .output import echo
 from .run_list import get_display_state
-from .transcript import DisplayState, EventFormatter, RunPrinter, TranscriptLine, style_state
+from .transcript import EventFormatter, RunPrinter, TranscriptLine, style_state
 
 
 class NestedRun(msgspec.Struct, frozen=True):
@@ -75,7 +76,7 @@ async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
         artifacts.setdefault(artifact.id, artifact)
     return RunDetails(
         run_id=run_id,
-        state=get_display_state(ledger, len(questions), is_held=run_id in holders),
+        state=get_display_state(ledger, questions, is_held=run_id in holders),
         held_by=holders.get(run_id, ""),
         started=first if isinstance(first, RunStarted) else RunStarted(schema=1),
         started_at=events[0].at,
@@ -107,7 +108,7 @@ def details_to_json(details: RunDetails) -> dict[str, Any]:
 
 
 def _display_state(ledger: Ledger, holders: Mapping[str, str]) -> DisplayState:
-    return get_display_state(ledger, len(ledger.open_questions()), is_held=ledger.run_id in holders)
+    return get_display_state(ledger, ledger.open_questions(), is_held=ledger.run_id in holders)
 
 
 async def _list_forks(log: EventLog, run_id: str) -> tuple[str, ...]:
@@ -150,12 +151,12 @@ def suggest_commands(details: RunDetails) -> list[str]:
     name = shorten_id(details.run_id)
     questions = [f"interlock approvals show {shorten_id(question.action_id)}" for question in details.questions[:1]]
     commands = {
-        DisplayState.WAITING: ("runs resume", "runs cancel"),
-        DisplayState.RESTING: ("chat --resume", "runs resume", "runs cancel"),
+        **dict.fromkeys(filter(lambda state: state.is_paused, DisplayState), ("runs resume", "runs cancel")),
+        DisplayState.IDLE: ("chat --resume", "runs resume", "runs cancel"),
         DisplayState.STOPPED: ("runs resume", "runs cancel"),
         DisplayState.RUNNING: ("runs watch", "runs cancel"),
     }.get(details.state, ("replay", "runs fork", "audit verify"))
-    shown = questions if details.state is DisplayState.WAITING else []
+    shown = questions if details.state.is_paused else []
     return [*shown, *(f"interlock {command} {name}" for command in commands)]
 
 

@@ -4,20 +4,21 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from math import inf
 
 import msgspec
 
+from ...domain.call import Question
 from ...domain.errors import IllegalTransitionError, LogUnreadableError
 from ...domain.event import Event, RunStarted, UserMessageReceived, decode_event
 from ...domain.state.ledger import Ledger
 from ...history.fold import load_run
+from ...rendering.run_states import DisplayState
 from ...runs.command_poller import POLL_SECONDS
 from ...runs.fork import is_unopened_fork
 from ...storage.event_log import EventLog, RunSummary
 from ..config.logs import is_nested_in, list_ancestors
-from .transcript import DisplayState
 
 TERMINAL_EVENTS = frozenset(("run.completed", "run.degraded", "run.failed", "run.cancelled"))
 _PAGE_EVENTS = 500
@@ -162,14 +163,17 @@ async def list_stopped(log: EventLog, agent: str, newest: int | None = None) -> 
     return [run for run in own if not await is_unopened_fork(log, run.run_id)]
 
 
-def get_display_state(ledger: Ledger, questions: int, *, is_held: bool) -> DisplayState:
-    """Return the state shown for a run, which also considers open questions and leases."""
+def get_display_state(ledger: Ledger, questions: Sequence[Question], *, is_held: bool) -> DisplayState:
+    """Return the state shown for a run, which also considers open questions, those of child runs too, and leases."""
+    state = DisplayState(ledger.state)
     if ledger.is_over:
-        return DisplayState(ledger.state)
-    if questions or is_held:
-        return DisplayState.WAITING if questions else DisplayState.RUNNING
+        return state
+    if questions:
+        return state if state.is_paused else DisplayState(f"paused_{questions[0].kind}")
+    if is_held:
+        return DisplayState.RUNNING
     has_answered = ledger.dialogue.last == "model" and not ledger.dialogue.open
-    return DisplayState.RESTING if has_answered else DisplayState.STOPPED
+    return DisplayState.IDLE if has_answered else DisplayState.STOPPED
 
 
 def _read_ends(ends: RunSummary) -> _RunEnds | ListedRun:
@@ -185,13 +189,13 @@ def _read_ends(ends: RunSummary) -> _RunEnds | ListedRun:
 async def _load_listed_run(
     log: EventLog, run_ends: _RunEnds, open_ids: list[str], held_ids: Collection[str]
 ) -> ListedRun:
-    run_id, state, questions = run_ends.run_id, run_ends.state, 0
+    run_id, state, questions = run_ends.run_id, run_ends.state, list[Question]()
     if state is None:
         # A run that waits for one inside of it waits for a person, too.
         nested = [other for other in open_ids if is_nested_in(other, run_id)]
         try:
             ledger, *inside = [(await load_run(log, each)).ledger for each in (run_id, *nested)]
-            questions = sum(len(each.open_questions()) for each in (ledger, *inside))
+            questions = [question for each in (ledger, *inside) for question in each.open_questions()]
             state = get_display_state(ledger, questions, is_held=run_id in held_ids)
         except (LogUnreadableError, IllegalTransitionError):
             state = DisplayState.DAMAGED
@@ -204,7 +208,7 @@ async def _load_listed_run(
         changed_at=run_ends.last.at,
         events=run_ends.last.seq + 1,
         task=await _read_task(log, run_ends.run_id),
-        questions=questions,
+        questions=len(questions),
         parent_run_id=run_ends.started.parent_run_id,
     )
 

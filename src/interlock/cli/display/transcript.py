@@ -6,7 +6,6 @@ call. `runs events` has it all.
 
 import json
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -20,35 +19,18 @@ from ...domain.messages import AssistantMessage, Message, ToolMessage, UserMessa
 from ...domain.observation import Observation
 from ...domain.state.ledger import ANSWER_TRIGGERS, Ledger
 from ...rendering.events import Tone, get_call_id, present_event
+from ...rendering.run_states import RUN_STATES, StateTone
 from ...rendering.text import shorten_line, to_compact_json
 from ...rendering.times import format_elapsed
 from ..config.logs import shorten_id
 from .output import make_visible, truncate_text
 
-
-class DisplayState(StrEnum):
-    """The state of a run as shown in lists."""
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    #: Everything that was said has its answer, and more may be said: a chat.
-    RESTING = "resting"
-    #: It can be resumed, and no living process owns it.
-    STOPPED = "stopped"
-    COMPLETED = "completed"
-    DEGRADED = "degraded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    #: It cannot be read, so its state is unknown.
-    DAMAGED = "damaged"
-
-
-_STYLES: Mapping[str, str] = {
-    **dict.fromkeys(("running", "resting"), "cyan"),
-    **dict.fromkeys(("waiting", "stopped", "degraded"), "yellow"),
-    **dict.fromkeys(("failed", "cancelled"), "red"),
-    "completed": "green",
-    "damaged": "bold red",
+_STATE_STYLES: Mapping[StateTone, str] = {
+    "active": "cyan",
+    "warning": "yellow",
+    "success": "green",
+    "danger": "red",
+    "neutral": "",
 }
 TONE_STYLES: Mapping[Tone, str] = {"neutral": "", "success": "green", "warning": "yellow", "danger": "red"}
 QUESTION_EVENTS = (facts.ApprovalRequested, facts.InputRequested, facts.ConsentRequested)
@@ -66,7 +48,7 @@ _SUMMARY_ARGUMENTS = ("command", "path", "file_path", "pattern", "url", "query",
 
 def style_state(state: str) -> Text:
     """Return the state of a run in its colour."""
-    return Text(state, style=_STYLES.get(state, ""))
+    return Text(state, style=_STATE_STYLES[RUN_STATES[state].tone])
 
 
 def summarize_arguments(arguments: Any) -> str:

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from ...history.run_view import RunEventType
 from ...rendering import times
+from ...rendering.run_states import ACTION_STATES, RUN_STATES
 from ..core.identity.permissions import Operation, get_visibility, is_allowed
 from ..core.identity.principal import Principal, Role
 from ..core.identity.sessions import AuthenticatedSession
@@ -71,7 +72,9 @@ class PageRenderer:
             lstrip_blocks=True,
         )
         event_types = " ".join(get_args(RunEventType))
-        cast(dict[str, Any], self._environment.globals).update(asset=assets.url, event_types=event_types)
+        cast(dict[str, Any], self._environment.globals).update(
+            asset=assets.url, event_types=event_types, RUN_STATES=RUN_STATES, ACTION_STATES=ACTION_STATES
+        )
         self._environment.filters |= {
             "shown": markup.render_text,
             "line": markup.render_line,

@@ -102,8 +102,8 @@ async def _load_sections(visit: Visit, log_before: int, checkpoints_after: int) 
 def _summarize_proof(proof: SignedVerification) -> tuple[str, str]:
     """Return the tone and headline of a verification."""
     if not proof.ok:
-        return "bad", "Not what was written"
-    return ("good", "As it was written, and signed") if proof.complete else ("wait", "Unbroken, not all of it signed")
+        return "danger", "Verification failed"
+    return ("success", "Intact and signed") if proof.complete else ("warning", "Intact, not all of it signed")
 
 
 def _build_checkpoint_row(signed: SignedCheckpoint) -> dict[str, Any]:

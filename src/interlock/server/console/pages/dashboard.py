@@ -2,6 +2,8 @@
 
 from starlette.responses import Response
 
+from ....domain.state.lifecycle import RUN_STATUS
+from ....rendering.run_states import RUN_STATES
 from ...core.identity.permissions import Operation, get_visibility, is_allowed
 from ...core.identity.principal import Principal
 from ...core.index.rows import ActionQuery, RunQuery
@@ -11,14 +13,8 @@ from ..session import Pages, Visit
 _MAX_OLDEST = 6
 _MAX_RECENT = 10
 _MAX_FAILED = 5
-#: Status values of the API with their labels, and the state whose colour they have.
-STATUS_TILES = (
-    ("RUNNING", "Running", "running"),
-    ("PAUSED_APPROVAL", "Wait for approval", "paused_approval"),
-    ("PAUSED_CONSENT", "Wait for consent", "paused_consent"),
-    ("COMPLETED", "Completed", "completed"),
-    ("FAILED", "Failed", "failed"),
-)
+#: The status values of the API, each with how it is shown.
+STATUS_TILES = tuple((status, RUN_STATES[status.lower()]) for status in dict.fromkeys(RUN_STATUS.values()))
 
 
 page = Pages()

@@ -39,7 +39,7 @@ async def show(visit: Visit) -> Response:
         rows=found.rows,
         given={name: chosen.get(name, "") for name in _FILTERS},
         is_filtered=bool(chosen),
-        statuses=[(status, label) for status, label, _ in STATUS_TILES],
+        statuses=[(status, shown.label) for status, shown in STATUS_TILES],
         agents=agents,
         to_begin=[
             agent for agent in agents if is_allowed(principal, Operation.CREATE_RUN, RunOwnershipData(agent=agent.name))

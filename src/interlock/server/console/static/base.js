@@ -78,7 +78,7 @@ export function element(name, attributes = {}, ...children) {
 }
 
 /** Say something at the edge of the page, also to those who only listen. */
-export function notify(words, tone = "good") {
+export function notify(words, tone = "success") {
   const note = element("p", { class: `note ${tone}` }, words);
   const notices = document.getElementById("notices");
   // A page that is replaced twice says the same twice: it is shown once.

@@ -158,7 +158,7 @@ async function send(form, work, words) {
     problem(form, error);
     if (error.status !== 409) return;
     // It was answered meanwhile, or is another one now: the page is about to say so, and the form to go.
-    notify(error.message, "bad");
+    notify(error.message, "danger");
     refreshSoon();
   } finally {
     for (const button of buttons) button.disabled = false;
@@ -244,7 +244,7 @@ document.addEventListener("interlock:replaced", ({ detail }) => {
   const changed = detail.find((region) => region.matches("[data-question]"));
   if (!changed) return;
   // A form that somebody had open is gone with the question: say so, and have the focus where the answer is.
-  notify("This question is not open any more: it was answered, or is void.", "wait");
+  notify("This question is not open any more: it was answered, or is void.", "warning");
   const title = changed.querySelector("h2");
   title.tabIndex = -1;
   if (document.activeElement === document.body) title.focus();

@@ -139,7 +139,7 @@ export function lost(words) {
   const note = document.createElement("p");
   const link = document.createElement("a");
   note.id = "lost";
-  note.className = "note bad";
+  note.className = "note danger";
   note.setAttribute("role", "alert");
   Object.assign(link, { href: "/console/login", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
   note.append(`${words} `, link);

@@ -69,7 +69,7 @@ async function showState() {
   const [found] = await Promise.all([part(`${path}/parts/at?at=${at}`), showRow()]);
   if (turn !== asked) return;
   if (!found) {
-    notify("The server did not answer. What is shown may be old.", "bad");
+    notify("The server did not answer. What is shown may be old.", "danger");
     return;
   }
   panels.replaceChildren(...adopted(found.body.children));
@@ -155,7 +155,7 @@ async function openCall(link) {
   const fresh = found?.getElementById("details");
   if (turn !== asked) return;
   if (!fresh) {
-    notify("The server did not answer. What is shown may be old.", "bad");
+    notify("The server did not answer. What is shown may be old.", "danger");
     return;
   }
   isFollowing = false;
@@ -207,7 +207,7 @@ async function copy(button) {
     notify("Copied.");
   } catch {
     getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
-    notify("Selected. Copy it with the keyboard.", "wait");
+    notify("Selected. Copy it with the keyboard.", "warning");
   }
 }
 

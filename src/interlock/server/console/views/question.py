@@ -24,7 +24,7 @@ from .diffs import EditDiff, build_edit_diff
 UNFOLDED_LINES = 80
 UNFOLDED_CHARS = 6_000
 
-FactTone: TypeAlias = Literal["", "wait", "bad"]
+FactTone: TypeAlias = Literal["", "warning", "danger"]
 _SCOPE_LABELS: dict[ApprovalScope, str] = {
     "once": "this call only",
     "run": "the same call again in this run",
@@ -131,7 +131,7 @@ def _count_unfolded(lines: list[OutlineLine]) -> int:
 def _list_facts(question: Question) -> Iterator[QuestionFact]:
     bound, environment = question.bound, question.bound.surroundings
     yield QuestionFact("Value for", (question.target_arg,) if question.target_arg else ())
-    yield QuestionFact("Arguments edited by", (question.edited_by,) if question.edited_by else (), "wait")
+    yield QuestionFact("Arguments edited by", (question.edited_by,) if question.edited_by else (), "warning")
     yield QuestionFact("Deciding rule", question.rule_ids)
     yield QuestionFact("Asked by", (question.layer or "the tool's declared risk",))
     yield QuestionFact("Reason", (question.reason,) if question.reason else ())
@@ -145,11 +145,11 @@ def _list_facts(question: Question) -> Iterator[QuestionFact]:
     yield QuestionFact(
         "NOT held fast until it runs",
         tuple(f"{file.path}: {file.unbound}" for file in environment.unbound_files),
-        "wait",
+        "warning",
     )
-    yield QuestionFact("NOT bound", (UNNAMED_CODE_WARNING,) if environment.unnamed_code else (), "wait")
+    yield QuestionFact("NOT bound", (UNNAMED_CODE_WARNING,) if environment.unnamed_code else (), "warning")
     yield QuestionFact(
-        "Sandbox", (describe_sandbox(environment.sandbox),), "wait" if environment.sandbox.startswith("none") else ""
+        "Sandbox", (describe_sandbox(environment.sandbox),), "warning" if environment.sandbox.startswith("none") else ""
     )
     yield QuestionFact("Working directory", (environment.cwd,) if environment.cwd else ())
     yield QuestionFact("Environment", tuple(f"{name}={value}" for name, value in environment.environment.items()))

@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
+from ....rendering.run_states import DisplayState
 
 _Row = TypeVar("_Row")
 
@@ -38,6 +39,11 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     def status(self) -> str:
         """Public status of the run."""
         return RUN_STATUS[self.state]
+
+    @property
+    def display_state(self) -> DisplayState:
+        """The state that people see: a damaged run is damaged until it is closed."""
+        return DisplayState.DAMAGED if self.is_damaged and not self.is_over else DisplayState(self.state)
 
     @property
     def is_over(self) -> bool:

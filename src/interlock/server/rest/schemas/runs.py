@@ -15,6 +15,7 @@ from ....domain.state.verification import Verification
 from ....history.call_view import ModelView
 from ....history.run_view import RunEvent, RunEventType
 from ....history.state_view import CallStateView
+from ....rendering.run_states import DisplayState
 from ....runs.inbox import Delivery
 from ...core.runs.kept_rules import RuleTarget
 from ..responses import Merged, OptionalSeq, OptionalTime, ResponseModel, Time, format_time
@@ -32,11 +33,13 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
 
     run_id: str
     agent: str
-    status: str
-    #: Finer than the status: `degraded` and `cancelled`, too.
-    state: str
+    status: RunStatus
+    #: Finer than the status. `idle` and `stopped` are states of runs outside of a server.
+    display_state: DisplayState = field(name="state")
     is_degraded: bool = field(name="degraded")
     is_cancelled: bool = field(name="cancelled")
+    #: Its events are not what was written, so it cannot be resumed or answered, only cancelled. `message` says more.
+    is_damaged: bool = field(name="damaged")
     #: The person it acts for, and who created it.
     requester: str
     created_by: str
@@ -272,7 +275,7 @@ class ActivityResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     agent: str
     #: The run's, now.
-    status: str
+    status: RunStatus
     seq: int
     at: Time
     type: str
@@ -315,8 +318,8 @@ class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     at_seq: int
     at: Time
-    status: str
-    state: str
+    status: RunStatus
+    state: DisplayState
     agent: str
     active_agent: str
     requester: str

@@ -1,0 +1,64 @@
+"""The states of runs as people see them: one word each in the CLI, REST and the console, and how it is shown."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal, NamedTuple, TypeAlias
+
+from ..domain.state.lifecycle import ActionState
+
+StateTone: TypeAlias = Literal["active", "warning", "success", "danger", "neutral"]
+
+
+class DisplayState(StrEnum):
+    """The states of a run: those of `RunState`, and those that only its readers can tell."""
+
+    RUNNING = "running"
+    PAUSED_APPROVAL = "paused_approval"
+    PAUSED_INPUT = "paused_input"
+    PAUSED_CONSENT = "paused_consent"
+    #: Running, and every message has its answer: a chat that waits for the next one.
+    IDLE = "idle"
+    #: Running, and no living process owns it. It can be resumed.
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    #: Its events are not what was written.
+    DAMAGED = "damaged"
+
+    @property
+    def is_paused(self) -> bool:
+        """True if the run waits for a person."""
+        return self.startswith("paused_")
+
+
+class StatePresentation(NamedTuple):
+    """The label, tone and icon of a state. Icons are drawings of the console."""
+
+    label: str
+    tone: StateTone
+    icon: str
+
+
+RUN_STATES: Mapping[str, StatePresentation] = {
+    DisplayState.RUNNING: StatePresentation("Running", "active", "running"),
+    DisplayState.PAUSED_APPROVAL: StatePresentation("Waiting for approval", "warning", "hand"),
+    DisplayState.PAUSED_INPUT: StatePresentation("Waiting for input", "warning", "question"),
+    DisplayState.PAUSED_CONSENT: StatePresentation("Waiting for consent", "warning", "key"),
+    DisplayState.IDLE: StatePresentation("Idle", "active", "clock"),
+    DisplayState.STOPPED: StatePresentation("Stopped", "warning", "stop"),
+    DisplayState.COMPLETED: StatePresentation("Completed", "success", "check"),
+    DisplayState.DEGRADED: StatePresentation("Degraded", "warning", "partly"),
+    DisplayState.FAILED: StatePresentation("Failed", "danger", "cross"),
+    DisplayState.CANCELLED: StatePresentation("Cancelled", "neutral", "stop"),
+    DisplayState.DAMAGED: StatePresentation("Damaged", "danger", "warning"),
+}
+ACTION_STATES: Mapping[str, StatePresentation] = {
+    ActionState.PENDING: StatePresentation("Pending", "warning", "hand"),
+    ActionState.APPROVED: StatePresentation("Approved", "success", "check"),
+    ActionState.EXECUTED: StatePresentation("Executed", "success", "check"),
+    ActionState.REJECTED: StatePresentation("Rejected", "danger", "cross"),
+    ActionState.EXPIRED: StatePresentation("Expired", "neutral", "clock"),
+    ActionState.VOID: StatePresentation("Void", "neutral", "stop"),
+}
