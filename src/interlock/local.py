@@ -79,7 +79,7 @@ class LocalTools(Toolbox):
             words=list_script_commands,
             is_read_only=lambda script, cwd: is_read_only_script(script, cwd, self.root),
             hidden=self._find_hidden,
-            readable=(*python_folders(), *extra_read_paths),
+            readable=tuple(dict.fromkeys((*python_folders(), *extra_read_paths))),
             environment=environment or {},
             limits=limits,
             network=network,

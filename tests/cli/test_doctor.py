@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -70,9 +71,35 @@ def test_programs_get_the_same_as_json() -> None:
     result = CliRunner().invoke(app, ["--json"])
 
     found = json.loads(result.stdout)
-    assert list(found) == ["host", "backends", "confinement", "bubblewrap", "ripgrep", "problems"]
+    assert list(found) == [
+        "host",
+        "backends",
+        "confinement",
+        *("bubblewrap", "ripgrep", "problems", "toolchain", "programs"),
+    ]
     assert [each["backend"] for each in found["backends"]] == [finding.backend for finding in probe_backends()]
     assert set(found["confinement"]["capabilities"]) <= set(CAPABILITIES)
+
+
+def test_people_see_which_programs_commands_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, mine = tmp_path / "project", tmp_path / "home/bin"
+    project.mkdir()
+    mine.mkdir(parents=True)
+    (mine / "pnpm").write_text("#!/bin/sh\n")
+    (mine / "pnpm").chmod(0o755)
+    for name, value in {"HOME": tmp_path / "home", "PATH": f"{mine}:/usr/bin", "VIRTUAL_ENV": ""}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.chdir(project)
+
+    before = CliRunner().invoke(app, []).stdout
+    monkeypatch.setenv("INTERLOCK_TOOLCHAIN", f"{mine}:auto")
+    after = CliRunner().invoke(app, []).stdout
+
+    assert f"programs for commands in {project}:" in before
+    assert f"  missing: pnpm, which your shell finds at {mine}/pnpm" in before
+    assert f"  note: {mine}: not used, because it is in your home. Name it in the setting toolchain." in before
+    assert f"  path: {mine} (read-only)" in after
+    assert "missing: pnpm" not in after
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])

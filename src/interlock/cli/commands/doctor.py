@@ -1,13 +1,21 @@
-"""`interlock doctor`: what holds commands back on this host, and what to do about it."""
+"""`interlock doctor`: what holds commands back on this host, which programs they find, and what to do about it."""
+
+import os
+from collections.abc import Iterator
+from shutil import which
 
 import msgspec
 import typer
 
 from ...sandbox.commands.probe import BackendStatus, choose_sandbox, probe_backends
 from ...sandbox.host.host_info import HostInfo, read_host_info
-from ...sandbox.host.programs import HostProgram, find_bwrap, find_program_problems, find_ripgrep
+from ...sandbox.host.programs import HostProgram, find_bwrap, find_program_problems, find_ripgrep, is_inside
 from ...sandbox.interface import CAPABILITIES, Confinement
-from ..display.output import echo_result
+from ...sandbox.workspace.toolchain import Toolchain, ToolchainPart, detect_toolchain
+from ..config.project_trust import TrustedProject
+from ..config.settings import load_settings
+from ..config.user_paths import find_user_paths
+from ..display.output import echo_result, make_visible
 from ..exit_codes import ExitCode
 from ..options import JsonOption, create_app
 
@@ -22,7 +30,22 @@ _DIGEST_LABELS = {
     "pinned": ", digest as pinned",
 }
 
+#: What projects are built and tested with.
+_PROGRAMS = (
+    *("python", "python3", "pip", "pytest", "ruff", "uv", "poetry", "conda", "node", "npm", "npx", "pnpm", "yarn"),
+    *("bun", "deno", "cargo", "rustc", "go", "java", "mvn", "gradle", "ruby", "bundle", "make", "cmake", "git"),
+)
+
 app = create_app()
+
+
+class FoundProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that the shell finds, and where commands find it."""
+
+    name: str
+    shell: str
+    #: Empty: commands do not have it.
+    sandbox: str
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +60,18 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     ripgrep: HostProgram | None
     #: Why programs that wheels brought are not used, and what to do.
     problems: tuple[str, ...] = ()
+    #: For commands in this folder.
+    toolchain: Toolchain = Toolchain()
+    #: Programs that the shell finds in this folder.
+    programs: tuple[FoundProgram, ...] = ()
 
 
 @app.command(epilog=_EXITS)
 def doctor(as_json: JsonOption = False) -> None:
-    """Show what holds commands back on this host, and what to do about it."""
+    """Show what holds commands back on this host, which programs they find in this folder, and what to do about it."""
+    user_paths, workspace = find_user_paths(os.environ), os.path.realpath(os.getcwd())
+    settings = load_settings(user_paths, TrustedProject(workspace)).settings
+    toolchain = detect_toolchain(workspace, os.environ, settings.toolchain)
     diagnosis = Diagnosis(
         host=read_host_info(),
         backends=probe_backends(),
@@ -49,10 +79,20 @@ def doctor(as_json: JsonOption = False) -> None:
         bubblewrap=find_bwrap(),
         ripgrep=find_ripgrep(),
         problems=find_program_problems(),
+        toolchain=toolchain,
+        programs=tuple(find_programs(toolchain, os.environ.get("PATH", ""))),
     )
     echo_result(as_json, diagnosis, *format_diagnosis(diagnosis))
     if diagnosis.confinement.degraded or diagnosis.problems:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def find_programs(toolchain: Toolchain, shell_path: str) -> Iterator[FoundProgram]:
+    """Yield the well-known programs that the shell or a command finds."""
+    for name in _PROGRAMS:
+        shell, sandbox = which(name, path=shell_path) or "", toolchain.find_program(name)
+        if shell or sandbox:
+            yield FoundProgram(name=name, shell=shell, sandbox=sandbox)
 
 
 def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
@@ -70,7 +110,29 @@ def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
         _format_program("ripgrep", diagnosis.ripgrep),
         *diagnosis.problems,
         f"kernel: Landlock {landlock}, seccomp {seccomp}, openat2 {openat2}, cgroups {host.cgroup}",
+        *_format_toolchain(diagnosis),
     ]
+
+
+def _format_toolchain(diagnosis: Diagnosis) -> Iterator[str]:
+    toolchain = diagnosis.toolchain
+    if not toolchain.workspace:
+        return
+    yield f"programs for commands in {make_visible(toolchain.workspace)}:"
+    for part in toolchain.parts:
+        if part.folders or (part.manager != "path" and os.path.isdir(part.programs)):
+            yield f"  {make_visible(_format_part(part, toolchain.workspace))}"
+    found = {each.name: each.sandbox for each in diagnosis.programs if each.sandbox}
+    yield f"  found: {', '.join(found) or 'none'}"
+    for program in diagnosis.programs:
+        if not program.sandbox:
+            yield f"  missing: {program.name}, which your shell finds at {make_visible(program.shell)}"
+    yield from (f"  note: {make_visible(problem)}" for problem in toolchain.problems)
+
+
+def _format_part(part: ToolchainPart, workspace: str) -> str:
+    where = "read-only" if part.folders else "in the workspace" if is_inside(part.programs, workspace) else "system"
+    return f"{part.manager}{f' {part.version}' if part.version else ''}: {part.programs} ({where})"
 
 
 def _format_backend(finding: BackendStatus) -> list[str]:

@@ -24,6 +24,7 @@ from ...domain.errors import ConfigurationError
 from ...domain.tool import PermissionMode
 from ...policy.files.problems import PolicyFileError, PolicyProblem
 from ...policy.files.source import parse_source, read_policy_file
+from ...sandbox.workspace.toolchain import AUTO
 from .project_trust import PROJECT_FOLDER, TrustedProject
 from .user_paths import UserPaths
 
@@ -150,7 +151,7 @@ def _check_address(name: str, value: str) -> None:
 
 def _check_paths(name: str, value: str | tuple[str, ...]) -> None:
     for path in (value,) if isinstance(value, str) else value:
-        if path and not os.path.isabs(os.path.expanduser(path)):
+        if path and not (name == "toolchain" and path == AUTO) and not os.path.isabs(os.path.expanduser(path)):
             raise ValueError(f"{name}: write a whole path, from / or ~ on")
 
 
@@ -158,6 +159,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "base_url": _check_address,
     "policy": _check_paths,
     "readable": _check_paths,
+    "toolchain": _check_paths,
 }
 
 
@@ -184,6 +186,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = False
     outside: bool = False
     readable: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
+    toolchain: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = (AUTO,)
     max_model_calls: _Count = 50
     max_tool_calls: _Count = 200
     max_seconds: _Seconds | None = None
@@ -203,6 +206,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "network": "Commands may reach hosts.",
     "outside": "Offer a tool for commands without a sandbox. A person is asked every time.",
     "readable": "Folders beside the workspace that commands may read.",
+    "toolchain": "Folders of programs for commands, as in PATH. auto: those that your shell finds.",
     "max_model_calls": "How often a run may ask the model.",
     "max_tool_calls": "How many calls a run may make.",
     "max_seconds": "How long a run may take.",

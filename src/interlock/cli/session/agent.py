@@ -25,7 +25,7 @@ from ...models.provider_factory import create_provider, load_adapter
 from ...models.usage import Prices
 from ...policy.files.policy_files import PolicyFiles
 from ...runs.runner import Runner
-from ...sandbox.host.programs import python_folders
+from ...sandbox.workspace.toolchain import detect_toolchain
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
 from ...tools.skills.skill_tools import skills
@@ -38,15 +38,15 @@ from ..config.user_paths import UserPaths, find_user_paths, login_name
 from .trust import resolve_project
 
 PROJECT_SKILLS = f"{PROJECT_FOLDER}/skills"
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) -> LocalTools:
     """Build the tools for a workspace and protect Interlock's own files from them."""
+    toolchain = detect_toolchain(workspace, os.environ, settings.toolchain)
     tools = LocalTools(
         workspace,
-        extra_read_paths=[os.path.expanduser(path) for path in settings.readable],
-        environment=_build_environment(workspace, os.environ),
+        extra_read_paths=[*(os.path.expanduser(path) for path in settings.readable), *toolchain.folders],
+        environment=toolchain.environment,
         network=settings.network,
         allow_unsandboxed=settings.outside,
     )
@@ -64,14 +64,6 @@ def load_skill_tools(user_paths: UserPaths, project: TrustedProject) -> Iterator
         yield from skills(os.path.join(project.root, PROJECT_SKILLS), trusted=digests)
         if check_trust(Path(project.root), user_paths) != project:
             raise ConfigurationError(f"The skills of {project.root} were changed a moment ago. Nothing was started.")
-
-
-def _build_environment(workspace: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Build the environment of commands: nothing is inherited but an active virtual environment they can see."""
-    virtual_env = environ.get("VIRTUAL_ENV", "")
-    programs = os.path.join(virtual_env, "bin")
-    is_visible = os.path.realpath(virtual_env).startswith(f"{workspace}/") or programs in python_folders()
-    return {"PATH": f"{programs}:{_SYSTEM_PATH}"} if virtual_env and is_visible else {}
 
 
 _SETTINGS_HELP = "`interlock config show` shows what is set, and from where."

@@ -20,6 +20,7 @@ import shlex
 from collections.abc import Mapping
 
 from ...domain.errors import SandboxSetupError
+from ..host.programs import SYSTEM_PATH
 from ..interface import CommandSpec
 
 MAX_SCRIPT_BYTES = 100_000
@@ -28,7 +29,7 @@ _MAX_ENVIRONMENT_BYTES = 100_000
 HOME, TEMPORARY = "/home/agent", "/tmp"  # noqa: S108 inside of a sandbox, where it is empty and private
 
 _VARIABLES = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH": SYSTEM_PATH,
     "LANG": "C.UTF-8",
     "TERM": "dumb",
     "SHELL": "/bin/bash",

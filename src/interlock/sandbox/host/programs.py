@@ -17,6 +17,8 @@ import msgspec
 
 from .wheel_programs import check_wheel_program
 
+#: Where every command finds the programs of the system.
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 #: Older ones lack `--disable-userns` and a status that separates a failed set-up from a failed command.
 _MIN_BWRAP_VERSION = (0, 8)

@@ -36,6 +36,7 @@ from .profile import (
     ProtectedPaths,
     ShellConfig,
     authorize_backend,
+    choose_environment,
     choose_profile,
     choose_timeout,
     describe_scope,
@@ -280,7 +281,9 @@ class ShellTools:
     def _describe_scope(self, arguments: JsonObject, situation: CallContext) -> SandboxScope:
         folder = self._relative_folder(arguments["cwd"])
         name = self._choose_profile(arguments["command"], folder, situation)
-        scope = describe_scope(self._config, self._commands.confinement, name, self._absolute_path(folder))
+        environment = choose_environment(self._config, name, self._parse_script(arguments["command"]))
+        place = self._absolute_path(folder)
+        scope = describe_scope(self._config, self._commands.confinement, name, place, environment)
         return scope if arguments.get("background") else self._with_timeout(scope, arguments)
 
     def _with_timeout(self, scope: SandboxScope, arguments: JsonObject) -> SandboxScope:

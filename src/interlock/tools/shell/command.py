@@ -27,7 +27,7 @@ from .command_effects import (
 from .command_result import MAX_PATHS_LISTED, CommandResult, to_printable_path
 from .fingerprint import WorkspaceChanges, WorkspaceFingerprint, compare_fingerprints
 from .output_excerpt import OutputSpool, make_excerpt
-from .profile import GuardedFiles, build_profile, inspect_profile
+from .profile import GuardedFiles, build_profile, choose_environment, inspect_profile
 from .verification import ScriptOutput
 from .violations import find_violations
 
@@ -159,7 +159,7 @@ def _build_command(
         folder_fd=folder,
         exclusive_until=request.exclusive_until,
         expected_environment=request.expected_environment,
-        environment=request.config.environment,
+        environment=choose_environment(request.config, request.profile, request.parse_script(request.script)),
         is_still_valid=is_still_valid,
     )
 

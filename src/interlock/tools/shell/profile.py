@@ -10,10 +10,10 @@ replaced.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from math import isfinite
-from os.path import join
+from os.path import join, lexists, realpath
 from stat import S_IFMT, S_ISDIR, S_ISLNK
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -22,6 +22,7 @@ import msgspec
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import SandboxSetupError
 from ...domain.tool import CallContext, PermissionMode, SandboxScope
+from ...sandbox.host.programs import is_inside
 from ...sandbox.interface import CommandLimits, Confinement, SandboxProfile
 from ...sandbox.workspace.workspace import Workspace
 
@@ -32,6 +33,8 @@ MAX_READ_ONLY_PATHS = 1_000
 #: How a profile with the network is called beside its name.
 _NETWORK_SUFFIX = "+network"
 _DIGEST_CHARS = 16
+#: Programs that may stand before a command that was proved to only read.
+_PROVED_WRAPPERS = ("nice", "timeout")
 
 
 class ProtectedPaths(Protocol):
@@ -144,16 +147,39 @@ def _list_read_only(found: ProtectedPaths) -> tuple[str, ...]:
     return frozen
 
 
-def describe_scope(config: ShellConfig, confinement: Confinement, name: ProfileName, cwd: str) -> SandboxScope:
+def describe_scope(
+    config: ShellConfig,
+    confinement: Confinement,
+    name: ProfileName,
+    cwd: str,
+    environment: Mapping[str, str] | None = None,
+) -> SandboxScope:
     """Return the scope for the record. Variables are recorded as digests: their values may be secrets."""
+    variables = config.environment if environment is None else environment
     has_network = config.network or name == "unconfined"
     return SandboxScope(
         sandbox=confinement.backend,
         profile=f"{name}{_NETWORK_SUFFIX}" if config.network and name != "unconfined" else name,
         capabilities=tuple(one for one in confinement.capabilities if not (has_network and one == "network_off")),
         cwd=cwd,
-        environment={name: _digest_value(value) for name, value in config.environment.items()},
+        environment={key: _digest_value(value) for key, value in variables.items()},
     )
+
+
+def choose_environment(
+    config: ShellConfig, name: ProfileName, commands: Sequence[Sequence[str]] | None
+) -> Mapping[str, str]:
+    """Return the variables of a command. What was proved to only read was proved for programs of the system: if the
+    workspace has programs of these names, its folders come last on `PATH`. `commands`: their words; None: not known.
+    """
+    if name != "read-only" or "PATH" not in config.environment:
+        return config.environment
+    root, entries = config.workspace.root, config.environment["PATH"].split(":")
+    inside = [entry for entry in entries if is_inside(realpath(entry), root)]
+    programs = {*_PROVED_WRAPPERS, *(words[0] for words in commands or () if words)}
+    if commands is not None and not any(lexists(join(entry, program)) for entry in inside for program in programs):
+        return config.environment
+    return {**config.environment, "PATH": ":".join((*(entry for entry in entries if entry not in inside), *inside))}
 
 
 def _digest_value(value: str) -> str:
