@@ -58,7 +58,7 @@ SERVER_KEYS: Mapping[str, str] = {
     "checkpoint_seconds": "How often it is signed how far runs are.",
     "description": "What people read about it.",
     "on_rejection": "`continue`, `degrade` or `fail`: after a no, or none in time. None: as the agent says, or `fail`.",
-    "mode": "The permission mode of its runs: `read_only`, `default`, `accept_edits`, `trusted`.",
+    "mode": "The permission mode of its runs: `read_only`, `default`, `accept_edits`, `contained`, `trusted`.",
     "workspace": "The folder that it works in.",
     "name": "Letters, digits, `-`, `_`; it is in ids and in the log.",
     "agent": "Whose run it is.",

@@ -15,7 +15,7 @@ import msgspec
 from .domain.errors import ConfigurationError
 from .domain.tool import Mask, ToolDefinition
 from .policy.analysis.masks import MaskMatcher
-from .policy.engine.call_parts import is_read_only_script, list_script_commands
+from .policy.engine.call_parts import is_read_only_script, list_script_commands, uses_network
 from .registry.interface import Toolbox
 from .sandbox.commands.probe import choose_sandbox
 from .sandbox.commands.unconfined import UnconfinedSandbox
@@ -79,6 +79,7 @@ class LocalTools(Toolbox):
             words=list_script_commands,
             is_read_only=lambda script, cwd: is_read_only_script(script, cwd, self.root),
             hidden=self._find_hidden,
+            uses_network=uses_network,
             readable=tuple(dict.fromkeys((*python_folders(), *extra_read_paths))),
             environment=environment or {},
             limits=limits,

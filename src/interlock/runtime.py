@@ -143,7 +143,7 @@ class ToolRuntime:
             clock: The time, for tests.
             run_id: Continue this run of the log. Default: a new run.
             agent: The name of the agent, for rules and records.
-            mode: The permission mode: `read_only`, `default`, `accept_edits` or `trusted`.
+            mode: The permission mode: `read_only`, `default`, `accept_edits`, `contained` or `trusted`.
             task_phase: The phase of the task, for rules.
             workspace: The folder that the run works in; relative paths start there.
             requester: Who the run acts for.

@@ -18,7 +18,7 @@ MODES = tuple(PermissionMode)
 class Kind(NamedTuple):
     tool: str
     arguments: JsonObject
-    #: Without any rule, in the order of `Mode`: read_only, default, accept_edits, trusted.
+    #: Without any rule, in the order of `Mode`: read_only, default, accept_edits, contained, trusted.
     verdicts: str
     declared: ToolDeclaration = ToolDeclaration()
 
@@ -28,31 +28,31 @@ def bash(script: str, verdicts: str) -> Kind:
 
 
 KINDS = {
-    "reads": Kind("read_file", {"path": "src/a.py"}, "allow allow allow allow"),
-    "has no risk": Kind("plain", {}, "allow allow allow allow"),
-    "edits inside": Kind("edit_file", {"path": "src/a.py"}, "deny ask allow allow"),
-    "edits outside": Kind("edit_file", {"path": "/etc/motd"}, "deny ask ask allow"),
-    "edits above": Kind("edit_file", {"path": "src/../../x"}, "deny ask ask allow"),
-    "edits beside": Kind("edit_file", {"path": "../project-evil/x"}, "deny ask ask allow"),
-    "edits in and out": Kind("edit_file", {"path": ["src/a.py", "/etc/motd"]}, "deny ask ask allow"),
-    "edits at home": Kind("edit_file", {"path": "~/.bashrc"}, "deny ask ask allow"),
-    "edits an unreadable path": Kind("edit_file", {"path": "a\0b"}, "deny ask ask allow"),
-    "edits no path": Kind("edit_file", {}, "deny ask ask allow"),
-    "writes without a declared path": Kind("save", {"path": "a"}, "deny ask ask allow", {"risk": ("write",)}),
-    "command that reads": bash("ls src", "allow allow allow allow"),
-    "commands that read": bash("ls src && cat src/a.py | wc -l", "allow allow allow allow"),
-    "command that reads outside": bash("cat /etc/passwd", "deny ask ask allow"),
-    "command that writes": bash("touch src/a.py", "deny ask ask allow"),
-    "command that runs scripts": bash("npm test", "deny ask ask allow"),
-    "commands of which one writes": bash("ls src; rm src/a.py", "deny ask ask allow"),
-    "redirect inside": bash("echo hi > out.txt", "deny ask allow allow"),
-    "redirect outside": bash("echo hi > /etc/motd", "deny ask ask allow"),
-    "opaque script": bash("$RUN it", "deny ask ask allow"),
-    "script that is no text": Kind("bash", {"command": 7}, "deny ask ask allow"),
-    "empty script": bash("", "deny ask ask allow"),
-    "network": Kind("fetch", {"url": "https://a.example"}, "deny ask ask allow", {"risk": ("network",)}),
-    "delegates": Kind("ask_agent", {}, "deny ask ask allow", {"risk": ("delegate",)}),
-    "reads and executes": Kind("job", {}, "deny ask ask allow", {"risk": ("read", "execute")}),
+    "reads": Kind("read_file", {"path": "src/a.py"}, "allow allow allow allow allow"),
+    "has no risk": Kind("plain", {}, "allow allow allow allow allow"),
+    "edits inside": Kind("edit_file", {"path": "src/a.py"}, "deny ask allow allow allow"),
+    "edits outside": Kind("edit_file", {"path": "/etc/motd"}, "deny ask ask ask allow"),
+    "edits above": Kind("edit_file", {"path": "src/../../x"}, "deny ask ask ask allow"),
+    "edits beside": Kind("edit_file", {"path": "../project-evil/x"}, "deny ask ask ask allow"),
+    "edits in and out": Kind("edit_file", {"path": ["src/a.py", "/etc/motd"]}, "deny ask ask ask allow"),
+    "edits at home": Kind("edit_file", {"path": "~/.bashrc"}, "deny ask ask ask allow"),
+    "edits an unreadable path": Kind("edit_file", {"path": "a\0b"}, "deny ask ask ask allow"),
+    "edits no path": Kind("edit_file", {}, "deny ask ask ask allow"),
+    "writes without a declared path": Kind("save", {"path": "a"}, "deny ask ask ask allow", {"risk": ("write",)}),
+    "command that reads": bash("ls src", "allow allow allow allow allow"),
+    "commands that read": bash("ls src && cat src/a.py | wc -l", "allow allow allow allow allow"),
+    "command that reads outside": bash("cat /etc/passwd", "deny ask ask allow allow"),
+    "command that writes": bash("touch src/a.py", "deny ask ask allow allow"),
+    "command that runs scripts": bash("npm test", "deny ask ask allow allow"),
+    "commands of which one writes": bash("ls src; rm src/a.py", "deny ask ask allow allow"),
+    "redirect inside": bash("echo hi > out.txt", "deny ask allow allow allow"),
+    "redirect outside": bash("echo hi > /etc/motd", "deny ask ask allow allow"),
+    "opaque script": bash("$RUN it", "deny ask ask allow allow"),
+    "script that is no text": Kind("bash", {"command": 7}, "deny ask ask allow allow"),
+    "empty script": bash("", "deny ask ask allow allow"),
+    "network": Kind("fetch", {"url": "https://a.example"}, "deny ask ask ask allow", {"risk": ("network",)}),
+    "delegates": Kind("ask_agent", {}, "deny ask ask ask allow", {"risk": ("delegate",)}),
+    "reads and executes": Kind("job", {}, "deny ask ask ask allow", {"risk": ("read", "execute")}),
 }
 cells = pytest.mark.parametrize(
     ("kind", "mode", "alone"),
@@ -88,8 +88,10 @@ def is_refused(kind: Kind, mode: PermissionMode) -> bool:
     return mode is PermissionMode.READ_ONLY and kind.verdicts.startswith("deny")
 
 
-def is_edit(kind: Kind) -> bool:
-    return kind.verdicts == "deny ask allow allow"
+def is_answered(kind: Kind, mode: PermissionMode) -> bool:
+    """By the mode itself, where no rule matches."""
+    by_mode = dict(zip(MODES, kind.verdicts.split(), strict=True))
+    return by_mode[PermissionMode.DEFAULT] == "ask" and by_mode[mode] == "allow"
 
 
 @cells
@@ -127,7 +129,8 @@ def test_with_a_policy_that_denies_by_default(kind: Kind, mode: PermissionMode, 
 
 @cells
 def test_with_a_policy_that_asks_by_default(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
-    answered_by_mode = mode is PermissionMode.TRUSTED or (mode is PermissionMode.ACCEPT_EDITS and is_edit(kind))
+    is_contained = mode is PermissionMode.CONTAINED and kind.tool == "bash"
+    answered_by_mode = mode is PermissionMode.TRUSTED or is_answered(kind, mode) or is_contained
 
     decision = decide(kind, mode, workspace, default="ask")
 
@@ -150,11 +153,7 @@ def test_with_a_policy_that_allows_by_default(kind: Kind, mode: PermissionMode, 
 def test_a_mode_that_decides_says_so(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     decision = decide(kind, mode, workspace)
 
-    by_mode = (
-        is_refused(kind, mode)
-        or mode is PermissionMode.TRUSTED
-        or (mode is PermissionMode.ACCEPT_EDITS and is_edit(kind))
-    )
+    by_mode = is_refused(kind, mode) or mode is PermissionMode.TRUSTED or is_answered(kind, mode)
     assert decision.rule_ids == ((f"mode:{mode}",) if by_mode else ())
     assert ("permission mode" in decision.layer) == by_mode
 

@@ -119,6 +119,7 @@ def definition_digest(tool: ToolDefinition) -> str:
         tool.raise_on_error,
         tool.propagate_errors,
         *([tool.capability] if tool.capability else ()),
+        *(["contained"] if tool.contained else ()),
     ]
     if tool.effect is not None:
         declared += [tool.effect if isinstance(tool.effect, str) else "function", tool.repeat]

@@ -61,6 +61,7 @@ class PermissionMode(StrEnum):
     READ_ONLY = "read_only"
     DEFAULT = "default"
     ACCEPT_EDITS = "accept_edits"
+    CONTAINED = "contained"
     TRUSTED = "trusted"
 
 
@@ -366,6 +367,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
     #: A dotted name reaches into objects, and into every object of a list.
     resources: Mapping[str, ResourceKind] = {}
+    #: A sandbox keeps its effects in the workspace, without a network: the mode `contained` allows its calls.
+    contained: bool = False
     #: The consent it needs from the user. A call waits until they consented.
     consent: Consent | None = None
     #: What a call with these arguments can access, for tools that restrict themselves.

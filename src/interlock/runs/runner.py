@@ -118,7 +118,7 @@ class Runner:
             on_progress: Called with call id and message when a running handler reports progress.
             record_rule: Called before a rule that a person keeps with an approval is added to the policy.
             clock: The time, for tests.
-            mode: The permission mode: `read_only`, `default`, `accept_edits` or `trusted`.
+            mode: The permission mode: `read_only`, `default`, `accept_edits`, `contained` or `trusted`.
             workspace: The folder that the run works in; relative paths start there.
             requester: Who the run acts for.
             chat: A final answer does not end the run: it waits for the next message.

@@ -201,7 +201,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "provider": "How the model is spoken to: openai (and all that are compatible) or anthropic.",
     "model": "The name of the model.",
     "base_url": "The address of the model's server. Empty: the provider's own.",
-    "mode": "How much a run may do without asking: read_only, default, accept_edits or trusted.",
+    "mode": "How much a run may do without asking: read_only, default, accept_edits, contained or trusted.",
     "policy": "Your policy file. Empty: policy.yaml beside your settings, if there is one.",
     "network": "Commands may reach hosts.",
     "outside": "Offer a tool for commands without a sandbox. A person is asked every time.",

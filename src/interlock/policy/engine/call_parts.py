@@ -16,7 +16,13 @@ from ..interface import PolicyEvent
 from ..patterns import normalize_host, parse_host
 from ..shell.bash import parse_argv, parse_script
 from ..shell.command import Redirect, Script, SimpleCommand
-from ..shell.command_facts import can_run_unnamed_code, describe_risks, find_decisive_files
+from ..shell.command_facts import (
+    USES_NETWORK,
+    can_run_unnamed_code,
+    describe_risks,
+    find_decisive_files,
+    find_uncontained_risk,
+)
 from ..shell.command_resources import find_hosts, find_paths
 from ..shell.read_only import is_read_only
 from .example_event import example_event
@@ -55,6 +61,11 @@ class CallPart(msgspec.Struct, frozen=True, kw_only=True):
         if self.command is not None:
             return describe_risks(self.command)
         return (f"writes {self.written}",) if self.written else ()
+
+    @property
+    def uncontained_risk(self) -> str:
+        """The risk that stays when a sandbox runs this without a network; empty when none is known."""
+        return find_uncontained_risk(self.command) if self.command is not None else ""
 
     @property
     def decisive_files(self) -> tuple[str, ...]:
@@ -222,3 +233,9 @@ def is_read_only_script(script: str, cwd: str, workspace: str) -> bool:
     event = example_event("bash", {"command": script, "cwd": cwd}, situation)
     parts = extract_call_parts(event, tuple(event.tool.resources.items()), {"command": script, "cwd": cwd})
     return all(part.risk <= _READ_RISKS and not part.opaque for part in parts)
+
+
+def uses_network(script: str) -> bool:
+    """Return True if a command of the script is known to need the network."""
+    commands = parse_script(script).commands
+    return any(USES_NETWORK in describe_risks(command) for command in commands if not command.hidden)

@@ -15,16 +15,19 @@ class ToolDefaults(msgspec.Struct, frozen=True):
 
     resources: Mapping[str, ResourceKind]
     risk: frozenset[Risk]
+    #: Where nothing else is known, commands are taken to run in a sandbox that works.
+    contained: bool = False
 
 
 _READS = ToolDefaults({"path": "path"}, frozenset({Risk.READ}))
 _WRITES = ToolDefaults({"path": "path"}, frozenset({Risk.WRITE}))
 
 _RUNS = ToolDefaults({"command": "command", "cwd": "folder"}, frozenset({Risk.EXECUTE}))
+_RUNS_CONTAINED = msgspec.structs.replace(_RUNS, contained=True)
 
 #: The built-in tools.
 TOOL_DEFAULTS: Mapping[str, ToolDefaults] = {
-    "bash": _RUNS,
+    "bash": _RUNS_CONTAINED,
     "bash_outside": _RUNS,
     "read_file": _READS,
     "grep": _READS,
@@ -48,6 +51,7 @@ class ToolDeclaration(TypedDict, total=False):
     origin: ToolOrigin
     source: str
     resources: Mapping[str, ResourceKind]
+    contained: bool
 
 
 def example_event(
@@ -67,6 +71,7 @@ def example_event(
         origin=declared.get("origin", "local"),
         source=declared.get("source", ""),
         resources=declared.get("resources", defaults.resources),
+        contained=declared.get("contained", defaults.contained),
     )
     checked = AnyArguments.model_validate(arguments)
     return PolicyEvent("call_hypothetical", definition, checked, situation or CallContext(run_id="run_hypothetical"))

@@ -1,6 +1,11 @@
-"""Permission modes. `read_only` denies whatever may change something; `accept_edits` and `trusted` answer only where no
-rule matches and the risk alone would ask: never beyond a deny, and never instead of a rule that asks.
+"""Permission modes. `read_only` denies whatever may change something; the others answer only where no rule matches and
+the risk alone would ask: never beyond a deny, and never instead of a rule that asks.
+
+`contained` allows what the sandbox holds: commands of a tool that is `contained`, and edits in the workspace. It asks
+where the sandbox ends: about the network, about tools outside of it, and about what nothing brings back.
 """
+
+import msgspec
 
 from ...domain.decision import Decision, Verdict, default_decision
 from ...domain.tool import PermissionMode, Risk
@@ -28,21 +33,42 @@ def deny_by_mode(mode: PermissionMode, risk: frozenset[Risk]) -> Decision | None
     return _mode_decision(Verdict.DENY, mode, "The run is in read-only mode, and this may change something.", risk)
 
 
-def decide_by_default(default: DefaultVerdict, mode: PermissionMode, subject: CallPart) -> Decision:
-    """Return the decision when no rule matches."""
+def decide_by_default(
+    default: DefaultVerdict, mode: PermissionMode, subject: CallPart, *, contained: bool = False
+) -> Decision:
+    """Return the decision when no rule matches. `contained`: a sandbox holds what the tool does."""
     risk = subject.risk
     if default == "deny":
         return _policy_default(default, risk)
     if mode is PermissionMode.TRUSTED:
         return _mode_decision(Verdict.ALLOW, mode, "The run is trusted, and no rule speaks.", risk)
-    if (
-        mode is PermissionMode.ACCEPT_EDITS
-        and risk <= _EDIT_RISKS
-        and Risk.WRITE in risk
-        and _is_inside_workspace(subject)
-    ):
+    if mode is PermissionMode.CONTAINED and contained and not (default == "risk" and risk <= _READ_RISKS):
+        return _decide_contained(subject)
+    if mode in (PermissionMode.ACCEPT_EDITS, PermissionMode.CONTAINED) and _is_accepted_edit(mode, subject):
         return _mode_decision(Verdict.ALLOW, mode, "Edits in the workspace are accepted, and no rule speaks.", risk)
-    return default_decision(risk) if default == "risk" else _policy_default(default, risk)
+    decision = default_decision(risk) if default == "risk" else _policy_default(default, risk)
+    if mode is PermissionMode.CONTAINED and Risk.EXECUTE in risk and decision.verdict is Verdict.ASK:
+        reason = f"{decision.reason} No sandbox without a network contains this tool."
+        decision = msgspec.structs.replace(decision, reason=reason)
+    return decision
+
+
+def _is_accepted_edit(mode: PermissionMode, subject: CallPart) -> bool:
+    """Return True for an edit in the workspace. In `contained`, what an uncontained shell writes is none."""
+    is_edit = subject.risk <= _EDIT_RISKS and Risk.WRITE in subject.risk
+    by_shell = mode is PermissionMode.CONTAINED and bool(subject.written)
+    return is_edit and not by_shell and _is_inside_workspace(subject)
+
+
+def _decide_contained(subject: CallPart) -> Decision:
+    """Allow a command that the sandbox holds, and ask about what it does not hold."""
+    protected = next((path.given for path in subject.paths if path.writes and _is_protected(path)), "")
+    problem = subject.uncontained_risk or (f"it may change {protected[:200]}" if protected else "")
+    if problem:
+        reason = f"The sandbox does not contain this: {problem}."
+        return _mode_decision(Verdict.ASK, PermissionMode.CONTAINED, reason, subject.risk)
+    reason = "The sandbox contains it, and no rule matches."
+    return _mode_decision(Verdict.ALLOW, PermissionMode.CONTAINED, reason, subject.risk)
 
 
 def _is_inside_workspace(subject: CallPart) -> bool:

@@ -138,6 +138,7 @@ def _have_same_declaration(one: ToolDefinition, other: ToolDefinition) -> bool:
         and one.origin == other.origin
         and one.source == other.source
         and one.resources == other.resources
+        and one.contained == other.contained
     )
 
 

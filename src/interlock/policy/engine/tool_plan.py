@@ -67,6 +67,8 @@ def _join_unique(separator: str, texts: Iterable[str]) -> str:
 
 _MAX_RULES_NAMED = 5
 _READ_RISKS = frozenset({Risk.READ})
+#: Modes in which the paths of a call decide.
+_MODES_BY_PATH = (PermissionMode.ACCEPT_EDITS, PermissionMode.CONTAINED)
 
 
 class PartEvaluation(msgspec.Struct, frozen=True):
@@ -154,7 +156,7 @@ class ToolPlan:
         """Decide about a part. Only an allow loosens: without one, rules can only tighten the default."""
         if any(each.verdict is Verdict.ALLOW for each in decisions):
             return merge_decisions(decisions)
-        default = self._with_digest(decide_by_default(self._default, self._mode, part))
+        default = self._with_digest(decide_by_default(self._default, self._mode, part, contained=self.tool.contained))
         return pick_strictest((merge_decisions(decisions), default)) if decisions else default
 
     def _with_digest(self, decision: Decision) -> Decision:
@@ -163,7 +165,7 @@ class ToolPlan:
 
     def _find_constant_decision(self) -> Decision | None:
         part = CallPart(risk=self.tool.risk)
-        depends = any(kind == "command" for _, kind in self._resources) or self._mode is PermissionMode.ACCEPT_EDITS
+        depends = any(kind == "command" for _, kind in self._resources) or self._mode in _MODES_BY_PATH
         if depends and not (
             self._unconditional and (self._mode is not PermissionMode.READ_ONLY or self.tool.risk <= _READ_RISKS)
         ):

@@ -63,7 +63,7 @@ def _one_or_many(item: Mapping[str, Any]) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{**item}, {"type": "array", "items": {**item}, "minItems": 1}]})
 
 
-ModeWord: TypeAlias = Literal["read_only", "default", "accept_edits", "trusted"]
+ModeWord: TypeAlias = Literal["read_only", "default", "accept_edits", "contained", "trusted"]
 RiskWord: TypeAlias = Literal["read", "write", "execute", "network", "delegate"]
 _LIST_LIMITS = Field(min_length=1, max_length=1_000)
 Patterns: TypeAlias = Annotated[

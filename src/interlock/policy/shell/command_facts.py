@@ -15,6 +15,7 @@ from .command_match import matches_widely
 from .programs import READ_ONLY_PROGRAMS, TABLES, Runner, by_program
 
 RUNS_ANY_CODE = "runs any code"
+USES_NETWORK = "uses the network"
 _OTHER_USER = "runs as another user"
 _COVERAGE = "may write a coverage directory"
 #: By an option, also behind `--`, where it is meant for what the program starts.
@@ -42,6 +43,11 @@ def describe_risks(command: SimpleCommand) -> tuple[str, ...]:
         options = (word.partition("=")[0] for word in command.argv)
         risks += [_OPTION_RISKS[option] for option in options if option in _OPTION_RISKS]
     return tuple(dict.fromkeys(risks))
+
+
+def find_uncontained_risk(command: SimpleCommand) -> str:
+    """Return the first risk of this command that a sandbox without a network does not remove; empty: none is known."""
+    return next((risk for risk in describe_risks(command) if risk == USES_NETWORK or risk in TABLES.losses), "")
 
 
 def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:

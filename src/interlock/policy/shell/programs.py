@@ -100,6 +100,8 @@ class _Tables(msgspec.Struct, frozen=True):
     program_risks: tuple[ProgramRisk, ...]
     #: By the leading words, as a rule would name them; `|` stands between alternatives of one word.
     command_risks: dict[str, tuple[str, ...]]
+    #: The risks of commands that destroy what nothing brings back, by their texts in `command_risks`.
+    losses: frozenset[str]
     #: Programs whose plain words are hosts.
     network_programs: frozenset[str]
     #: Their words may start with the host of a registry: `docker pull host/image`, `go get host/module`.

@@ -36,10 +36,13 @@ from .profile import (
     ProtectedPaths,
     ShellConfig,
     authorize_backend,
+    authorize_network,
     choose_environment,
     choose_profile,
     choose_timeout,
     describe_scope,
+    has_network,
+    is_contained,
     read_recorded_profile,
 )
 from .task_tools import make_task_tools, normalize_start
@@ -65,6 +68,8 @@ class ShellOptions(TypedDict, total=False):
     is_read_only: Required[Callable[[str, str], bool]]
     #: What commands see empty, and what they cannot change.
     hidden: Required[Callable[[], ProtectedPaths]]
+    #: Whether a command of a script is known to need the network.
+    uses_network: Callable[[str], bool]
     #: What commands can read beside the workspace and the system.
     readable: tuple[str, ...]
     environment: Mapping[str, str]
@@ -84,6 +89,7 @@ class ShellTools:
             workspace=workspace,
             is_read_only=options["is_read_only"],
             hidden=options["hidden"],
+            uses_network=options.get("uses_network", lambda script: False),
             readable=options.get("readable", ()),
             environment=options.get("environment", {}),
             limits=options.get("limits", CommandLimits()),
@@ -134,7 +140,7 @@ class ShellTools:
             order = msgspec.structs.replace(self._make_request(command, cwd, seconds, context), background=background)
             return await (self._tasks.start(order, context) if background else run_command(order, context))
 
-        return tool(
+        definition = tool(
             bash,
             risk="execute",
             concurrency="exclusive",
@@ -146,6 +152,7 @@ class ShellTools:
             timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
+        return msgspec.structs.replace(definition, contained=is_contained(self._config, self._commands.confinement))
 
     def bash_outside_tool(self, unconfined: CommandSandbox) -> ToolDefinition:
         """Return `bash_outside`, to be registered only where people may be asked for unconfined commands."""
@@ -206,12 +213,14 @@ class ShellTools:
         folder = self._approved_folder(cwd, context)
         # The scope stated before the start counts: a link that changed since must not open more than was decided on.
         recorded = read_recorded_profile(context.reach)
+        # Only a person who approved exactly that gives a command the network.
+        approved = context.bound is not None and not unconfined and has_network(context.bound.sandbox)
         return CommandRequest(
             script=script,
             cwd=folder,
             timeout=seconds,
             profile="unconfined" if unconfined else recorded or self._choose_profile(script, folder, context.situation),
-            config=self._config,
+            config=msgspec.structs.replace(self._config, network=True) if approved else self._config,
             commands=unconfined or self._commands,
             parse_script=self._parse_script,
             expected_environment=context.bound,
@@ -265,7 +274,9 @@ class ShellTools:
 
     def _authorize(self, arguments: JsonObject, situation: CallContext) -> Decision | None:
         outside = self._authorize_cwd(arguments, situation) if arguments["cwd"] else None
-        return outside or authorize_backend(self._commands.confinement, situation)
+        held = self._commands.confinement
+        network = authorize_network(self._config, held, arguments["command"], situation)
+        return outside or authorize_backend(held, situation) or network
 
     def _authorize_unsandboxed(self, arguments: JsonObject, situation: CallContext) -> Decision | None:
         outside = self._authorize_cwd(arguments, situation) if arguments["cwd"] else None
@@ -283,7 +294,10 @@ class ShellTools:
         name = self._choose_profile(arguments["command"], folder, situation)
         environment = choose_environment(self._config, name, self._parse_script(arguments["command"]))
         place = self._absolute_path(folder)
-        scope = describe_scope(self._config, self._commands.confinement, name, place, environment)
+        held, config = self._commands.confinement, self._config
+        if authorize_network(config, held, arguments["command"], situation) is not None:
+            config = msgspec.structs.replace(config, network=True)
+        scope = describe_scope(config, held, name, place, environment)
         return scope if arguments.get("background") else self._with_timeout(scope, arguments)
 
     def _with_timeout(self, scope: SandboxScope, arguments: JsonObject) -> SandboxScope:

@@ -33,6 +33,8 @@ MAX_READ_ONLY_PATHS = 1_000
 #: How a profile with the network is called beside its name.
 _NETWORK_SUFFIX = "+network"
 _DIGEST_CHARS = 16
+#: What a backend must do so that nothing of a command gets out.
+_CONTAINING = frozenset(("files", "write_only_workspace", "hide", "network_off", "kill_tree"))
 #: Programs that may stand before a command that was proved to only read.
 _PROVED_WRAPPERS = ("nice", "timeout")
 
@@ -78,6 +80,8 @@ class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether every command of this script, started in that folder, provably only reads.
     is_read_only: Callable[[str, str], bool]
     hidden: Callable[[], ProtectedPaths]
+    #: Whether a command of this script is known to need the network.
+    uses_network: Callable[[str], bool] = lambda script: False
     readable: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     limits: CommandLimits = CommandLimits()
@@ -93,6 +97,11 @@ def choose_profile(
     ):
         return "read-only"
     return "workspace-write"
+
+
+def has_network(sandbox: str) -> bool:
+    """Return True if this profile, as it is recorded, has the network."""
+    return sandbox.endswith(_NETWORK_SUFFIX)
 
 
 def read_recorded_profile(reach: SandboxScope | None) -> ProfileName | None:
@@ -184,6 +193,31 @@ def choose_environment(
 
 def _digest_value(value: str) -> str:
     return f"sha256:{sha256(value.encode(errors='surrogateescape')).hexdigest()[:_DIGEST_CHARS]}"
+
+
+def is_contained(config: ShellConfig, confinement: Confinement) -> bool:
+    """Return True if the sandbox keeps all effects of commands in the workspace, and has no network."""
+    return not (confinement.degraded or config.network) and _CONTAINING.issubset(confinement.capabilities)
+
+
+def authorize_network(
+    config: ShellConfig, confinement: Confinement, script: str, situation: CallContext
+) -> Decision | None:
+    """Ask, whatever rules say, about a command that needs the network in the mode `contained`: if a person approves,
+    this one call gets it.
+    """
+    if situation.mode is not PermissionMode.CONTAINED or not is_contained(config, confinement):
+        return None
+    if not config.uses_network(script):
+        return None
+    return Decision(
+        verdict=Verdict.ASK,
+        reason="It needs the network. If you approve, this command gets it, and can send what it reads to any host.",
+        rule_ids=("sandbox:network",),
+        layer=SANDBOX_LAYER,
+        risk=("execute", "network"),
+        scope="once",
+    )
 
 
 def authorize_backend(confinement: Confinement, situation: CallContext) -> Decision | None:

@@ -88,7 +88,7 @@ class ExplainPolicyRequest(RequestModel, frozen=True, kw_only=True):
 
     tool: _Name
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    mode: Literal["read_only", "default", "accept_edits", "trusted"] | None = None
+    mode: Literal["read_only", "default", "accept_edits", "contained", "trusted"] | None = None
     requester: Annotated[str, Meta(max_length=80)] = ""
 
 
