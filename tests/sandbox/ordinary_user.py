@@ -57,7 +57,17 @@ def _open_folder() -> str:
 
 def pytest_as_ordinary_user(file: str, *options: str) -> None:
     """All tests of the file, once more."""
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--inline-snapshot=disable")
+    words = (
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:schemathesis",
+        "--no-header",
+        "--inline-snapshot=disable",
+    )
     # Not in a folder of the test's own, which nobody else may enter.
     with TemporaryDirectory(dir=_open_folder()) as folder:
         os.chown(folder, NOBODY, NOBODY)
