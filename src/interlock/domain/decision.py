@@ -136,6 +136,8 @@ FourEyes: TypeAlias = Literal["off", "high_risk", "all"]
 
 #: The layer that asks about a call whose outcome is unknown.
 RECOVERY_LAYER = "recovery"
+#: The layer of decisions about repeated effects; after another one where both ask.
+EFFECT_LAYER = "effect"
 #: Risk words in a question that require a second person.
 HIGH_RISKS = frozenset((Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE))
 
@@ -143,7 +145,8 @@ HIGH_RISKS = frozenset((Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE))
 def needs_second_person(risk: Collection[str], layer: str, setting: FourEyes) -> bool:
     """Return whether a question with this risk, asked by this layer, needs a second person."""
     if setting == "high_risk":
-        return layer == RECOVERY_LAYER or not HIGH_RISKS.isdisjoint(risk)
+        may_happen_twice = layer == RECOVERY_LAYER or layer.endswith(EFFECT_LAYER)
+        return may_happen_twice or not HIGH_RISKS.isdisjoint(risk)
     return setting == "all"
 
 

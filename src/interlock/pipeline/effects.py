@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ..domain.call import KnownCall, PermittedCall, ValidCall
-from ..domain.decision import Decision, Verdict
+from ..domain.decision import EFFECT_LAYER, Decision, Verdict
 from ..domain.effect import (
     MAX_SHOWN_KEY_CHARS,
     Effect,
@@ -43,8 +43,6 @@ from ..storage.event_log import EffectClaim
 from .context import RunContext
 from .validate import validate
 
-#: The layer of decisions about repeated effects.
-EFFECT_LAYER = "effect"
 REPEATED_RULE = "interlock:effect-repeated"
 UNKNOWN_RULE = "interlock:effect-unknown"
 KEY_RULE = "interlock:effect-key"
