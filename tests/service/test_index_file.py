@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -110,6 +111,35 @@ async def test_index_damaged_by_a_power_cut_is_rebuilt(tmp_path: Path, part: int
     lost.write_bytes(content)
 
     await _assert_right(cut, log)
+
+
+async def test_index_with_a_lost_write_is_rebuilt(tmp_path: Path) -> None:
+    """A page is as it was before the last writes, on a disk that confirmed what it did not do."""
+    path, log = tmp_path / "index.db", _log(40)
+    await _built(path, log)
+    before = path.read_bytes()
+    for number in range(40, 90):
+        paused(log, f"run_{number}")
+    index = RunIndex(path, log)
+    await index.catch_up()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    after, damaged = path.read_bytes(), 0
+    await index.close()
+
+    for at in range(0, len(after), 4096):
+        cut, lost = tmp_path / f"cut-{at}.db", before[at : at + 4096].ljust(4096, b"\0")
+        cut.write_bytes(after[:at] + lost + after[at + 4096 :])
+        if _is_damaged(cut):
+            damaged += 1
+            await _assert_right(cut, log)
+    assert damaged > 10
+
+
+def _is_damaged(path: Path) -> bool:
+    with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.DatabaseError):
+        return connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",)
+    return True
 
 
 async def test_index_keeps_the_order_of_its_writes(tmp_path: Path) -> None:

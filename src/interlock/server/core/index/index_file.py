@@ -115,7 +115,7 @@ def _open_existing(path: Path) -> sqlite3.Connection | None:
 
 
 def _is_intact(connection: sqlite3.Connection) -> bool:
-    return connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    return connection.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
 
 
 def _recreate(path: Path) -> sqlite3.Connection:
