@@ -101,11 +101,16 @@ async def test_run_of_an_agent_of_another_server_is_left_alone(tmp_path: Path) -
         assert (await service.index.list_runs(RunQuery(statuses=frozenset({"RUNNING"})))).rows[0].run_id == run_id
 
 
-def _fail_artifacts(service: Service, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def _fail_artifacts(service: Service, monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[bytes]:
+    """Return what could not be kept, as it comes."""
+    refused = list[bytes]()
+
     def keep(content: bytes) -> str:
+        refused.append(content)
         raise error
 
     monkeypatch.setattr(service.artifacts, "keep", keep)
+    return refused
 
 
 def _disk_full() -> ArtifactError:
@@ -148,6 +153,17 @@ async def test_error_that_never_passes_fails_the_run_at_last(tmp_path: Path, mon
         row = await status(service, run_id, "FAILED")
 
     assert row.message == "The run cannot continue: there is no artifact sha256:0"
+
+
+async def test_full_disk_never_fails_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlock.server.core.runs.worker._MIN_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("interlock.server.core.runs.worker._MAX_ATTEMPTS", 2)
+    async with serving(tmp_path, World().one(instructions="Do it.")) as service:
+        with monkeypatch.context() as full:
+            refused = _fail_artifacts(service, full, _disk_full())
+            run_id = await create(service, "one")
+            await eventually(lambda: len(refused) > 5)
+        await asked(service, run_id)
 
 
 async def _waits(service: Service, run_id: str) -> None:
