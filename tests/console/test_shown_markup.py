@@ -21,7 +21,7 @@ from interlock.server.console.markup import (
 from interlock.server.console.views.question import to_editable_json
 from tests.corpora import injection
 
-_TAG = re.compile(r'<span class="unseen">|</span>')
+_TAG = re.compile(r'<span class="(unseen|spaces)">|</span>')
 _HOSTILE = [attack.payload for attack in injection.load()] + list(injection.MORE)
 _texts = st.one_of(st.text(), st.sampled_from(_HOSTILE), st.text("<>&\"'\\ \u202e\u200b[]|=:>\n", max_size=20))
 _values = st.recursive(
@@ -46,6 +46,31 @@ def _seen(html: str) -> str:
 @given(_texts)
 def test_shown_text_reads_back_and_has_no_markup_but_our_marks(text: str) -> None:
     assert unescape_invisible(_seen(render_text(text))) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "marked"),
+    [
+        ("\tx = 1    # one", []),
+        ("name" + " " * 71 + "size", []),
+        (" " * 40 + "deep", []),
+        ("x  ", [r"\u{20}", r"\u{20}"]),
+        ("x\t", [r"\t"]),
+        ("x    \t", ["[4 spaces]", r"\t"]),
+        ("x" + " " * 400 + "y", ["[400 spaces]"]),
+        ("    ", ["[4 spaces]"]),
+        ("a\u202eb\u200b\x1b", [r"\u{202e}", r"\u{200b}", r"\u{1b}"]),
+    ],
+)
+def test_only_deceptive_whitespace_is_marked(line: str, marked: list[str]) -> None:
+    (html,) = render_lines(line)
+    assert re.findall(r'<span class="unseen">(.*?)</span>', html) == marked
+    assert unescape_invisible(_seen(html)) == line
+
+
+def test_leading_spaces_of_a_value_are_marked() -> None:
+    assert render_text("     root") == '<span class="unseen">[5 spaces]</span>root'
+    assert render_text("a     b") == 'a<span class="spaces">     </span>b'
 
 
 @given(_texts)

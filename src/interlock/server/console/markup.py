@@ -1,11 +1,12 @@
 r"""Untrusted text as HTML that shows exactly what is there: made visible as in a terminal, then escaped.
 
 Invisible characters are escaped (`rendering/escaping.py`), and the escapes are marked, so that a person can distinguish
-them from text that only looks like it. Nothing here makes a link, and nothing is cut.
+them from text that only looks like it. Spaces and tabs between other text stand for themselves, as code has them;
+trailing ones and very long runs are marked. Nothing here makes a link, and nothing is cut.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +21,9 @@ from ...rendering.escaping import escape_invisible, visible_pieces
 #: No line of an outline is broken here: that is the browser's to do, behind the mark at its beginning.
 _NO_WRAP_WIDTH = 10_000_000
 _ESCAPED = re.compile(r"(\\u\{[0-9a-f]{1,6}\}|\\[\\ntr]|\[[0-9]{1,7} spaces\])")
+#: More spaces in a row could move what follows out of sight.
+_MAX_SHOWN_SPACES = 80
+_SPACES = re.compile(r"\\t|\[([0-9]{1,7}) spaces\]")
 _ENTRY = re.compile(r'((?:@[0-9]+ )?(?:[A-Za-z_][A-Za-z0-9_.-]*|"[^"]*"|\[[0-9]+\]))( = | \| |: )(.*)')
 #: Deeper levels stand where this one does, and say how deep they are.
 _MAX_DEPTH = display_arguments.MAX_INDENT
@@ -51,7 +55,7 @@ def render_text(text: object) -> Markup:
 
 def render_line(text: str) -> Markup:
     """Return a line of a longer text, with its indentation."""
-    return _mark_escapes("".join(visible_pieces(text, MAX_TEXT_INDENT)))
+    return _mark_escapes("".join(visible_pieces(text, MAX_TEXT_INDENT)), is_line=True)
 
 
 def render_lines(text: str) -> list[Markup]:
@@ -60,8 +64,8 @@ def render_lines(text: str) -> list[Markup]:
 
 
 def mark_escapes(text: str) -> Markup:
-    """Mark the escapes in text that is already escaped."""
-    return _mark_escapes(text)
+    """Mark the escapes in a line of an outline, which is already escaped."""
+    return _mark_escapes(text, is_line=True)
 
 
 def build_outline(arguments: JsonObject) -> list[OutlineLine]:
@@ -89,16 +93,29 @@ def quote_segment(text: object) -> str:
     return quote(str(text), safe="", errors="replace")
 
 
-def _mark_escapes(text: str) -> Markup:
-    split = _ESCAPED.split(text)
-    return Markup("").join(_PIECES[at % 2](piece) for at, piece in enumerate(split) if piece)
+def _mark_escapes(text: str, *, is_line: bool = False) -> Markup:
+    """Mark the escapes. Spaces and tabs inside the text stand for themselves; `is_line`: in front of it, too."""
+    split = _ESCAPED.split(text)  # text and escapes in turn
+    spaces = {at: shown for at in range(1, len(split), 2) if (shown := _decode_spaces(split[at])) is not None}
+    content = [at for at, piece in enumerate(split) if at not in spaces and piece.strip(" ")]
+    first, last = (-1 if is_line else content[0], content[-1]) if content else (0, 0)
+    marked = list[Markup]()
+    for at, piece in enumerate(split):
+        if at % 2 == 0:
+            marked.append(escape(piece))
+        elif at in spaces and first < at < last:
+            marked.append(Markup('<span class="spaces">{}</span>').format(spaces[at]))
+        else:
+            marked.append(Markup('<span class="unseen">{}</span>').format(piece))
+    return Markup("").join(marked)
 
 
-def _wrap_escape(text: str) -> Markup:
-    return Markup('<span class="unseen">{}</span>').format(text)
-
-
-_PIECES: tuple[Callable[[str], Markup], ...] = (escape, _wrap_escape)
+def _decode_spaces(escaped: str) -> str | None:
+    """Return the spaces or the tab that an escape stands for; None for another one, or more than are shown."""
+    match = _SPACES.fullmatch(escaped)
+    if match is None or (match[1] and int(match[1]) > _MAX_SHOWN_SPACES):
+        return None
+    return " " * int(match[1]) if match[1] else "\t"
 
 
 def _parse_outline_line(line: str) -> OutlineLine:
