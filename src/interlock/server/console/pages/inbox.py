@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
@@ -65,8 +65,10 @@ async def show(visit: Visit, action_id: str = "") -> Response:
             detail = await _load_detail(visit.service, principal, chosen, found.rows)
             break
         except ConflictError as error:  # of a damaged run, whose questions leave the list
-            if action_id or error.code != "log_damaged":
+            if error.code != "log_damaged":
                 raise
+            if action_id:
+                return RedirectResponse(f"/console/runs/{quote(error.details['run'], safe='')}", 303)
     if detail["view"] is not None and detail["view"].row.kind == "consent":
         return RedirectResponse("/console/consents", 303)
     return await visit.render(

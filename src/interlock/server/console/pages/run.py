@@ -7,18 +7,20 @@ one.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from ....domain import event as facts
 from ....domain.errors import ArtifactError
 from ....domain.event import LogEntry, decode_event
 from ....domain.state.lifecycle import ActionState
 from ....history.call_view import CallView
-from ...core.errors import NotFoundError, not_found_error
+from ...core.errors import ConflictError, NotFoundError, not_found_error
 from ...core.identity.permissions import Operation, is_allowed
 from ...core.index.rows import RunQuery, RunRow
 from ...core.service import Service
@@ -60,23 +62,38 @@ page = Pages()
 @page("GET", "/runs/{run_id}")
 async def show(visit: Visit, run_id: str, at: EventSeq | None = None) -> Response:
     """Render a run, or its state at an event."""
-    return await _render(visit, run_id, at, {})
+    return await _show_or_damaged(visit, run_id, _render(visit, run_id, at, {}))
 
 
 @page("GET", "/runs/{run_id}/calls/{call_id:path}")
 async def show_call(visit: Visit, run_id: str, call_id: str) -> Response:
     """Render a run with one of its calls."""
-    call = await visit.service.run_queries.get_call(visit.principal, run_id, call_id)
-    return await _render_call(visit, run_id, call, "model")
+
+    async def render() -> Response:
+        call = await visit.service.run_queries.get_call(visit.principal, run_id, call_id)
+        return await _render_call(visit, run_id, call, "model")
+
+    return await _show_or_damaged(visit, run_id, render())
 
 
 @page("GET", "/runs/{run_id}/actions/{action_id}")
 async def show_action(visit: Visit, run_id: str, action_id: str) -> Response:
-    """Render a run with the call of one of its questions."""
+    """Render a run with the call of one of its approvals."""
     queries = visit.service.run_queries
-    action = await queries.get_action(visit.principal, run_id, action_id)
-    call = await queries.get_call(visit.principal, run_id, action.call_id)
-    return await _render_call(visit, run_id, call, "person")
+
+    async def render() -> Response:
+        action = await queries.get_action(visit.principal, run_id, action_id)
+        call = await queries.get_call(visit.principal, run_id, action.call_id)
+        return await _render_call(visit, run_id, call, "person")
+
+    return await _show_or_damaged(visit, run_id, render())
+
+
+@page("POST", "/runs/{run_id}/cancel")
+async def cancel(visit: Visit, run_id: str, reason: Annotated[str, Meta(max_length=2_000)] = "") -> Response:
+    """Cancel a run, from the page of a damaged one, which has no script."""
+    await visit.service.run_service.cancel(visit.principal, run_id, reason)
+    return RedirectResponse(f"/console/runs/{quote(run_id, safe='')}", 303)
 
 
 @page("GET", "/runs/{run_id}/artifacts")
@@ -136,6 +153,23 @@ async def show_call_part(visit: Visit, run_id: str, call_id: str) -> Response:
     call = await visit.service.run_queries.get_call(visit.principal, run_id, call_id)
     shown = await asyncio.to_thread(build_call_panel, call)
     return await visit.render("run_part_details.html", run=run, call=shown, lens="model", event=None)
+
+
+async def _show_or_damaged(visit: Visit, run_id: str, rendering: Coroutine[Any, Any, Response]) -> Response:
+    """Return the page; for a run whose events cannot be read, one that says so and what can be done."""
+    try:
+        async with visit.service.damaged_runs.detect(run_id):
+            return await rendering
+    except ConflictError as error:
+        if error.code != "log_damaged":
+            raise
+    run = await visit.service.run_queries.get_run(visit.principal, run_id)
+    return await visit.render(
+        "run_damaged.html",
+        run=run,
+        can_cancel=not run.is_over and is_allowed(visit.principal, Operation.CANCEL_RUN, run),
+        can_verify=is_allowed(visit.principal, Operation.VERIFY_RUN, run),
+    )
 
 
 async def _render_call(visit: Visit, run_id: str, call: CallView, lens: str) -> Response:

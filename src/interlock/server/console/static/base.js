@@ -26,12 +26,28 @@ export function span(seconds) {
 export const serverNow = () => Date.now() + (Math.abs(AHEAD_MS) > MAX_DRIFT_MS ? AHEAD_MS : 0);
 
 export function tellTimes(root = document) {
+  for (const time of root.querySelectorAll("time[data-local]")) showLocal(time);
   const now = serverNow() / 1000;
   for (const time of root.querySelectorAll("time[data-ago], time[data-left]")) {
     const at = Date.parse(time.dateTime) / 1000;
     const words = "ago" in time.dataset ? ago(now - at) : at > now ? `in ${span(at - now)}` : "over";
     if (time.textContent !== words) time.textContent = words;
+    if (!time.dataset.utc) {
+      time.dataset.utc = time.title;
+      time.title = `${local(time)} (${time.dataset.utc})`;
+    }
   }
+}
+
+/** The server writes UTC, which stays as the title. */
+function showLocal(time) {
+  const words = local(time);
+  if (time.textContent !== words) time.textContent = words;
+}
+
+function local(time) {
+  const at = new Date(time.dateTime);
+  return Number.isNaN(at.valueOf()) ? time.title : at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
 function ago(seconds) {

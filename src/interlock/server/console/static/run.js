@@ -73,6 +73,7 @@ async function showState() {
     return;
   }
   panels.replaceChildren(...adopted(found.body.children));
+  tellTimes(panels);
   openLenses();
   const said = [...document.querySelectorAll("#details-title, #details-summary")].map((each) => each.textContent);
   document.getElementById("told").textContent = said.join(": ");
@@ -161,6 +162,7 @@ async function openCall(link) {
   isFollowing = false;
   showPlace();
   document.getElementById("details").replaceWith(document.adoptNode(fresh));
+  tellTimes(panels);
   history.pushState(null, "", link.href);
   openLenses();
   const title = document.getElementById("details-title");
