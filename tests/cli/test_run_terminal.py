@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.exit_codes import ExitCode
+from interlock.sandbox.commands.probe import choose_sandbox
 
 from .conftest import Run, newest
 from .scripts import CTRL_C, calls, command, on_terminal, write_script
@@ -35,6 +36,23 @@ def test_a_question_comes_after_what_happened_before_it_and_a_yes_is_gone_on_wit
     assert "Approved by" not in after
     assert "write_file note.txt" in after
     assert (project / "note.txt").exists()
+
+
+@pytest.mark.skipif(choose_sandbox().confinement.degraded, reason="commands are not contained here")
+def test_first_start_recommends_contained(script: Path, project: Path) -> None:
+    write_script(script, command("touch made && echo made it"), "Made.")
+    words = "Recommended: --mode contained"
+
+    with on_terminal("run", "Write it.", "--script", script) as first:
+        before = first.sees(PROMPT)
+    with on_terminal("run", "Write it.", "--script", script, "--mode", "contained") as second:
+        after = second.sees("look at the run")
+        assert second.ends() == ExitCode.OK
+
+    assert words in " ".join(before.split())
+    assert words not in " ".join(after.split())
+    assert PROMPT not in after
+    assert (project / "made").exists()
 
 
 def test_an_answer_from_elsewhere_withdraws_the_question_and_is_told(cli: Run, script: Path, project: Path) -> None:

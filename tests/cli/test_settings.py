@@ -162,7 +162,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(project: Path, p
         "2: there is no setting api_key: keys are taken from the environment or a keyring, and never from a file",
         "3: max_seconds must be a number",
         "4: max_tool_calls must be a whole number >= 1",
-        "5: mode must be one of read_only, default, accept_edits, trusted",
+        "5: mode must be one of read_only, default, accept_edits, contained, trusted",
         "6: readable: write a whole path, from / or ~ on",
         "7: base_url must not hold a user, a password or a query: keys have their own place",
         "8: network must be true or false",

@@ -23,14 +23,14 @@ POLICY = RulePolicy(
         Rule(id="keep-changes", verdict="deny", command="git reset --hard", reason="Uncommitted work would be lost."),
     ]
 )
-#: In the order of `Mode`: read_only, default, accept_edits, trusted.
+#: In the order of `Mode`: read_only, default, accept_edits, contained, trusted.
 TABLE = [
-    ("read_file", {"path": "package.json"}, "allow allow allow allow"),
-    ("grep", {"pattern": "sum", "path": ["src", "tests"]}, "allow allow allow allow"),
-    ("bash", {"command": "npm test"}, "deny ask ask allow"),
-    ("edit_file", {"path": "src/sum.ts"}, "deny ask allow allow"),
-    ("bash", {"command": "rm -rf node_modules"}, "deny deny deny deny"),
-    ("bash", {"command": "git reset --hard"}, "deny deny deny deny"),
+    ("read_file", {"path": "package.json"}, "allow allow allow allow allow"),
+    ("grep", {"pattern": "sum", "path": ["src", "tests"]}, "allow allow allow allow allow"),
+    ("bash", {"command": "npm test"}, "deny ask ask allow allow"),
+    ("edit_file", {"path": "src/sum.ts"}, "deny ask allow allow allow"),
+    ("bash", {"command": "rm -rf node_modules"}, "deny deny deny deny deny"),
+    ("bash", {"command": "git reset --hard"}, "deny deny deny deny deny"),
 ]
 
 

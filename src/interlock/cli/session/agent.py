@@ -6,6 +6,7 @@ opens the log and yields a runner.
 
 import os
 import shlex
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from ...models.provider_factory import create_provider, load_adapter
 from ...models.usage import Prices
 from ...policy.files.policy_files import PolicyFiles
 from ...runs.runner import Runner
+from ...sandbox.commands.probe import choose_sandbox
 from ...sandbox.workspace.toolchain import detect_toolchain
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
@@ -33,7 +35,7 @@ from ..config.logs import RunFiles, find_run_files, require_log_file
 from ..config.model_keys import KEY_VARIABLE, PROVIDER_VARIABLES, find_key, get_key_variable
 from ..config.policy_files import load_policy, require_valid
 from ..config.project_trust import PROJECT_FOLDER, TrustedProject, check_trust
-from ..config.settings import SETTING_TYPES, Settings, load_settings, parse_setting
+from ..config.settings import SETTING_TYPES, LoadedSettings, Settings, load_settings, parse_setting
 from ..config.user_paths import UserPaths, find_user_paths, login_name
 from .trust import resolve_project
 
@@ -153,6 +155,10 @@ _NO_PRICES_NOTE = (
     "Without prices, a budget of cost counts only what the provider itself says that answers cost, and many say "
     "nothing. `interlock config set price_input` and `price_output`, per million tokens, mend that."
 )
+_CONTAINED_NOTE = (
+    "The mode default asks before every command that may change something. Recommended: --mode contained, or for good "
+    "`interlock config set mode contained`. Then commands that the sandbox contains run without a question."
+)
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,8 +230,18 @@ def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) ->
         files=files,
         log_path=options.log,
         resume_options=_format_resume_options(options),
-        notes=(*loaded.notes, *([_NO_PRICES_NOTE] if is_unpriced else [])),
+        notes=(
+            *loaded.notes,
+            *([_NO_PRICES_NOTE] if is_unpriced else []),
+            *([_CONTAINED_NOTE] if _should_recommend_contained(loaded, options, files) else []),
+        ),
     )
+
+
+def _should_recommend_contained(loaded: LoadedSettings, options: RunOptions, files: RunFiles) -> bool:
+    """Return True at the first start of a person who has not chosen a mode, where the sandbox contains commands."""
+    is_first = not files.log.exists() and loaded.origins["mode"] == "default" and not loaded.settings.network
+    return is_first and not options.headless and sys.stdin.isatty() and not choose_sandbox().confinement.degraded
 
 
 @asynccontextmanager
