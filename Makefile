@@ -53,9 +53,9 @@ test-fast: $(READY) ## Run the tests of the core, in less than a minute
 	@$(PYTEST) -n $(JOBS) --dist worksteal $(addprefix tests/,$(FAST))
 
 .PHONY: check
-check: check-format check-lint check-types check-imports check-docs ## Check format, lint, types, layers and generated docs
+check: check-format check-lint check-types check-imports check-words check-docs ## Check format, lint, types, layers, words and generated docs
 
-.PHONY: check-format check-lint check-types check-imports check-docs
+.PHONY: check-format check-lint check-types check-imports check-words check-docs
 check-format: $(READY)
 	@echo "format"
 	@$(BIN)/ruff format --check --quiet . || { echo "error: run 'make format'" >&2; exit 1; }
@@ -71,6 +71,10 @@ check-types: $(READY)
 check-imports: $(READY)
 	@echo "imports"
 	@$(BIN)/lint-imports --no-logo
+
+check-words: $(READY)
+	@echo "words"
+	@$(BIN)/python -m scripts.words
 
 check-docs: $(READY)
 	@echo "docs"

@@ -178,4 +178,6 @@ def _require_ripgrep() -> str:
 
 
 def _masks_not_set(tool: str) -> tuple[Mask, ...]:
-    raise ConfigurationError("These tools belong to no runtime yet, so nobody said what is hidden from them.")
+    raise ConfigurationError(
+        "These tools belong to no runtime yet, so it is not known which files are hidden from them."
+    )

@@ -65,7 +65,7 @@ SITUATIONS: dict[str, tuple[LoopState, AgentStep]] = {
     "all calls of the answer are known": (at(TOLD), AskModel()),
     "the answer is final": (at(FINAL), Finish("Done.")),
     "the answer is final in a chat": (at(FINAL, chat=True), Idle()),
-    "nobody said anything": (at(Dialogue()), Fail("Nobody said what to do.")),
+    "nobody said anything": (at(Dialogue()), Fail("The run has no message to act on.")),
     "nobody said anything yet in a chat": (at(Dialogue(), chat=True), Idle()),
     "a call is open": (at(UNDER_WAY), Resume()),
     "a call is open, and nobody looked at it here": (at(UNDER_WAY, ActionState.PENDING), Resume()),

@@ -134,7 +134,7 @@ def test_a_call_is_shown_in_this_order() -> None:
         "files, as they are now:",
         "  - x (sha256 ab)",
         "  - y (does not exist)",
-        "NOT held fast until it runs:",
+        "NOT fixed until it runs:",
         "  - z: a folder",
         "sandbox: none: it runs with everything that this process may do",
         "working directory: /work",
@@ -257,7 +257,7 @@ def test_warnings_stand_after_the_payload_and_name_the_argument() -> None:
         "WARNINGS:",
         "  - the tool's name mixes alphabets inside a word: b\u0430sh",
         "  - path mixes alphabets inside a word: b\u0456n",
-        "  - inner holds 1 character that nobody would see: U+200B",
+        "  - inner holds 1 invisible character: U+200B",
         f"hash: {HASH}",
     ]
 

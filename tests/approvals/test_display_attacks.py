@@ -128,7 +128,7 @@ def test_an_attack_by_any_other_field_stays_behind_its_label(attack: Attack, wid
     )
     labels = [
         *("May this call run?", "tool", "from", "capability", "on behalf of", "arguments", "question", "asked by"),
-        *("rules", "reason", "risk", "files, as they are now", "NOT held fast until it runs", "sandbox"),
+        *("rules", "reason", "risk", "files, as they are now", "NOT fixed until it runs", "sandbox"),
         *("working directory", "environment", "expires", "hash"),
     ]
 

@@ -20,8 +20,8 @@ class TestHeadless(ProviderSuite):
 
 @pytest.mark.requirement("R030")
 async def test_the_answer_is_no_unless_configured_otherwise() -> None:
-    refused = Answer(approved=False, reason="Nobody is there to ask.", by="headless")
-    approved = Answer(approved=True, reason="Nobody is there to ask.", by="headless")
+    refused = Answer(approved=False, reason="No person is available to ask.", by="headless")
+    approved = Answer(approved=True, reason="No person is available to ask.", by="headless")
 
     assert await HeadlessInteractionProvider().ask(make_question()) == refused
     assert await HeadlessInteractionProvider("deny").ask(make_question()) == refused
@@ -36,7 +36,7 @@ async def test_with_wait_the_question_stays_open() -> None:
 async def test_a_value_that_nobody_can_give_is_refused_even_with_approve() -> None:
     answer = await HeadlessInteractionProvider("approve").ask(make_question("input"))
 
-    assert answer == Answer(approved=False, reason="Nobody is there to ask.", by="headless")
+    assert answer == Answer(approved=False, reason="No person is available to ask.", by="headless")
 
 
 @pytest.mark.parametrize("fallback", ["approve", "deny"])
@@ -45,7 +45,7 @@ async def test_nobody_says_that_something_may_happen_twice_even_with_approve(fal
 
     answer = await HeadlessInteractionProvider(fallback).ask(again)
 
-    assert answer == Answer(approved=False, reason="Nobody is there to ask.", by="headless")
+    assert answer == Answer(approved=False, reason="No person is available to ask.", by="headless")
 
 
 def test_nobody_is_there() -> None:

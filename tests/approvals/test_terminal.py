@@ -159,7 +159,7 @@ async def test_explain_names_the_versions_that_an_approval_is_bound_to(person: P
     await person.answers(make_question(bound=bound), "?\n", "\n")
 
     assert "policy: sha256:p\ntool version: 3 sha256:d\n" in plain(person)
-    assert "  - NOT to what is shown as not held fast\n" in plain(person)
+    assert "  - NOT to the files shown as not fixed\n" in plain(person)
 
 
 @pytest.mark.parametrize(

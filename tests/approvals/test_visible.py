@@ -123,8 +123,8 @@ def test_more_spaces_than_one_mark_holds_take_several() -> None:
         ("cat /etc/p\u03b1sswd", "mixes alphabets inside a word: p\u03b1sswd"),
         ("\uff52m -rf", "mixes alphabets inside a word: \uff52m"),
         ("/bin/\u0441\u0440 a b", "has words that look Latin and are not: \u0441\u0440"),
-        ("r\u200bm\u200b", "holds 2 characters that nobody would see: U+200B"),
-        ("\x1b[2K", "holds 1 character that nobody would see: U+001B"),
+        ("r\u200bm\u200b", "holds 2 invisible characters: U+200B"),
+        ("\x1b[2K", "holds 1 invisible character: U+001B"),
         ("cafe\u0301", "is not in its normal form (NFC): other text may look the same"),
         ("\u05e9\u05dc", "has right-to-left letters, so a terminal may show parts of it in another order"),
         ("x" * 20_000, "is very long: 20,000 characters"),
@@ -151,7 +151,7 @@ def test_ordinary_text_has_no_warnings(text: str) -> None:
 def test_a_warning_names_a_few_and_counts_the_rest() -> None:
     (warning,) = find_text_warnings("\x01\x02\x03\x04\x05\x06\x07")
 
-    assert warning == ("holds 7 characters that nobody would see: U+0001, U+0002, U+0003, U+0004, U+0005 and 2 more")
+    assert warning == ("holds 7 invisible characters: U+0001, U+0002, U+0003, U+0004, U+0005 and 2 more")
 
 
 @given(TRICKY)

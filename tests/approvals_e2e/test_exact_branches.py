@@ -113,7 +113,7 @@ async def test_edited_arguments_that_no_bytes_can_stand_for_do_not_run(scene: Sc
         result = await soon(runtime.execute([EDIT]))
 
     assert (codes(result), scene.ran) == ({"c1": "policy_denied"}, [])
-    assert "nobody can approve this exactly as it would run" in result.observations[0].summary
+    assert "this cannot be approved exactly as it would run" in result.observations[0].summary
 
 
 async def test_a_yes_for_the_run_does_not_cover_what_no_bytes_can_stand_for(scene: Scene) -> None:
@@ -171,7 +171,7 @@ async def test_a_stored_question_that_no_bytes_can_stand_for_takes_no_answer(sce
     altered = await rewritten(scene.log, with_a_huge_number)
 
     async with scene.runtime(log=altered) as second:
-        with pytest.raises(AnswerRefusedError, match="not what its payload hash is of"):
+        with pytest.raises(AnswerRefusedError, match="does not match its payload hash"):
             await second.decide(question.action_id, approved=True, by="ada")
 
     assert scene.ran == []

@@ -24,7 +24,7 @@ COUNT = len(ENTRIES)
 
 def signed_words(count: int) -> str:
     """What is said about so many signed events: when that was, and as which checkpoint."""
-    rest = f"{COUNT - count} more follow, not signed" if count < COUNT else "what was written later is not in it"
+    rest = f"{COUNT - count} more follow, not signed" if count < COUNT else "events written later are not covered"
     said = json.loads(sign(ENTRIES).document)
     which = f"all {COUNT}" if count == COUNT else count
     return f"{which} events, signed at {said['at']} as checkpoint {said['number']} by key {KEY.key}; {rest}"

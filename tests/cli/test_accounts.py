@@ -49,7 +49,7 @@ def test_what_cannot_be_an_account_is_refused_in_words(cli: Run, log: Path) -> N
         (("Ada!", "--role", "admin"), f"{PASSWORD}\n", 2, "name: must be"),
         (("ada", "--role", "agent"), f"{PASSWORD}\n", 2, "roles: `agent` is for keys"),
         (("ada", "--role", "king"), f"{PASSWORD}\n", 2, "Invalid value for '--role'"),
-        (("ada",), "", 2, "no password on standard input"),
+        (("ada",), "", 2, "No password on standard input"),
     ]
     for words, given, code, said in cases:
         refused = cli("accounts", "add", *words, "--log", log, input=given)
@@ -130,5 +130,5 @@ def test_at_a_terminal_the_password_is_asked_for_twice_and_never_shown(
     made = cli("accounts", "add", "ada", "--log", log)
 
     assert (refused.exit_code, made.exit_code) == (2, 0)
-    assert "two different passwords" in refused.stderr
+    assert "passwords do not match" in refused.stderr
     assert PASSWORD not in made.output

@@ -45,8 +45,8 @@ def test_a_line_of_the_list_has_what_is_needed_to_choose(tmp_path: Path, log: Pa
 def test_without_open_questions_the_list_says_so(tmp_path: Path, log: Path, cli: Run, home: Path) -> None:
     recorded(tmp_path, mailer(tmp_path, ("add", {"a": 1, "b": 2})))
 
-    assert cli("approvals", "list", "--log", log).stdout == "No question is open.\n"
-    assert cli("approvals", "list").stdout == "No question is open.\n"
+    assert cli("approvals", "list", "--log", log).stdout == "No open questions.\n"
+    assert cli("approvals", "list").stdout == "No open questions.\n"
     assert json.loads(cli("approvals", "list", "--json").stdout) == []
 
 
@@ -116,7 +116,7 @@ def test_the_question_of_a_run_that_is_over_is_shown_and_open_no_more(tmp_path: 
     question = recorded(tmp_path).questions[0]
     cli("runs", "cancel", "last", "--log", log)
 
-    assert cli("approvals", "list", "--log", log).stdout == "No question is open.\n"
+    assert cli("approvals", "list", "--log", log).stdout == "No open questions.\n"
     assert json.loads(cli("approvals", "show", question.action_id, "--json", "--log", log).stdout)["state"] == "void"
     ended = cli("approvals", "approve", question.action_id, "--log", log)
     assert (ended.exit_code, sent(tmp_path)) == (1, [])

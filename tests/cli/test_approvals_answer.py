@@ -47,8 +47,7 @@ def test_an_approval_is_recorded_with_who_and_why_and_says_how_to_go_on(tmp_path
 
     name, run = question.action_id[4:12], question.run_id[4:12]
     assert ended.stdout == (
-        f"{name} is approved: send\n"
-        f"No process has run {run}. To go on with it: interlock runs resume {run} --log {log}\n"
+        f"{name} is approved: send\nNo process has run {run}. To resume it: interlock runs resume {run} --log {log}\n"
     )
     shown = json.loads(cli("approvals", "show", name, "--json", "--log", log).stdout)
     assert (shown["state"], shown["answer"]) == ("approved", {"approved": True, "by": "ada", "reason": "fine"})
@@ -65,7 +64,7 @@ def test_the_first_answer_stands_and_the_second_hears_whose_it_was(
     ended = cli("approvals", second, name, "--by", "eve", "--log", log)
 
     assert (ended.exit_code, ended.stdout) == (1, "")
-    assert ended.stderr == f"interlock: {name[4:12]} was decided before: it is rejected, by ada. That stands.\n"
+    assert ended.stderr == f"interlock: {name[4:12]} was already decided: rejected, by ada. The first answer counts.\n"
     assert (resumed(tmp_path).status, sent(tmp_path)) == ("COMPLETED", [])
 
 

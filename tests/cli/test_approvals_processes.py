@@ -66,9 +66,9 @@ def test_an_answer_that_a_stopped_process_cannot_take_is_kept_and_counts_when_it
         assert said_by(process) == "COMPLETED All done."
 
     assert ended.exit_code == 3
-    assert "did not take it yet" in ended.stdout
+    assert "did not read it yet" in ended.stdout
     assert second.exit_code == 1
-    assert "already; that is on its way." in second.stderr
+    assert "already; that answer is queued." in second.stderr
     assert "ada approved" in second.stderr
     assert sent(tmp_path) == ["bob"]
 

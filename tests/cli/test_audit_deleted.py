@@ -29,7 +29,7 @@ def test_a_run_whose_events_were_all_deleted_is_not_what_was_written(cli: Run, l
     for words in (("last", "--log", log), (log,)):
         result = cli("audit", "verify", *words)
         assert result.exit_code == 1
-        assert "not what was written: the log knows this run, and none of its events is there" in result.stdout
+        assert "modified: the log knows this run, and none of its events is there" in result.stdout
         assert "unbroken" not in result.stdout
 
 
@@ -60,7 +60,7 @@ def test_a_run_whose_name_was_deleted_is_found_in_its_file(cli: Run, log: Path) 
     result = cli("audit", "verify", log)
 
     assert result.exit_code == 1
-    assert "is not what was written: 1 run with events, but no name" in result.stderr
+    assert "was modified: 1 run with events, but no name" in result.stderr
 
 
 def test_a_snapshot_shows_that_the_end_was_cut_off(cli: Run, log: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_snapshot_shows_that_the_end_was_cut_off(cli: Run, log: Path) -> None:
     result = cli("audit", "verify", "last", "--log", log)
 
     assert result.exit_code == 1
-    assert "run_one: not what was written: events 4 to " in result.stdout
+    assert "run_one: modified: events 4 to " in result.stdout
     assert "are missing at the end: there is a snapshot of event " in result.stdout
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_seen_without_a_checkpoint_is_said(cli: Run, log: Path) -
     compared = cli("audit", "verify", "last", "--log", log, "--checkpoint", checkpoint)
 
     assert (alone.exit_code, compared.exit_code) == (0, 1)
-    assert "cut off at the end are seen only with an earlier checkpoint" in alone.stdout
+    assert "cut off at the end are detected only with an earlier checkpoint" in alone.stdout
     assert json.loads(whole.stdout)[0]["end_checked"] is False
     assert "are missing at the end" in compared.stdout
 

@@ -129,7 +129,7 @@ def test_on_a_terminal_ctrl_c_interrupts_the_agent_and_ctrl_d_ends_the_chat(scri
         here.sees("Bye.")
         here.sees("> ")
         here.types(CTRL_D)
-        here.sees("goes on with it.")
+        here.sees("resumes it.")
         assert here.ends() == ExitCode.OK
         assert termios.tcgetattr(here.person.keys) == modes
 

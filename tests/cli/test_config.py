@@ -69,7 +69,7 @@ def test_an_untrusted_project_is_one_line_and_counts_for_nothing(cli: Run, proje
     after = cli("config", "show", "--json")
 
     assert before.stderr == (
-        f"The files that {project} brings were ignored: nobody trusted this project yet. "
+        f"The files that {project} brings were ignored: this project is not trusted yet. "
         "`interlock trust` shows them.\n"
     )
     assert json.loads(before.stdout)["settings"]["model"]["value"] == ""
@@ -115,7 +115,7 @@ def test_skills_are_listed_once_the_project_that_brings_them_is_trusted(cli: Run
     after = cli("tools")
 
     assert "skill_tea" not in before.stdout
-    assert "were ignored: nobody trusted this project yet" in before.stderr
+    assert "were ignored: this project is not trusted yet" in before.stderr
     assert ["skill_tea", "read", "allow", "How"] in [line.split()[:4] for line in after.stdout.splitlines()]
     assert "read_artifact" in after.stdout
 

@@ -21,8 +21,8 @@ from .scripts import on_terminal
 PROGRAM = "import sys; sys.argv[0] = 'interlock'; from interlock.cli.main import main; main()"
 STORY = (
     *("1. A project whose tests fail", "failed", "failed: ", "denied", "../key.txt", "The comparison is off by one."),
-    *("the demo itself says yes", "The yes is in the log.", "kill -9", "3. The process is dead (signal 9)."),
-    *("edit_file shop.py", "items >= 100", "passed: 2 passed", "verified ", "4. What was asked, and what ran"),
+    *("the demo approves it itself", "The approval is in the log.", "kill -9", "3. The process is dead (signal 9)."),
+    *("edit_file shop.py", "items >= 100", "passed: 2 passed", "verified ", "4. What was asked and what ran"),
     *("nothing was asked or started twice: yes; the fix is in shop.py 1 time", "events in one chain, verified"),
     *("one letter of a copy changed: event ", "5. Commands that may start", "no: ", "Done in ", "interlock run"),
 )

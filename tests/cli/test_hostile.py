@@ -105,7 +105,7 @@ def test_what_is_no_log_is_refused_in_words_and_left_as_it_is(run: Run, policy: 
     refused = {name for name, result in results.items() if result.exit_code == 2}
     assert refused == {"noise", "cut", "other", "folder", "pipe", "missing"}
     assert all("interlock: " in results[name].stderr for name in refused)
-    assert "left out, because it is not what was written: r: " in results["json"].stderr
+    assert "skipped, because it was modified: r: " in results["json"].stderr
     assert results["empty"].stdout.startswith("0 decisions flip, 0 stay\n")
     assert {name: path.read_bytes() for name, path in files.items() if path.is_file()} == before
 

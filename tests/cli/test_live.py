@@ -241,7 +241,7 @@ def test_warnings_conflicts_and_failures_are_told() -> None:
 
     assert watching.rows == [
         "  Warning: An answer was not taken.",
-        "  The answer contradicts the facts: Tests failed. The model is told.",
+        "  The answer contradicts the facts: Tests failed. The model is informed.",
         "  Question void: a file changed",
         "  Final answer rejected: It is no JSON.",
         "  The model gave no answer: No connection.",

@@ -74,7 +74,7 @@ def test_the_script_for_a_shell_is_there() -> None:
 def test_help_says_what_there_is() -> None:
     result = CliRunner().invoke(app, ["--help"])
 
-    assert re.search(r"  policy +Check, test and explain policies; try them on old runs\.", result.stdout)
+    assert re.search(r"  policy +Check, test and explain policies; try them on past runs\.", result.stdout)
 
 
 def test_help_says_what_each_exit_code_means_and_cuts_no_line(cli: Run) -> None:
@@ -146,7 +146,7 @@ def test_help_names_every_policy_command_and_the_exit_codes() -> None:
 
     names = ["check", "test", "explain", "backtest", "suggest", "import", "schema", "rules", "revoke"]
     assert [line.split()[0] for line in result.stdout.partition("Commands:\n")[2].splitlines()[: len(names)]] == names
-    assert "0 fine; 1 refused, wrong, or flips with --fail-on-flip; 2 bad" in result.stdout
+    assert "0 done; 1 denied, invalid, or a flip with --fail-on-flip; 2 bad" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ def test_every_command_has_help_json_and_its_exit_codes_in_it(command: str) -> N
 
     assert result.exit_code == 0
     assert "--json" in result.stdout
-    assert "Exit codes: 0 fine" in result.stdout
+    assert "Exit codes: 0 done" in result.stdout

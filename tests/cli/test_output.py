@@ -12,7 +12,7 @@ from .scripts import command, write_script
 MAIN = "from interlock.cli.main import main; main()"
 BUG = """
 from interlock.cli import main as command
-def raises(**_): raise KeyError("nobody thought of it")
+def raises(**_): raise KeyError("unexpected")
 command.app = raises
 command.main()
 """
@@ -30,7 +30,7 @@ def test_output_that_cannot_be_written_is_told_in_a_line(home: Path, words: str)
         said = ended(*words.split(), stdout=full)
 
     assert said.returncode == 1
-    assert said.stderr == "interlock: the output: No space left on device. What was done before that is done.\n"
+    assert said.stderr == "interlock: the output: No space left on device. What was done before is not undone.\n"
 
 
 def test_a_run_goes_on_without_anybody_who_could_see_it(tmp_path: Path, project: Path) -> None:
@@ -60,6 +60,6 @@ def test_a_bug_is_told_in_a_line_and_in_full_to_whoever_asks() -> None:
 
     assert told.returncode == traced.returncode == 1
     assert told.stderr == (
-        "interlock: a bug: KeyError: 'nobody thought of it'. With INTERLOCK_TRACE=1 it says where; please report it.\n"
+        "interlock: a bug: KeyError: 'unexpected'. Set INTERLOCK_TRACE=1 for a traceback, and please report it.\n"
     )
     assert "Traceback" in traced.stderr

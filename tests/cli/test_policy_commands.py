@@ -17,7 +17,7 @@ IMPORTS = Path(__file__).parents[1] / "policy" / "imports"
 def test_check_says_that_a_file_is_in_order(run: Run, policy: Path) -> None:
     result = run("check", policy)
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{policy}: in order, 4 rules\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{policy}: valid, 4 rules\n", "")
 
 
 def test_check_says_what_is_wrong_in_which_line_of_every_file(run: Run, policy: Path, tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_check_says_what_is_wrong_in_which_line_of_every_file(run: Run, policy: 
 
     assert result.exit_code == 1
     assert f"{broken}:4: decison: there is no such key; did you mean decision?" in result.stderr
-    assert "in order" in result.stdout
+    assert ": valid, " in result.stdout
 
 
 def test_check_knows_what_a_project_may_not_say(run: Run, policy: Path) -> None:
@@ -141,14 +141,14 @@ def test_arguments_that_are_no_object_are_bad_usage(run: Run, arguments: str) ->
     result = run("explain", "send_mail", arguments)
 
     assert result.exit_code == 2
-    assert "Write an object" in result.stderr or "is a JSON object" in result.stderr
+    assert "Pass an object" in result.stderr or "must be a JSON object" in result.stderr
 
 
 def test_one_file_for_the_user_is_enough(run: Run, policy: Path) -> None:
     result = run("explain", "bash", "ls", "--policy", policy, "--user", policy)
 
     assert result.exit_code == 2
-    assert "named twice" in result.stderr
+    assert "given twice" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_import_overwrites_nothing_and_refuses_what_it_does_not_understand(run: 
     result = run("import", "claude", IMPORTS / "settings.json", "--out", policy)
 
     assert (result.exit_code, policy.read_text()) == (2, before)
-    assert f"interlock: {policy} is there already; name a new file." in result.stderr
+    assert f"interlock: {policy} already exists. Pass the name of a new file." in result.stderr
     assert run("import", "claude", policy).exit_code == 2
     assert run("import", "cursor", policy).exit_code == 2
 
@@ -218,7 +218,7 @@ def test_rules_of_no_file_are_bad_usage(run: Run) -> None:
     result = run("rules")
 
     assert result.exit_code == 2
-    assert "name a policy file" in result.stderr
+    assert "pass a policy file" in result.stderr
 
 
 def test_revoke_takes_out_a_kept_rule_and_nothing_else(run: Run, policy: Path) -> None:
@@ -239,4 +239,4 @@ def test_a_rule_that_is_not_kept_cannot_be_revoked(run: Run, policy: Path) -> No
     result = run("revoke", "many", "--user", policy)
 
     assert (result.exit_code, policy.read_text()) == (2, before)
-    assert f"{policy} keeps no rule many. `interlock policy rules --user {policy}` lists all" in result.stderr
+    assert f"{policy} has no saved rule many. `interlock policy rules --user {policy}` lists all" in result.stderr

@@ -82,7 +82,7 @@ def test_suggest_says_when_there_is_nothing_to_suggest(run: Run, tmp_path: Path)
     result = run("suggest", "--log", log)
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "Nothing was approved 3 times that one narrow rule could say.\n"
+    assert result.stderr == "No suggestions: nothing that one narrow rule could cover was approved 3 times.\n"
     assert len(json.loads(run("suggest", "--log", log, "--min-count", 1, "--json").stdout)["suggestions"]) == 2
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_is_not_what_was_written_is_left_out_and_named(run: Run, poli
     result = run("backtest", policy, "--log", export, "--json")
 
     assert json.loads(result.stdout)["runs"] == 1
-    assert "left out, because it is not what was written: run_bad: event " in result.stderr
+    assert "skipped, because it was modified: run_bad: event " in result.stderr
 
 
 def test_the_policy_must_be_named_and_in_order(run: Run, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def log(tmp_path: Path) -> Path:
 def test_check(policy: Path) -> None:
     ended = interlock("check", policy)
 
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{policy}: in order, 4 rules\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{policy}: valid, 4 rules\n", "")
 
 
 def test_test(policy: Path) -> None:
@@ -84,7 +84,7 @@ def test_revoke(policy: Path) -> None:
 
     ended = interlock("revoke", rule_id, "--user", policy)
 
-    assert (ended.returncode, ended.stdout) == (0, f"{policy}: {rule_id} is gone\n")
+    assert (ended.returncode, ended.stdout) == (0, f"{policy}: removed {rule_id}\n")
 
 
 def test_a_reader_that_goes_away_is_no_error_to_talk_about(policy: Path) -> None:

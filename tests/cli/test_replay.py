@@ -60,7 +60,7 @@ def test_the_state_is_shown_as_of_an_event(cli: Run, log: Path) -> None:
 def test_an_event_that_is_not_there_is_refused(cli: Run, log: Path, at: int) -> None:
     result = cli("replay", "last", f"--at={at}", "--log", log)
 
-    assert (result.exit_code, f"run_one has events 0 to 19, not {at}." in result.stderr) == (2, True)
+    assert (result.exit_code, f"run_one has no event {at}. Its events are 0 to 19." in result.stderr) == (2, True)
 
 
 def test_a_log_that_is_not_what_was_written_is_not_replayed(cli: Run, log: Path) -> None:
@@ -83,7 +83,7 @@ def test_nothing_in_a_run_acts_on_who_looks_at_it(cli: Run, log: Path) -> None:
 def test_stepping_needs_a_terminal(cli: Run, log: Path) -> None:
     result = cli("replay", "last", "--step", "--log", log)
 
-    assert (result.exit_code, "needs a terminal" in result.stderr) == (2, True)
+    assert (result.exit_code, "requires a terminal" in result.stderr) == (2, True)
 
 
 def test_on_a_terminal_of_80_columns_every_event_has_its_line(log: Path) -> None:

@@ -100,7 +100,7 @@ def test_stepping_is_for_what_was_recorded(cli: Run, ran: Result, option: tuple[
     result = cli("replay", "last", "--mode", "model", *option)
 
     assert result.exit_code == 2
-    assert "--at and --step are for the mode trace" in result.stderr
+    assert "--at and --step require --mode trace" in result.stderr
 
 
 def test_the_state_at_an_event_has_the_conversation(cli: Run, ran: Result) -> None:

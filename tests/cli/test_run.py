@@ -144,7 +144,7 @@ def test_a_model_that_fails_leaves_a_run_that_can_be_resumed(cli: Run, script: P
 
     assert ended.exit_code == ExitCode.FAILED
     assert "The model gave no answer: The script has 1 turns" in ended.output
-    assert "The run is kept as it is. To go on with it:" in ended.output
+    assert "The run is kept. To resume it:" in ended.output
     assert f"interlock runs resume {run_name(ended.output)} --script {script}\n" in ended.output
 
 
@@ -201,7 +201,7 @@ def test_a_project_that_nobody_trusted_brings_nothing(cli: Run, script: Path, pr
 
     ended = cli("run", "Look.", "--script", script)
 
-    assert "were ignored: nobody trusted this project yet" in ended.output
+    assert "were ignored: this project is not trusted yet" in ended.output
     assert "list_dir" in ended.output
     assert "denied" not in ended.output
     assert "skill_x" in ended.output

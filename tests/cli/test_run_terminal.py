@@ -82,7 +82,7 @@ def test_ctrl_c_cancels_the_command_and_the_run_goes_on_and_stray_keys_are_not_s
         after = here.sees("look at the run")
         assert here.ends() == ExitCode.OK
 
-    assert "Ctrl-C: 1 call cancelled, and the run goes on." in after
+    assert "Ctrl-C: 1 call cancelled, and the run continues." in after
     assert "  cancelled" in after
     assert "It was cancelled." in after
     assert "stray" not in here.person.text
@@ -99,7 +99,7 @@ def test_a_second_ctrl_c_stops_the_run_which_is_kept_and_the_terminal_is_as_it_w
         here.types(CTRL_C)
         here.sees("sleep 52")
         here.types(CTRL_C)
-        after = here.sees("go on with the run")
+        after = here.sees("resume the run")
         assert here.ends() == ExitCode.INTERRUPTED
         assert termios.tcgetattr(here.person.keys) == modes
 
@@ -116,7 +116,7 @@ def test_ctrl_c_at_a_question_leaves_it_open(cli: Run, script: Path, project: Pa
         modes = termios.tcgetattr(here.person.keys)
         here.sees(PROMPT)
         here.types(CTRL_C)
-        after = here.sees("go on with the run")
+        after = here.sees("resume the run")
         assert here.ends() == ExitCode.INTERRUPTED
         assert termios.tcgetattr(here.person.keys) == modes
 
@@ -145,7 +145,7 @@ def test_a_process_that_is_told_to_end_keeps_the_run(script: Path, project: Path
         here.sees("sleep 53")
         os.kill(here.process.pid, signal.SIGTERM)
         here.sees("This process received SIGTERM. The run is kept.")
-        here.sees("go on with the run")
+        here.sees("resume the run")
         assert here.ends() == ExitCode.INTERRUPTED
 
 

@@ -52,9 +52,9 @@ def test_the_list_has_the_newest_first_with_state_agent_task_and_questions(tmp_p
         (waits.run_id, "paused_approval", "mailer", TASK, 1),
         (done.run_id, "completed", "mailer", "add it up", 0),
     ]
-    assert titles.split() == ["RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"]
+    assert titles.split() == ["RUN", "STATE", "AGENT", "STARTED", "QUESTIONS", "TASK"]
     assert lines[0].split()[:3] == [waits.run_id[4:12], "paused_approval", "mailer"]
-    assert lines[0].endswith(f"1     {TASK}")
+    assert lines[0].endswith(f"1          {TASK}")
 
 
 def test_the_list_can_be_of_some_states_and_of_a_few(tmp_path: Path, log: Path, cli: Run) -> None:
@@ -70,7 +70,7 @@ def test_the_list_can_be_of_some_states_and_of_a_few(tmp_path: Path, log: Path, 
     assert states() == ["stopped", "completed", "paused_approval", "completed"]
     assert states("--state", "paused_approval", "--state", "stopped") == ["stopped", "paused_approval"]
     assert states("--limit", "1") == ["stopped"]
-    assert cli("runs", "list", "--state", "failed", "--log", log).stdout == "There are no such runs.\n"
+    assert cli("runs", "list", "--state", "failed", "--log", log).stdout == "No matching runs.\n"
     assert cli("runs", "list", "--state", "fine", "--log", log).exit_code == 2
 
 
@@ -88,7 +88,7 @@ def test_a_run_that_a_living_process_has_is_running(tmp_path: Path, log: Path, c
 def test_without_a_log_there_are_no_runs_and_none_is_made(cli: Run, home: Path, tmp_path: Path) -> None:
     ended = cli("runs", "list")
 
-    assert (ended.exit_code, ended.stdout) == (0, "There are no runs yet. `interlock run` starts one.\n")
+    assert (ended.exit_code, ended.stdout) == (0, "No runs yet. `interlock run` starts one.\n")
     assert json.loads(cli("runs", "list", "--json").stdout) == []
     assert cli("runs", "list", "--log", tmp_path / "other.db").exit_code == 2
     assert list(home.iterdir()) == []
@@ -219,7 +219,7 @@ def test_cancelling_a_run_cancels_the_runs_inside_of_it(tmp_path: Path, log: Pat
     everything = json.loads(cli("runs", "list", "--nested", "--json", "--log", log).stdout)
     assert (ended["how"], ended["message"]) == ("recorded", "Cancelled by ada.")
     assert [run["state"] for run in everything] == ["cancelled", "cancelled"]
-    assert cli("approvals", "list", "--log", log).stdout == "No question is open.\n"
+    assert cli("approvals", "list", "--log", log).stdout == "No open questions.\n"
 
 
 def test_a_run_that_is_over_cannot_be_cancelled(tmp_path: Path, log: Path, cli: Run) -> None:

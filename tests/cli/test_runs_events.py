@@ -92,7 +92,7 @@ def test_whoever_watches_a_run_that_nobody_has_is_told_and_may_leave(tmp_path: P
     watcher = started("runs", "watch", "last", "--log", log)
     assert watcher.stdout is not None
 
-    while "No living process has this run" not in watcher.stdout.readline():
+    while "No running process has this run" not in watcher.stdout.readline():
         pass
     command = watcher.stdout.readline()
     watcher.send_signal(signal.SIGINT)

@@ -143,8 +143,8 @@ def test_a_run_that_a_living_process_has_is_taken_only_by_force(
 
     assert (refused.exit_code, cli_ended.exit_code, first.returncode) == (1, 3, 1)
     assert "another process took run" in person.text
-    assert "is moved on by process" in refused.stderr
-    assert "--take-over takes it away from that process." in refused.stderr
+    assert "is owned by process" in refused.stderr
+    assert "--take-over takes it over from that process." in refused.stderr
     assert not (project / "hello.txt").exists()
 
 
@@ -208,7 +208,7 @@ def test_a_new_run_is_told_of_those_that_stopped_in_its_folder(cli: Run, project
     here = cli("run", TASK, "--script", to_file(script, ScriptedTurn(text="Done.")), "--headless")
     elsewhere = cli("run", TASK, "--script", script, "--headless", "--workspace", project.parent)
 
-    assert f"1 run stopped in this folder. `interlock runs resume {stopped}` goes on." in " ".join(here.stdout.split())
+    assert f"1 run stopped in this folder. `interlock runs resume {stopped}` resumes." in " ".join(here.stdout.split())
     assert "stopped in this folder" not in elsewhere.stdout
 
 

@@ -190,7 +190,7 @@ def test_a_port_that_is_taken_and_files_that_are_in_use_are_named(cli: Run, proj
 
     assert (busy.exit_code, second.exit_code) == (2, 2)
     assert f"Cannot listen on 127.0.0.1 port {port}: Address already in use" in busy.stderr
-    assert "runs already. Nothing was started" in second.stderr
+    assert "is already running. Nothing was started" in second.stderr
 
 
 def test_elsewhere_than_on_this_machine_it_warns_where_nothing_encrypts(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_no_account_is_made_by_a_start_that_fails(cli: Run, home: Path) -> None:
     (state / "index.db").mkdir()
 
     assert cli(*DEMO).exit_code != 0
-    assert "There is no account yet" in cli("accounts", "list").stdout
+    assert "No accounts yet" in cli("accounts", "list").stdout
 
 
 def test_a_stop_is_told(tmp_path: Path) -> None:

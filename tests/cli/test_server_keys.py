@@ -30,7 +30,7 @@ def test_a_key_is_shown_once_and_works(cli: Run, log: Path) -> None:
 
     secret = made.stdout.strip()
     assert (made.exit_code, made.stdout) == (0, f"{secret}\n")
-    assert "shown only now" in made.stderr
+    assert "shown only once" in made.stderr
     assert is_good(log, secret)
     (key,) = listed(cli, log)
     assert (key["name"], key["roles"], key["agents"]) == ("bot", ["agent"], ["support"])
@@ -51,7 +51,7 @@ def test_a_key_is_revoked_by_its_id_or_its_name(cli: Run, log: Path, by_name: bo
 
 
 def test_what_cannot_be_a_key_is_refused_in_words(cli: Run, log: Path) -> None:
-    assert "There is no key yet" in cli("keys", "list", "--log", log).stdout
+    assert "No keys yet" in cli("keys", "list", "--log", log).stdout
     cases = [
         (("add", "bot", "--role", "agent"), 2, "must name the agents"),
         (("add", "bot", "--role", "agent", "--role", "admin", "--agents", "a"), 2, "goes with no other role"),

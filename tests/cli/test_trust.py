@@ -216,7 +216,7 @@ def test_a_list_that_is_not_ours_trusts_nothing(project: Path, places: UserPaths
     found = untrusted(project, places)
 
     assert found.kind == "refused"
-    assert "Move it away to begin anew" in found.reason
+    assert "Move the file away to start over" in found.reason
     with pytest.raises(ConfigurationError):
         read_trust_records(places)
 
@@ -255,14 +255,14 @@ def test_the_command_trusts_lists_and_revokes(cli: Run, project: Path) -> None:
     write(project / CONFIG, "# new")
     changed = cli("trust", "--json")
 
-    assert (first.exit_code, "nobody trusted this project yet" in first.stderr) == (3, True)
+    assert (first.exit_code, "this project is not trusted yet" in first.stderr) == (3, True)
     assert (yes.exit_code, yes.stdout) == (0, f"{project}: trusted, 1 file\n")
     assert [(each["root"], each["now"]) for each in listed] == [(str(project), "trusted")]
     assert changed.exit_code == 3
     assert json.loads(changed.stdout)["project"]["changes"] == [{"path": CONFIG, "what": "changed"}]
     assert "changed" in cli("trust", "list").stdout
     assert cli("trust", "revoke").exit_code == 0
-    assert cli("trust", "list").stdout == "No project is trusted.\n"
+    assert cli("trust", "list").stdout == "No trusted projects.\n"
     assert cli("trust", "revoke").exit_code == 2
 
 

@@ -52,7 +52,7 @@ def test_a_run_does_not_start_without_the_rules_that_a_trusted_project_had(
 
     assert [each.exit_code for each in ended] == [2, 2]
     assert all("nothing was started without them" in each.stderr and "interlock trust" in each.stderr for each in ended)
-    assert cli("runs", "list").stdout.startswith("There are no runs yet.")
+    assert cli("runs", "list").stdout.startswith("No runs yet.")
 
 
 def test_in_a_folder_without_other_marks_a_trusted_project_that_is_gone_is_still_known(
@@ -88,7 +88,7 @@ def test_a_project_that_was_never_trusted_is_ignored_with_a_line(cli: Run, proje
 
     ended = cli("run", "x", "--script", write_script(tmp_path / "script.json", "Done."), "--headless")
 
-    assert (ended.exit_code, "were ignored: nobody trusted this project yet" in ended.stderr) == (0, True)
+    assert (ended.exit_code, "were ignored: this project is not trusted yet" in ended.stderr) == (0, True)
 
 
 def test_settings_and_tools_can_be_looked_at_while_the_project_is_not_trusted(
@@ -111,7 +111,7 @@ def test_a_policy_that_is_swapped_after_it_was_trusted_denies_everything(project
     policy = load_policy(Settings(), places, trusted, str(project))
 
     assert [rule.id for rule in policy.rules] == [BROKEN_RULE_ID]
-    assert "not what was trusted any more" in str(policy.problems[0])
+    assert "changed since it was trusted" in str(policy.problems[0])
 
 
 def test_a_policy_that_is_swapped_later_changes_nothing_and_no_rule_is_kept(project: Path, places: UserPaths) -> None:
@@ -120,11 +120,11 @@ def test_a_policy_that_is_swapped_later_changes_nothing_and_no_rule_is_kept(proj
     policy = load_policy(Settings(), places, trust(project, places), str(project))
     write(project / POLICY, "version: 1\n")
 
-    with pytest.raises(PolicyFileError, match="not what was trusted any more"):
+    with pytest.raises(PolicyFileError, match="changed since it was trusted"):
         policy.keep("{id: kept-1, decision: allow, tools: grep}")
     problems = policy.reload()
 
-    assert ["not what was trusted" in str(problem) for problem in problems] == [True]
+    assert ["changed since it was trusted" in str(problem) for problem in problems] == [True]
     assert [rule.id for rule in policy.rules] == ["no-grep"]
     assert places.policy_file.read_text() == "version: 1\n"
 

@@ -217,7 +217,7 @@ class Changed(NamedTuple):
     mode: str = "default"
 
 
-#: None: there is nothing that could go on with the run.
+#: None: there is nothing that could resume the run.
 CHANGES: dict[str, Changed | None] = {
     "the tool, or its declaration": Changed(other_version, 0, ""),
     "a file that the call names, the workspace, the mode, the requester": Changed(unchanged, 0, "", "accept_edits"),

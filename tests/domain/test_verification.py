@@ -194,7 +194,7 @@ def test_another_digest_later_shows_a_change_that_no_call_told_of() -> None:
     run.check("ruff check", workspace="bbbb")
     verification = run.checks.summarize()
     assert verification.status == "stale"
-    assert "and after that something changed that no call told of (seen at event 5)" in verification.message
+    assert "and after that something changed that no call reported (seen at event 5)" in verification.message
 
 
 @pytest.mark.parametrize("digest", ["", "unknown", "truncated:cccc"])
@@ -305,7 +305,7 @@ def test_a_result_that_cannot_be_told_changes_nothing_and_is_no_pass() -> None:
     run = Run()
     run.check("pytest || true", ok=None)
     assert run.status == "none"
-    assert run.checks.summarize().message == "`pytest || true` ran, but whether it passed cannot be told."
+    assert run.checks.summarize().message == "`pytest || true` ran, but whether it passed is unknown."
     run.check("pytest", ok=False)
     run.check("pytest || true", ok=None)
     assert run.status == "failed"

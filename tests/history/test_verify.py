@@ -199,7 +199,7 @@ def test_an_edited_event_with_a_new_hash_breaks_at_the_event_after_it(seq: int) 
     assert audit.flaw == ChainFlaw(
         seq + 1,
         "edited",
-        f"event {seq + 1} breaks the chain: it was edited, or event {seq} was and its hash was made anew",
+        f"event {seq + 1} breaks the chain: it was edited, or event {seq} was and its hash was recomputed",
     )
 
 

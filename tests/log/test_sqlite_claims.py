@@ -123,7 +123,7 @@ async def test_a_run_of_a_living_process_is_refused_in_words_and_taken_over_by_f
         child.kill()
 
     assert str(refused.value) == (
-        f"run is moved on by process {child.pid} on {os.uname().nodename}, which is alive. Nothing was written."
+        f"run is owned by process {child.pid} on {os.uname().nodename}, which is running. Nothing was written."
         " From here you can answer its questions, watch it, or take it over by force."
     )
     assert claim.token == token + 1, "a refused claim used up no token"
@@ -151,7 +151,7 @@ async def test_a_holder_in_another_container_is_seen(tmp_path: Path, changed: di
         holder = SqliteLog(tmp_path / "log")
         await holder.acquire("run")
     async with SqliteLog(tmp_path / "log") as log:
-        with pytest.raises(RunClaimedError, match="which is alive"):
+        with pytest.raises(RunClaimedError, match="which is running"):
             await log.acquire("run")
         assert list(await log.lease_holders()) == ["run"]
         await holder.close()
@@ -188,7 +188,7 @@ async def test_a_claim_of_a_log_that_failed_is_free_for_this_very_process_and_fo
     async with SqliteLog(tmp_path / "log") as log:
         assert await log.lease_holders() == {}
         with start("try_claim", tmp_path / "log") as other:
-            assert "is alive" in hear(other)
+            assert "is running" in hear(other)
         claim = await log.acquire("run")
         await append(log, "run", run[1:], claim)
 

@@ -81,7 +81,7 @@ def test_codex_a_reviewer_is_left_out_with_a_note() -> None:
     imported = import_codex("prefix_rule(pattern=['rm'], decision='prompt', reviewer='user')")
 
     assert verdict(imported, "bash", command="rm x") == "ask"
-    assert noted(imported, "who reviews cannot be said")
+    assert noted(imported, "a rule cannot name a reviewer")
 
 
 def test_gemini_redirection_that_is_allowed_is_left_to_rules_about_paths() -> None:

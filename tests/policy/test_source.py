@@ -90,7 +90,7 @@ def test_what_readers_of_yaml_do_not_agree_on_is_refused(text: str) -> None:
         (b"a: 1\nb: 2\na: 3\n", 3, "the key 'a' is given twice; first in line 1"),
         (b"a: 1\n1: 2\n", 2, "a key is a text"),
         (b"a: 1\n? [b]\n: 2\n", 2, "a key is a text"),
-        (b"a: 1\nno: 2\n", 2, "yes or no"),
+        (b"a: 1\nno: 2\n", 2, "as a boolean"),
         (b"a: 1\n---\nb: 2\n", 2, "one document"),
         (b"a:\n\t- b\n", 2, "not YAML"),
         (b"a: 1\nb: [\n", 3, "not YAML"),

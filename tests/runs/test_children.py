@@ -434,7 +434,7 @@ async def test_a_run_inside_that_another_process_has_for_long_is_named_and_the_r
         handle = await runner.open(outer)
         waiting = await handle.result()
         assert (waiting.questions, waiting.observations, world.changes) == ((), (), [])
-        assert waiting.message.startswith(f"It waits for {inside}, which is moved on by process ")
+        assert waiting.message.startswith(f"It waits for {inside}, which is owned by process ")
 
         await log.release(held)
         result = await handle.wait_until_finished()

@@ -279,7 +279,7 @@ def test_a_run_needs_no_event_loop() -> None:
 async def test_a_run_without_a_task_ends_in_words() -> None:
     result = await run_of(agent_of("Done."), "")
 
-    assert (result.status, result.message) == ("FAILED", "Nobody said what to do.")
+    assert (result.status, result.message) == ("FAILED", "The run has no message to act on.")
 
 
 async def test_a_run_that_is_over_cannot_be_talked_to() -> None:

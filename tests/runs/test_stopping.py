@@ -219,7 +219,7 @@ async def test_a_run_is_moved_on_once_at_a_time_in_a_process() -> None:
     runner, handle = await start(agent_of(calls(("a", "long", {})), "Done.", tools=[long.tool]))
     await long.running.wait()
 
-    with pytest.raises(RunClaimedError, match="in this process already"):
+    with pytest.raises(RunClaimedError, match="already running in this process"):
         await runner.open(handle.run_id)
     long.release.set()
 

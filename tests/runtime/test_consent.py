@@ -184,8 +184,8 @@ async def test_what_policy_refuses_asks_no_user_for_consent() -> None:
 @pytest.mark.parametrize(
     ("access", "requester", "words"),
     [
-        (None, "ada", "nobody can be asked"),
-        (Access(), "", "acts for nobody"),
+        (None, "ada", "no user can be asked"),
+        (Access(), "", "acts for no user"),
     ],
 )
 async def test_where_nobody_can_be_asked_the_call_is_refused_in_words(access: Any, requester: str, words: str) -> None:

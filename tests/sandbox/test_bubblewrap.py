@@ -113,7 +113,7 @@ async def test_where_there_are_too_many_files_to_hide_the_folder_with_most_is_na
     for path in paths:
         path.write_text("secret")
 
-    with pytest.raises(SandboxSetupError, match=r"1,001 files .* 1,000, are in sub\. No command can mend"):
+    with pytest.raises(SandboxSetupError, match=r"1,001 files .* 1,000, are in sub\. No command can fix"):
         await run(sandbox, "true", workspace, hidden=(str(workspace / "keys"), *map(str, paths)))
 
 

@@ -118,7 +118,7 @@ async def test_what_came_of_a_task_is_told_by_the_first_view_and_not_again(tmp_p
         views += [await shell.call(name, task_id=task_id) for name in (*VIEWS, *VIEWS)]
 
     assert [view.kind for view in views] == ["tool"] * 3 + ["verification"] + ["tool"] * 5
-    assert "[wait_task tells what came of it]" in str(views[2].content)
+    assert "[wait_task reports its result]" in str(views[2].content)
     assert [len(view.artifacts) for view in views] == [0, 0, 0, 1, 0, 0, 0, 0, 0]
 
 

@@ -75,7 +75,7 @@ async def test_waiting_for_a_task_that_goes_on_ends_in_time_and_leaves_it_alone(
         said = await shell.call("wait_task", task_id=task_id, timeout_seconds=0.01)
 
         assert (said.facts["task"]["status"], commands.running[0].stopped.is_set()) == ("running", False)
-        assert "It goes on" in text_of(said)
+        assert "It is still running" in text_of(said)
 
 
 async def test_the_end_of_a_task_wakes_who_waits_for_it(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ async def test_a_task_that_nobody_holds_any_more_is_unknown_and_never_running(tm
         "read_task": "unknown",
         "stop_task": "unknown",
     }
-    assert text_of(said["list_tasks"]).startswith(f"{task_id} unknown (interrupted: the process that held it is gone")
+    assert text_of(said["list_tasks"]).startswith(f"{task_id} unknown (interrupted: the process that ran it is gone")
     assert said["list_tasks"].state[f"task:{task_id}"]["status"] == "unknown"
 
 

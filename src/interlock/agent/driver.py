@@ -67,7 +67,7 @@ async def _resume(session: AgentSession) -> None:
     unanswered = count_answered(run.ledger) == session.resumed_with
     if is_unchanged and not pending and unanswered and isinstance(next_step(await session.loop_state()), Resume):
         names = ", ".join(call.tool for call in calls)
-        run.recorder.add(RunFailed(message=f"The run cannot go on with {names}. Start a new one, or fork it."))
+        run.recorder.add(RunFailed(message=f"The run cannot resume {names}. Start a new run, or fork this one."))
 
 
 async def _run_model_turn(session: AgentSession) -> None:

@@ -114,14 +114,14 @@ def _step_without_open_calls(state: LoopState) -> AgentStep:
     if is_user_turn(dialogue):
         if state.chat:
             return Idle()
-        return Finish(dialogue.final_text) if dialogue.last == "model" else Fail("Nobody said what to do.")
+        return Finish(dialogue.final_text) if dialogue.last == "model" else Fail("The run has no message to act on.")
     exceeded = find_exceeded_budget(dialogue, state.budgets, state.active_seconds)
     return Fail(exceeded) if exceeded else AskModel()
 
 
 def is_user_turn(dialogue: Dialogue) -> bool:
     """Return True if a conversational run waits for the user: the model has finished, or nothing was said yet."""
-    return dialogue.last == "nobody" or (dialogue.last == "model" and not dialogue.open)
+    return dialogue.last == "none" or (dialogue.last == "model" and not dialogue.open)
 
 
 def _step_with_open_calls(state: LoopState) -> AgentStep:

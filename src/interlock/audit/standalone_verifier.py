@@ -98,7 +98,7 @@ def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
         if type(event.get("seq")) is not int or event["seq"] != place:
             raise Bad(f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}")
         if sha256(bytes.fromhex(heads[place]) + body).hexdigest() != written.decode():
-            raise Bad(f"event {place} breaks the chain: it was edited, or the one before it was and its hash made anew")
+            raise Bad(f"event {place} breaks the chain: it, or the one before it and its hash, was edited")
         heads.append(written.decode())
     return run, heads
 
@@ -117,7 +117,7 @@ def signed_part(document: bytes, signature: bytes, keys: dict[str, bytes], run: 
     if count >= len(heads):
         raise Bad(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
     if heads[count] != head:
-        raise Bad(f"event {count - 1} or one before it is not the one that was signed: hashes were made anew")
+        raise Bad(f"event {count - 1} or one before it is not the one that was signed: hashes were recomputed")
     return count, said.get("at"), said.get("number"), said["key"]
 
 

@@ -97,7 +97,7 @@ def _classify_damage(entries: Sequence[LogEntry], heads: list[bytes], run_id: st
         return _classify_misplaced(entries, heads)
     if following and following.seq == place and _extends_chain(heads[place], following):
         return ChainFlaw(place, "inserted", f"event {place} was inserted: the chain runs past it")
-    rehashed = f", or event {place - 1} was and its hash was made anew" if place else ""
+    rehashed = f", or event {place - 1} was and its hash was recomputed" if place else ""
     return ChainFlaw(place, "edited", f"event {place} breaks the chain: it was edited{rehashed}")
 
 
@@ -136,7 +136,7 @@ def _compare_checkpoint(heads: list[bytes], expected: Checkpoint) -> ChainFlaw |
         return ChainFlaw(there, "cut", f"events {there} to {expected.count - 1} are missing at the end")
     if heads[expected.count] != expected.head_hash:
         last = max(expected.count - 1, 0)
-        return ChainFlaw(last, "rewritten", f"event {last} or one before it was edited and the hashes made anew")
+        return ChainFlaw(last, "rewritten", f"event {last} or one before it was edited and the hashes recomputed")
     return None
 
 

@@ -17,10 +17,10 @@ class ExitCode(IntEnum):
 
 MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.OK: "done",
-    ExitCode.FAILED: "it failed, or the answer is no",
-    ExitCode.USAGE: "bad usage, or something that cannot be read",
-    ExitCode.WAITING: "it waits for a person",
-    ExitCode.REFUSED: "a policy or a person refused",
+    ExitCode.FAILED: "failed",
+    ExitCode.USAGE: "bad usage, or a file that cannot be read",
+    ExitCode.WAITING: "waiting for a person",
+    ExitCode.REFUSED: "refused by a policy or a person",
     ExitCode.INTERRUPTED: "interrupted",
 }
 

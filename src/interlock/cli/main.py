@@ -33,21 +33,21 @@ _TRACE_VARIABLE = "INTERLOCK_TRACE"
 
 #: In the order in which help lists them.
 COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
-    "demo": CommandEntry("demo.command", "See it work: a failing project is repaired, with questions."),
-    "run": CommandEntry("commands.run", "Let an agent work on a task in this folder."),
-    "chat": CommandEntry("commands.chat", "The same, in a conversation."),
+    "demo": CommandEntry("demo.command", "Watch an agent repair a failing project, offline."),
+    "run": CommandEntry("commands.run", "Let an agent work on a task in this directory."),
+    "chat": CommandEntry("commands.chat", "Talk with an agent that works in this directory."),
     "runs": CommandEntry("commands.runs", "List, show, watch, resume, cancel and fork runs."),
-    "approvals": CommandEntry("commands.approvals", "Answer what runs ask, from any terminal."),
-    "replay": CommandEntry("commands.replay", "Go through a recorded run, without executing anything."),
-    "serve": CommandEntry("commands.serve", "Serve runs to people and programs: REST, console, audit."),
-    "accounts": CommandEntry("commands.accounts", "Who may sign in to a server, and what they may do."),
-    "keys": CommandEntry("commands.keys", "Keys with which programs talk to a server."),
-    "audit": CommandEntry("commands.audit", "Export runs, and check that a log is what was written."),
-    "policy": CommandEntry("commands.policy", "Check, test and explain policies; try them on old runs."),
-    "tools": CommandEntry("commands.tools", "Show the tools that a run in this folder would have."),
-    "trust": CommandEntry("commands.trust", "Say which projects may bring settings, rules and skills."),
-    "config": CommandEntry("commands.config", "Show and change settings, and where each comes from."),
-    "doctor": CommandEntry("commands.doctor", "Show what holds commands back here, and what to do."),
+    "approvals": CommandEntry("commands.approvals", "List and answer open questions of runs, from any terminal."),
+    "replay": CommandEntry("commands.replay", "Replay a recorded run without executing anything."),
+    "serve": CommandEntry("commands.serve", "Run a server: REST API, web console, approvals, audit."),
+    "accounts": CommandEntry("commands.accounts", "Manage the accounts of a server and their roles."),
+    "keys": CommandEntry("commands.keys", "Manage API keys for programs that call a server."),
+    "audit": CommandEntry("commands.audit", "Export runs, and verify that a log was not modified."),
+    "policy": CommandEntry("commands.policy", "Check, test and explain policies; try them on past runs."),
+    "tools": CommandEntry("commands.tools", "Show the tools that a run in this directory would have."),
+    "trust": CommandEntry("commands.trust", "Manage which projects may bring settings, rules and skills."),
+    "config": CommandEntry("commands.config", "Show settings and their origin, and change them."),
+    "doctor": CommandEntry("commands.doctor", "Show how commands are sandboxed on this host."),
 }
 
 
@@ -118,9 +118,13 @@ def main() -> None:
     except Exception as error:
         if os.environ.get(_TRACE_VARIABLE):
             raise
-        message = f"a bug: {type(error).__name__}: {error}. With {_TRACE_VARIABLE}=1 it says where; please report it."
+        message = (
+            f"a bug: {type(error).__name__}: {error}. Set {_TRACE_VARIABLE}=1 for a traceback, and please report it."
+        )
         if isinstance(error, OSError):
-            message = f"{error.filename or 'the output'}: {error.strerror or error}. What was done before that is done."
+            message = (
+                f"{error.filename or 'the output'}: {error.strerror or error}. What was done before is not undone."
+            )
         with suppress(OSError, ValueError):  # What could not be written is not tried again.
             print(f"interlock: {message[:2_000]}", file=sys.stderr, flush=True)
         os._exit(ExitCode.FAILED)

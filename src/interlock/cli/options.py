@@ -30,21 +30,26 @@ def option(help_text: str, *names: str, metavar: str | None = None, **rules: Any
     return typer.Option(*names, metavar=metavar, help=help_text, show_default=False, **rules)
 
 
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="For programs: the result as JSON.")]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
-ModelOption: TypeAlias = Annotated[str | None, option("The model.", metavar="NAME")]
+ModelOption: TypeAlias = Annotated[str | None, option("Name of the model.", metavar="NAME")]
 ProviderOption: TypeAlias = Annotated[
-    Literal["openai", "anthropic"] | None, option("How the model is spoken to. openai: and all that are compatible.")
+    Literal["openai", "anthropic"] | None, option("Provider API: `openai` (or any compatible server) or `anthropic`.")
 ]
-BaseUrlOption: TypeAlias = Annotated[str | None, option("The model's server.", metavar="URL")]
-ModeOption: TypeAlias = Annotated[PermissionMode | None, option("How much it may do without asking.")]
-PolicyOption: TypeAlias = Annotated[Path | None, option("Your policy file, instead of the usual one.", metavar="FILE")]
-WorkspaceOption: TypeAlias = Annotated[Path | None, option("The folder to work in. Default: this one.", metavar="DIR")]
+BaseUrlOption: TypeAlias = Annotated[
+    str | None, option("URL of the model's server. Default: the provider's own.", metavar="URL")
+]
+ModeOption: TypeAlias = Annotated[PermissionMode | None, option("Permission mode: what is done without asking.")]
+PolicyOption: TypeAlias = Annotated[
+    Path | None, option("Policy file to use instead of the configured one.", metavar="FILE")
+]
+WorkspaceOption: TypeAlias = Annotated[Path | None, option("Directory to work in. Default: this one.", metavar="DIR")]
 ScriptOption: TypeAlias = Annotated[
-    Path | None, option("Answers of a model from a file, instead of a model.", metavar="FILE")
+    Path | None, option("File with scripted model responses, used instead of a model.", metavar="FILE")
 ]
 HeadlessOption: TypeAlias = Annotated[
-    bool, typer.Option("--headless", help="Ask nobody here: a question pauses the run until somebody answers.")
+    bool,
+    typer.Option("--headless", help="Ask no questions here: a question pauses the run until it is answered elsewhere."),
 ]
 
 

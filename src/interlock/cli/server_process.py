@@ -144,7 +144,7 @@ def _echo_welcome(service: Service, password: str) -> None:
             "tls_certificate and tls_key, or public_url to the https address of a proxy in front.",
             error=True,
         )
-    echo("Ctrl-C stops it; runs are kept and gone on with at the next start.")
+    echo("Ctrl-C stops the server. Runs are kept and resumed at the next start.")
 
 
 class _Server(uvicorn.Server):

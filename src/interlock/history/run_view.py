@@ -139,7 +139,7 @@ def _answer_fields(
 def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _EventView:
     return "ERROR", {
         "code": "approval_expired",
-        "message": "Nobody answered in time.",
+        "message": "The question was not answered in time.",
         "call_id": fact.call_id,
         "action_id": fact.action_id,
     }

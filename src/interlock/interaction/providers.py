@@ -37,7 +37,7 @@ class HeadlessInteractionProvider:
         # A value cannot be approved: there is none.
         can_approve = question.kind == "approval" and not question.needs_person
         approved = self.approval_fallback == "approve" and can_approve
-        return Answer(approved=approved, reason="Nobody is there to ask.", by="headless")
+        return Answer(approved=approved, reason="No person is available to ask.", by="headless")
 
 
 #: True or False, an `Answer`, or None to leave the question open. Asked for a value: the value, or False to refuse.

@@ -34,7 +34,7 @@ KEYS = (
     Key("s", "this run", "this call and the very same call again until the run ends"),
     Key("w", "for minutes", "the same as s, for as many minutes as you say"),
     Key("r", "save a rule", "whatever the rule covers that you are shown, from now on; you may narrow it"),
-    Key("n", "no", "nothing runs, and the model is told why; so do Enter alone and the end of the input"),
+    Key("n", "no", "nothing runs, and the model gets the reason; Enter alone and end of input mean the same"),
     Key("e", "edit", "you change the arguments, see the result in full, and are asked again"),
     Key("v", "view all", "every line of it, page by page"),
     Key("?", "explain", "this text"),
@@ -107,7 +107,7 @@ def _describe_binding(question: Question) -> Iterator[str]:
     if len(environment.files) > len(environment.unbound_files):
         yield "the content of the files that are shown"
     if environment.unbound_files:
-        yield "NOT to what is shown as not held fast"
+        yield "NOT to the files shown as not fixed"
     if environment.unnamed_code:
         yield "NOT to code of the workspace that the call does not name"
 
@@ -285,8 +285,8 @@ class ApprovalDialog:
         self._show_all()
         if question is not self._asked:
             self._print(
-                "These are YOUR arguments. Risk, rules and files are those of the call as it was asked; after a yes it "
-                "is checked and judged again.",
+                "These are YOUR arguments. Risk, rules and files are those of the original call; after your approval "
+                "the edited call is validated and evaluated again.",
                 "warning",
             )
         return ""
@@ -327,7 +327,7 @@ class ApprovalDialog:
             self._screen.show(lines[start : start + page])
             left = len(lines) - start - page
             if left > 0:
-                reply = self._screen.read(f"[{left:,} more lines: Enter goes on, a shows all of them, q stops] ")
+                reply = self._screen.read(f"[{left:,} more lines: Enter continues, a shows all of them, q stops] ")
                 if reply is None or reply.strip().lower() == "q":
                     self._print("Stopped before the end.", "warning")
                     return False

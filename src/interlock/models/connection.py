@@ -188,7 +188,7 @@ def create_http_client(timeouts: Timeouts) -> httpx2.AsyncClient:
     async def on_response(response: httpx2.Response) -> None:
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"", "identity"}:
-            raise ModelError(f"The model's server sent a compressed answer ({encoding[:40]!r}) that nobody asked for.")
+            raise ModelError(f"The model's server sent a compressed answer ({encoding[:40]!r}) that was not requested.")
         limit_response(response, timeouts)
 
     return httpx2.AsyncClient(

@@ -124,7 +124,7 @@ class ScriptedModel:
         if self._strict and turn.request and turn.request != request_digest(request):
             raise ModelError(
                 f"Turn {position + 1} of the script answers another request than this one: the instructions, the "
-                "messages or the tools changed since it was recorded. Nothing was executed; record it anew."
+                "messages or the tools changed since it was recorded. Nothing was executed; record it again."
             )
         return turn
 

@@ -144,7 +144,7 @@ class OAuthConsents:
         if isinstance(flow, FlowRefusal):
             return flow
         if flow.user != user:
-            return refuse_flow(flow, "other_session", "Somebody else has begun this. Nothing was changed.")
+            return refuse_flow(flow, "other_session", "Another user started this consent. Nothing was changed.")
         client = self._clients.get(flow.provider)
         if client is None:
             return refuse_flow(flow, "failed", f"{flow.provider} is not configured any more.")

@@ -138,9 +138,9 @@ def _seal_context(purpose: Purpose, key: str) -> tuple[str, ...]:
 
 
 _UNKNOWN_STATE = FlowRefusal(
-    code="unknown_state", reason="Nobody here has begun this, or it was more than ten minutes ago. Begin again."
+    code="unknown_state", reason="No consent was started here, or it is older than ten minutes. Start again."
 )
-_OTHER_SESSION = "This was begun in another browser, or by somebody else. Begin again in this one."
+_OTHER_SESSION = "This consent was started in another browser, or by another user. Start again in this one."
 
 
 _MAX_CODE_CHARS = 4096

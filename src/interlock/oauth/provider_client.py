@@ -105,7 +105,7 @@ def _add_basic_auth(
 
 async def _limit_response(response: httpx2.Response) -> None:
     if response.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
-        raise ValueError("compressed, which nobody asked for")
+        raise ValueError("compressed, which was not requested")
     response.stream = _LimitedStream(cast(httpx2.AsyncByteStream, response.stream))
 
 

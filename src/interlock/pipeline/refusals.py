@@ -38,20 +38,20 @@ def unknown_outcome(tool_name: str, why: str) -> Failure:
 
 def inexact_payload(valid: ValidCall, why: str) -> Failure:
     """Build the failure of a call whose payload cannot be bound to an approval."""
-    return denied_by_policy(valid, undecided(f"nobody can approve this exactly as it would run: {why}"))
+    return denied_by_policy(valid, undecided(f"this cannot be approved exactly as it would run: {why}"))
 
 
 def rejection_failure(asked: Question, answer: Answer) -> Failure:
     """Return the failure for an answer that is not an approval. Expired is not denied."""
     if asked.layer == RECOVERY_LAYER:
-        return unknown_outcome(asked.tool_name, "and nobody said that it may run again")
+        return unknown_outcome(asked.tool_name, "and no person approved another run")
     if asked.kind == "consent":
         return _consent_failure(asked, answer)
     if answer.by == "headless":
-        message = f"{asked.tool_name} needs the approval of a person, and nobody is there to ask. Nothing was executed."
+        message = f"{asked.tool_name} requires approval, and no person is available to ask. Nothing was executed."
         return Failure.from_code("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
     if answer.expired:
-        message = f"Nobody approved {asked.tool_name} in time. Nothing was executed."
+        message = f"{asked.tool_name} was not approved in time. Nothing was executed."
         return Failure.from_code("approval_expired", message, details={"action_id": asked.action_id})
     because = f": {answer.reason}" if answer.reason else ""
     message = f"{end_sentence(f'A person declined {asked.tool_name}{because}')} Nothing was executed."

@@ -100,7 +100,7 @@ def arguments_lost(entry: CallEntry, run: RunContext) -> Failure:
         return unknown_outcome(entry.tool, "and its arguments are not in the log as the model wrote them")
     message = (
         f"The arguments of {entry.tool} are not in the log as the model wrote them: what looks like a secret is not "
-        "written down, so the call cannot be gone on with. Nothing was executed. Propose it again, without the secret."
+        "written down, so the call cannot be resumed. Nothing was executed. Propose it again, without the secret."
     )
     return Failure.from_code("payload_changed", message)
 
@@ -140,7 +140,7 @@ def _resume_child(received: Received, entry: CallEntry, run: RunContext) -> Perm
         message = f"{entry.tool} started, and {child} inside it cannot go on: {valid.code}. What it did stays done."
         return Failure.from_code("outcome_unknown", message)
     resume_if_unblocked(entry.proposed_seq, run)
-    reason = f"It was permitted before, and goes on with {entry.child_run_id}."
+    reason = f"It was permitted before, and continues with {entry.child_run_id}."
     return PermittedCall(valid, Decision(verdict=Verdict.ALLOW, reason=reason))
 
 

@@ -20,7 +20,7 @@ _find_open_end = re.compile(
     | (?i:cookie) ["'\\\]]{0,4} \s{0,3} (?:[:=,]\s{0,3})?
       # A value that is the key of the next value is none.
     | (?i:passw(?:or)?d|passphrase|pwd|secret|token|key|credentials?) ["'\\]{0,3} \s{0,3}
-      # A quoted value goes on after a backslash.
+      # A quoted value continues after a backslash.
     | \\\n
       # An access key and, some characters later, what belongs to it.
     | A[KS]IA [A-Z0-9]{16} (?s:.){0,128}

@@ -2,7 +2,7 @@
 
 What `redact` makes of a text is what it makes of the two parts of it wherever no secret, nor anything that could become
 one, spans the border. Almost every end of a line is such a border, because few forms of secrets span a
-line break; `split_points` has those. So whole lines are released as they come, and what is held back is the last line
+line break; `split_points` has those. So whole lines are released as they come, and what is withheld is the last line
 and the few lines before it that may not be over.
 
 A text without such a border is not held for ever. When it gets too long it is cut, outside of everything found, so far
@@ -21,7 +21,7 @@ from .matches import merge_overlapping, replace_matches
 from .patterns import SecretMatch
 from .split_points import SplitPoints
 
-#: What is held back at most, in characters, unless a declared secret is larger than a quarter of the tail.
+#: The most that is withheld, in characters, unless a declared secret is larger than a quarter of the tail.
 MAX_HELD_CHARS = 64 * 1024
 _TAIL_CHARS = 16 * 1024
 #: What is left of the beginning of a secret that is longer than what may be held.

@@ -25,6 +25,7 @@ from rich.cells import get_character_cell_size
 
 from ..domain.tool import JsonObject
 from .escaping import MAX_PIECE_CELLS, escape_character, escape_invisible, unescape_invisible, visible_pieces
+from .text import pluralize
 
 _FIRST_ASTRAL = 0x10000
 #: A word with more is broken where the row ends.
@@ -159,7 +160,7 @@ def _describe_value(value: Any) -> str:
     """Return what follows the name, but for text."""
     if isinstance(value, str) and value:
         lines = value.count("\n") + 1
-        return f": text of {lines:,} line{'s' if lines > 1 else ''}"
+        return f": text of {pluralize(lines, 'line')}"
     if _is_object(value) and value:
         return f": object of {len(value):,}"
     if _is_list(value) and value:

@@ -16,6 +16,8 @@ from itertools import chain
 from typing import Literal, TypeAlias
 from unicodedata import bidirectional, category, combining, east_asian_width, is_normalized, name
 
+from .text import pluralize
+
 #: Four spaces in a row can hide what follows them.
 MIN_FOLDED_SPACES = 4
 MAX_MARKS_ON_A_LETTER = 3
@@ -183,7 +185,7 @@ def _warn_hidden(text: str) -> str:
     if not hidden:
         return ""
     which = _join_words([f"U+{ord(character):04X}" for character in dict.fromkeys(hidden)])
-    return f"holds {len(hidden):,} character{'s' if len(hidden) > 1 else ''} that nobody would see: {which}"
+    return f"holds {pluralize(len(hidden), 'invisible character')}: {which}"
 
 
 def _warn_mixed_alphabets(text: str) -> str:

@@ -154,7 +154,7 @@ _DETAILS: Mapping[type, Callable[[Any], str]] = {
     facts.UserMessageReceived: lambda fact: _join(": ", fact.by, fact.text),
     facts.ModelRequested: _model_requested,
     facts.ModelResponded: _model_responded,
-    facts.ClaimContradicted: lambda fact: f"{fact.message}{' The model is told.' if fact.told else ''}",
+    facts.ClaimContradicted: lambda fact: f"{fact.message}{' The model is informed.' if fact.told else ''}",
     facts.BatchStarted: lambda fact: f"{pluralize(fact.call_count, 'call')}, mode {fact.mode}",
     facts.CallProposed: _call_proposed,
     facts.CallValidated: lambda fact: "valid" if fact.ok else "; ".join(fact.errors),

@@ -159,9 +159,7 @@ def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayL
     yield render_facts(
         "files, as they are now", (_describe_file(file) for file in environment.files if not file.unbound), width
     )
-    yield render_facts(
-        "NOT held fast until it runs", map(_describe_unbound, environment.unbound_files), width, "warning"
-    )
+    yield render_facts("NOT fixed until it runs", map(_describe_unbound, environment.unbound_files), width, "warning")
     if environment.unnamed_code:
         yield render_fact("NOT bound", UNNAMED_CODE_WARNING, width, "warning")
     yield render_fact(

@@ -108,7 +108,7 @@ def _compare_call(then: ReplayCall, today: ReplayCall) -> Iterator[Difference]:
         yield _call_difference(then, then.observed_seq, "observation", old, new)
     elif then.told != today.told:
         yield _call_difference(
-            then, then.observed_seq, "observation", "told to the model in other words", "the same facts"
+            then, then.observed_seq, "observation", "the text for the model differs", "the same facts"
         )
 
 

@@ -230,4 +230,4 @@ class RecordedInteraction:
             return msgspec.structs.replace(call.answer, scope="once", until=0, rule="", arguments=None)
         if call.observation is None or question.kind == "input":
             return None
-        return Answer(approved=call.started, by="replay", reason="Nobody was asked when this was recorded.")
+        return Answer(approved=call.started, by="replay", reason="No person was asked when this was recorded.")

@@ -47,7 +47,7 @@ from ..storage.event_log import EventLog
 
 _VOIDABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
 _STARTED = frozenset({CallState.RUNNING, CallState.SUSPENDED, CallState.ENDED})
-_VOID_REASON = "The run goes on as a fork from here. What was asked or allowed before does not hold in it."
+_VOID_REASON = "The run continues as a fork from here. Earlier questions and approvals do not apply to it."
 
 
 async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id: str = "") -> str:
@@ -146,7 +146,7 @@ def _unknown_outcome(call_id: str, tool: str, child_run_id: str) -> Observation:
     inside = f" (as {child_run_id})" if child_run_id else ""
     message = (
         f"{tool} had started{inside} where this run was forked from another one, and what came of it is not part of "
-        "this run. It is not run again; look before you try it anew."
+        "this run. It is not run again; check its effects before you retry."
     )
     failure = Failure.from_code("outcome_unknown", message)
     return Observation(

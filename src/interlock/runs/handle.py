@@ -98,8 +98,8 @@ class RunHandle:
             for action_id, answer in (answers or {}).items():
                 if not await self._runner.app.decide(session.run, action_id, answer):
                     raise RunClaimedError(
-                        f"{self.run_id} was taken over by somebody else before the answer to {action_id} was recorded. "
-                        "Nothing was started."
+                        f"{self.run_id} was taken over by another process before the answer to {action_id} was "
+                        "recorded. Nothing was started."
                     )
         except BaseException:
             await self._lease.release()

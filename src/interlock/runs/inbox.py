@@ -357,7 +357,7 @@ class Inbox:
         command = cast(CancelCommand, redact_command(command, self._app.parts.redactor.redact))
         key = command_key(command)
         if not await self._log.enqueue(run_id, QueuedCommand(key, encode_command(command))):
-            raise DecisionConflictError(f"{run_id} is to be cancelled already, which is on its way. That one stands.")
+            raise DecisionConflictError(f"{run_id} is already being cancelled. The first request counts.")
         if isinstance(self._active_runs, CommandPoller):
             self._active_runs.notify()
         if not await self.apply_queued(run_id):

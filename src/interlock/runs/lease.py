@@ -43,7 +43,7 @@ class RunLease:
         runner, run_id = self._runner, self._situation.run_id
         runner.check_open()
         if run_id in runner.poller:
-            raise RunClaimedError(f"{run_id} is moved on in this process already. Nothing was started.")
+            raise RunClaimedError(f"{run_id} is already running in this process. Nothing was started.")
         self._lease = lease = await runner.log.acquire(run_id, force=force)
         try:
             self.session = session = await runner.open_session(self._situation, lease)

@@ -58,8 +58,8 @@ class ReadinessChecker:
         for run_id in list_open_children(ledger):
             if holder := await self._find_holder(run_id):
                 return (
-                    f"It waits for {run_id}, which is moved on by {holder}. It goes on when that is done, or when it "
-                    "is taken over by force."
+                    f"It waits for {run_id}, which is owned by {holder}. It continues when that is done, or when "
+                    "that run is taken over by force."
                 )
         return ""
 

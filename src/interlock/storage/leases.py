@@ -105,8 +105,8 @@ def fenced_error(run_id: str, token: int, holder: ProcessIdentity | None) -> Log
 def claimed_error(run_id: str, holder: ProcessIdentity, here: ProcessIdentity) -> RunClaimedError:
     """Build the error for a run that another process holds."""
     if holder == here:
-        return RunClaimedError(f"{run_id} is moved on by this very process ({holder}) already. Nothing was written.")
+        return RunClaimedError(f"{run_id} is already owned by this process ({holder}). Nothing was written.")
     return RunClaimedError(
-        f"{run_id} is moved on by {holder}, which is alive. Nothing was written. From here you can answer its "
+        f"{run_id} is owned by {holder}, which is running. Nothing was written. From here you can answer its "
         "questions, watch it, or take it over by force."
     )

@@ -22,14 +22,15 @@ from .server_database import format_iso, format_names, get_actor, parse_agents, 
 
 _EXITS = format_exit_codes(
     ok="done",
-    failed="not as things stand: the name is taken, or no admin would be left",
-    usage="bad usage, or there is no such account",
+    failed="conflict: the name is taken, or no admin would be left",
+    usage="bad usage, or the account does not exist",
 )
 _MAX_PASSWORD_CHARS = 4_096
 
-AccountArgument: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The account.")]
+AccountArgument: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
 RolesOption: TypeAlias = Annotated[
-    list[Role] | None, typer.Option("--role", help="operator, auditor or admin. Repeatable. None: only their own runs.")
+    list[Role] | None,
+    typer.Option("--role", help="Role: operator, auditor or admin. Repeatable. Default: none, only their own runs."),
 ]
 PasswordStdinOption: TypeAlias = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, also at a terminal.")
@@ -40,7 +41,7 @@ app = create_app(_EXITS, is_group=True)
 
 @app.callback()
 def accounts() -> None:
-    """Who may sign in to a server, and what they may do."""
+    """Manage the accounts of a server and their roles."""
 
 
 @app.command(epilog=_EXITS)
@@ -48,12 +49,12 @@ def add(
     name: AccountArgument,
     role: RolesOption = None,
     agents: Annotated[
-        str, typer.Option(metavar="A,B", help="The agents for whose runs the roles count. Default: * for all.")
+        str, typer.Option(metavar="A,B", help="Agents whose runs the roles apply to. Default: *, all agents.")
     ] = "*",
     password_stdin: PasswordStdinOption = False,
     log: ServerLogOption = None,
 ) -> None:
-    """Make an account. The password is asked for, or read from standard input."""
+    """Create an account. Prompts for the password, or reads it from standard input."""
     password = _read_password(password_stdin)
     given, owned, by = role or [], parse_agents(agents), get_actor()
     created = run_with_database(log, lambda db: Accounts(db).create(name, password, roles=given, agents=owned, by=by))
@@ -62,14 +63,14 @@ def add(
 
 @app.command("list", epilog=_EXITS)
 def list_accounts(log: ServerLogOption = None, as_json: JsonOption = False) -> None:
-    """List the accounts, and what each may do."""
+    """List the accounts with their roles."""
     found = run_with_database(log, lambda database: Accounts(database).list())
     echo_list(
         as_json,
         [_account_to_json(account) for account in found],
         ("NAME", "ROLES", "AGENTS", "STATE"),
         [(each.name, format_names(each.roles), format_names(each.agents), _account_state(each)) for each in found],
-        empty="There is no account yet. `interlock accounts add NAME --role admin` makes one.",
+        empty="No accounts yet. `interlock accounts add NAME --role admin` creates one.",
     )
 
 
@@ -79,11 +80,11 @@ def roles(
     role: RolesOption = None,
     agents: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="The agents for whose runs they count; * for all. Default: as now."),
+        typer.Option(metavar="A,B", help="Agents whose runs the roles apply to; * for all. Default: unchanged."),
     ] = None,
     log: ServerLogOption = None,
 ) -> None:
-    """Set what a person may do. Without --role: nothing beyond their own runs."""
+    """Set the roles of an account. Without --role it has access to its own runs only."""
 
     async def change(database: Database) -> Account | IdentityProblem:
         store = Accounts(database)
@@ -98,7 +99,7 @@ def roles(
 
 @app.command(epilog=_EXITS)
 def password(name: AccountArgument, password_stdin: PasswordStdinOption = False, log: ServerLogOption = None) -> None:
-    """Set a new password. All of their sign-ins end."""
+    """Set a new password and end all sessions of the account."""
     text = _read_password(password_stdin)
     run_with_database(log, lambda database: Accounts(database).set_password(name, text, by=get_actor()))
     echo(f"{name} has a new password, and has to sign in again.")
@@ -122,11 +123,11 @@ def _read_password(from_stdin: bool) -> str:
     if from_stdin or not is_terminal():
         text = sys.stdin.readline(_MAX_PASSWORD_CHARS).rstrip("\r\n")
         if not text:
-            raise ConfigurationError("There is no password on standard input. Nothing was changed.")
+            raise ConfigurationError("No password on standard input. Nothing was changed.")
         return text
     text = getpass.getpass("Password: ")
-    if getpass.getpass("Once more: ") != text:
-        raise ConfigurationError("These are two different passwords. Nothing was changed.")
+    if getpass.getpass("Repeat the password: ") != text:
+        raise ConfigurationError("The passwords do not match. Nothing was changed.")
     return text
 
 

@@ -23,10 +23,10 @@ from ..exit_codes import format_exit_codes
 from ..options import JsonOption, argument, create_app, option
 
 _EXITS = format_exit_codes(
-    ok="done, and the answer stands",
-    failed="another answer stands, or the run is over; with --resume also: the run failed",
-    usage="bad usage, or it cannot be the answer",
-    waiting="it was not taken yet, or it is asked again; with --resume also: the run waits",
+    ok="done, and the answer was accepted",
+    failed="already answered, or the run is over; with --resume also: the run failed",
+    usage="bad usage, or the answer is not valid",
+    waiting="not applied yet, or asked again; with --resume also: the run waits for a person",
     interrupted="interrupted",
 )
 
@@ -36,31 +36,33 @@ _QuestionArgument: TypeAlias = Annotated[
     str,
     argument(
         "ID",
-        "A question: its id as `list` shows it. To answer fewer letters of it, or `last`: add --hash, or confirm.",
+        "Id of a question, as listed by `approvals list`. A shorter id, or `last`, needs --hash or a confirmation.",
         complete_question,
     ),
 ]
-_ByOption: TypeAlias = Annotated[str, option("Who answers. Default: your login name.", metavar="NAME")]
-_ReasonOption: TypeAlias = Annotated[str, option("Why. The log has it, and after a no the model.", metavar="TEXT")]
+_ByOption: TypeAlias = Annotated[
+    str, option("Name of the person who answers. Default: your login name.", metavar="NAME")
+]
+_ReasonOption: TypeAlias = Annotated[
+    str, option("Reason for the log. After a rejection the model sees it, too.", metavar="TEXT")
+]
 _HashOption: TypeAlias = Annotated[
     str, option("First 4 or more characters of the payload hash shown by `show`.", "--hash", metavar="HASH")
 ]
-_ResumeOption: TypeAlias = Annotated[
-    bool, typer.Option("--resume", help="When no process has the run, go on with it here.")
-]
+_ResumeOption: TypeAlias = Annotated[bool, typer.Option("--resume", help="Resume the run here when no process has it.")]
 
 
 @app.callback()
 def approvals() -> None:
     """Answer what runs ask, from any terminal.
 
-    The first answer to a question stands, wherever it comes from. An approval is for exactly what `show` shows.
+    The first answer to a question counts, wherever it comes from. An approval is for exactly what `show` shows.
     """
 
 
 @app.command("list", epilog=_EXITS)
 def list_(
-    run: Annotated[str, option("Only of this run.", metavar="RUN", autocompletion=complete_run)] = "",
+    run: Annotated[str, option("Only questions of this run.", metavar="RUN", autocompletion=complete_run)] = "",
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,7 +77,7 @@ def list_(
         [question_to_json(each) for each in found] if as_json else (),
         ("ID", "RUN", "TOOL", "AGE", "EXPIRES", "RISK", "WHAT"),
         [format_question_row(each.question, now) for each in found],
-        empty="No question is open.",
+        empty="No open questions.",
     )
 
 
@@ -95,17 +97,17 @@ def approve(  # noqa: PLR0913 - one for each option
     *,
     scope: Annotated[
         Literal["once", "run", "rule"],
-        typer.Option(help="This call once, the very same call until the run ends, or also keep a rule for it."),
+        typer.Option(help="Approve this call once, identical calls until the run ends, or save a rule."),
     ] = "once",
     rule: Annotated[
-        str, option("With --scope rule: a narrower rule. Default: the suggested one.", metavar="RULE")
+        str, option("With --scope rule: a narrower rule to save. Default: the suggested one.", metavar="RULE")
     ] = "",
     edit: Annotated[
-        Path | None, option("Run it with the arguments in this JSON file; - is standard input.", metavar="FILE")
+        Path | None, option("JSON file with edited arguments to run it with; - reads standard input.", metavar="FILE")
     ] = None,
     change: Annotated[
         list[str] | None,
-        option("Run it with this argument instead: text, or = and JSON (n==3).", "--set", metavar="NAME=VALUE"),
+        option("Argument to change: text, or = and JSON (n==3). Repeatable.", "--set", metavar="NAME=VALUE"),
     ] = None,
     shown_hash: _HashOption = "",
     reason: _ReasonOption = "",
@@ -141,7 +143,7 @@ def reject(  # noqa: PLR0913 - one for each option
 @app.command(epilog=_EXITS)
 def answer(  # noqa: PLR0913 - one for each option
     question: _QuestionArgument,
-    value: Annotated[str, argument("VALUE", "Text as it is, or = and JSON for anything else.")],
+    value: Annotated[str, argument("VALUE", "Text, or = followed by JSON for other values.")],
     *,
     shown_hash: _HashOption = "",
     reason: _ReasonOption = "",

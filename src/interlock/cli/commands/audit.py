@@ -50,9 +50,9 @@ ReadCheckpoint: TypeAlias = tuple[SignedCheckpoint, CheckpointStatement | Untrus
 _HASH_BYTES = 32
 _VERIFIER_FILE = "standalone_verifier.py"
 _EXITS = format_exit_codes(
-    ok="done, and the log is what was written",
-    failed="it is not",
-    usage="bad usage, something that cannot be read, or a signature that proves nothing",
+    ok="done, and the log is unmodified",
+    failed="the log was modified",
+    usage="bad usage, an unreadable file, or a signature that proves nothing",
 )
 
 app = create_app(_EXITS, is_group=True)
@@ -78,9 +78,9 @@ def _read_external_checkpoints(path: Path, keys: Mapping[str, PublicKey]) -> lis
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}.") from None
     if not found:
-        raise ConfigurationError(f"There is no checkpoint in {path}.")
+        raise ConfigurationError(f"{path} contains no checkpoint.")
     if not keys:
-        raise ConfigurationError("There is no key to check the checkpoints with: name it with --key.")
+        raise ConfigurationError("No key to verify the checkpoints with. Pass the public key with --key.")
     return _read_statements(dict.fromkeys(found), keys)
 
 
@@ -98,7 +98,7 @@ def _find_checkpoint_flaws(evidence: Evidence) -> list[str]:
 def _find_foreign_checkpoints(run_ids: Set[str], evidence: Evidence) -> list[str]:
     """Return checkpoints that came with the events and are about none of them: from another export."""
     return [
-        f"checkpoint {statement.number} in it is about {', '.join(statement.runs)[:200]}, which is not in it"
+        f"checkpoint {statement.number} is for {', '.join(statement.runs)[:200]}, which the file does not contain"
         for _, statement in evidence.embedded
         if isinstance(statement, CheckpointStatement) and not run_ids & statement.runs.keys()
     ]
@@ -109,7 +109,7 @@ def _find_missing_runs(run_ids: Set[str], evidence: Evidence) -> list[str]:
     statements = [statement for _, statement in evidence.external if isinstance(statement, CheckpointStatement)]
     signed = {name: head.count for statement in statements for name, head in statement.runs.items()}
     return [
-        f"{name}: not what was written: {pluralize(events, 'event')} were signed, and none is there"
+        f"{name}: modified: {pluralize(events, 'event')} signed, none found"
         for name, events in signed.items()
         if name not in run_ids and events
     ]
@@ -142,10 +142,10 @@ def _echo_proof(run_id: str, proof: SignedVerification, evidence: Evidence) -> N
         return
     if statement is not None:
         by = f"at {statement.at} as checkpoint {statement.number} by key {statement.key}"
-        rest = f"{pluralize(left, 'event')} after that not proved" if left else "what was written later is not in it"
+        rest = f"{pluralize(left, 'event')} after that not signed" if left else "events written later are not covered"
         echo(f"  signed {by}: {pluralize(proof.signed_count, 'event')}, up to event {proof.signed_count - 1}; {rest}")
     for doubt in proof.unverified:
-        echo(f"  not proved: {doubt}: name it with --key")
+        echo(f"  not proved: {doubt}: pass the key with --key")
     if statement is None and not proof.unverified and _is_unproven(proof, evidence):
         echo("  not proved: it is not signed")
 
@@ -154,8 +154,8 @@ def _echo_chain(run_id: str, audit: ChainVerification, problem: str = "", *, err
     name = run_id or "a run without a name"
     flaw = audit.flaw.message if audit.flaw else problem
     if flaw:
-        echo(f"{name}: not what was written: {flaw}", error=error)
-        echo(f"  in order before it: {pluralize(audit.count, 'event')}", error=error)
+        echo(f"{name}: modified: {flaw}", error=error)
+        echo(f"  intact before it: {pluralize(audit.count, 'event')}", error=error)
     else:
         echo(f"{name}: {pluralize(audit.count, 'event')}, in one unbroken chain", error=error)
         echo(f"  checkpoint {audit.count}:{audit.head_hash.hex()}", error=error)
@@ -178,32 +178,36 @@ def _read_statements(found: Collection[SignedCheckpoint], keys: Mapping[str, Pub
 
 @app.callback()
 def audit() -> None:
-    """Export runs, and check that a log is what was written."""
+    """Export runs, and verify that a log was not modified."""
 
 
 @app.command(epilog=_EXITS)
 def export(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument,
-    form: Annotated[ExportFormat, typer.Option("--format", help="A line per event, or one array.")] = "ndjson",
-    schema: Annotated[SchemaName, typer.Option(help="In whose words. Only `interlock` can be verified.")] = "interlock",
-    sign: Annotated[bool, typer.Option("--sign", help="Sign how far the run is, with the key of this user.")] = False,
+    form: Annotated[ExportFormat, typer.Option("--format", help="One JSON object per line, or one array.")] = "ndjson",
+    schema: Annotated[SchemaName, typer.Option(help="Event schema. Only `interlock` can be verified.")] = "interlock",
+    sign: Annotated[
+        bool, typer.Option("--sign", help="Sign the number of events and the last hash with this user's key.")
+    ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file. Default: standard output.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="New file to write. Default: standard output.")
     ] = None,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run as a file that anybody can check.
+    """Write a run to a file that anyone can verify.
 
-    The events are written as they are stored, byte for byte. The checkpoint, said on stderr, shows later that nothing
-    was cut off or replaced: keep it somewhere else, or have it signed.
+    Events are written byte for byte as they are stored. The checkpoint on stderr proves later that nothing was cut off
+    or replaced: keep it elsewhere, or sign it with --sign.
     """
     if output is None and (as_json or sys.stdout.isatty()):
         raise ConfigurationError(
-            "An export is the stored bytes, which a terminal may obey: name a file with -o, or use a pipe."
+            "An export may contain terminal control sequences. Write it to a file with -o, or use a pipe."
         )
     if sign and schema != "interlock":
-        raise ConfigurationError(f"What is written as {schema} cannot be verified, so it is not signed.")
+        raise ConfigurationError(
+            f"--sign requires --schema interlock: an export with schema {schema} cannot be verified."
+        )
     found = read_run(log, run)
     checked = verify(found.entries, found.run_id, trace=found.trace)
     signed = _sign_export(found) if sign and checked.ok else None
@@ -218,35 +222,37 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     else:
         _echo_chain(found.run_id, checked, error=True)
         if signed is not None:
-            echo("  signed, and checked with the key that `interlock audit key` prints", error=True)
+            echo("  signed; `interlock audit key` prints the key to verify it with", error=True)
     if not checked.ok:
         raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command("verify", epilog=_EXITS)
 def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
-    what: Annotated[str, argument("RUN|FILE", "A run, or an export or a log as a file.")],
-    checkpoint: Annotated[str, option("What an earlier export or check said.", metavar="COUNT:HASH")] = "",
+    what: Annotated[str, argument("RUN|FILE", "Run, or path of an export or a log.")],
+    checkpoint: Annotated[
+        str, option("Checkpoint printed by an earlier export or verification.", metavar="COUNT:HASH")
+    ] = "",
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="HEX", help="A public key of who signed it. Default: those of this user."),
+        typer.Option(metavar="HEX", help="Public key of the signer. Repeatable. Default: this user's keys."),
     ] = None,
     checkpoints: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Signed checkpoints that were kept elsewhere.")
+        Path | None, typer.Option(metavar="FILE", help="File with signed checkpoints that were kept elsewhere.")
     ] = None,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that a run, or every run of a file, is what was written.
+    """Verify that a run, or every run in a file, was not modified.
 
-    Says the first event that is not, and what happened to it.
+    Reports the first modified event and what was done to it.
     """
     expected = _parse_checkpoint(checkpoint) if checkpoint else None
     is_file = os.sep in what or what.endswith((".ndjson", ".json", ".db")) or os.path.isfile(what)
     runs = read_runs(what) if is_file else [read_run(log, what)]
     is_log = is_file and is_log_file(what)
     if expected and len(runs) > 1:
-        raise ConfigurationError(f"A checkpoint is of one run, and {what} has {len(runs):,}.")
+        raise ConfigurationError(f"--checkpoint is for one run, and {what} contains {len(runs):,} runs.")
     keys = load_keys(key or ())
     embedded: Collection[SignedCheckpoint] = ()
     if is_file and not is_log:
@@ -281,12 +287,12 @@ def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
 
 @app.command(epilog=_EXITS)
 def key(
-    rotate: Annotated[bool, typer.Option("--rotate", help="Sign with a new key from now on.")] = False,
+    rotate: Annotated[bool, typer.Option("--rotate", help="Create a new key and sign with it from now on.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the public key that signatures of this user are checked with.
+    """Print the public key to verify this user's signatures with.
 
-    What an older key signed stays valid; with --json all of them are shown.
+    Signatures of older keys stay valid; --json prints all keys.
     """
     if rotate:
         signing, path = load_signing()
@@ -305,9 +311,9 @@ def key(
 
 @app.command(epilog=_EXITS)
 def verifier() -> None:
-    """Print a program that checks an export without Interlock.
+    """Print a program that verifies an export without Interlock.
 
-    It is one file of Python, short enough to be read: `interlock audit verifier > verify.py`.
+    It is one Python file, short enough to read: `interlock audit verifier > verify.py`.
     """
     sys.stdout.write(files("interlock.audit").joinpath(_VERIFIER_FILE).read_text(encoding="utf-8"))
 
@@ -317,16 +323,16 @@ def _sign_export(found: RecordedRun) -> SignedCheckpoint:
     signed: SignedCheckpoint | None = signing.sign_run(path, found.run_id, found.entries)
     if signed is None:
         raise ConfigurationError(
-            f"{found.run_id} is not what was signed before, so it was not signed, and nothing was written. "
-            "`interlock audit verify` with the checkpoints that were kept says more."
+            f"{found.run_id} does not match what was signed before, so it was not signed, and nothing was written. "
+            "`interlock audit verify` with the kept checkpoints shows the difference."
         )
     return signed
 
 
 def _find_file_problems(what: str, runs: list[RecordedRun], unnamed: int) -> list[str]:
     if unnamed:
-        return [f"{what} is not what was written: {pluralize(unnamed, 'run')} with events, but no name"]
-    return [] if runs else [f"{what} holds no event"]
+        return [f"{what} was modified: {pluralize(unnamed, 'run')} with events, but no name"]
+    return [] if runs else [f"{what} contains no events"]
 
 
 def _echo_proofs(proofs: Mapping[str, SignedVerification], evidence: Evidence, *, as_json: bool) -> None:
@@ -337,7 +343,7 @@ def _echo_proofs(proofs: Mapping[str, SignedVerification], evidence: Evidence, *
     for run_id, proof in proofs.items():
         _echo_proof(run_id, proof, evidence)
     if not end_checked and any(proof.ok and proof.statement is None for proof in proofs.values()):
-        echo("  Events that were cut off at the end are seen only with an earlier checkpoint: --checkpoint COUNT:HASH.")
+        echo("  Events cut off at the end are detected only with an earlier checkpoint: --checkpoint COUNT:HASH.")
 
 
 def _parse_checkpoint(text: str) -> Checkpoint:

@@ -30,7 +30,7 @@ from ..session.chat import ChatSession
 from ..session.terminal import preserve_terminal
 
 _EXITS = format_exit_codes(
-    ok="done", usage="bad usage, or something that is not in order", interrupted="interrupted; the run is kept"
+    ok="done", usage="bad usage, or an invalid setting or file", interrupted="interrupted; the run is kept"
 )
 
 app = create_app()
@@ -40,7 +40,7 @@ app = create_app()
 def chat(  # noqa: PLR0913 - one for each option
     *,
     resume: Annotated[
-        str | None, option("Go on with this run, or `last`.", metavar="RUN", autocompletion=complete_run)
+        str | None, option("Run to resume, or `last`.", metavar="RUN", autocompletion=complete_run)
     ] = None,
     model: ModelOption = None,
     provider: ProviderOption = None,
@@ -77,6 +77,6 @@ async def _find_resumable(prepared: PreparedRun, run_ref: str) -> str:
         raise RunEndedError(f"{shorten_id(run_id)} is {state.value}. Start a new one with `interlock chat`.")
     if isinstance(started, RunStarted) and started.workspace not in ("", prepared.workspace):
         raise ConfigurationError(
-            f"{shorten_id(run_id)} works in {started.workspace}: name that folder with --workspace."
+            f"{shorten_id(run_id)} works in {started.workspace}. Pass --workspace {started.workspace}."
         )
     return run_id

@@ -29,10 +29,10 @@ from ..exit_codes import format_exit_codes
 from ..options import JsonOption, argument, create_app
 from ..session.trust import resolve_project
 
-_EXITS = format_exit_codes(ok="done", usage="bad usage, or a file that is not in order")
+_EXITS = format_exit_codes(ok="done", usage="bad usage, or an invalid file")
 
 SettingArgument: TypeAlias = Annotated[
-    str, argument("KEY", "The name of a setting.", complete=lambda incomplete: list(DESCRIPTIONS))
+    str, argument("KEY", "Name of a setting.", complete=lambda incomplete: list(DESCRIPTIONS))
 ]
 
 app = create_app(_EXITS, is_group=True)
@@ -91,7 +91,7 @@ def path(as_json: JsonOption = False) -> None:
         "trusted projects": user_paths.state and user_paths.trust_file,
     }
     rows = [
-        (name, "yes" if place and place.exists() else "no", str(place or "nowhere: this user has no home folder"))
+        (name, "yes" if place and place.exists() else "no", str(place or "none: this user has no home directory"))
         for name, place in found.items()
     ]
     values = {name: place and str(place) for name, place in found.items()}
@@ -101,7 +101,7 @@ def path(as_json: JsonOption = False) -> None:
 @app.command("set", epilog=_EXITS)
 def set_value(
     name: SettingArgument,
-    value: Annotated[str, argument("VALUE", "Its value; paths as in PATH.")],
+    value: Annotated[str, argument("VALUE", "Value; several paths are separated by `:`.")],
     as_json: JsonOption = False,
 ) -> None:
     """Write a setting into your config.toml."""
@@ -111,7 +111,7 @@ def set_value(
 
 @app.command(epilog=_EXITS)
 def unset(name: SettingArgument, as_json: JsonOption = False) -> None:
-    """Take a setting out of your config.toml."""
+    """Remove a setting from your config.toml."""
     _require_setting(name)
     _write_setting(name, None, as_json)
 

@@ -1,4 +1,4 @@
-"""`interlock doctor`: what holds commands back on this host, which programs they find, and what to do about it."""
+"""`interlock doctor`: how commands are sandboxed on this host, which programs they find, and how to improve it."""
 
 import os
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from ..exit_codes import ExitCode
 from ..options import JsonOption, create_app
 
 _EXITS = (
-    "Exit codes: 0 commands are confined; 1 less than they should be, or not at all, or a bundled program is not what "
-    "its package had in it."
+    "Exit codes: 0 commands are confined; 1 they are confined only in part or not at all, or a bundled program was "
+    "modified."
 )
 #: What the digest of a program was compared with.
 _DIGEST_LABELS = {
     "": "",
-    "record": ", digest as its package says; this version or platform is not pinned",
-    "pinned": ", digest as pinned",
+    "record": ", digest matches its package; this version or platform is not pinned",
+    "pinned": ", digest matches the pinned one",
 }
 
 #: What projects are built and tested with.
@@ -68,7 +68,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.command(epilog=_EXITS)
 def doctor(as_json: JsonOption = False) -> None:
-    """Show what holds commands back on this host, which programs they find in this folder, and what to do about it."""
+    """Show how commands are sandboxed on this host, which programs they find in this directory, and how to improve it."""
     user_paths, workspace = find_user_paths(os.environ), os.path.realpath(os.getcwd())
     settings = load_settings(user_paths, TrustedProject(workspace)).settings
     toolchain = detect_toolchain(workspace, os.environ, settings.toolchain)
@@ -103,7 +103,7 @@ def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
     seccomp, openat2 = ("yes" if has else "no" for has in (host.seccomp, host.openat2))
     return [
         f"{host.system} {host.kernel} on {host.machine}, as {user}{', in a container' if host.container else ''}",
-        f"commands run with: {used.backend}{', which holds back less than it should' if used.degraded else ''}",
+        f"commands run with: {used.backend}{' (degraded: every command requires approval)' if used.degraded else ''}",
         *(f"  note: {note}" for note in used.notes if "interlock doctor" not in note),
         *(line for finding in diagnosis.backends for line in _format_backend(finding)),
         _format_program("bubblewrap", diagnosis.bubblewrap),

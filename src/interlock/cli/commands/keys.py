@@ -24,8 +24,8 @@ from .server_database import (
 
 _EXITS = format_exit_codes(
     ok="done",
-    failed="not as things stand: a living key has the name",
-    usage="bad usage, or there is no such key",
+    failed="conflict: an active key has the name",
+    usage="bad usage, or the key does not exist",
 )
 _DAY_NS = 86_400 * 1_000_000_000
 _MAX_DAYS = 36_500
@@ -35,19 +35,23 @@ app = create_app(_EXITS, is_group=True)
 
 @app.callback()
 def keys() -> None:
-    """Keys with which programs talk to a server."""
+    """Manage API keys for programs that call a server."""
 
 
 @app.command(epilog=_EXITS)
 def add(  # noqa: PLR0913, PLR0917 - one for each option
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the log calls whoever uses it: key:NAME.")],
-    role: Annotated[list[Role], typer.Option("--role", help="agent, or operator, auditor, admin. Repeatable.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the key. Its user appears in the log as key:NAME.")
+    ],
+    role: Annotated[list[Role], typer.Option("--role", help="Role: agent, operator, auditor or admin. Repeatable.")],
     agents: Annotated[
         str,
-        typer.Option(metavar="A,B", help="The agents that it is for; the role agent needs them. Default: * for all."),
+        typer.Option(
+            metavar="A,B", help="Agents that the key is for; required for the role agent. Default: *, all agents."
+        ),
     ] = "*",
     expires_days: Annotated[
-        int, typer.Option("--expires-days", min=0, max=_MAX_DAYS, help="After so many days it ends. 0: never.")
+        int, typer.Option("--expires-days", min=0, max=_MAX_DAYS, help="Days until the key expires; 0: never.")
     ] = 0,
     log: ServerLogOption = None,
     as_json: JsonOption = False,
@@ -64,12 +68,12 @@ def add(  # noqa: PLR0913, PLR0917 - one for each option
     key = created.key
     ends = f", until {format_minute(key.expires_at)} UTC" if key.expires_at else ""
     trust = f"roles {format_names(key.roles)}, for agents: {format_names(key.agents)}{ends}"
-    echo(f"It is shown only now. {key.principal.name}: {trust}", error=True)
+    echo(f"The key is shown only once. {key.principal.name}: {trust}", error=True)
 
 
 @app.command("list", epilog=_EXITS)
 def list_keys(log: ServerLogOption = None, as_json: JsonOption = False) -> None:
-    """List the keys, without what is secret about them."""
+    """List the keys, without their secrets."""
     found, now = run_with_database(log, lambda database: ApiKeys(database).list()), time_ns()
 
     def format_row(key: ApiKey) -> tuple[str, ...]:
@@ -81,16 +85,16 @@ def list_keys(log: ServerLogOption = None, as_json: JsonOption = False) -> None:
         [_key_to_json(key) for key in found],
         ("ID", "NAME", "ROLES", "AGENTS", "LAST USED", "STATE"),
         [format_row(key) for key in found],
-        empty="There is no key yet. `interlock keys add NAME --role agent --agents AGENT` makes one.",
+        empty="No keys yet. `interlock keys add NAME --role agent --agents AGENT` creates one.",
     )
 
 
 @app.command(epilog=_EXITS)
 def revoke(
-    key: Annotated[str, typer.Argument(metavar="ID", help="The id of a key, or the name of a living one.")],
+    key: Annotated[str, typer.Argument(metavar="ID", help="Id of a key, or name of an active one.")],
     log: ServerLogOption = None,
 ) -> None:
-    """End a key. A server that runs refuses it within seconds."""
+    """Revoke a key. A running server refuses it within seconds."""
 
     async def end(database: Database) -> ApiKey | IdentityProblem:
         store, now = ApiKeys(database), time_ns()
@@ -106,7 +110,7 @@ def _key_state(key: ApiKey, now: int) -> str:
         return f"revoked {format_minute(key.revoked_at)}"
     if key.expires_at:
         return f"until {format_minute(key.expires_at)}" if key.is_active(now) else "expired"
-    return "living"
+    return "active"
 
 
 def _key_to_json(key: ApiKey) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from ...policy.files.source import PolicyFileError, parse_source, read_policy_fi
 from ...policy.importers.claude import import_claude
 from ...policy.importers.codex import import_codex
 from ...policy.importers.gemini import import_gemini
+from ...rendering.text import pluralize
 from ..config.logs import Recordings, read_recordings
 from ..config.policy_files import (
     POLICY_EXIT_CODES,
@@ -49,7 +50,7 @@ from ..exit_codes import ExitCode
 from ..options import JsonOption, argument, create_app
 
 LogsOption: TypeAlias = Annotated[
-    list[Path], typer.Option("--log", help="A log (runs.db) or an export (runs.ndjson). May be given more than once.")
+    list[Path], typer.Option("--log", metavar="FILE", help="Log (runs.db) or export (runs.ndjson) to read. Repeatable.")
 ]
 
 
@@ -74,7 +75,7 @@ def check(
             echo_problems(each["problems"])
             echo_problems(each["warnings"], "warning: ")
             if not each["problems"]:
-                echo(f"{each['path']}: in order, {each['rules']} rules")
+                echo(f"{each['path']}: valid, {pluralize(each['rules'], 'rule')}")
     if any(each["problems"] for each in found):
         raise typer.Exit(ExitCode.USAGE if any(each["unreadable"] for each in found) else ExitCode.FAILED)
 
@@ -118,23 +119,25 @@ def run_examples(file: PolicyFileArgument, layer: LayerOption = "user", as_json:
 
 @app.command("explain", epilog=POLICY_EXIT_CODES)
 def explain_call(  # noqa: PLR0913 - one for each option
-    tool: Annotated[str, argument("TOOL", "The name of the tool.")],
-    args: Annotated[str, argument("ARGS", "Its arguments as a JSON object; for bash, the command.")] = "{}",
+    tool: Annotated[str, argument("TOOL", "Name of the tool.")],
+    args: Annotated[str, argument("ARGS", "Arguments as a JSON object; for bash, the command.")] = "{}",
     *,
-    policy: Annotated[Path | None, typer.Option(help="A policy file; the same as --user.")] = None,
+    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file; the same as --user.")] = None,
     managed: ManagedOption = None,
     user: UserOption = None,
     project: ProjectOption = None,
     session: SessionOption = None,
-    mode: Annotated[PermissionMode, typer.Option(help="The permission mode.")] = PermissionMode.DEFAULT,
-    agent: Annotated[str, typer.Option(help="The name of the agent.")] = "",
-    workspace: Annotated[Path, typer.Option(help="The folder of the run.")] = Path(),
-    interactive: Annotated[bool, typer.Option("--interactive", help="A person is there.")] = False,
-    risk: Annotated[list[Risk] | None, typer.Option(help="A risk that the tool declares.")] = None,
+    mode: Annotated[PermissionMode, typer.Option(help="Permission mode.")] = PermissionMode.DEFAULT,
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent.")] = "",
+    workspace: Annotated[
+        Path, typer.Option(metavar="DIR", help="Workspace of the run. Default: this directory.")
+    ] = Path(),
+    interactive: Annotated[bool, typer.Option("--interactive", help="Assume that a person can be asked.")] = False,
+    risk: Annotated[list[Risk] | None, typer.Option(help="Risk that the tool declares. Repeatable.")] = None,
     origin: Annotated[
-        Literal["local", "mcp", "skill", "extension"], typer.Option(help="Where the tool comes from.")
+        Literal["local", "mcp", "skill", "extension"], typer.Option(help="Origin of the tool.")
     ] = "local",
-    server: Annotated[str, typer.Option(help="The MCP server, skill folder or extension.")] = "",
+    server: Annotated[str, typer.Option(help="MCP server, skill folder or extension of the tool.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Say what is decided about a call, and why.
@@ -165,9 +168,11 @@ def _parse_arguments(tool: str, text: str) -> JsonObject:
             return cast(JsonObject, value)
     except json.InvalidJsonError as error:
         if family is None:
-            raise typer.BadParameter(f'ARGS is no JSON: {error}. Write an object, as in \'{{"path": "a"}}\'') from None
+            raise typer.BadParameter(
+                f'ARGS is not JSON: {error}. Pass an object, such as \'{{"path": "a"}}\''
+            ) from None
     if family is None:
-        raise typer.BadParameter('ARGS is a JSON object, as in \'{"path": "a"}\'')
+        raise typer.BadParameter('ARGS must be a JSON object, such as \'{"path": "a"}\'')
     return {next(iter(family.resources)): text}
 
 
@@ -180,7 +185,7 @@ def backtest_policy(  # noqa: PLR0913 - one for each option
     user: UserOption = None,
     project: ProjectOption = None,
     session: SessionOption = None,
-    fail_on_flip: Annotated[bool, typer.Option("--fail-on-flip", help="Exit with 1 when a decision flips.")] = False,
+    fail_on_flip: Annotated[bool, typer.Option("--fail-on-flip", help="Exit with 1 if any decision changes.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Try a policy on recorded runs.
@@ -202,7 +207,7 @@ def backtest_policy(  # noqa: PLR0913 - one for each option
 @app.command("suggest", epilog=POLICY_EXIT_CODES)
 def suggest_rules(
     log: LogsOption,
-    min_count: Annotated[int, typer.Option(min=1, help="How often people must have said yes.")] = 3,
+    min_count: Annotated[int, typer.Option(min=1, help="Minimum number of approvals for a suggestion.")] = 3,
     as_json: JsonOption = False,
 ) -> None:
     """Suggest rules for what people keep approving.
@@ -216,21 +221,21 @@ def suggest_rules(
         return
     echo_suggestions(found)
     if not found:
-        echo(f"Nothing was approved {min_count} times that one narrow rule could say.", error=True)
+        echo(f"No suggestions: nothing that one narrow rule could cover was approved {min_count} times.", error=True)
 
 
 def _load_recordings(paths: Sequence[Path]) -> Recordings:
     recordings = read_recordings([str(path) for path in paths])
     for reason in recordings.left_out:
-        echo(f"left out, because it is not what was written: {reason}", error=True)
+        echo(f"skipped, because it was modified: {reason}", error=True)
     return recordings
 
 
 @app.command("import", epilog=POLICY_EXIT_CODES)
 def import_policy(
-    source: Annotated[Literal["claude", "codex", "gemini"], typer.Argument(help="Whose file it is.")],
-    file: Annotated[Path, argument("FILE", "The file to import.")],
-    out: Annotated[Path | None, typer.Option(help="Write the policy to this new file.")] = None,
+    source: Annotated[Literal["claude", "codex", "gemini"], typer.Argument(help="Program that the file belongs to.")],
+    file: Annotated[Path, argument("FILE", "File to import.")],
+    out: Annotated[Path | None, typer.Option(help="New file to write the policy to. Default: standard output.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a policy from the file of another tool.
@@ -259,7 +264,7 @@ def _write_policy(path: Path, text: str) -> None:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigurationError(f"{path} is there already; name a new file.") from None
+        raise ConfigurationError(f"{path} already exists. Pass the name of a new file.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"{path} cannot be written: {reason}.") from None
@@ -293,8 +298,8 @@ def list_rules(
 
 @app.command(epilog=POLICY_EXIT_CODES)
 def revoke(
-    rule_id: Annotated[str, argument("ID", "The id of a kept rule.")],
-    user: Annotated[Path, typer.Option(help="The policy file of the user.")],
+    rule_id: Annotated[str, argument("ID", "Id of a saved rule.")],
+    user: Annotated[Path, typer.Option(metavar="FILE", help="User policy file.")],
     as_json: JsonOption = False,
 ) -> None:
     """Take out a rule that was kept.
@@ -304,7 +309,7 @@ def revoke(
     revoked = PolicyFiles(user=user).revoke(rule_id)
     if not revoked:
         raise ConfigurationError(
-            f"{user} keeps no rule {rule_id}. `interlock policy rules --user {user}` lists all; rules that people "
-            "wrote are taken out by hand."
+            f"{user} has no saved rule {rule_id}. `interlock policy rules --user {user}` lists all; rules that people "
+            "wrote are removed by hand."
         )
-    echo_result(as_json, {"revoked": rule_id, "path": str(user)}, f"{user}: {rule_id} is gone")
+    echo_result(as_json, {"revoked": rule_id, "path": str(user)}, f"{user}: removed {rule_id}")

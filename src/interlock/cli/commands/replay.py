@@ -18,10 +18,10 @@ from ..options import JsonOption, create_app, option
 
 _EXITS = format_exit_codes(
     ok="done",
-    failed="the log is not what was written, or it comes out differently now",
-    usage="bad usage, or something that cannot be read",
+    failed="the log was modified, or the result differs now",
+    usage="bad usage, or a file that cannot be read",
 )
-_STEP_PROMPT = "[Enter] next  [b] back  [number] go there  [q] quit: "
+_STEP_PROMPT = "[Enter] next  [b] back  [number] go to event  [q] quit: "
 
 app = create_app()
 
@@ -30,20 +30,19 @@ app = create_app()
 def replay(  # noqa: PLR0913 - one for each option
     run: RunArgument,
     *,
-    at: Annotated[int | None, option("Show event N and the state right after it.", metavar="N")] = None,
-    step: Annotated[bool, typer.Option("--step", help="Go event by event, at a terminal.")] = False,
+    at: Annotated[int | None, option("Event to show, with the state right after it.", metavar="N")] = None,
+    step: Annotated[bool, typer.Option("--step", help="Step through the events interactively.")] = False,
     mode: Annotated[
         Literal["trace", "model", "dry-run"],
         typer.Option(
-            help="trace: show what was recorded. model: let the recorded answers go through today's code, and "
-            "compare. dry-run: show what would be decided now."
+            help="What to replay. trace: the recorded events. model: the recorded responses through the current code, "
+            "compared. dry-run: what the current policy would decide."
         ),
     ] = "trace",
     agent: Annotated[
         str,
         option(
-            "With model and dry-run: where your agent comes from, package.module:function. Default: the agent "
-            "of `interlock run`.",
+            "With model and dry-run: your agent, as package.module:function. Default: the agent of `interlock run`.",
             metavar="PLACE",
         ),
     ] = "",
@@ -61,7 +60,7 @@ def replay(  # noqa: PLR0913 - one for each option
         _show_trace(recorded, at, step, as_json)
         return
     if at is not None or step:
-        raise ConfigurationError(f"--at and --step are for the mode trace, not for {mode}.")
+        raise ConfigurationError(f"--at and --step require --mode trace, not {mode}.")
     # What goes through today's code is loaded only when it is used.
     again = import_module("interlock.cli.session.replay")
     again.REPLAY_MODES[mode](recorded, again.ReplayTarget(log, agent), as_json)
@@ -70,7 +69,7 @@ def replay(  # noqa: PLR0913 - one for each option
 def _show_trace(recorded: Replay, at: int | None, step: bool, as_json: bool) -> None:
     events = [each.event for each in recorded]
     if at is not None and not 0 <= at < len(events):
-        raise ConfigurationError(f"{recorded.run_id} has events 0 to {len(events) - 1}, not {at}.")
+        raise ConfigurationError(f"{recorded.run_id} has no event {at}. Its events are 0 to {len(events) - 1}.")
     if step:
         _step_through(recorded, events, at or 0)
     elif at is not None:
@@ -97,7 +96,7 @@ def _show_event(recorded: Replay, events: list[Event], at: int, as_json: bool) -
 
 def _step_through(recorded: Replay, events: list[Event], at: int) -> None:
     if not sys.stdin.isatty():
-        raise ConfigurationError("Stepping needs a terminal. `--at N` shows one event, and without it all are listed.")
+        raise ConfigurationError("--step requires a terminal. Use --at N for one event, or neither to list all.")
     while 0 <= at < len(events):
         _show_event(recorded, events, at, as_json=False)
         try:

@@ -29,7 +29,7 @@ from ..session.live_session import SessionOptions, run_and_report
 _EXITS = format_exit_codes(
     ok="the run is completed",
     failed="it failed, was cancelled, or its answer contradicts the facts",
-    usage="bad usage, or something that is not in order",
+    usage="bad usage, or an invalid setting or file",
     waiting="it waits for a person",
     interrupted="interrupted; the run is kept",
 )
@@ -40,7 +40,7 @@ app = create_app()
 
 @app.command(epilog=_EXITS)
 def run(  # noqa: PLR0913 - one for each option
-    task: Annotated[str, argument("TASK", "What to do, in words.")],
+    task: Annotated[str, argument("TASK", "Task for the agent.")],
     *,
     model: ModelOption = None,
     provider: ProviderOption = None,
@@ -49,23 +49,27 @@ def run(  # noqa: PLR0913 - one for each option
     policy: PolicyOption = None,
     workspace: WorkspaceOption = None,
     script: ScriptOption = None,
-    max_steps: Annotated[int | None, option("How many answers with calls it may give.", metavar="N", min=1)] = None,
-    max_model_calls: Annotated[int | None, option("How often it may ask the model.", metavar="N", min=1)] = None,
-    max_tool_calls: Annotated[int | None, option("How many calls it may make.", metavar="N", min=1)] = None,
-    max_seconds: Annotated[float | None, option("How long it may take.", metavar="S", min=0.001)] = None,
-    max_tokens: Annotated[int | None, option("How many tokens it may use.", metavar="N", min=1)] = None,
-    max_cost: Annotated[float | None, option("What it may cost.", metavar="C", min=0.000001)] = None,
+    max_steps: Annotated[
+        int | None, option("Maximum number of model responses with tool calls.", metavar="N", min=1)
+    ] = None,
+    max_model_calls: Annotated[int | None, option("Maximum number of model requests.", metavar="N", min=1)] = None,
+    max_tool_calls: Annotated[int | None, option("Maximum number of tool calls.", metavar="N", min=1)] = None,
+    max_seconds: Annotated[float | None, option("Maximum duration in seconds.", metavar="S", min=0.001)] = None,
+    max_tokens: Annotated[int | None, option("Maximum number of tokens, input and output.", metavar="N", min=1)] = None,
+    max_cost: Annotated[
+        float | None, option("Maximum cost, in the currency of the prices.", metavar="C", min=0.000001)
+    ] = None,
     headless: HeadlessOption = False,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let an agent work on a task in this folder.
+    """Let an agent work on a task in this directory.
 
-    Calls that a policy asks about are asked at this terminal; without one the run pauses, and `interlock approvals`
-    answers from anywhere. Ctrl-C cancels the calls that run, a second one stops the run here. It is kept in any case.
+    Calls that require approval are asked about at this terminal; without one the run pauses, and `interlock approvals`
+    answers from anywhere. Ctrl-C cancels running calls, a second Ctrl-C stops the run. The run is always kept.
     """
     if not task.strip() or len(task) > MAX_TASK_CHARS:
-        raise ConfigurationError(f"A task is a text of at most {MAX_TASK_CHARS:,} characters, and not empty.")
+        raise ConfigurationError(f"The task must have 1 to {MAX_TASK_CHARS:,} characters; found {len(task):,}.")
     limits = collect_options(
         max_model_calls=max_model_calls,
         max_tool_calls=max_tool_calls,

@@ -46,8 +46,8 @@ from ..options import (
 
 _EXITS = format_exit_codes(
     ok="done",
-    failed="the run failed, or is not to be had",
-    usage="bad usage, or something that cannot be read",
+    failed="the run failed or could not be claimed",
+    usage="bad usage, or a file that cannot be read",
     waiting="the run waits for a person",
     interrupted="interrupted",
 )
@@ -59,7 +59,7 @@ app = create_app(_EXITS, is_group=True)
 def runs() -> None:
     """List, show, watch, resume, cancel and fork runs.
 
-    A run is named by its id, by the first letters of it, or as `last`.
+    RUN is an id, the first characters of an id, or `last`.
     """
 
 
@@ -67,28 +67,28 @@ def runs() -> None:
 def list_(
     state: Annotated[
         list[DisplayState] | None,
-        typer.Option(metavar="STATE", help=f"Only these: {', '.join(DisplayState)}. May be given more than once."),
+        typer.Option(metavar="STATE", help=f"Only runs in this state: {', '.join(DisplayState)}. Repeatable."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="So many at most.")] = 20,
-    nested: Annotated[bool, typer.Option("--nested", help="Also runs inside a call of another run.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Maximum number of runs to list.")] = 20,
+    nested: Annotated[bool, typer.Option("--nested", help="Include runs started by a call of another run.")] = False,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List runs, the newest first.
 
-    A run is paused until a person answers, running in a living process, stopped because no process owns it, idle
-    because it has answered every message of a chat, or over.
+    A run is paused until a person answers, running in a process, stopped because no process has it, idle because it
+    answered all messages of a chat, or over.
     """
     run_filter = RunFilter(limit=limit, states=frozenset(state or ()), include_nested=nested)
     found = run_with_log(log, lambda event_log: list_runs(event_log, run_filter)) if has_log(log) else []
-    empty = "There are no such runs." if state else "There are no runs yet. `interlock run` starts one."
+    empty = "No matching runs." if state else "No runs yet. `interlock run` starts one."
     rows = [_format_row(run) for run in found]
-    echo_list(as_json, found, ("RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"), rows, empty)
+    echo_list(as_json, found, ("RUN", "STATE", "AGENT", "STARTED", "QUESTIONS", "TASK"), rows, empty)
 
 
 @app.command(epilog=_EXITS)
 def show(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
-    """Show what a run is, where it stands, what was done, and what to type next."""
+    """Show a run: its state, what it did, and which command comes next."""
     details = run_with_log(log, lambda event_log: load_run_details(event_log, run))
     if as_json:
         echo_json(details_to_json(details))
@@ -99,18 +99,18 @@ def show(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) -
 @app.command(epilog=_EXITS)
 def events(
     run: RunArgument,
-    after: Annotated[int, typer.Option(metavar="N", help="Only what comes after event N.")] = -1,
-    following: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    after: Annotated[int, typer.Option(metavar="N", help="Only events after event N.")] = -1,
+    following: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events until the run ends.")] = False,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the events of a run, a line for each. With --json, each line is an event."""
+    """Show the events of a run, one per line. With --json, each line is one event as JSON."""
     _run_until_interrupted(_print_events(log, run, after, following, as_json))
 
 
 @app.command(epilog=_EXITS)
 def watch(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
-    """Watch a run, whichever process moves it on, until it ends."""
+    """Watch a run until it ends, also when it runs in another process."""
     if as_json:
         _run_until_interrupted(_print_events(log, run, -1, following=True, as_json=True))
     else:
@@ -119,23 +119,22 @@ def watch(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) 
 
 @app.command(epilog=_EXITS)
 def resume(  # noqa: PLR0913 - one for each option
-    run: Annotated[str, argument("[RUN]", "A run: its id, the first letters of it, or `last`.", complete_run)] = "",
+    run: Annotated[str, argument("[RUN]", "Run id, its first characters, or `last`.", complete_run)] = "",
     *,
     every: Annotated[
-        bool, typer.Option("--all", help="Every run that stopped and waits for nobody, one after the other.")
+        bool, typer.Option("--all", help="Resume every stopped run that waits for no answer, one after the other.")
     ] = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Also when a living process has it: that one can write no more.")
+        bool,
+        typer.Option("--take-over", help="Take the run over from a running process, which can no longer write to it."),
     ] = False,
     model: ModelOption = None,
     provider: ProviderOption = None,
     base_url: BaseUrlOption = None,
-    mode: Annotated[
-        PermissionMode | None, option("How much it may do without asking. Default: as before, or less.")
-    ] = None,
+    mode: Annotated[PermissionMode | None, option("Permission mode. Default: as before, or stricter.")] = None,
     policy: PolicyOption = None,
     workspace: Annotated[
-        Path | None, option("The folder to work in, for a run that does not say it.", metavar="DIR")
+        Path | None, option("Directory to work in, for a run without a recorded workspace.", metavar="DIR")
     ] = None,
     script: ScriptOption = None,
     headless: HeadlessOption = False,
@@ -144,11 +143,11 @@ def resume(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Resume a run in this process: after an answer, a pause, or a crash.
 
-    It works in the folder that it was begun in. Nothing that was done is done again. With --all, as after a reboot:
-    all runs that a dead process left behind.
+    It works in the directory in which it was started. Nothing is executed twice. With --all, for example after a
+    reboot: all runs that a dead process left behind.
     """
     if bool(run) is every:
-        raise typer.BadParameter("name a run, or all that stopped with --all")
+        raise typer.BadParameter("pass a run, or --all for all stopped runs")
     module = _load_module("session.resume")
     options = module.ResumeOptions(
         log=log,
@@ -165,12 +164,14 @@ def resume(  # noqa: PLR0913 - one for each option
 @app.command(epilog=_EXITS)
 def cancel(
     run: RunArgument,
-    reason: Annotated[str, option("Why, for the log.", metavar="TEXT")] = "",
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who says so. Default: your login name.")] = "",
+    reason: Annotated[str, option("Reason for the log.", metavar="TEXT")] = "",
+    by: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the person who cancels. Default: your login name.")
+    ] = "",
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a run for good: what runs is cancelled, what waits stays undone."""
+    """Cancel a run for good: running calls are cancelled, waiting calls are not executed."""
     asyncio.run(_load_module("session.delivery").cancel_run(log, run, reason, by, as_json))
 
 
@@ -178,14 +179,14 @@ def cancel(
 def fork(
     run: RunArgument,
     at: Annotated[
-        int | None, typer.Option(metavar="N", help="After event N. Default: after the last, or before its end.")
+        int | None, typer.Option(metavar="N", help="Fork after event N. Default: the last event before the end.")
     ] = None,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a new run that continues from an event of another one, which stays unchanged.
+    """Create a new run that continues from an event of another run, which stays unchanged.
 
-    It has the other one's memory and none of its approvals. Nothing is executed before it is resumed.
+    It has the memory of the other run and none of its approvals. Nothing is executed until it is resumed.
     """
 
     async def make_fork(event_log: SqliteLog) -> tuple[str, str]:
@@ -196,21 +197,21 @@ def fork(
     echo_result(
         as_json,
         {"run_id": new_id, "forked_from": run_id},
-        f"{shorten_id(new_id)} has what {shorten_id(run_id)} had up to there."
-        " Nothing was executed, and files are as they are now.",
-        f"To go on with it: {add_log_option(f'interlock runs resume {shorten_id(new_id)}', log)}",
+        f"{shorten_id(new_id)} is a fork of {shorten_id(run_id)}."
+        " Nothing was executed, and files were not changed back.",
+        f"To resume it: {add_log_option(f'interlock runs resume {shorten_id(new_id)}', log)}",
     )
 
 
 @app.command("export-test", epilog=_EXITS)
 def export_test(
     run: RunArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A new file, such as test_it.py.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="New file to write, such as test_run.py.")
+    ],
     agent: Annotated[
         str,
-        typer.Option(
-            metavar="PLACE", help="Where your agent comes from: package.module:function. Default: recorded tools."
-        ),
+        typer.Option(metavar="PLACE", help="Your agent, as package.module:function. Default: the recorded tools."),
     ] = "",
     log: LogOption = None,
     as_json: JsonOption = False,

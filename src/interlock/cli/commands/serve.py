@@ -21,19 +21,24 @@ _EXITS = "Exit codes: 0 stopped by a signal; 2 the server could not start."
 def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="Settings of the server. Default: serve.toml beside the user's settings."),
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Server settings. Default: serve.toml in the config directory."
+        ),
     ] = None,
     agents: Annotated[
-        list[str] | None, typer.Option("--agent", "-a", help="An agent to serve: package.module:name. Repeatable.")
+        list[str] | None,
+        typer.Option("--agent", "-a", metavar="PLACE", help="Agent to serve, as package.module:name. Repeatable."),
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve two agents that need no model and no network.")] = False,
-    host: Annotated[str | None, typer.Option(help="Where to listen. Default: 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Default: 8321; 0 takes any that is free.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one. Default: 8321.")
+    ] = None,
     log: ServerLogOption = None,
 ) -> None:
     """Serve runs to people and programs: REST, console, approvals, audit.
 
-    The first start makes the account `admin` and shows its password once.
+    The first start creates the account `admin` and shows its password once.
     """
     changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     process = import_module("interlock.cli.server_process")  # all of a server, which help does not need

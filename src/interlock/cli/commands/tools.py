@@ -22,7 +22,7 @@ from ..options import JsonOption, argument, create_app
 from ..session.agent import load_skill_tools, make_local_tools
 from ..session.trust import resolve_project
 
-_EXITS = format_exit_codes(ok="done", usage="bad usage, or a file that is not in order")
+_EXITS = format_exit_codes(ok="done", usage="bad usage, or an invalid file")
 #: What a call names, to ask what a policy says about calls like it.
 _EXAMPLE_ARGUMENTS: Mapping[ResourceKind, str] = {
     "path": "a-file",
@@ -62,7 +62,7 @@ def tools(context: typer.Context, as_json: JsonOption = False) -> None:
 
 
 @app.command("show", epilog=_EXITS)
-def show_tool(name: Annotated[str, argument("NAME", "The name of the tool.")], as_json: JsonOption = False) -> None:
+def show_tool(name: Annotated[str, argument("NAME", "Name of the tool.")], as_json: JsonOption = False) -> None:
     """Show what a tool declares, and the schema that a model gets."""
     found = {tool.name: (tool, decision) for tool, decision in asyncio.run(_evaluate_tools())}
     if name not in found:

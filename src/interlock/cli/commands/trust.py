@@ -27,16 +27,16 @@ from ..session.trust import confirm_trust, echo_project, is_interactive
 _EXITS = format_exit_codes(
     ok="trusted, or nothing to trust",
     usage="bad usage, or a list that cannot be read",
-    waiting="somebody has to say so: at a terminal, or with --yes",
-    refused="the answer was no, or the project cannot be trusted",
+    waiting="confirmation is required: at a terminal, or with --yes",
+    refused="declined, or the project cannot be trusted",
 )
 _NOT_TRUSTED = {
-    ExitCode.WAITING: "Nothing was trusted. Say so at a terminal, or with `interlock trust --yes`.",
+    ExitCode.WAITING: "Nothing was trusted. Confirm at a terminal, or pass --yes.",
     ExitCode.REFUSED: "Nothing was trusted.",
 }
 
 ProjectOption: TypeAlias = Annotated[
-    Path, typer.Option("--project", metavar="FOLDER", help="A folder of the project. Default: this one.")
+    Path, typer.Option("--project", metavar="DIR", help="Directory in the project. Default: this one.")
 ]
 
 app = create_app(_EXITS)
@@ -46,7 +46,7 @@ app = create_app(_EXITS)
 def trust(
     context: typer.Context,
     project: ProjectOption = Path(),
-    yes: Annotated[bool, typer.Option("--yes", help="Trust it without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Trust without a confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Trust a project, or see what it brings.
@@ -90,7 +90,7 @@ def list_projects(as_json: JsonOption = False) -> None:
         for root in sorted(known)
     ]
     shown = [(format_utc(row["at"])[:10], row["now"], row["root"]) for row in rows]
-    echo_list(as_json, rows, ("SINCE", "NOW", "PROJECT"), shown, empty="No project is trusted.")
+    echo_list(as_json, rows, ("SINCE", "NOW", "PROJECT"), shown, empty="No trusted projects.")
 
 
 def _current_state(root: str) -> str:
@@ -102,12 +102,12 @@ def _current_state(root: str) -> str:
 
 @app.command(epilog=_EXITS)
 def revoke(
-    project: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Default: this project.")] = Path(),
+    project: Annotated[Path, typer.Argument(metavar="[DIR]", help="Project to revoke. Default: this one.")] = Path(),
     as_json: JsonOption = False,
 ) -> None:
     """Trust a project no longer."""
     user_paths = find_user_paths()
     target = find_project(Path(os.path.realpath(project)), user_paths)
     if not revoke_trust(target, user_paths):
-        raise ConfigurationError(f"{target} is not trusted. `interlock trust list` lists what is.")
-    echo_result(as_json, {"revoked": str(target)}, f"{target} is not trusted any more")
+        raise ConfigurationError(f"{target} is not trusted. `interlock trust list` lists trusted projects.")
+    echo_result(as_json, {"revoked": str(target)}, f"{target} is no longer trusted")

@@ -315,9 +315,7 @@ def _format_run_ids(run_ids: Sequence[str]) -> str:
 LogOption: TypeAlias = Annotated[
     Path | None,
     option(
-        "The log with the runs. Default: runs.db in the state folder.", "--log", metavar="FILE", envvar=_LOG_VARIABLE
+        "Log with the runs. Default: runs.db in the state directory.", "--log", metavar="FILE", envvar=_LOG_VARIABLE
     ),
 ]
-RunArgument: TypeAlias = Annotated[
-    str, argument("RUN", "A run: its id, the first letters of it, or `last`.", complete_run)
-]
+RunArgument: TypeAlias = Annotated[str, argument("RUN", "Run id, its first characters, or `last`.", complete_run)]

@@ -17,16 +17,16 @@ from .settings import Settings
 from .user_paths import MANAGED_POLICY, UserPaths
 
 POLICY_EXIT_CODES = (
-    "Exit codes: 0 fine; 1 refused, wrong, or flips with --fail-on-flip; 2 bad usage or a file that cannot be read."
+    "Exit codes: 0 done; 1 denied, invalid, or a flip with --fail-on-flip; 2 bad usage or unreadable file."
 )
 
-PolicyFileArgument: TypeAlias = Annotated[Path, argument("FILE", "A policy file, YAML or TOML.")]
-ManagedOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the organisation.")]
-UserOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the user.")]
-ProjectOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the project.")]
-SessionOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the session.")]
+PolicyFileArgument: TypeAlias = Annotated[Path, argument("FILE", "Policy file, YAML or TOML.")]
+ManagedOption: TypeAlias = Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file of the organisation.")]
+UserOption: TypeAlias = Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file of the user.")]
+ProjectOption: TypeAlias = Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file of the project.")]
+SessionOption: TypeAlias = Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file of the session.")]
 LayerOption: TypeAlias = Annotated[
-    Literal["managed", "user", "project", "session"], typer.Option(help="Whose file it is.")
+    Literal["managed", "user", "project", "session"], typer.Option(help="Layer that the file belongs to.")
 ]
 
 
@@ -47,13 +47,13 @@ def load_named_policy(
 def require_policy_file(*files: Path | None) -> None:
     """Raise `BadParameter` if no policy file was named."""
     if not any(files):
-        raise typer.BadParameter("name a policy file: --user, --project, --managed or --session")
+        raise typer.BadParameter("pass a policy file: --user, --project, --managed or --session")
 
 
 def choose_user_file(given: Path | None, user: Path | None) -> Path | None:
     """Return the policy file of the user, named as argument or option but not as both."""
     if given is not None and user is not None:
-        raise typer.BadParameter("the file of the user is named twice")
+        raise typer.BadParameter("the user's policy file is given twice")
     return given or user
 
 
@@ -80,7 +80,7 @@ def _read_policy_file(project: TrustedProject, path: str) -> bytes:
     except PolicyFileError:
         raise
     except ConfigurationError:
-        reason = "it is not what was trusted any more; `interlock trust` shows it and trusts it again"
+        reason = "it changed since it was trusted; `interlock trust` shows it and trusts it again"
         raise PolicyFileError([PolicyProblem(path, 0, reason)]) from None
 
 
@@ -90,7 +90,7 @@ def _find_user_policy(settings: Settings, user_paths: UserPaths) -> Path | None:
         chosen = Path(os.path.expanduser(settings.policy))
         if not chosen.exists():
             raise ConfigurationError(
-                f"The policy file {chosen} does not exist. `interlock config set policy` names another."
+                f"The policy file {chosen} does not exist. Choose another with `interlock config set policy FILE`."
             )
         return chosen
     default = user_paths.policy_file if user_paths.config is not None else None

@@ -223,10 +223,10 @@ class UntrustedProject(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refusal(self) -> str:
         """The message for commands that may not continue without the files."""
-        hint = "mend that first" if self.kind == "refused" else "`interlock trust` shows them and trusts them again"
+        hint = "fix that first" if self.kind == "refused" else "`interlock trust` shows them and trusts them again"
         return (
             f"{self.root} was trusted, and its files cannot be used now: {self.reason}. Its rules may be stricter than "
-            f"yours, so nothing was started without them: {hint}. `interlock trust revoke` goes on without them."
+            f"yours, so nothing was started without them: {hint}. `interlock trust revoke` continues without them."
         )
 
 
@@ -255,7 +255,7 @@ def check_trust(root: Path, user_paths: UserPaths) -> TrustedProject | Untrusted
     if found.refusal:
         return untrusted(kind="refused", reason=found.refusal, counted_before=known is not None)
     if known is None and found.files:
-        return untrusted(kind="new", reason="nobody trusted this project yet")
+        return untrusted(kind="new", reason="this project is not trusted yet")
     if known is not None and (changes := _diff_files(known.files, found.files)):
         kinds = [change.what for change in changes]
         summary = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
@@ -329,7 +329,7 @@ def _read_trust_list(path: Path) -> _TrustList:
 
 def _trust_list_error(path: Path, reason: str) -> ConfigurationError:
     return ConfigurationError(
-        f"the list of trusted projects, {path}, cannot be used: {reason}. Move it away to begin anew."
+        f"the list of trusted projects, {path}, cannot be used: {reason}. Move the file away to start over."
     )
 
 

@@ -17,7 +17,9 @@ from .user_paths import find_user_paths, make_private_folder
 #: `--log`, for commands about a server.
 ServerLogOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--log", envvar="INTERLOCK_LOG", help="The log of the server's runs. Default: the user's own."),
+    typer.Option(
+        "--log", envvar="INTERLOCK_LOG", metavar="FILE", help="Log of the server's runs. Default: the user's own."
+    ),
 ]
 
 
@@ -54,7 +56,7 @@ def lock_server(state: Path) -> Generator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigurationError(
-                f"A server with the files in {state} runs already. Nothing was started. `--log` names other files."
+                f"A server with the files in {state} is already running. Nothing was started. Pass another --log."
             ) from None
         yield
     finally:

@@ -36,17 +36,17 @@ from ..options import create_app
 from .process import CRASH, SURVIVE
 from .scenario import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_escapes
 
-_EXITS = format_exit_codes(ok="done", failed="something was not as it should be", interrupted="interrupted")
+_EXITS = format_exit_codes(ok="done", failed="an unexpected result", interrupted="interrupted")
 _END_LABELS = {
     ExitCode.OK: "Done in",
-    ExitCode.FAILED: "Not as it should be, after",
+    ExitCode.FAILED: "Unexpected result, after",
     ExitCode.INTERRUPTED: "Interrupted after",
 }
 _PROCESS_MODULE = "interlock.cli.demo.process"
 _WIDTH = 77
 _NEXT_COMMANDS = (
-    ('interlock run "TASK"', "the same with a model of yours, in a folder of yours"),
-    ("interlock doctor", "what holds commands back on this host"),
+    ('interlock run "TASK"', "the same with your model, in your directory"),
+    ("interlock doctor", "how commands are sandboxed on this host"),
     ("interlock --help", "everything else"),
 )
 
@@ -112,11 +112,11 @@ def tamper_with(entries: list[LogEntry]) -> list[LogEntry]:
 
 @app.command(epilog=_EXITS)
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the project and the log, and say where.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the project and the log, and print their path.")] = False,
 ) -> None:
-    """See it work: a project whose tests fail is repaired, with a question, a crash and a check of the facts.
+    """Watch an agent repair a failing project: with an approval, a crash and a check of the facts.
 
-    Scripted is what the model says. Files, tests, sandbox, questions, crash and log are real, in a temporary folder.
+    The model is scripted. Files, tests, sandbox, questions, crash and log are real, in a temporary directory.
     """
     started_at = time.monotonic()
     with _demo_folder(keep) as folder:
@@ -130,28 +130,28 @@ def _play_scenario(folder: Path) -> ExitCode:
     project = make_project(folder)
     _echo_line(f"{project}: {', '.join(sorted(os.listdir(project)))}")
     _echo_line(_describe_confinement(choose_sandbox().confinement))
-    _echo_heading("2. An agent looks into it; the model is a script, all else is real")
+    _echo_heading("2. An agent works on it; the model is scripted, everything else is real")
     exit_status = _run_process(folder, CRASH)
     if exit_status == -signal.SIGKILL:
-        _echo_heading(f"3. The process is dead (signal {-exit_status}). Another one goes on")
+        _echo_heading(f"3. The process is dead (signal {-exit_status}). Another one continues")
         exit_status = _run_process(folder, SURVIVE)
     if exit_status == ExitCode.INTERRUPTED:
         return ExitCode.INTERRUPTED
     if exit_status != 0:
-        echo(f"  The process ended with {exit_status}, which it should not.", error=True)
+        echo(f"  The process ended with the unexpected exit code {exit_status}.", error=True)
         return ExitCode.FAILED
-    _echo_heading("4. What was asked, and what ran, by the log")
+    _echo_heading("4. What was asked and what ran, according to the log")
     is_fine = _echo_counts(folder)
-    _echo_heading("5. Commands that may start, and still cannot reach further")
+    _echo_heading("5. Commands that are allowed to start, and what the sandbox stops")
     return ExitCode.OK if _echo_attempts(folder) and is_fine else ExitCode.FAILED
 
 
 def _echo_attempts(folder: Path) -> bool:
     if "files" not in choose_sandbox().confinement.capabilities:
-        _echo_line("Nothing is tried: without a sandbox it might work. `interlock doctor` says what to do.")
+        _echo_line("Skipped: without a sandbox they might succeed. `interlock doctor` shows what to do.")
         return True
     if choose_sandbox().confinement.degraded:
-        _echo_line("Each of them asks, and the demo itself says yes.")
+        _echo_line("Each requires approval, which the demo gives itself.")
     tried = asyncio.run(try_escapes(folder))
     for attempt in tried:
         _echo_line(f"{attempt.what:32}{'WORKED' if attempt.has_worked else 'no'}: {attempt.message}")
@@ -198,9 +198,9 @@ def _demo_folder(keep: bool) -> Generator[Path]:
 
 def _describe_confinement(confinement: Confinement) -> str:
     if confinement.backend == "none":
-        return "no sandbox works on this host: nothing holds commands back, so every command asks"
+        return "no sandbox works on this host: commands are not confined, so every command requires approval"
     if confinement.degraded:
-        return f"commands run in {confinement.backend}, which holds back less than it should, so each asks"
+        return f"commands run in {confinement.backend}, which confines only in part, so every command requires approval"
     return f"commands run in {confinement.backend}: no network, nothing outside the project"
 
 

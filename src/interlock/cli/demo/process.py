@@ -77,13 +77,13 @@ async def _answer(handle: RunHandle, question: Question, view: LiveView, crashes
         view.print_note(f"  {error}", "yellow")
         return
     if crashes and answer.approved and question.tool_name == EDIT:
-        view.print_note(f"  The yes is in the log. Process {os.getpid()} kills itself: kill -9.", "bold red")
+        view.print_note(f"  The approval is in the log. Process {os.getpid()} kills itself: kill -9.", "bold red")
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _auto_approve(question: Question, view: LiveView) -> Answer:
-    view.print_note(f"  A person is asked: {question.capability}: {question.reason}", "yellow")
-    view.print_note("  There is no terminal to ask at, so the demo itself says yes.", "yellow")
+    view.print_note(f"  Approval required: {question.capability}: {question.reason}", "yellow")
+    view.print_note("  No terminal to ask at, so the demo approves it itself.", "yellow")
     return Answer(approved=True, by=_ANSWERED_BY)
 
 

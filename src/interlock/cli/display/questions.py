@@ -197,7 +197,7 @@ def _context_lines(found: FoundQuestion, now: int, width: int, log: Path | None)
     yield from render_facts(title, find_changed_files(found), width, "warning")
     if answer is not None:
         reason = f": {answer.reason}" if answer.reason else ""
-        yield from render_fact("answer", f"{state}, by {answer.by or 'somebody'}{reason}", width, "label")
+        yield from render_fact("answer", f"{state}, by {answer.by or 'a person'}{reason}", width, "label")
     elif state != "open":
         yield from render_fact("state", f"{state}: it needs no answer any more", width, "label")
     else:

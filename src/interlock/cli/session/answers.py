@@ -275,8 +275,8 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
     run, name = shorten_id(outcome.run_id), shorten_id(question.action_id)
     if answered.status == "queued":
         return [
-            f"{name}: the answer is left for the process that has run {run}, which did not take it yet. It counts as "
-            "soon as that process looks, or whoever resumes the run.",
+            f"{name}: the answer is left for the process that has run {run}, which did not read it yet. It is "
+            "applied when that process reads it, or when the run is resumed.",
         ]
     action = answered.action
     state = _STATE_LABELS.get(action.state, action.state.value)
@@ -291,10 +291,10 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
         names = ", ".join(map(shorten_id, outcome.open_question_ids[:5]))
         lines.append(f"{pluralize(len(outcome.open_question_ids), 'more question')} open in run {run}: {names}")
     if answered.status == "recorded" and answered.ledger.created_by:
-        lines.append(f"Run {run} was made on a server, which goes on with it.")
+        lines.append(f"Run {run} was started on a server, which resumes it.")
     elif answered.status == "recorded" and not will_resume:
         command = add_log_option(f"interlock runs resume {run}", log)
-        lines.append(f"No process has run {run}. To go on with it: {command}")
+        lines.append(f"No process has run {run}. To resume it: {command}")
     return lines
 
 

@@ -130,7 +130,7 @@ class ChatSession:
             await self._closing.aclose()
             if self._run_id:
                 command = add_log_option(f"interlock chat --resume {shorten_id(self._run_id)}", self._prepared.log_path)
-                print(f"The run is kept. `{command}` goes on with it.")
+                print(f"The run is kept. `{command}` resumes it.")
 
     async def send_message(self, text: str) -> None:
         """Send a message to the run, which is started or reopened if necessary."""
@@ -192,7 +192,7 @@ class ChatSession:
         """Print the commands."""
         for name, command in CHAT_COMMANDS.items():
             print(f"  {name:9} {command.help}")
-        print("  A line that ends with \\ goes on in the next one.")
+        print("  A line that ends with \\ continues on the next one.")
         print("  Ctrl-C interrupts the agent, Ctrl-D ends the chat.")
 
     async def _handle_input(self, text: str) -> None:

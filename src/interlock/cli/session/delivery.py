@@ -146,8 +146,8 @@ async def _find_conflict(
     for command in await log.queued_commands(pending.run_id):
         body = read_command(command)
         if command.key == pending.key and isinstance(body, AnswerCommand):
-            person, decision = body.answer.by or "somebody", "approved" if body.answer.approved else "rejected"
-            return DecisionConflictError(f"{person} {decision} {shorten_id(action_id)} already; that is on its way.")
+            person, decision = body.answer.by or "a person", "approved" if body.answer.approved else "rejected"
+            return DecisionConflictError(f"{person} {decision} {shorten_id(action_id)} already; that answer is queued.")
     return None
 
 
@@ -167,8 +167,10 @@ async def _explain_rejection(
 
 def _already_decided_error(action: ActionEntry) -> DecisionConflictError:
     answer, name = action.answer, shorten_id(action.question.action_id)
-    person = (answer.by if answer else "") or "somebody"
-    return DecisionConflictError(f"{name} was decided before: it is {action.state.value}, by {person}. That stands.")
+    person = (answer.by if answer else "") or "a person"
+    return DecisionConflictError(
+        f"{name} was already decided: {action.state.value}, by {person}. The first answer counts."
+    )
 
 
 def _is_same_answer(recorded: Answer | None, given: Answer) -> bool:

@@ -119,7 +119,7 @@ async def _run_session(
             else:
                 if options.as_json or not isinstance(error, ModelError):  # Else the view has said it.
                     echo_notice(f"interlock: {error}")
-                echo("The run is kept as it is. To go on with it:", error=True)
+                echo("The run is kept. To resume it:", error=True)
                 command = build_resume_command(handle.run_id, prepared)
             echo(f"  {command}", error=True)
             return SessionOutcome(ExitCode.FAILED, stopped_to_json(handle.run_id, str(error)))
@@ -199,7 +199,7 @@ async def note_stopped_runs(session: LiveSession, prepared: PreparedRun) -> None
         target = shorten_id(run_ids[0]) if len(run_ids) == 1 else "--all"
         command = add_log_option(f"interlock runs resume {target}", prepared.log_path)
         stopped = pluralize(len(run_ids), "run")
-        session.view.print_note(f"{stopped} stopped in this folder. `{command}` goes on.", "yellow")
+        session.view.print_note(f"{stopped} stopped in this folder. `{command}` resumes.", "yellow")
 
 
 def get_exit_code(result: AgentResult, stopped: bool) -> ExitCode:
@@ -251,7 +251,7 @@ def _suggest_commands(result: AgentResult, prepared: PreparedRun, resume: str) -
     if result.state.is_over:
         yield add_log_option(f"interlock runs show {shorten_id(result.run_id)}", log), "look at the run"
     else:
-        yield resume or build_resume_command(result.run_id, prepared), "go on with the run"
+        yield resume or build_resume_command(result.run_id, prepared), "resume the run"
 
 
 def _format_fact(label: str, text: str, width: int, style: str = "") -> list[Text]:

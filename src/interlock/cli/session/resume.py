@@ -107,7 +107,7 @@ async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> _Re
         raise RunEndedError(f"{name} is {ledger.state.value}: it cannot go on. `{command}` makes a new run.")
     if ledger.created_by:
         raise ConfigurationError(
-            f"{name} was made on a server, which goes on with it by itself. Its questions can be answered from here."
+            f"{name} was started on a server, which resumes it by itself. Its questions can be answered from here."
         )
     if ledger.agent != AGENT_NAME:
         raise ConfigurationError(
@@ -118,8 +118,8 @@ async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> _Re
     if holder and not options.take_over:
         watch = add_log_option(f"interlock runs watch {name}", options.log)
         raise RunClaimedError(
-            f"{name} is moved on by {holder}, which is alive. Nothing was done. `{watch}` shows it, and its questions "
-            "can be answered from here. --take-over takes it away from that process."
+            f"{name} is owned by {holder}, which is running. Nothing was done. `{watch}` shows it, and its questions "
+            "can be answered from here. --take-over takes it over from that process."
         )
     workspace, mode = "", PermissionMode.DEFAULT
     async for event in read_events(log, run_id):

@@ -183,7 +183,7 @@ class InterruptHandler:
             self.stop("The question stays open.")
         elif cancelled := self._handle.cancel_calls():
             self._view.print_note(
-                f"Ctrl-C: {pluralize(cancelled, 'call')} cancelled, and the run goes on. Again within "
+                f"Ctrl-C: {pluralize(cancelled, 'call')} cancelled, and the run continues. Again within "
                 f"{SECOND_INTERRUPT_SECONDS:.0f} s: the run stops here, and is kept.",
                 "yellow",
             )

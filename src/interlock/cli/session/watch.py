@@ -80,7 +80,7 @@ class _RunWatch:
 
     def print_if_unowned(self) -> None:
         if not self._is_held:
-            self.view.print_note("No living process has this run now. To go on with it:", "yellow")
+            self.view.print_note("No running process has this run now. To resume it:", "yellow")
             self._print_command(f"interlock runs resume {shorten_id(self._run_id)}")
 
     def print_end(self) -> None:

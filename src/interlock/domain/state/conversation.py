@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from .ledger import CallEntry
 
 #: The author of the last message, as far as the next step depends on it.
-LastSpeaker: TypeAlias = Literal["nobody", "person", "model", "tools"]
+LastSpeaker: TypeAlias = Literal["none", "person", "model", "tools"]
 
 
 class Dialogue(msgspec.Struct, omit_defaults=True):
     """The messages of a run and the state of its open response."""
 
     messages: list[Message] = []
-    last: LastSpeaker = "nobody"
+    last: LastSpeaker = "none"
     #: Whether a response is open. Then: its agent, its text, the calls proposed so far, how many are still
     #: expected, and the tool messages.
     open: bool = False

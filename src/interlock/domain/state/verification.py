@@ -296,7 +296,7 @@ def _describe(status: VerificationStatus, deciding: Sequence[Evidence]) -> str:
     name, change = newest.check.name, newest.change
     match status:
         case "none":
-            return f"{name} ran, but whether it passed cannot be told."
+            return f"{name} ran, but whether it passed is unknown."
         case "passed":
             names = [f"{one.check.name}{_describe_result(one.check)}" for one in deciding]
             return f"{_join_names(names)} passed, and nothing changed after that."
@@ -319,7 +319,7 @@ def _describe_result(check: CheckResult) -> str:
 
 def _describe_change(change: WorkspaceChange) -> str:
     if not change.call_id:
-        return change.target or f"something changed that no call told of (seen at event {change.seq})"
+        return change.target or f"something changed that no call reported (seen at event {change.seq})"
     did = f"changed {_one_line(change.target, _MAX_SHOWN_CHARS)}" if change.target else "may have changed something"
     return f"{change.tool or 'a call'} {did} (event {change.seq})"
 

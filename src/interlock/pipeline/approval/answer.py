@@ -182,7 +182,7 @@ def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) ->
     is_open = not asked.expires_at or now < asked.expires_at
     may = asked.kind == "approval" and not asked.needs_person and is_open
     approved = provider.approval_fallback == "approve" and may
-    return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
+    return Answer(approved=approved, reason="The question was not answered in time.", expired=True, by="fallback")
 
 
 def find_answer_problem(asked: Question, answer: Answer) -> str:
@@ -193,7 +193,7 @@ def find_answer_problem(asked: Question, answer: Answer) -> str:
     except InvalidJsonError as error:
         return f"The value is not JSON: {error}."
     if APPROVAL_SCOPES.index(answer.scope) > APPROVAL_SCOPES.index(asked.scope):
-        return f"A yes to this question reaches no further than {asked.scope!r}, and this one was for {answer.scope!r}."
+        return f"The widest scope of this question is {asked.scope!r}; the answer has {answer.scope!r}."
     if asked.kind == "consent" and (answer.arguments, answer.value) != (None, None):
         return "A consent is given or refused; it has no arguments and no value."
     if answer.arguments is not None and (asked.kind == "input" or answer.scope != "once"):
@@ -208,7 +208,7 @@ def validate_answer(question: Question, answer: Answer, parts: Parts) -> str:
     if question.kind == "consent":
         return find_answer_problem(question, answer)
     if not payload_matches(question):
-        return "The question in the log is not what its payload hash is of, so nobody can say yes to it."
+        return "The question in the log does not match its payload hash, so it cannot be approved."
     fault = find_answer_problem(question, answer) or _rule_problem(question, answer, parts)
     tool = parts.registry.find(question.tool_name)
     written = _arguments_to_check(question, answer)
@@ -295,7 +295,7 @@ def _needs_second_person(valid: ValidCall, decision: Decision, question: Questio
 
 
 async def _expired(waiting: WaitingCall, question: Question, run: RunContext) -> WaitingCall | Failure:
-    answer = Answer(approved=False, reason="Nobody answered in time.", expired=True, by="clock")
+    answer = Answer(approved=False, reason="The question was not answered in time.", expired=True, by="clock")
     if not await _claim(question, answer, run):
         return waiting
     record_answer(question, answer, run)

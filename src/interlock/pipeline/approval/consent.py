@@ -55,9 +55,9 @@ async def use_consent(
 async def _token(valid: ValidCall, run: RunContext) -> str | Failure | None:
     consent, tool, consents = valid.tool.consent, valid.tool.name, run.parts.consents
     if consent is None or not consents.can_ask:
-        return consent_unavailable(tool, "nobody can be asked for one here.")
+        return consent_unavailable(tool, "no user can be asked for one here.")
     if not run.situation.requester:
-        return consent_unavailable(tool, "the run acts for nobody.")
+        return consent_unavailable(tool, "the run acts for no user.")
     try:
         return await asyncio.wait_for(consents.token(_binding(valid, run), consent), run.parts.limits.check_seconds)
     except Exception as error:  # also errors of the token store: the run continues, and this call is refused

@@ -178,7 +178,9 @@ class _Conditions(_StrictModel):
     )
     agent: Patterns | None = Field(None, description="Only calls of these agents. Globs.")
     mode: Modes | None = Field(None, description="Only in these permission modes.")
-    interactive: bool | None = Field(None, description="Only when a person is there, or only when nobody is.")
+    interactive: bool | None = Field(
+        None, description="Only when a person can be asked (true), or only when not (false)."
+    )
     when: Pattern | None = Field(
         None,
         description="A CEL expression over tool, arguments, agent, mode, interactive, origin, server, risk, requester "
@@ -189,7 +191,7 @@ class _Conditions(_StrictModel):
     message: Text = Field("", description="For the model: what to do instead.")
     prompt: Text = Field("", description="With ask and request_input: the question.")
     scope: ApprovalScope | None = Field(
-        None, description="With ask: the widest scope that a yes may have. The default is run."
+        None, description="With ask: the widest scope that an approval may have. The default is run."
     )
     answer_within: Duration | None = Field(
         None, description="How long the question stays open: seconds, or a text.", examples=[300, "2h", "7d"]

@@ -241,7 +241,7 @@ class PolicyFiles:
             id=BROKEN_RULE_ID,
             verdict="deny",
             layer=LAYER_LABELS[layer],
-            reason=f"The policy cannot be read, so nothing may run. {first}.{more} Mend the file and load it again.",
+            reason=f"The policy cannot be read, so nothing may run. {first}.{more} Fix the file and load it again.",
         )
 
 

@@ -217,7 +217,7 @@ def _ambiguity_message(text: str, tag: str) -> str:
     if tag == "merge":
         return "merge keys are not allowed; write the keys out"
     if tag == "bool":
-        return f"{shown} may be read as a text or as a yes or no: write true, false, or {shown!r} in quotes"
+        return f"{shown} may be read as text or as a boolean: write true, false, or {shown!r} in quotes"
     if tag == "null":
         return f"{shown} may be read as a text or as nothing: write null, or {shown!r} in quotes"
     return f"{shown} is not read as the same number everywhere: write a plain decimal number, or put it in quotes"

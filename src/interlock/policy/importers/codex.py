@@ -203,14 +203,14 @@ class _Translator:
         if self._examples_left < 0:
             raise _make_error(call.line, f"more than {_MAX_EXAMPLES:,} examples")
         if _text_argument(call, "reviewer"):
-            entry.note("who reviews cannot be said in a rule; whoever answers does")
+            entry.note("a rule cannot name a reviewer; the person who answers reviews")
         patterns = self._expand_patterns(call, entry)
         make = widen_prefix if entry.is_wide else narrow_prefix
         commands = [command for words in patterns if (command := make(words)) is not None]
         conditions: dict[str, Any] = {"tools": "bash", "command": unwrap_single(commands)}
         if len(commands) < len(patterns) and entry.is_wide:
             conditions = {"tools": "bash"}
-            entry.note("no word is left to tell the command by; the rule is about every command")
+            entry.note("no word is left that identifies the command; the rule matches every command")
         elif len(commands) < len(patterns):
             entry.note("left out: a word * would be any word here, and a command begins with a program")
         if commands or entry.is_wide:

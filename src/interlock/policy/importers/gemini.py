@@ -329,13 +329,13 @@ def _make_command_condition(rule: _Rule, commands: list[str | None]) -> Conditio
     if not commands:
         rule.note("left out: an empty list of prefixes is about no command")
     if rule.is_wide and lost:
-        rule.note("not every command can be told by its first words; the rule is about every command")
+        rule.note("not every command can be matched by its first words; the rule matches every command")
         return {}
     if lost:
-        rule.note("left out: what is allowed must be told by whole words, without patterns")
+        rule.note("left out: an allow rule must match whole words, without patterns")
     elif rule.is_wide and "commandPrefix" not in rule.fields:
         about = quote_entry(unwrap_single(known))
-        rule.note(f"a pattern is told by its first words; the rule is about {about}")
+        rule.note(f"a pattern is matched by its first words; the rule matches {about}")
     return {"command": unwrap_single(known)} if known else None
 
 
@@ -437,6 +437,6 @@ def _translate_full_name(rule: _Rule, name: str) -> list[Conditions]:
         tool = rest[2:].lstrip("_")
         return [{"tools": [widen_name(tool), widen_name(f"*_{tool}")], "origin": "mcp"}]
     elif "*" in rest or not 0 < len(pairs) <= _MAX_SPLITS:
-        rule.note(f"{quote_entry(rest)} cannot be told by server and tool; it is about every MCP tool")
+        rule.note(f"{quote_entry(rest)} cannot be split into server and tool; the rule matches every MCP tool")
         return [{"tools": "*", "origin": "mcp"}]
     return [each for server, tool in pairs for each in _translate_server_tools(rule, server, [tool])]

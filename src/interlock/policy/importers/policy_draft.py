@@ -31,7 +31,7 @@ _NON_CONDITION_KEYS = frozenset({"id", "decision", "reason", "message", "matches
 #: What the name of a tool, or a pattern of names, may be made of.
 _INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_\-*]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
-#: What a shell does not take as it stands. Quotes are read, where nothing else is special.
+#: What a shell does not take literally. Quotes are read, where nothing else is special.
 _SPECIAL = re.compile(r"[$`;|&<>()\\*?\[\]{}~#!\x00-\x1f\x7f]")
 
 

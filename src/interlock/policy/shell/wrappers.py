@@ -101,7 +101,7 @@ def _resolve_unwrapped(command: SimpleCommand, nested: NestedParser) -> Script:
     if wrapper is None or (name == "command" and command.argv[1:2] in (("-v",), ("-V",))):
         return _check_builtin(command, nested)
     if _find_inner_command(command, wrapper) is None:
-        return _guess_inner_commands(command, f"what {name} runs cannot be told from its words", nested)
+        return _guess_inner_commands(command, f"what {name} runs is not known from its arguments", nested)
     return _guess_inner_commands(command, "it has too many wrappers", nested)
 
 

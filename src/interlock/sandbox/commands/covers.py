@@ -33,7 +33,7 @@ CoverKind: TypeAlias = Literal["hidden", "read_only", "pinned"]
 
 
 class Cover(NamedTuple):
-    """A path of the sandbox that something is mounted on, and what is there without it."""
+    """A path of the sandbox that something is mounted on, and what it is without that."""
 
     path: str
     identity: FileIdentity

@@ -152,7 +152,7 @@ def _too_many_message(paths: tuple[str, ...], workspace: str) -> str:
     return (
         f"{len(paths):,} files and folders would have to be hidden from commands or held read-only, more than a "
         f"sandbox takes ({_MAX_MOUNTS:,} with the folders they are in). The most of them, {count:,}, are in {where}. "
-        "No command can mend this: a person has to remove them or to move them elsewhere."
+        "No command can fix this: a person has to remove them or move them elsewhere."
     )
 
 

@@ -41,7 +41,7 @@ class HelperProcess:
                 raise
 
     def watch(self, pid: int) -> "WatchedLaunch":
-        """Have a launched process, which leads its session, killed when this process is gone."""
+        """Arrange that a launched process, which leads its session, is killed when this process is gone."""
         with self._lock:
             self._ensure_started()
             row = self._free_rows.pop() if self._free_rows else self._num_rows

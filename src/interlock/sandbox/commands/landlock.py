@@ -1,5 +1,5 @@
-"""Commands under Landlock and a seccomp filter, for hosts that refuse namespaces. It holds back less than bubblewrap
-does, and says so.
+"""Commands under Landlock and a seccomp filter, for hosts that refuse namespaces. It confines less than bubblewrap
+does, and reports that.
 
 - Files: only what rules allow can be opened. Sizes, modes and times of other files can still be seen, and changed where
   they are the user's own: Landlock does not know about those.

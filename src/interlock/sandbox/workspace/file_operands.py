@@ -51,8 +51,8 @@ def _bind_file(path: str, cwd: str, budget: _Budget) -> FileOperand:
 
 
 def _open_operand(path: str) -> int:
-    """Open what is there. Only a plain file is opened, since opening others has effects: it wakes the writer of a pipe,
-    rewinds a tape, starts a watchdog.
+    """Open the file at a path. Only a plain file is opened, since opening others has effects: it wakes the writer of a
+    pipe, rewinds a tape, starts a watchdog.
     """
     # Not blocking: where the kernel has no links to open files, a pipe without a writer must not block us.
     to_read = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

@@ -181,7 +181,7 @@ class HiddenFileScanner:
                 or (self._frozen_paths is not None and self._frozen_paths.is_frozen_root(path))
             ):
                 read_only.append(path)
-            elif guard == "tell":
+            elif guard == "notify":
                 watched.append(path)
             if is_folder:
                 folders.append(path)

@@ -18,8 +18,8 @@ from typing import Literal, TypeAlias
 from unicodedata import category, normalize
 
 _Paths: TypeAlias = frozenset[tuple[str, ...]]
-#: `hold`: a command cannot change it. `tell`: it may, and people are notified when it appears. Empty: neither.
-GuardAction: TypeAlias = Literal["", "hold", "tell"]
+#: `hold`: a command cannot change it. `notify`: it may, and people are notified when it appears. Empty: neither.
+GuardAction: TypeAlias = Literal["", "hold", "notify"]
 EntryKind: TypeAlias = Literal["folder", "link", "other"]
 
 
@@ -66,7 +66,7 @@ _GIT_ACTIVE_PATHS = _paths("hooks config config.worktree commondir info/attribut
 _GIT_FOLDERS = frozenset({"hooks"})
 #: `.git` itself. A file leads git to settings elsewhere. So does a link, but to hold it is to hold what it leads to,
 #: which may be a repository that is worked in.
-_REPOSITORY_GUARD: dict[EntryKind, GuardAction] = {"folder": "", "link": "tell", "other": "hold"}
+_REPOSITORY_GUARD: dict[EntryKind, GuardAction] = {"folder": "", "link": "notify", "other": "hold"}
 #: Below these a name is that of a branch or a tag.
 _GIT_REFS = frozenset({"heads", "tags", "remotes", "notes"})
 
@@ -117,10 +117,10 @@ def _find_git_guard(inside: Sequence[str], kind: EntryKind) -> GuardAction:
         return ""
     may_be_branch = any(pair[0] == "refs" and pair[1] in _GIT_REFS for pair in pairwise(inside[:-1]))
     if _ends_with(inside, _GIT_ACTIVE_PATHS):
-        return "tell" if may_be_branch else "hold"
+        return "notify" if may_be_branch else "hold"
     if inside[-1] != "head" or inside[-2:-1] == ("logs",) or (may_be_branch and inside[-3:-2] == ("remotes",)):
         return ""
-    return "tell"
+    return "notify"
 
 
 def _is_notable(relative_path: str) -> bool:

@@ -37,7 +37,7 @@ _REDACTION_MARK = re.compile(r"\[redacted:[^\]\s]*\]")
 
 
 class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be written, and what is there now."""
+    """What is to be written, and the current file."""
 
     #: The real path from the root of the workspace, as text.
     path: str
@@ -104,7 +104,7 @@ def write_change(
 
 def stale_file_error(path: str, problem: str = "changed since it was read") -> PreconditionError:
     """Build the error for a file that changed since it was read."""
-    message = f"{path} {problem}. Read it again, then decide anew"
+    message = f"{path} {problem}. Read it again before you change it"
     return PreconditionError(CheckProblem(code="stale_file_baseline", message=message))
 
 
@@ -165,9 +165,9 @@ def _make_precondition(change: PlannedChange, context: ToolContext) -> Callable[
         if context.cancelled:
             raise make_precondition_error(f"the call was stopped before {change.path} was written")
         if before is None and file is not None:
-            raise stale_file_error(change.path, "was made by somebody else meanwhile")
+            raise stale_file_error(change.path, "was created by another process meanwhile")
         if before is not None and (file is None or not has_same_content(file, before)):
-            raise stale_file_error(change.path, "was changed by somebody else meanwhile")
+            raise stale_file_error(change.path, "was changed by another process meanwhile")
 
     return still
 

@@ -9,6 +9,7 @@ from ...domain.decision import Decision
 from ...domain.outcome import NextTool
 from ...domain.tool import CallContext, CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
+from ...rendering.text import pluralize
 from ...sandbox.interface import CommandSandbox
 from ...sandbox.workspace.workspace import Workspace
 from ..files.file_content import make_precondition_error
@@ -105,13 +106,13 @@ def _summarize(found: SearchMatches) -> str:
     query, returned = found.query, found.page.returned
     at_least = "At least " if found.stopped else ""
     if not found.files and found.binary:
-        return f"{at_least}{_pluralize(len(found.binary), 'binary file')} with a match, and no other file."
+        return f"{at_least}{pluralize(len(found.binary), 'binary file')} with a match, and no other file."
     if not found.files and found.stopped:
         return f"No match so far: {STOP_REASONS[found.stopped]}."
     if not found.files:
         return "No match in what could be read." if found.unreadable else "No match."
-    files = _pluralize(found.files, "file")
-    matched = files if query.output == "files" else f"{_pluralize(found.lines, 'matching line')} in {files}"
+    files = pluralize(found.files, "file")
+    matched = files if query.output == "files" else f"{pluralize(found.lines, 'matching line')} in {files}"
     why = f" ({STOP_REASONS[found.stopped]})" if found.stopped else ""
     return f"{at_least}{matched}{why}; {_describe_page(query.offset, returned, found.total)}."
 
@@ -122,10 +123,6 @@ def _describe_page(offset: int, returned: int, total: int) -> str:
     if returned == total:
         return "all shown"
     return f"{offset + 1:,} to {offset + returned:,} shown"
-
-
-def _pluralize(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _format_text(found: SearchMatches) -> str:

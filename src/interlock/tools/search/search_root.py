@@ -47,7 +47,7 @@ def find_search_root(workspace: Workspace, path: str, glob: str, judged: Evaluat
         found = workspace.locate(path, judged=judged)
         match found.kind:
             case "missing":
-                raise make_precondition_error(f"{found.relative} does not exist. See what is there with list_dir")
+                raise make_precondition_error(f"{found.relative} does not exist. List the files with list_dir")
             case "file" if glob:
                 raise make_precondition_error(f"{found.relative} is a file, and a glob needs a folder")
             case "file" | "folder" if not pattern.folder:

@@ -231,7 +231,7 @@ def authorize_backend(confinement: Confinement, situation: CallContext) -> Decis
         verdict=Verdict.ASK,
         reason=" ".join(
             (
-                f"Commands are not held back as they should be here ({_describe_backend(confinement)}).",
+                f"Commands are not fully confined here ({_describe_backend(confinement)}).",
                 *confinement.notes,
             )
         ),

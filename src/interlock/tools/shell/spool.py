@@ -1,7 +1,7 @@
 """The spool of a command's output on disk: both streams, in order, redacted.
 
 The bytes go through a filter for each stream and then into one file without a name, so nothing is left behind whatever
-happens. What a filter holds back, as it does with a line that is not yet over, comes when it lets go of it: within a
+happens. What a filter withholds, such as a line that is not yet complete, comes when it is released: within a
 stream nothing changes its place, and between the streams whole lines keep their order.
 """
 

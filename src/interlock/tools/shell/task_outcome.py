@@ -28,7 +28,7 @@ from .verification import CommandVerification, ScriptOutput
 
 _EFFECT_PREFIX = "while it ran, "
 _POSSIBLE_CHANGE = SideEffect(
-    kind="modified", target=WORKSPACE, detail="it may have changed something: nobody could look"
+    kind="modified", target=WORKSPACE, detail="it may have changed something: this could not be checked"
 )
 
 

@@ -135,7 +135,7 @@ def normalize_view(view: TaskView) -> NormalizedOutput:
     report, outcome = view.report, view.outcome or _EMPTY_OUTCOME
     head = describe_task(report)
     if view.waited and report.status == "running":
-        head += ". It goes on: wait again, read it, or stop it"
+        head += ". It is still running: wait again, read it, or stop it"
     if outcome.verdict:
         head += f": {outcome.verdict}"
     text = f"{head}\n{format_passage(view.passage)}" if view.passage is not None and view.passage.total else head
@@ -175,7 +175,7 @@ def describe_task(report: TaskReport) -> str:
 
 
 def _unreported_note(report: TaskReport) -> str:
-    return "" if report.is_told or report.status == "running" else " [wait_task tells what came of it]"
+    return "" if report.is_told or report.status == "running" else " [wait_task reports its result]"
 
 
 def _make_view(

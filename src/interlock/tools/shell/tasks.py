@@ -274,7 +274,7 @@ def load_remembered(context: ToolContext, task_id: str) -> TaskReport | None:
     report = load_report(context, task_id)
     if report is None or report.status != "running":
         return report
-    words = "interrupted: the process that held it is gone, and nobody saw its end; only what was read of it is known"
+    words = "interrupted: the process that ran it is gone, so its end is unknown; only the output read so far is known"
     return msgspec.structs.replace(report, status="unknown", words=words)
 
 

@@ -88,7 +88,7 @@ class SkillFolder:
     def __init__(self, workspace: Workspace, name: str, trusted: Mapping[str, str] | None = None) -> None:
         """
         Args:
-            trusted: SHA-256 by path from the folder of all skills. None: what is there counts.
+            trusted: SHA-256 by path from the folder of all skills. None: the current files count.
         """
         self.name = name
         self._workspace = workspace
