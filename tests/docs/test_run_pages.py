@@ -26,11 +26,11 @@ def test_the_first_agent_fits_on_a_screen() -> None:
 
 
 def test_the_page_lists_every_field_of_an_agent() -> None:
-    assert _names(section(AGENTS, "What an agent is")) == sorted(Agent.__struct_fields__)
+    assert _names(section(AGENTS, "Fields of an agent")) == sorted(Agent.__struct_fields__)
 
 
 def test_the_page_lists_every_option_and_method_of_a_runner_and_every_field_of_a_result() -> None:
-    tables = section(AGENTS, "Running it").split("\n\n|")[1:]
+    tables = section(AGENTS, "Run an agent").split("\n\n|")[1:]
     options, methods, fields = ([row[0] for row in table_rows("\n|" + table)] for table in tables)
     assert _listed(options) == sorted(name for name in inspect.signature(Runner).parameters if name != "agent")
     assert set(_listed(methods)) <= set(dir(Runner))
@@ -40,7 +40,7 @@ def test_the_page_lists_every_option_and_method_of_a_runner_and_every_field_of_a
 
 
 def test_the_page_has_every_status() -> None:
-    assert {word for word in RUN_STATUS.values() if f"`{word}`" in section(AGENTS, "Running it")} == set(
+    assert {word for word in RUN_STATUS.values() if f"`{word}`" in section(AGENTS, "Run an agent")} == set(
         RUN_STATUS.values()
     )
 
@@ -63,7 +63,7 @@ def test_the_page_lists_every_method_of_a_desk_for_people() -> None:
 
 
 def test_the_page_names_the_limits_of_an_answer() -> None:
-    shown = {row[0]: row[1] for row in table_rows(section(MODELS, "How long, how much"))}
+    shown = {row[0]: row[1] for row in table_rows(section(MODELS, "Timeouts and limits"))}
     assert shown == {
         "to connect": f"{DEFAULT_TIMEOUTS.connect_seconds:g} s",
         "until the first byte": f"{DEFAULT_TIMEOUTS.first_byte_seconds:g} s",
@@ -89,7 +89,7 @@ def test_the_sentences_of_the_page_are_claims_or_none(claim: str, no_claim: str)
 
 
 def test_the_page_has_every_way_to_replay_under_its_own_heading() -> None:
-    ways = [re.findall(r"\[(.+)\]\(#(.+)\)", row[0])[0] for row in table_rows(REPLAY)]
+    ways = [re.findall(r"\[(.+)\]\(#(.+)\)", row[0])[0] for row in table_rows(REPLAY.partition("\n## ")[0])]
     assert [way for way, _ in ways] == ["trace", "model", "dry run", "fork", "test"]
 
 
