@@ -68,7 +68,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.command(epilog=_EXITS)
 def doctor(as_json: JsonOption = False) -> None:
-    """Show how commands are sandboxed on this host, which programs they find in this directory, and how to improve it."""
+    """Show how commands are sandboxed on this host, which programs they find here, and how to improve it."""
     user_paths, workspace = find_user_paths(os.environ), os.path.realpath(os.getcwd())
     settings = load_settings(user_paths, TrustedProject(workspace)).settings
     toolchain = detect_toolchain(workspace, os.environ, settings.toolchain)
