@@ -268,13 +268,15 @@ class Running:
         found = (await client.get(f"/v1/runs/{run_id}/approvals")).json()["approvals"]
         return next(action for action in found if action["status"] == "PENDING")
 
-    async def questions(self, run_id: str, count: int = 1) -> tuple[ActionRow, ...]:
-        """The open questions of a run, once there are so many."""
+    async def questions(self, run_id: str, count: int = 1, after: str = "") -> tuple[ActionRow, ...]:
+        """The open questions of a run, once there are so many; and not the one answered before, which is listed for a
+        moment longer.
+        """
         query = ActionQuery(run_id=run_id, statuses=frozenset(("PENDING",)))
 
         async def look() -> tuple[ActionRow, ...]:
             rows = (await self.service.index.list_actions(query)).rows
-            return rows if len(rows) >= count else ()
+            return rows if len(rows) >= count and after not in [row.action_id for row in rows] else ()
 
         return await self.until(look)
 

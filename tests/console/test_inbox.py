@@ -116,7 +116,7 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     await operator.keyboard.press("Enter")
 
     await expect(operator.get_by_text("Approved.")).to_be_visible()
-    (edited,) = await served.questions(run_id)
+    (edited,) = await served.questions(run_id, after=action_id)
     await operator.goto(f"/console/inbox/{edited.action_id}")
     await expect(operator.locator("[data-why-not]")).to_contain_text("edited by user:olga")
     assert await _ran(served, run_id) == []

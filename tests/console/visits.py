@@ -45,7 +45,7 @@ async def edited_refund(served: Running) -> str:
         payload_hash=asked.payload_hash, reason="Half is enough.", arguments={"order": "B-7", "amount": 5.0, "note": ""}
     )
     await served.service.approval_service.approve(OPERATOR, asked.action_id, less)
-    (edited,) = await served.questions(run_id)
+    (edited,) = await served.questions(run_id, after=asked.action_id)
     await served.service.approval_service.approve(ADMIN, edited.action_id, Approval(payload_hash=edited.payload_hash))
     await served.ended(run_id)
     return run_id

@@ -131,12 +131,16 @@ async def status(service: Service, run_id: str, *wanted: str) -> RunRow:
     return await until(service, look)
 
 
-async def asked(service: Service, run_id: str = "", count: int = 1) -> list[ActionRow]:
-    """Open questions of the run and of those inside of it, when there are so many and it waits for them."""
+async def asked(service: Service, run_id: str = "", count: int = 1, after: ActionRow | None = None) -> list[ActionRow]:
+    """Open questions of the run and of those inside of it, when there are so many and it waits for them. One that was
+    answered before is listed for a moment longer.
+    """
 
     async def look() -> list[ActionRow] | None:
         rows = (await service.index.list_actions(ActionQuery(statuses=OPEN))).rows
         mine = [row for row in rows if row.run_id.startswith(run_id)]
+        if after is not None and after.action_id in [row.action_id for row in mine]:
+            return None
         around = await service.index.get_run(run_id or mine[0].run_id) if mine else None
         waits = around is not None and around.status.startswith("PAUSED")
         return mine if len(mine) == count and waits else None

@@ -24,7 +24,7 @@ async def test_edited_call_needs_another_person(tmp_path: Path, world: World) ->
     async with serving(tmp_path, world.one(), settings=settings_of(four_eyes="all")) as service:
         (first,) = await asked(service, await create(service, "one"))
         await approve(service, first, BOB, arguments=EDIT)
-        (second,) = await asked(service, first.run_id)
+        (second,) = await asked(service, first.run_id, after=first)
         question = (await service.run_queries.get_action(EVE, second.run_id, second.action_id)).question
         view = await service.run_queries.get_question(BOB, second.action_id)
         for who in (ADA, BOB):
@@ -47,7 +47,7 @@ async def test_edited_call_waits_across_a_restart(tmp_path: Path, world: World) 
     async with serving(tmp_path, world.one(), settings=settings) as service:
         (first,) = await asked(service, await create(service, "one"))
         await approve(service, first, BOB, arguments=EDIT)
-        (second,) = await asked(service, first.run_id)
+        (second,) = await asked(service, first.run_id, after=first)
     async with serving(tmp_path, world.one(), settings=settings) as service:
         await approve(service, second, EVE)
         await status(service, first.run_id, "COMPLETED")
@@ -59,9 +59,9 @@ async def test_second_edit_needs_a_third_decision(tmp_path: Path, world: World) 
     async with serving(tmp_path, world.one(), settings=settings_of(four_eyes="all")) as service:
         (first,) = await asked(service, await create(service, "one"))
         await approve(service, first, BOB, arguments=EDIT)
-        (second,) = await asked(service, first.run_id)
+        (second,) = await asked(service, first.run_id, after=first)
         await approve(service, second, EVE, arguments={"what": "z"})
-        (third,) = await asked(service, first.run_id)
+        (third,) = await asked(service, first.run_id, after=second)
         with pytest.raises(ForbiddenError):
             await approve(service, third, EVE)
         await approve(service, third, BOB)
