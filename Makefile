@@ -7,7 +7,8 @@ READY := $(VENV)/.ready
 CACHE := $(CURDIR)/$(VENV)/.cache
 BIN := $(VENV)/bin
 UV ?= uv
-JOBS ?= 2
+# More than the two cores it is made for: many tests wait for processes and browsers.
+JOBS ?= 3
 # Fails when the tests leave a process. Snapshots are only compared; `.venv/bin/pytest --inline-snapshot=fix` in one process
 # updates them.
 PYTEST := $(BIN)/python -m tests.leftovers $(BIN)/python -m pytest -q --no-header --inline-snapshot=disable
