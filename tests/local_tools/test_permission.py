@@ -12,14 +12,14 @@ from tests.policy.test_sample_policy import POLICY
 from .runs import OPEN, Person, local_run, text_of
 
 pytestmark = pytest.mark.usefixtures("confined")
-#: In the order of `Mode`: read_only, default, accept_edits, trusted. A run that only reads is not even shown edits.
+#: In the order of `Mode`: read_only, default, accept_edits, contained, trusted. `read_only` is not even shown edits.
 TABLE = [
-    ("read_file", {"path": "package.json"}, "allow allow allow allow"),
-    ("grep", {"pattern": "add", "path": "src"}, "allow allow allow allow"),
-    ("bash", {"command": "npm test"}, "deny ask ask allow"),
-    ("edit_file", {"path": "package.json", "old_string": "{}", "new_string": "[]"}, "hidden ask allow allow"),
-    ("bash", {"command": "rm -rf node_modules"}, "deny deny deny deny"),
-    ("bash", {"command": "git reset --hard"}, "deny deny deny deny"),
+    ("read_file", {"path": "package.json"}, "allow allow allow allow allow"),
+    ("grep", {"pattern": "add", "path": "src"}, "allow allow allow allow allow"),
+    ("bash", {"command": "npm test"}, "deny ask ask allow allow"),
+    ("edit_file", {"path": "package.json", "old_string": "{}", "new_string": "[]"}, "hidden ask allow allow allow"),
+    ("bash", {"command": "rm -rf node_modules"}, "deny deny deny deny deny"),
+    ("bash", {"command": "git reset --hard"}, "deny deny deny deny deny"),
 ]
 
 
