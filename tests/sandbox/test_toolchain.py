@@ -174,6 +174,16 @@ def test_project_may_choose_an_installed_python(detect: Detect, home: Path, work
     assert {str(base), f"{alias}/bin"} <= set(detect("/usr/bin").folders)
 
 
+def test_project_may_choose_a_python_on_path(detect: Detect, home: Path, workspace: Path, tmp_path: Path) -> None:
+    base, mine = program(tmp_path / "opt/conda/bin/python3.12"), program(home / "bin/python")
+    (home / "lib").mkdir()
+
+    environment(workspace / ".venv", base)
+    assert str(base) in detect(base, mine).folders
+    (workspace / ".venv/pyvenv.cfg").write_text(f"home = {mine}\n")
+    assert not any(folder.startswith(str(home)) for folder in detect(base, mine, TZ="UTC").folders)
+
+
 @pytest.mark.parametrize("content", ["../../../.ssh", "/etc", "\0", "9.9.9", "-x", "3.11.7/../../x", "a" * 100_000])
 def test_bad_version_files_choose_nothing(detect: Detect, home: Path, workspace: Path, content: str) -> None:
     root = pyenv(home, "3.11.7")

@@ -256,7 +256,8 @@ class _Detector:
         if not home or any(is_inside(realpath(home), top) for top in (*_SYSTEM_FOLDERS, self._workspace)):
             return
         prefix = realpath(dirname(home))
-        if any(is_inside(prefix, root) and prefix != root for root in self._version_roots()):
+        is_version = any(is_inside(prefix, root) and prefix != root for root in self._version_roots())
+        if is_version or prefix in self._active_prefixes():
             self._add_base_python(home, place)
         else:
             self._report(
@@ -358,6 +359,14 @@ class _Detector:
                 yield realpath(place)
         if isabs(nvm := self._environ.get("NVM_DIR", "")):
             yield realpath(join(nvm, "versions/node"))
+
+    def _active_prefixes(self) -> set[str]:
+        """Return the prefixes whose programs the person's shell uses. The home has more than programs in it."""
+        entries = self._environ.get("PATH", "").split(":")[:_MAX_PATH_ENTRIES]
+        places = (dirname(realpath(entry)) for entry in entries if isabs(entry) and basename(entry) == "bin")
+        conda = self._environ.get("CONDA_PREFIX", "")
+        outside = {place for place in places if not is_inside(place, realpath(self._home))}
+        return {*outside, realpath(conda)} if isabs(conda) else outside
 
     def _find_upwards(self, name: str) -> Iterator[str]:
         """Yield the files of this name in the workspace and the folders above it, nearest first."""
