@@ -111,6 +111,22 @@ def test_explain_takes_json_arguments_and_every_option_of_the_situation(run: Run
     assert run("explain", "send_mail", '{"to": "bob"}', "--user", file, *options, "--origin", "mcp").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "effect"),
+    [
+        ('{"order": "A 7"}', "refund:A%207; a second time is refused, as a new one after 86400 s"),
+        ("{}", "the call is refused: effect key 'refund:{order}': there is no argument `order`. It has none."),
+    ],
+)
+def test_explain_shows_the_effect_key(run: Run, tmp_path: Path, arguments: str, effect: str) -> None:
+    file = tmp_path / "policy.yaml"
+    declared = '{tools: refund, key: "refund:{order}", repeat: deny, repeat_after: 24h}'
+    file.write_text(f"version: 1\neffects: [{declared}]\nallow: [refund]\n")
+
+    assert f"  effect: {effect}" in run("explain", "refund", arguments, "--user", file).stdout.splitlines()
+    assert json.loads(run("explain", "refund", arguments, "--user", file, "--json").stdout)["effect"] == effect
+
+
 def test_explain_resolves_paths_in_the_workspace(run: Run, policy: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").symlink_to(tmp_path / ".env")
 

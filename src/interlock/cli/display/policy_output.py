@@ -43,6 +43,8 @@ def echo_explanation(explanation: Explanation) -> None:
     """Print the decision about a call, its parts and where it is enforced."""
     echo(explanation.tool, ": ", style_verdict(explanation.decision.verdict), f" ({explanation.decision.layer})")
     _echo_decision(explanation.decision)
+    if explanation.effect:
+        echo("  effect: ", truncate_text(explanation.effect))
     for number, part in enumerate(explanation.parts, start=1):
         _echo_part(number, part)
     if explanation.enforcement:

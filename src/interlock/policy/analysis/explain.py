@@ -8,7 +8,8 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 import msgspec
 
 from ...domain.decision import Decision
-from ...domain.tool import Mask
+from ...domain.effect import EffectRule, render_template
+from ...domain.tool import JsonObject, Mask
 from ...rendering.text import to_compact_json
 from ..engine.rule import CONDITION_FIELDS, CommandPattern, Rule
 from ..engine.rule_policy import RulePolicy
@@ -48,21 +49,35 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[ExplainedPart, ...]
     enforcement: tuple[Enforcement, ...]
     policy_digest: str
+    #: What the policy says about the effect of the call, with its key; empty when nothing.
+    effect: str = ""
 
 
 def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
     """Explain the decision about a call: which rules matched which part."""
     evaluated = policy.evaluate_parts(event)
     matched_ids = {rule_id for part in evaluated for said in part.rule_decisions for rule_id in said.rule_ids}
+    decision = policy.evaluate(event)
     return Explanation(
         tool=event.tool_name,
-        decision=policy.evaluate(event),
+        decision=decision,
         parts=tuple(_explain_part(part) for part in evaluated),
         enforcement=tuple(
             point for rule in policy.rules if rule.id in matched_ids for point in _find_enforcement(rule)
         ),
         policy_digest=policy.digest,
+        effect="" if decision.effect_rule is None else _describe_effect(decision.effect_rule, event.arguments),
     )
+
+
+def _describe_effect(rule: EffectRule, arguments: JsonObject) -> str:
+    try:
+        key = render_template(rule.key, arguments) if rule.key else "the tool's own key"
+    except ValueError as error:
+        return f"the call is refused: effect key {rule.key!r}: {error}"
+    again = {"deny": "refused", "ask": "asked about", "allow": "allowed"}[rule.repeat]
+    after = "" if rule.repeat_after_seconds is None else f", as a new one after {rule.repeat_after_seconds:g} s"
+    return f"{key}; a second time is {again}{after}"
 
 
 class RuleSource(Protocol):
