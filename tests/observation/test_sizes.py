@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,27 @@ async def test_log_and_artifact_have_what_the_model_was_not_shown() -> None:
     [recorded] = (await runtime.replay()).observations()
     assert recorded == observation
     assert recorded.artifacts[0].size_bytes == len(log_of("x"))
+
+
+@pytest.mark.parametrize("value", [log_of("a"), bytes(range(256)) * 20], ids=["long", "binary"])
+async def test_large_output_is_stored_off_the_event_loop(value: str | bytes) -> None:
+    stored_by: list[int] = []
+
+    class Artifacts(MemoryArtifacts):
+        def keep(self, content: bytes) -> str:
+            if not content.startswith(b"["):  # the list of tools
+                stored_by.append(threading.get_ident())
+            return super().keep(content)
+
+    @tool(max_output_chars=2_000)
+    async def run() -> str | bytes:
+        return value
+
+    seen = await run_once(ToolRuntime(tools=[run], artifacts=Artifacts()))
+
+    assert seen.artifacts
+    assert len(stored_by) == 1
+    assert threading.get_ident() not in stored_by
 
 
 async def test_an_output_at_the_limit_is_whole_and_says_nothing_of_cuts() -> None:

@@ -8,6 +8,7 @@ throughout.
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeAlias
 
 import msgspec
 
@@ -210,18 +211,21 @@ def end_open_calls(message: str, run: RunContext) -> None:
         record_failure(call_id, entry.tool, failure, run)
 
 
-async def _run_traced(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
+_HandlerOutcome: TypeAlias = NormalizedResult | Observation | SuspendedCall | Failure
+
+
+async def _run_traced(execution: Execution, run: RunContext) -> _HandlerOutcome:
     """Run the handler in a span."""
     invocation = execution.invocation
     with run.parts.telemetry.call_span(invocation.tool.name, invocation.valid.call_id, run.ledger.run_id) as span:
         result = await _run_handler(execution, run)
-        if isinstance(result, Failure) or (isinstance(result, NormalizedResult) and not result.ok):
+        if isinstance(result, Failure) or (isinstance(result, NormalizedResult | Observation) and not result.ok):
             span.fail(result.code)
     return result
 
 
-async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
-    """Execute the handler, and normalize its result."""
+async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome:
+    """Execute the handler, and normalize its result. A large one is observed in a thread, where it is also stored."""
     run.executions.add(execution)
     try:
         raw = await execute(execution, run.parts.sandbox, run.parts.clock)
@@ -229,15 +233,19 @@ async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResul
         run.executions.remove(execution)
     match raw:
         case RawResult():
-            result = await normalize(raw, run.parts)
-            if execution.invocation.tool.output_guardrails:
-                return await _guard_output(result, execution.invocation, run)
+            parts, invocation, tool = run.parts, execution.invocation, execution.invocation.tool
+            result = await normalize(raw, parts)
+            if tool.output_guardrails:
+                result = await _guard_output(result, invocation, run)
+            if type(result) is NormalizedResult and (result.binary or len(result.model_text) > tool.max_output_chars):
+                call_id = invocation.valid.call_id
+                return await asyncio.to_thread(observe, call_id, tool, result, parts.artifacts, parts.redactor)
             return result
         case Failure() | SuspendedCall():
             return raw
 
 
-def _observe(execution: Execution, result: NormalizedResult | Failure, run: RunContext) -> Observation:
+def _observe(execution: Execution, result: NormalizedResult | Observation | Failure, run: RunContext) -> Observation:
     parts, invocation = run.parts, execution.invocation
     call_id, tool, milliseconds = invocation.valid.call_id, invocation.tool, execution.duration_ms
     match result:
@@ -245,6 +253,8 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: RunC
             observation = observe(call_id, tool, result, parts.artifacts, parts.redactor)
         case Failure():
             observation = observe_failure(call_id, tool.spec.name, result, parts.redactor, milliseconds)
+        case Observation():
+            observation = result
     if invocation.context.kept:
         observation = with_kept(observation, invocation.context)
     if execution.error is not None:
