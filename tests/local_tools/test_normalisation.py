@@ -1,5 +1,6 @@
 """What the readers get of the real tools: a model, a person, and the log; and of a long output, the useful part."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -168,9 +169,38 @@ async def test_a_run_of_tests_is_a_verification_of_the_files_as_they_were(root: 
     assert (passed.ok, passed.exit_code, passed.side_effects, passed.truncated) == (True, 0, (), False)
     assert passed.summary == "unittest passed."
     assert passed.duration_ms is not None
-    assert '"ok":true' in message_of(result)
-    assert '"exitCode":0' in message_of(result)
+    header = json.loads(message_of(result).partition("\n")[0])
+    assert header.pop("durationMs") >= 0
+    assert header == {
+        "type": "tool.observation",
+        "tool": "bash",
+        "ok": True,
+        "kind": "verification",
+        "summary": "unittest passed.",
+        "exitCode": 0,
+        **{name: header[name] for name in ("artifact", "artifacts")},
+    }
     assert failed.facts["verification"]["workspace"] != passed.facts["verification"]["workspace"]
+
+
+@pytest.mark.requirement("R179")
+async def test_a_failing_command_says_all_that_the_model_needs(root: Path) -> None:
+    lines = "print('x' * 99 + chr(10), end='')\n" * 900
+    failing = "assert 4 == 5, 'Expected 4, received 5'\n"
+    (root / "check.py").write_text(lines + failing)
+
+    async with local_run(root) as run:
+        result = await run.propose(("bash", {"command": f"{sys.executable} check.py"}))
+
+    header = json.loads(message_of(result).partition("\n")[0])
+    assert (header["type"], header["tool"], header["ok"]) == ("tool.observation", "bash", False)
+    assert (header["exitCode"], header["truncated"]) == (1, True)
+    assert header["message"].startswith("exit 1 after ")
+    assert "Expected 4, received 5" in header["preview"]
+    assert header["nextHint"] == "The output was cut. Read the rest with read_artifact."
+    [kept, _] = header["artifacts"]
+    assert (kept["kind"], header["artifact"]) == ("command_output", kept)
+    assert header["suggestedNextTool"]["inputHint"]["artifact_id"] == kept["id"]
 
 
 @pytest.mark.requirement("P10", "R244", "R245", "R246", "R247", "R248", "R249")

@@ -2,10 +2,20 @@
 
 import pytest
 
-from interlock import AgentExecutionError, FailSafeConfig, MemoryArtifacts, MemoryLog, Runner, tool
+from interlock import (
+    AgentExecutionError,
+    FailSafeConfig,
+    MemoryArtifacts,
+    MemoryLog,
+    Rule,
+    RulePolicy,
+    Runner,
+    tool,
+)
 from interlock.agent.agent import Agent
+from interlock.domain.event import RunFailed
 
-from .support import agent_of, calls, run_of
+from .support import agent_of, calls, facts, run_of
 from .test_stopping import change
 
 
@@ -63,3 +73,24 @@ async def test_a_failed_run_raises_when_it_is_asked_to() -> None:
     with pytest.raises(AgentExecutionError, match="broken") as raised:
         failed.raise_for_status()
     assert [seen.code for seen in raised.value.observations] == ["tool_failed"]
+
+
+@pytest.mark.requirement("R026")
+async def test_a_denial_that_fails_the_run_raises() -> None:
+    """Of an agent as of a runtime: the run is failed in the log, and its result raises with what was denied."""
+    deny = RulePolicy([Rule(id="no", verdict="deny", tools="change")], default="allow")
+    agent = agent_of(
+        calls(("a", "change", {})),
+        "Never said.",
+        tools=[change],
+        policy=deny,
+        fail_safe=FailSafeConfig(approval_denial_policy="fail"),
+    )
+    log = MemoryLog()
+    failed = await run_of(agent, log=log)
+
+    with pytest.raises(AgentExecutionError, match="change") as raised:
+        failed.raise_for_status()
+    assert [seen.code for seen in raised.value.observations] == ["policy_denied"]
+    assert (failed.status, failed.text) == ("FAILED", "")
+    assert (await facts(log, failed.run_id))[-1] == RunFailed(message=str(raised.value))
