@@ -304,7 +304,7 @@ async def test_somebody_may_not_decide_what_was_done_for_them(server: Running) -
         f"/v1/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]}
     )
 
-    assert (shown["can_decide"], "somebody else has to decide" in shown["denied_reason"]) == (False, True)
+    assert (shown["can_decide"], "another person has to decide" in shown["denied_reason"]) == (False, True)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "four_eyes")
     journal = (await (await server.client("auditor_all")).get("/v1/audit/log")).json()["entries"]
     refusals = [(each["by"], each["action"]) for each in journal if each["outcome"] == "refused"]

@@ -125,7 +125,7 @@ async def test_a_yes_for_a_time_ends_by_the_clock_of_the_server(program: Browser
             await page.goto(f"/console/inbox/{action_id}")
             await is_live(page)
             await page.keyboard.press("a")
-            await page.get_by_label("A yes to").select_option("window")
+            await page.get_by_label("Scope").select_option("window")
             await page.get_by_label("For", exact=True).select_option("15")
             await page.get_by_role("button", name="Yes, run it").click()
             await expect(page.get_by_text("Approved.")).to_be_visible()
@@ -148,7 +148,7 @@ async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Bro
             await page.goto(f"/console/inbox/{action_id}")
             await is_live(page)
             await page.keyboard.press("a")
-            await page.get_by_label("A yes to").select_option("rule")
+            await page.get_by_label("Scope").select_option("rule")
             rule = await page.get_by_label("Rule to keep").input_value()
             assert "touch" in rule
             await expect(page.locator("[data-rule-target]")).to_contain_text("It also holds for other")
@@ -204,7 +204,7 @@ async def test_many_at_once_say_how_many_were_approved_before_one_was_not(on: St
     async with visit(on, "olga", f"/console/inbox/{one}") as (page, _):
         await is_live(page)
         await page.get_by_role("button", name="Approve all 3 that are identical").click()
-        await expect(page.get_by_label("A yes to")).to_be_hidden()
+        await expect(page.get_by_label("Scope")).to_be_hidden()
         await on.house.service.approval_service.reject(ADMIN, two, "No.")
         await page.get_by_role("button", name="Yes, run it").click()
 
@@ -300,7 +300,7 @@ async def test_two_clicks_begin_one_run(on: Stage) -> None:
     async with visit(on, "olga", "/console/runs") as (page, _):
         await page.get_by_role("button", name="New run").click()
         await page.get_by_label("Task").fill("Only once.")
-        await page.get_by_role("button", name="Begin").dblclick()
+        await page.get_by_role("button", name="Start").dblclick()
         await expect(page).to_have_url(re.compile("/console/runs/run_"))
     found = await on.house.service.index.list_runs(RunQuery(text="Only once."))
     assert len(found.rows) == 1
@@ -313,7 +313,7 @@ async def test_whoever_owns_no_agent_owns_none_after_another_change(on: Stage) -
         await page.get_by_role("button", name="Change nina").click()
         await page.get_by_label("Disabled").check()
         async with page.expect_navigation():
-            await page.get_by_role("button", name="Change it").click()
+            await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("row", name="nina")).to_contain_text("Disabled")
     nina = next(each for each in await accounts.list() if each.name == "nina")
     assert (nina.agents, nina.disabled) == (frozenset(), True)

@@ -88,8 +88,8 @@ async def test_a_run_goes_on_after_the_person_gave_access_at_the_provider(
         row = page.get_by_role("row").filter(has_text="read_mail")
         assert "mail.read" in await row.inner_text()
         await assert_accessible(page)
-        await row.get_by_role("button", name="Take back").click()
-        await page.get_by_text("Access was taken back, here and at the provider.").wait_for()
+        await row.get_by_role("button", name="Revoke").click()
+        await page.get_by_text("Access revoked, here and at the provider.").wait_for()
         assert await page.get_by_text("You have given no access.").is_visible()
 
 
@@ -113,7 +113,7 @@ async def test_a_no_at_the_provider_or_here_ends_the_question(
         await office.questions(second)
         await page.goto("/console/consents")
         await page.get_by_role("button", name="Refuse read_mail").click()
-        await page.get_by_text("Consent was refused.").wait_for()
+        await page.get_by_text("Consent rejected.").wait_for()
     assert (await office.ended(second, "failed")).state == "failed"
 
 

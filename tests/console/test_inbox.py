@@ -100,10 +100,10 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
 
     await operator.keyboard.press("e")
     await text.fill("{ not json")
-    await form.get_by_role("button", name="Go on").click()
+    await form.get_by_role("button", name="Continue").click()
     await expect(form.get_by_role("alert")).to_contain_text("This is not JSON")
     await text.fill('{"order": "A-1042"}')
-    await form.get_by_role("button", name="Go on").click()
+    await form.get_by_role("button", name="Continue").click()
     await form.get_by_role("button", name="Yes, run it").click()
     await expect(form.get_by_role("alert")).to_contain_text("amount")
     assert (await served.service.run_queries.get_question(ALEX, action_id)).row.status == "PENDING"
@@ -111,7 +111,7 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
 
     await operator.keyboard.press("e")
     await text.fill('{"order": "A-1042", "amount": 1.0, "note": "half"}')
-    await form.get_by_role("button", name="Go on").click()
+    await form.get_by_role("button", name="Continue").click()
     await expect(form.locator("[data-edited-text]")).to_contain_text('"amount": 1.0')
     await operator.keyboard.press("Enter")
 
@@ -132,7 +132,7 @@ async def test_a_yes_reaches_as_far_as_was_chosen(operator: Page, served: Runnin
     await is_live(operator)
 
     await operator.keyboard.press("a")
-    await operator.get_by_label("A yes to").select_option("run")
+    await operator.get_by_label("Scope").select_option("run")
     await operator.get_by_label("Reason (optional)").fill("Harmless.")
     await operator.get_by_role("button", name="Yes, run it").click()
 
@@ -200,7 +200,7 @@ async def test_whoever_made_a_run_is_told_that_somebody_else_has_to_decide(opera
 
     await operator.goto(f"/console/inbox/{question.action_id}")
 
-    await expect(operator.locator("[data-why-not]")).to_contain_text("somebody else has to decide")
+    await expect(operator.locator("[data-why-not]")).to_contain_text("another person has to decide")
     await expect(operator.get_by_role("button", name="Approve")).to_have_count(0)
 
 
@@ -260,5 +260,5 @@ async def test_somebody_without_a_role_sees_the_questions_of_their_own_runs_and_
         await page.goto("/console/inbox")
         await expect(page.locator(".queue .item")).to_have_count(1)
         await expect(page.locator(f'.queue a[href*="{action_id}"]')).to_be_visible()
-        await expect(page.locator("[data-why-not]")).to_contain_text("may not")
+        await expect(page.locator("[data-why-not]")).to_contain_text("Not allowed")
         await expect(page.get_by_role("button", name="Approve")).to_have_count(0)

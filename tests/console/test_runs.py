@@ -87,7 +87,7 @@ async def test_a_run_is_begun_from_the_console(operator: Page, served: Running) 
     await operator.get_by_role("button", name="New run").click()
     form = operator.get_by_role("dialog")
     await form.get_by_label("Task").fill("Say hello.")
-    await form.get_by_role("button", name="Begin").click()
+    await form.get_by_role("button", name="Start").click()
 
     await expect(operator).to_have_url(re.compile("/console/runs/run_"))
     (row,) = (await served.service.index.list_runs(RunQuery())).rows
@@ -122,7 +122,7 @@ async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, serve
     await served.ended(run_id, RunState.FAILED)
 
     await expect(operator.locator(".tile", has_text="Failed")).to_contain_text("1")
-    await expect(operator.get_by_role("region", name="Failed last")).to_contain_text("Give Mia her money back.")
+    await expect(operator.get_by_role("region", name="Recent failures")).to_contain_text("Give Mia her money back.")
 
 
 @pytest.mark.parametrize("half", [_OWN[::2], (*_OWN[1::2], "approval-confirm", "login")])

@@ -60,7 +60,7 @@ async def test_a_page_cannot_put_something_in_the_place_of_its_frame(served: Run
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [
-        (LogCorruptError("Event 3 of run_1 is not what was written"), 409, "the audit page can verify it"),
+        (LogCorruptError("Event 3 of run_1 is not what was written"), 409, "To see what is damaged"),
         (IllegalTransitionError("run_1 cannot go from <b>"), 409, "&lt;b&gt;"),
         (UnavailableError("busy", "Too many at once."), 429, "Too many at once."),
         (LogError("The log is busy"), 503, "Nothing is known to be done. Try again."),

@@ -73,7 +73,7 @@ def test_a_folder_that_is_not_there_is_an_error_in_words(tmp_path: Path) -> None
 def test_a_key_of_another_user_is_refused(tmp_path: Path) -> None:
     load_sealing_keys(tmp_path / "key", {})
     os.chown(tmp_path / "key", NOBODY, NOBODY)
-    with pytest.raises(ConfigurationError, match="a file of this user's"):
+    with pytest.raises(ConfigurationError, match="a regular file of this user"):
         load_sealing_keys(tmp_path / "key", {})
 
 

@@ -248,7 +248,7 @@ async def test_a_provider_that_is_another_issuer_is_not_gone_to(people: Accounts
 
 
 def test_settings_that_cannot_work_are_refused(people: Accounts) -> None:
-    with pytest.raises(ConfigurationError, match="is for keys"):
+    with pytest.raises(ConfigurationError, match="is for API keys"):
         sign_in("https://company.example", people, roles=(RoleRule(claim="a", value="b", role=Role.AGENT),))
     endpoints = OAuthProvider(
         name="x", client_id="y", authorization_endpoint="https://a.example", token_endpoint="https://b.example"

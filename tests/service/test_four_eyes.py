@@ -41,10 +41,10 @@ def test_the_setting_says_which_questions_need_somebody_else(
 
 def test_the_reason_says_why_and_that_nothing_was_decided() -> None:
     assert find_four_eyes_problem(ADMIN, ("execute",), "", FOR_ADA, "high_risk") == (
-        "The run acts for user:ada, so somebody else has to decide. Nothing was decided."
+        "The run acts for user:ada, so another person has to decide. Nothing was decided."
     )
     assert find_four_eyes_problem(ADMIN, ("execute",), "", BY_ADA, "high_risk") == (
-        "The run was made by user:ada, so somebody else has to decide. Nothing was decided."
+        "The run was created by user:ada, so another person has to decide. Nothing was decided."
     )
 
 

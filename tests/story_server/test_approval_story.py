@@ -95,11 +95,11 @@ async def test_who_makes_a_run_in_the_console_cannot_approve_it_alone(program: B
         await page.get_by_role("button", name="New run").click()
         wish = task("For myself.", ("refund", {"order": "B-9", "amount": 1.0}))
         await page.get_by_role("dialog").get_by_label("Task").fill(wish)
-        await page.get_by_role("button", name="Begin").click()
+        await page.get_by_role("button", name="Start").click()
         await page.wait_for_url("**/console/runs/run_*")
         await expect(page.locator("#run-status")).to_contain_text("Waiting for approval")
         await page.get_by_role("link", name="1 open question").click()
-        await expect(page.locator("[data-why-not]")).to_contain_text("somebody else has to decide")
+        await expect(page.locator("[data-why-not]")).to_contain_text("another person has to decide")
         assert await page.get_by_role("button", name="Approve").count() == 0
     assert served.ledger == before
 
@@ -108,6 +108,6 @@ async def approve_with(page: Page, arguments: str) -> None:
     """Say yes to other arguments, on the page of a question."""
     await page.get_by_role("button", name="Edit").click()
     await page.get_by_label("Arguments, as JSON").fill(arguments)
-    await page.get_by_role("button", name="Go on to approve").click()
+    await page.get_by_role("button", name="Continue to approval").click()
     await page.get_by_label("Reason (optional)").fill("The bag was used.")
     await page.get_by_role("button", name="Yes, run it").click()

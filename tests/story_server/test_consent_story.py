@@ -97,8 +97,8 @@ async def test_a_run_goes_on_by_itself_once_the_person_it_acts_for_gave_access(
         assert office.used[0] == office.used[1] != office.used[2]
 
         await page.goto("/console/consents")
-        await page.get_by_role("button", name="Take back from read_mail").click()
-        await expect(page.get_by_text("Access was taken back, here and at the provider.")).to_be_visible()
+        await page.get_by_role("button", name="Revoke from read_mail").click()
+        await expect(page.get_by_text("Access revoked, here and at the provider.")).to_be_visible()
         assert [office.provider.mail(token)[0] for token in office.used[1:]] == [401, 401]
         await is_live(page)
         await office.asks_for(READ, "ada")
@@ -119,7 +119,7 @@ async def test_a_no_there_or_here_or_none_in_time_fails_the_run(
         here = await office.asks_for(READ, "bob")
         await page.goto("/console/consents")
         await page.get_by_role("button", name="Refuse read_mail").click()
-        await expect(page.get_by_text("Consent was refused.")).to_be_visible()
+        await expect(page.get_by_text("Consent rejected.")).to_be_visible()
 
         late = await office.asks_for(READ, "bob")
         await office.server.questions(late)

@@ -67,7 +67,7 @@ async def test_who_has_somebody_elses_name_or_does_not_agree_is_told_so_and_not_
     async with at_the_provider(name, program, office) as (page, _):
         await page.get_by_text(press).click()
         await page.wait_for_url(f"{office.base}/**")
-        await expect(page.get_by_role("alert")).to_contain_text("nobody was signed in", ignore_case=True)
+        await expect(page.get_by_role("alert")).to_contain_text("You are not signed in")
         assert (await page.request.get("/v1/me")).status == 401
         await sign_in(page, "bob")
 

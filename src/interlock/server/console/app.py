@@ -15,14 +15,14 @@ from .session import HOME_PATH, NotSignedInError, find_session, redirect_to_sign
 
 _TITLES = {
     403: "Not allowed",
-    404: "Not here",
-    405: "Not here",
-    409: "Not now",
-    422: "Not understood",
+    404: "Not found",
+    405: "Not found",
+    409: "Conflict",
+    422: "Invalid request",
     429: "Too many requests",
-    503: "Not now",
+    503: "Unavailable",
 }
-_NO_PAGE = "There is no such page, or it cannot be asked for in this way."
+_NO_PAGE = "Unknown page."
 
 
 def mount_console(app: Starlette, service: Service) -> None:
@@ -57,7 +57,7 @@ def _install_error_pages(console: Starlette, pages: PageRenderer) -> None:
         if visitor is None:
             return redirect_to_sign_in("")
         message = _NO_PAGE if isinstance(error, HTTPException) else found.message
-        title = _TITLES.get(found.status, "That did not work")
+        title = _TITLES.get(found.status, "Error")
         page = await pages.render_page(
             request, visitor, "base_problem.html", status=found.status, title=title, words=message
         )

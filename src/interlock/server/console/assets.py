@@ -44,7 +44,7 @@ class Assets:
         """Respond with a static file. Cache it forever if its digest is in the URL."""
         asset = self._assets.get(name)
         if asset is None:
-            return Response("There is no such file.", 404, media_type="text/plain")
+            return Response("Unknown file.", 404, media_type="text/plain")
         tag = f'"{asset.digest}"'
         is_versioned = request.query_params.get("v") == asset.digest
         headers = {"ETag": tag, "Cache-Control": _IMMUTABLE if is_versioned else "no-cache"}

@@ -36,7 +36,7 @@ _PAGE_SIZE = 100
 _MAX_LISTED = 1_000
 _OPEN = ActionState.PENDING
 _GIVEN_REASON = "Consent was given at {}."
-_REFUSED_REASON = "Consent was refused."
+_REFUSED_REASON = "Consent rejected."
 
 
 class QuestionIndex(Protocol):

@@ -48,4 +48,6 @@ class StorageError(ServiceError):
 
 def not_found_error(kind: str, name: str) -> NotFoundError:
     """Build the error for something that does not exist or must not be seen."""
-    return NotFoundError(f"unknown_{kind}", f"There is no {kind} {name[:80]!r} that you may see.", {kind: name[:200]})
+    return NotFoundError(
+        f"unknown_{kind}", f"Unknown {kind} {name[:80]!r}, or it is not visible to you.", {kind: name[:200]}
+    )

@@ -125,7 +125,7 @@ def _read_key_file(path: str | os.PathLike[str]) -> str:
     with os.fdopen(file, "rb") as reading:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_mode & _GROUP_AND_OTHERS or found.st_uid != os.geteuid():
-            raise ConfigurationError(f"{path} has to be a file of this user's that nobody else can read (mode 0600).")
+            raise ConfigurationError(f"{path} must be a regular file of this user with mode 0600.")
         return reading.read(_MAX_FILE_BYTES).decode("ascii", errors="replace")
 
 

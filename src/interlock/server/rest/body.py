@@ -30,7 +30,9 @@ async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
             if len(body) > max_bytes:
                 raise body_too_large_error(max_bytes)
     except ClientDisconnect:
-        raise ApiError(400, "disconnected", "The request broke off. Nothing was done.") from None
+        raise ApiError(
+            400, "disconnected", "The connection closed before the whole body arrived. Nothing was done."
+        ) from None
     return bytes(body)
 
 
@@ -42,16 +44,15 @@ async def read_json_body(request: Request, model: type[_Model]) -> _Model:
         raise ApiError(
             415,
             "not_json",
-            f"The body has to be {JSON_MEDIA_TYPE}, and this is {media_type[:80] or 'not said to be anything'}."
-            " Nothing was done.",
+            f"Content-Type must be {JSON_MEDIA_TYPE}; found {media_type[:80] or 'none'}. Nothing was done.",
             {"expected": JSON_MEDIA_TYPE, "actual": media_type[:80]},
         )
     try:
         value = parse(await read_body(request) or b"{}")
     except InvalidJsonError as error:
-        raise invalid_request(FieldProblem("body", f"is not JSON as it is allowed here: {error}")) from None
+        raise invalid_request(FieldProblem("body", f"is not valid JSON: {error}")) from None
     if not isinstance(value, dict):
-        raise invalid_request(FieldProblem("body", "has to be a JSON object"))
+        raise invalid_request(FieldProblem("body", "must be a JSON object"))
     return validate(model, cast(dict[str, Any], value))
 
 
@@ -71,7 +72,7 @@ def body_timeout_error() -> ApiError:
     return ApiError(
         408,
         "too_slow",
-        f"The body did not come within {BODY_SECONDS:g} s. Nothing was done.",
+        f"The body did not arrive within {BODY_SECONDS:g} s. Nothing was done.",
         headers={"Connection": "close"},
     )
 
@@ -81,7 +82,7 @@ def body_too_large_error(max_bytes: int) -> ApiError:
     return ApiError(
         413,
         "body_too_large",
-        f"The body is longer than {max_bytes} bytes. Nothing was done.",
+        f"The body exceeds {max_bytes} bytes. Nothing was done.",
         {"max_bytes": max_bytes},
         {"Connection": "close"},
     )

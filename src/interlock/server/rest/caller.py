@@ -24,7 +24,7 @@ _BEARER = "bearer "
 _UNAUTHENTICATED = ApiError(
     401,
     "no_credentials",
-    "This needs a key (Authorization: Bearer ik_...) or a sign-in that counts. Nothing was done.",
+    "Authentication required: send an API key (Authorization: Bearer ik_...) or sign in. Nothing was done.",
     headers={"WWW-Authenticate": "Bearer"},
 )
 
@@ -115,9 +115,7 @@ async def authenticate(request: Request) -> Call:
 def require_csrf(signed_in: AuthenticatedSession, token: str) -> None:
     """Raise `ApiError` if the CSRF token does not belong to the session."""
     if not is_valid_csrf_token(signed_in.csrf, token):
-        raise ApiError(
-            403, "csrf", f"The token against forged requests ({CSRF_HEADER}) is missing or wrong. Nothing was done."
-        )
+        raise ApiError(403, "csrf", f"The CSRF token ({CSRF_HEADER}) is missing or wrong. Nothing was done.")
 
 
 def is_https(request: Request) -> bool:

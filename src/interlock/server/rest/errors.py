@@ -145,7 +145,7 @@ def _from_reader_limit(error: TooManyReadersError) -> ApiError:
 def _from_log_damage(error: Exception) -> ApiError:
     """Return the error for a valid request that fails because the run's log or store is damaged."""
     return ApiError(
-        409, "log_damaged", f"{error}. Nothing was done; the audit page can verify it (/runs/{{run_id}}/audit/verify)."
+        409, "log_damaged", f"{error}. Nothing was done. To see what is damaged: GET /v1/runs/{{run_id}}/audit/verify)."
     )
 
 

@@ -19,25 +19,25 @@ _SECURITY_SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": "interlock_session",
-        "description": f"A sign-in of a browser; changes need `{CSRF_HEADER}`, too. `__Host-interlock` over TLS.",
+        "description": f"Session of a browser; changes require `{CSRF_HEADER}`, too. `__Host-interlock` over TLS.",
     },
 }
 #: Errors that nearly every route may return.
 _ERROR_DESCRIPTIONS: Mapping[int, str] = {
-    400: "The request makes no sense as HTTP.",
-    401: "No credentials, or none that count.",
-    403: "You may not do this. Nothing was done.",
-    404: "There is no such thing, or none that you may see.",
-    405: "Not for this method.",
-    408: "The body came too slowly.",
-    409: "It was done otherwise before, or cannot be done in this state; the details name both sides.",
+    400: "Malformed request.",
+    401: "Missing or invalid credentials.",
+    403: "Not allowed. Nothing was done.",
+    404: "Not found, or not visible to you.",
+    405: "Method not supported.",
+    408: "The body did not arrive in time.",
+    409: "Conflict with an earlier decision or with the current state; see `details`.",
     413: "The body is too large.",
     415: "The body is not application/json.",
-    421: "The Host is none of this server's names.",
+    421: "The Host header is not a name of this server.",
     422: "Validation failed; see `details.fields`.",
-    429: "Too many; Retry-After says when to try again.",
-    500: "A mistake of the server; its log has the id.",
-    503: "Not now; Retry-After says when to try again.",
+    429: "Too many requests; see Retry-After.",
+    500: "Internal error; the server log has details under the id.",
+    503: "Temporarily unavailable; see Retry-After.",
 }
 _get_schemas = partial(msgspec.json.schema_components, ref_template="#/components/schemas/{name}")
 
@@ -57,7 +57,7 @@ def build_openapi(routes: Sequence[ApiRoute]) -> dict[str, Any]:
         "info": {
             "title": "Interlock",
             "version": __version__,
-            "description": "Runs of agents: begun, watched, approved, audited.",
+            "description": "Start, watch, approve and audit runs of agents.",
         },
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": _SECURITY_SCHEMES},
@@ -101,7 +101,7 @@ def _describe_route(route: ApiRoute, references: Mapping[str, Any]) -> dict[str,
 def _describe_responses(route: ApiRoute, references: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     error = {JSON_MEDIA_TYPE: {"schema": references[repr(ErrorResponse)]}}
     found = {status: {"description": text, "content": error} for status, text in _ERROR_DESCRIPTIONS.items()}
-    success: dict[str, Any] = {"description": "Done."}
+    success: dict[str, Any] = {"description": "Success."}
     if route.returns is not None:
         returned = [references[repr(each)] for each in _list_returned(route)]
         schema = returned[0] if len(returned) == 1 else {"anyOf": returned}

@@ -79,7 +79,7 @@ class SecurityMiddleware:
         try:
             await self._serve(scope, receive, sending, has_room)
         except (ClientDisconnect, TimeoutError) as error:
-            logger.info("Request %s was not taken: %s", request_id, type(error).__name__)
+            logger.info("Request %s was aborted: %s", request_id, type(error).__name__)
         except Exception:
             logger.exception("Request %s failed: %s %s", request_id, scope["method"], _to_printable(scope["path"]))
             if has_started:  # nothing true can be said any more: the connection is cut
@@ -97,7 +97,10 @@ class SecurityMiddleware:
             _check_length(headers)
             if not has_room:
                 raise ApiError(
-                    503, "busy", "Too many requests at once. Nothing was done.", headers={"Retry-After": "1"}
+                    503,
+                    "busy",
+                    "Too many concurrent requests. Nothing was done; try again.",
+                    headers={"Retry-After": "1"},
                 )
         except ApiError as error:
             await error_response(error)(scope, receive, send)
@@ -122,10 +125,12 @@ class AllowedHosts:
         """Raise `ApiError` if the Host header is not one of the server's names."""
         hosts = headers.getlist("host")
         if len(hosts) != 1:
-            raise ApiError(400, "bad_host", "A request has one Host. Nothing was done.")
+            raise ApiError(400, "bad_host", "Expected exactly one Host header. Nothing was done.")
         if not self._is_allowed(hosts[0]):
             raise ApiError(
-                421, "unknown_host", "The Host is none of this server's names ([server] hosts). Nothing was done."
+                421,
+                "unknown_host",
+                "The Host header is not a name of this server; add it to [server] hosts. Nothing was done.",
             )
 
     def check_origin(self, headers: Headers) -> None:
@@ -137,7 +142,9 @@ class AllowedHosts:
         is_same_origin = all(self._is_same_origin(origin.lower(), host) for origin in origins)
         if is_same_origin and len(origins) <= 1 and set(sites) <= _SAME_SITE_VALUES:
             return
-        raise ApiError(403, "foreign_origin", "This comes from a page of another site. Nothing was done.")
+        raise ApiError(
+            403, "foreign_origin", "The request comes from a page of another site (Origin). Nothing was done."
+        )
 
     def _is_allowed(self, host: str) -> bool:
         host = host.lower()
@@ -172,7 +179,12 @@ def _check_length(headers: Headers) -> None:
     if (
         "content-length" in headers and "transfer-encoding" in headers
     ):  # a proxy in front may have believed the other one
-        raise ApiError(400, "bad_length", "A body has one length. Nothing was done.", headers={"Connection": "close"})
+        raise ApiError(
+            400,
+            "bad_length",
+            "The request has both Content-Length and Transfer-Encoding. Nothing was done.",
+            headers={"Connection": "close"},
+        )
     if not (length.isascii() and length.isdigit()):
         raise ApiError(400, "bad_length", "Content-Length is not a number. Nothing was done.")
     if len(length) > 18 or int(length) > MAX_BODY_BYTES:  # noqa: PLR2004 - digits; more are no length
@@ -183,7 +195,7 @@ def _internal_error(request_id: str) -> ApiError:
     return ApiError(
         500,
         "unexpected",
-        f"Something went wrong in the server, and it may have been done in part. Its log has it as {request_id}.",
+        f"Internal error. The request may have been executed in part. The server log has details under {request_id}.",
         {"id": request_id},
     )
 

@@ -20,14 +20,14 @@ _ERROR_BY_PROBLEM: dict[str, type[ServiceError]] = {
 }
 #: What was just done, by the word in the address.
 NOTICES = {
-    "given": "Consent was given. The run goes on.",
-    "refused": "Consent was refused.",
-    "revoked": "Access was taken back, here and at the provider.",
-    "forgotten": "Access was forgotten here. The provider did not confirm that it was taken back there.",
+    "given": "Consent granted. The run resumes.",
+    "refused": "Consent rejected.",
+    "revoked": "Access revoked, here and at the provider.",
+    "forgotten": "Access revoked here. The provider did not confirm the revocation.",
 }
 #: Why a callback of a provider failed, by the word in the address.
 PROBLEM_MESSAGES = {
-    "unknown": "The question is not there any more.",
+    "unknown": "The request for consent no longer exists.",
     "not_yours": "Only the person that the run acts for can give access. Nothing was changed.",
     "closed": "The question was answered before. Nothing was changed.",
     "refused": "The provider gave no access, or another browser set out for it. The run still waits.",

@@ -46,7 +46,7 @@ async def _load_health(service: Service, principal: Principal) -> list[tuple[str
     problems = await service.find_readiness_problems()
     lines = [(words, False) for words in problems] or [("Server ready", True)]
     live = len(service.runners.list_live_handles())
-    lines.append((f"{live} run{'s' if live != 1 else ''} moving", True))
+    lines.append((f"{live} active run{'s' if live != 1 else ''}", True))
     if is_allowed(principal, Operation.READ_FORWARDERS):
         lines += [
             (f"{status.name}: {status.pending_count:,} events behind, {status.failures} failures", False)

@@ -15,7 +15,7 @@ from ..session import Pages, PublicVisit, Visit, find_session, redirect_to_sign_
 
 _WRONG_SIGN_IN = "The name or the password is wrong."
 _MAX_FIELD_CHARS = 1_024
-_NOT_SIGNED_IN = "Nobody was signed in."
+_NOT_SIGNED_IN = "You are not signed in."
 #: Why a callback of an identity provider failed, by the word in the address.
 PROBLEM_MESSAGES: dict[str, str] = {
     "ended": "Your sign-in ended before that was sent. Nothing was done.",

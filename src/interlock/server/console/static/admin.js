@@ -36,17 +36,17 @@ onSubmit("[data-new-account]", async (form) => {
 });
 
 onSubmit("[data-change]", async (form) => {
-  const wish = { ...trust(form), disabled: form.elements.disabled.checked };
-  if (form.elements.password.value) wish.password = form.elements.password.value;
-  await ask("PATCH", `/accounts/${encodeURIComponent(target)}`, wish);
+  const body = { ...trust(form), disabled: form.elements.disabled.checked };
+  if (form.elements.password.value) body.password = form.elements.password.value;
+  await ask("PATCH", `/accounts/${encodeURIComponent(target)}`, body);
   location.reload();
 });
 
 onSubmit("[data-new-key]", async (form) => {
-  const wish = { name: form.elements.name.value, ...trust(form) };
+  const body = { name: form.elements.name.value, ...trust(form) };
   const days = Number(form.elements.days.value);
-  if (days) wish.expires_at = new Date(Date.now() + days * MS_PER_DAY).toISOString();
-  const made = await ask("POST", "/keys", wish);
+  if (days) body.expires_at = new Date(Date.now() + days * MS_PER_DAY).toISOString();
+  const made = await ask("POST", "/keys", body);
   dialog("new-key").close();
   document.querySelector("[data-secret]").textContent = made.secret;
   dialog("made-key").showModal();

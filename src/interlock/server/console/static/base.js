@@ -58,7 +58,7 @@ function ago(seconds) {
 export async function ask(method, path, body, headers = {}) {
   const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
   let [response, answer] = await sent(method, path, text, headers);
-  // Signed in anew, in another tab, as the same person: this page's token is that of the sign-in before.
+  // Signed in again, in another tab, as the same person: this page's token is that of the sign-in before.
   if (answer?.error?.code === "csrf" && (await renew())) [response, answer] = await sent(method, path, text, headers);
   if (response.ok) return answer;
   if (response.status === 401) lost("What you wrote stays here.");

@@ -1,6 +1,6 @@
 // The inbox: keys, folds, and answers. An answer always says which payload it is an answer to.
 //
-// Nobody says yes by accident: keys that were pressed for the question before do not reach this one, and a key that is
+// No one approves by accident: keys that were pressed for the question before do not reach this one, and a key that is
 // held down, or the second half of a double click, is not another press.
 import { ask, notify, serverNow, tellTimes } from "./base.js";
 import { dialogs, problem } from "./base.dialogs.js";
@@ -26,7 +26,7 @@ const question = () => document.querySelector("[data-question]");
 const dialog = (id) => document.getElementById(id);
 const items = () => [...document.querySelectorAll(".queue .item")];
 
-// On a narrow screen the list stands alone, and nobody sees the question that is marked on it.
+// On a narrow screen the list stands alone, and the question that is marked on it is not visible.
 const isSeen = () => question()?.checkVisibility() ?? false;
 
 function move(step) {
@@ -75,7 +75,7 @@ function openApprove(many, text) {
   batch = many;
   edited = text;
   box.querySelector("[data-batch-note]").hidden = !many;
-  // Many at once are a yes to these calls, and to nothing after them.
+  // Many at once are an approval of these calls, and of nothing after them.
   const scope = box.querySelector("[data-scope]");
   if (scope) scope.hidden = many;
   showScope(many ? "once" : (box.querySelector("form").elements.scope?.value ?? "once"));
@@ -129,10 +129,10 @@ document.addEventListener("keydown", (event) => {
 /** Arguments go out as they were written: numbers and order are the person's. */
 function approval(hash, form) {
   const scope = batch ? "once" : (form.elements.scope?.value ?? "once");
-  const wish = { payload_hash: hash, scope, reason: form.elements.reason.value };
-  if (scope === "rule") wish.rule = form.elements.rule.value;
-  if (scope === "window") wish.until = new Date(serverNow() + Number(form.elements.minutes.value) * MS_PER_MINUTE).toISOString();
-  const text = JSON.stringify(wish);
+  const body = { payload_hash: hash, scope, reason: form.elements.reason.value };
+  if (scope === "rule") body.rule = form.elements.rule.value;
+  if (scope === "window") body.until = new Date(serverNow() + Number(form.elements.minutes.value) * MS_PER_MINUTE).toISOString();
+  const text = JSON.stringify(body);
   return edited === null ? text : joined(text, "arguments", edited);
 }
 
@@ -146,7 +146,7 @@ function asked() {
   return [one, ...others].map((each) => ({ id: each.dataset.actionId, hash: each.dataset.hash }));
 }
 
-/** Send it, and go on with the next question. */
+/** Send it, and continue with the next question. */
 async function send(form, work, words) {
   const buttons = [...form.querySelectorAll("button")];
   const gone = asked().map(({ id }) => id);
@@ -243,7 +243,7 @@ document.addEventListener("interlock:replaced", ({ detail }) => {
   enable();
   const changed = detail.find((region) => region.matches("[data-question]"));
   if (!changed) return;
-  // A form that somebody had open is gone with the question: say so, and have the focus where the answer is.
+  // A form that a person had open is gone with the question: say so, and have the focus where the answer is.
   notify("This question is not open any more: it was answered, or is void.", "warning");
   const title = changed.querySelector("h2");
   title.tabIndex = -1;

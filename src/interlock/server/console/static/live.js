@@ -1,4 +1,4 @@
-// The page as it is now. One stream tells that something happened; then the page is fetched again, and the parts that
+// The page as it is now. One stream reports that something happened; then the page is fetched again, and the parts that
 // say so (`data-region`) are put in the place of the old ones. So there is one way in which anything is drawn, which is
 // the server's, and after a connection that broke nothing can be missed: the first thing is to look again.
 //
@@ -18,11 +18,11 @@ let timer = 0;
 let busy = false;
 let took = 0;
 let again = false;
-let told = () => {};
+let onChanged = () => {};
 
 export function start(onChange) {
   if (!position) return;
-  told = onChange;
+  onChanged = onChange;
   connect();
   addEventListener("pagehide", () => source?.close());
   addEventListener("pageshow", (event) => {
@@ -38,7 +38,7 @@ function lookAgain() {
   refreshSoon();
 }
 
-/** Look again soon; many wishes at once are one. */
+/** Look again soon; many requests at once are one. */
 export function refreshSoon() {
   if (!timer) timer = setTimeout(refresh, Math.max(WAIT_MS, took * REST));
 }
@@ -55,7 +55,7 @@ function connect() {
     source.close();
     say("again", "reconnecting");
     setTimeout(connect, RETRY_MS[Math.min(tries++, RETRY_MS.length - 1)]);
-    // Without a stream the page is still looked at again, if rarely; and whoever is signed out finds out.
+    // Without a stream the page is still looked at again, if rarely; and a person who is signed out finds out.
     if (tries > 2) refreshSoon();
   };
   for (const name of EVENTS) source.addEventListener(name, heard);
@@ -95,7 +95,7 @@ async function refresh() {
   }
 }
 
-/** The page as it is now, for whoever this page is for; null when it is not to be had. Its forms are good again. */
+/** The page as it is now, for the person that this page is for; null when it is not to be had. Its forms are good again. */
 async function current() {
   // A page may show something that its address does not name: it says which address would.
   const { status, page, isSignedOut } = await part(document.querySelector("[data-live-url]")?.dataset.liveUrl ?? location.href);
@@ -108,7 +108,7 @@ async function current() {
     return null;
   }
   if (said(page, "me") !== said(document, "me")) {
-    lost(`Somebody else is signed in in this browser now. What you wrote was for ${said(document, "me")}; load the page again.`);
+    lost(`Another person is signed in in this browser now. What you wrote was for ${said(document, "me")}; load the page again.`);
     return null;
   }
   document.getElementById("lost")?.remove();
@@ -128,7 +128,7 @@ function renewForms(token) {
   for (const field of document.querySelectorAll('input[name="csrf_token"]')) field.value = token;
 }
 
-/** This page can do nothing any more. Nothing that somebody typed is thrown away. */
+/** This page can do nothing any more. Nothing that a person typed is thrown away. */
 export function lost(words) {
   const isTyping = [...document.querySelectorAll(TYPED)].some((field) => field.value !== field.defaultValue);
   if (!isTyping && !document.querySelector("dialog[open]")) {
@@ -179,7 +179,7 @@ function replace(now) {
     }
   }
   if (changed.length) {
-    told(changed);
+    onChanged(changed);
     document.dispatchEvent(new CustomEvent("interlock:replaced", { detail: changed }));
   }
 }

@@ -1,5 +1,5 @@
-// The page of a run as somebody moves along its timeline. The server draws every part (`run_page.py`); here they are
-// fetched and put in place. Where the page stands is one number, `at`; as long as nobody chose one, it is the newest.
+// The page of a run as a person moves along its timeline. The server draws every part (`run_page.py`); here they are
+// fetched and put in place. Where the page stands is one number, `at`; as long as none was chosen, it is the newest.
 import { ask, notify, tellTimes } from "./base.js";
 import { part as fetched } from "./live.js";
 
@@ -76,7 +76,7 @@ async function showState() {
   tellTimes(panels);
   openLenses();
   const said = [...document.querySelectorAll("#details-title, #details-summary")].map((each) => each.textContent);
-  document.getElementById("told").textContent = said.join(": ");
+  document.getElementById("announced").textContent = said.join(": ");
 }
 
 async function showRow() {
@@ -131,7 +131,7 @@ async function later() {
   return true;
 }
 
-/** The run went on. Rows are added where the newest ones are shown; whoever reads older ones is left in peace. */
+/** The run went on. Rows are added where the newest ones are shown; a person who reads older ones is not disturbed. */
 async function grow(to) {
   if (to <= newest) return;
   const wasAtEnd = last() >= newest;

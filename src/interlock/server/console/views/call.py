@@ -37,7 +37,7 @@ class CallPanel(msgspec.Struct, frozen=True, kw_only=True):
 
     view: CallView
     proposed: list[OutlineLine]
-    told: list[str] | None
+    result: list[str] | None
     questions: list[QuestionPanel]
     runs: list[InvocationPanel]
     #: The outcome, where it is a diff; else its text.
@@ -57,7 +57,7 @@ def build_call_panel(view: CallView) -> CallPanel:
     return CallPanel(
         view=view,
         proposed=_outline_value(view.model_view.arguments),
-        told=None if view.model_view.result is None else view.model_view.result.split("\n"),
+        result=None if view.model_view.result is None else view.model_view.result.split("\n"),
         questions=[_build_question_panel(asked) for asked in view.person_view.questions],
         runs=[_build_invocation_panel(view, ran) for ran in view.execution.invocations],
         diff=parse_unified_diff(content.text) if content is not None and is_diff else [],

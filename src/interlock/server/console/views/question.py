@@ -143,7 +143,7 @@ def _list_facts(question: Question) -> Iterator[QuestionFact]:
         "Files, as they were", tuple(_format_file(file) for file in environment.files if not file.unbound)
     )
     yield QuestionFact(
-        "NOT held fast until it runs",
+        "NOT bound until it runs",
         tuple(f"{file.path}: {file.unbound}" for file in environment.unbound_files),
         "warning",
     )

@@ -201,7 +201,7 @@ class Forwarder:
         """Send a dead letter again. It stays one unless it is accepted."""
         found = await self._positions.list_dead_letters(position - 1, 1)
         if not found or found[0].position != position:
-            return SendRejection(f"No event at {position} is set aside. Nothing was sent.")
+            return SendRejection(f"No event at {position} was refused before. Nothing was sent.")
         placed = await self._log.feed(position - 1, 1)
         prepared = await self._batch_builder.build(placed, self._options.batch_bytes, self._options.now())
         if prepared is None or prepared.unreadable:

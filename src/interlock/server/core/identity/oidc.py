@@ -58,7 +58,7 @@ class SignInSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if not self.provider.issuer:
             raise ConfigurationError(f"Signing in with {self.provider.name!r} needs its issuer.")
         if any(rule.role is Role.AGENT for rule in self.roles):
-            raise ConfigurationError("The role `agent` is for keys; nobody signs in with it.")
+            raise ConfigurationError("The role `agent` is for API keys, not for accounts.")
 
 
 class OidcSignIn:
@@ -118,7 +118,7 @@ class OidcSignIn:
         try:
             claims = await self._verify_id_token(tokens.id_token, flow.nonce)
         except ConsentError as error:
-            return refuse_flow(flow, "failed", f"{error} Nobody was signed in.")
+            return refuse_flow(flow, "failed", f"{error} No session was started.")
         account = await self._link_account(claims)
         if isinstance(account, IdentityProblem):
             return refuse_flow(
@@ -137,7 +137,7 @@ class OidcSignIn:
                 self._check_claims(claims, nonce)
             except _INVALID_TOKEN_ERRORS:
                 if refresh:
-                    raise ConsentError(f"{self._client.provider.name} vouches for nobody.") from None
+                    raise ConsentError(f"{self._client.provider.name} sent no valid identity token.") from None
             else:
                 return claims
         raise AssertionError
@@ -167,7 +167,7 @@ class OidcSignIn:
         ).validate(claims)
         several = isinstance(claims["aud"], list) and len(cast(list[object], claims["aud"])) > 1
         if claims.get("azp", None if several else client_id) != client_id:
-            raise ValueError("made for somebody else")
+            raise ValueError("issued for another client")
 
     async def _link_account(self, claims: dict[str, Any]) -> Account | IdentityProblem:
         claimed_name = claims.get(self._settings.name_claim, claims["sub"])

@@ -242,9 +242,9 @@ def find_four_eyes_problem(  # noqa: PLR0913 - what it depends on
     if edited_by and _is_same_person(principal.name, edited_by):
         return f"The arguments were edited by {principal.name}, so another person has to decide. Nothing was decided."
     if _is_same_person(principal.name, run.requester):
-        return f"The run acts for {principal.name}, so somebody else has to decide. Nothing was decided."
+        return f"The run acts for {principal.name}, so another person has to decide. Nothing was decided."
     if _is_same_person(principal.name, run.created_by):
-        return f"The run was made by {principal.name}, so somebody else has to decide. Nothing was decided."
+        return f"The run was created by {principal.name}, so another person has to decide. Nothing was decided."
     return ""
 
 

@@ -125,7 +125,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     #: Child runs are excluded unless requested.
     include_child_runs: bool = False
-    #: Words in the task or the id.
+    #: Text in the task or the id.
     text: str | None = None
     limit: int = 50
     cursor: str = ""

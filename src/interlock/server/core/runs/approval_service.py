@@ -63,7 +63,7 @@ class ApprovalService:
     async def approve(self, principal: Principal, action_id: str, approval: Approval) -> DecisionResult:
         """Approve a question. The payload hash must be that of what was shown."""
         if not approval.payload_hash:
-            raise InvalidRequestError("payload_hash", "has to be that of what is approved, as the question shows it")
+            raise InvalidRequestError("payload_hash", "must be the payload hash shown with the approval")
         answer = Answer(
             approved=True,
             reason=approval.reason,
@@ -195,8 +195,7 @@ def _build_not_open_error(row: ActionRow, entry: ActionEntry, answer: Answer, re
 def _build_wrong_kind_error(question: Question, kind: str) -> ConflictError:
     return ConflictError(
         "wrong_kind",
-        f"{question.action_id} waits for {question.kind}, and this is an answer to a question for {kind}. "
-        "Nothing was decided.",
+        f"{question.action_id} requires {question.kind}; found an answer for {kind}. Nothing was decided.",
         {"expected": question.kind, "actual": kind},
     )
 

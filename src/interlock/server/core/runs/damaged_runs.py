@@ -49,7 +49,7 @@ class DamagedRuns:
             yield
         except (LogCorruptError, IllegalTransitionError) as error:
             await self.check(run_id)
-            message = f"{error}. Nothing was done; the audit page can verify it (/runs/{run_id}/audit/verify)."
+            message = f"{error}. Nothing was done. To see what is damaged: GET /v1/runs/{run_id}/audit/verify)."
             raise ConflictError("log_damaged", message, {"run": run_id}) from error
 
     async def check(self, run_id: str) -> bool:

@@ -270,7 +270,7 @@ class RunQueries:
     def _find_denied_reason(self, principal: Principal, run: RunRow, question: Question) -> str:
         operation = {"approval": Operation.DECIDE, "input": Operation.ANSWER}.get(question.kind, Operation.CONSENT)
         if not is_allowed(principal, operation, run):
-            return f"You may not do this ({operation.value})."
+            return f"Not allowed: you lack the permission {operation.value}."
         if operation is Operation.CONSENT:
             return ""
         setting, editor = self._guard.four_eyes, question.edited_by

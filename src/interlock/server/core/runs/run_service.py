@@ -154,7 +154,7 @@ class RunService:
         if len(self._runners.list_live_handles()) + self._starting_count >= self._max_live_runs:
             raise UnavailableError(
                 "too_many_runs",
-                f"{self._max_live_runs} runs are moved on right now, and more are not begun. Nothing was started. "
+                f"{self._max_live_runs} runs are active, which is the limit. Nothing was started. "
                 "Try again in a moment.",
             )
         self._starting_count += 1

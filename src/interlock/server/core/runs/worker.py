@@ -337,7 +337,7 @@ class RunWorker:
             await asyncio.sleep(seconds)
         if has_answered_child:
             self._parents_of_answered.add(row.run_id)
-        logger.info("%s is moved on by another process", row.run_id)
+        logger.info("%s is owned by another process", row.run_id)
         return None
 
     async def _check_removed_agent(self, row: RunRow) -> None:

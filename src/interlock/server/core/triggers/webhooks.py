@@ -146,7 +146,7 @@ def _verify_interlock_signature(
         return WebhookRejection(
             "too_old",
             f"The request was signed more than {webhook.tolerance_seconds} s from now. Nothing was started; "
-            "check both clocks, and sign each attempt anew.",
+            "check both clocks, and sign each attempt again.",
         )
     return delivery.encode()
 

@@ -68,7 +68,7 @@ async def change_account(call: Call, name: str, body: UpdateAccountRequest) -> A
     if account is None:
         raise _to_api_error(IdentityProblem("name", "there is no such account", "unknown"))
     if body.agents is not None and body.roles is None:
-        raise invalid_request(FieldProblem("agents", "go with `roles`"))
+        raise invalid_request(FieldProblem("agents", "requires `roles`"))
     if body.roles is not None:
         account = _require(await accounts.set_roles(name, map(Role, body.roles), _to_agent_set(body.agents), by=by))
     if body.password is not None:

@@ -84,10 +84,10 @@ def parse_time(field: str, text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
         if at.tzinfo is None:
-            raise ValueError("has to say its time zone, as in 2030-01-31T12:00:00Z")
+            raise ValueError("must have a time zone, as in 2030-01-31T12:00:00Z")
         seconds = int(at.timestamp())
         if not 0 <= seconds <= _LAST_SECOND:
-            raise ValueError("has to lie between 1970 and 2262")
+            raise ValueError("must be between 1970 and 2262")
     except (ValueError, OverflowError, OSError) as error:
-        raise invalid_request(FieldProblem(field, f"is no time like 2030-01-31T12:00:00Z: {error}")) from None
+        raise invalid_request(FieldProblem(field, f"is not a time like 2030-01-31T12:00:00Z: {error}")) from None
     return seconds * 1_000_000_000 + at.microsecond * 1_000

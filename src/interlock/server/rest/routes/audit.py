@@ -39,7 +39,7 @@ class ExportFilters(RequestModel, frozen=True, kw_only=True):
     """Format and schema of an export."""
 
     format: Annotated[
-        ExportFormat | None, Meta(description="Default: what readers of the schema take, `json` for most.")
+        ExportFormat | None, Meta(description="Default: the usual format of the schema, `json` for most.")
     ] = None
     schema: SchemaName = "interlock"
 

@@ -111,7 +111,7 @@ def reload_same_site(path: str) -> HTMLResponse:
     """Return a page that navigates to an address of this server, from this site."""
     return HTMLResponse(
         f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={escape(path)}">'
-        f'<title>One moment</title><p><a href="{escape(path)}">Go on</a></p>'
+        f'<title>Redirecting</title><p><a href="{escape(path)}">Continue</a></p>'
     )
 
 

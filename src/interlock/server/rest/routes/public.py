@@ -19,7 +19,7 @@ route = Routes("server", prefix="")
 _WEBHOOK_BODY: dict[str, Any] = {
     "required": True,
     "content": {JSON_MEDIA_TYPE: {"schema": {}}},
-    "description": "Anything; its signature is in the headers.",
+    "description": "Any JSON; the signature is in the headers.",
 }
 
 
@@ -45,7 +45,7 @@ async def is_ready(call: PublicCall) -> HealthResponse:
     """Return 503 while the server cannot accept work."""
     problems = await call.service.find_readiness_problems()
     if problems:
-        message = f"The server cannot take work now. {' '.join(problems)}"
+        message = f"The server is not ready. {' '.join(problems)}"
         raise ApiError(503, "not_ready", message, {"problems": problems}, {"Retry-After": "1"})
     return HealthResponse(status="ok")
 
@@ -57,6 +57,6 @@ async def call_webhook(call: PublicCall, name: Annotated[str, Meta(max_length=25
     body = await read_body(call.request, MAX_BODY_BYTES if webhook is None else webhook.max_body_bytes)
     trigger = service.webhooks.accept(name, dict(call.request.headers), body, service.now())
     if isinstance(trigger, WebhookRejection):
-        logger.warning("The webhook %s was called in vain: %s", "unknown" if webhook is None else name, trigger.code)
+        logger.warning("Webhook %s rejected a request: %s", "unknown" if webhook is None else name, trigger.code)
         raise ApiError(trigger.status, trigger.code, trigger.message)
     return {"run_id": await service.start_webhook_run(trigger)}

@@ -35,9 +35,9 @@ _MAX_SEQ = 2**53 - 1
 _CHUNK_BYTES = 256 * 1024
 _BINARY_CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _ARTIFACT_RESPONSES = {
-    200: {"description": "All of it.", "content": _BINARY_CONTENT},
-    206: {"description": "The part that was asked for.", "content": _BINARY_CONTENT},
-    416: {"description": "The range is not in it."},
+    200: {"description": "The whole artifact.", "content": _BINARY_CONTENT},
+    206: {"description": "The requested range.", "content": _BINARY_CONTENT},
+    416: {"description": "The range is outside of the artifact."},
 }
 #: An artifact is untrusted data: no browser may render it as a page of this server.
 _DOWNLOAD_HEADERS = {"Content-Security-Policy": "sandbox; default-src 'none'", "Accept-Ranges": "bytes"}
@@ -57,7 +57,7 @@ class EventFilters(RequestModel, frozen=True, kw_only=True):
 class StateFilters(RequestModel, frozen=True, kw_only=True):
     """The event at which the state is wanted."""
 
-    at: Annotated[int, Meta(ge=0, le=_MAX_SEQ, description="As of this event; else as of the last one.")] | None = None
+    at: Annotated[int, Meta(ge=0, le=_MAX_SEQ, description="The event. Default: the last one.")] | None = None
 
 
 class ByteRange(NamedTuple):
@@ -165,7 +165,7 @@ def parse_range(header: str, size: int) -> ByteRange:
     unsatisfiable.
     """
     if size < 0:
-        raise ApiError(409, "artifact_lost", "The store does not have it any more.")
+        raise ApiError(409, "artifact_lost", "The artifact is no longer in the store.")
     match = _match_range(header.strip().replace(" ", ""))
     whole = ByteRange(0, size, is_partial=False)
     if match is None or match[0] == "bytes=-":
@@ -182,7 +182,7 @@ def parse_range(header: str, size: int) -> ByteRange:
         raise ApiError(
             416,
             "range_outside",
-            f"The artifact has {size} bytes, and none of them are in this range.",
+            f"The range is outside of the artifact, which has {size} bytes.",
             {"size": size},
             {"Content-Range": f"bytes */{size}"},
         )

@@ -23,11 +23,11 @@ route = Routes("runs")
 _IdempotencyKey = Annotated[
     str,
     Header("Idempotency-Key"),
-    Meta(max_length=200, description="Sent again, it is the same run and not another one."),
+    Meta(max_length=200, description="A request with the same key returns the same run."),
 ]
 TextFilter = Annotated[str, Meta(max_length=256)] | None
 _Limit = Annotated[int, Meta(ge=1, le=1_000)]
-_EXISTING_RUN_RESPONSE = {200: {"description": "It was made before, with the same key."}}
+_EXISTING_RUN_RESPONSE = {200: {"description": "The run that was created before with the same key."}}
 
 
 class PageFilters(RequestModel, frozen=True, kw_only=True):
@@ -43,8 +43,8 @@ class RunFilters(PageFilters, frozen=True, kw_only=True):
     status: Annotated[list[RunStatus], Meta(max_length=5)] | None = None
     agent: TextFilter = None
     requester: TextFilter = None
-    parent: Annotated[TextFilter, Meta(description="Runs inside calls of this run.")] = None
-    q: Annotated[str, Meta(max_length=200, description="Words in the task or the id.")] | None = None
+    parent: Annotated[TextFilter, Meta(description="Only child runs of this run.")] = None
+    q: Annotated[str, Meta(max_length=200, description="Text in the task or the id.")] | None = None
 
 
 class ActivityFilters(RequestModel, frozen=True, kw_only=True):

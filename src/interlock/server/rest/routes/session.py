@@ -30,7 +30,7 @@ _SIGN_IN_PATH = "/console/login"
 _MAX_NEXT_CHARS = 2_000
 _OIDC_COOKIE = "interlock_sign_in"
 _OIDC_SECONDS = 600
-_WRONG_PASSWORD = ApiError(401, "wrong_password", "There is no such account, or this is not its password.")
+_WRONG_PASSWORD = ApiError(401, "wrong_password", "Unknown account or wrong password.")
 
 
 @route("POST", "/session", None, MeResponse, status=201)
@@ -84,7 +84,9 @@ async def change_password(call: Call, body: ChangePasswordRequest) -> None:
     service, address = call.service, get_address(call.request)
     name = call.principal.name.removeprefix("user:")
     if service.login_throttle.start_attempt(name, address):
-        raise ApiError(429, "too_many_attempts", "Too many failed attempts.", headers={"Retry-After": "15"})
+        raise ApiError(
+            429, "too_many_attempts", "Too many failed attempts. Try again later.", headers={"Retry-After": "15"}
+        )
     if await service.accounts.authenticate(name, body.current) is None:
         raise invalid_request(FieldProblem("current", "is not your password"))
     service.login_throttle.record_success(name, address)
@@ -97,7 +99,7 @@ async def change_password(call: Call, body: ChangePasswordRequest) -> None:
 async def start_sign_in(call: PublicCall, next: str = "") -> Response:
     """Redirect to the identity provider, if configured. `next` is the console page to return to."""
     if call.service.sign_in is None:
-        raise ApiError(404, "no_provider", "Signing in with a provider is not set up here.")
+        raise ApiError(404, "no_provider", "No identity provider is configured ([sign_in]).")
     browser = token_urlsafe(32)
     try:
         url = await call.service.sign_in.begin(browser)
@@ -148,7 +150,7 @@ def clear_session_cookie(response: Response, request: Request) -> None:
 async def _start_oidc_session(request: Request, service: Service, browser: str) -> NewSession | str:
     """Return a session, or the error word."""
     if service.sign_in is None:
-        raise ApiError(404, "no_provider", "Signing in with a provider is not set up here.")
+        raise ApiError(404, "no_provider", "No identity provider is configured ([sign_in]).")
     parameters = {name: request.query_params.get(name, "")[:4_096] for name in ("state", "code", "error", "iss")}
     account = await service.sign_in.finish(Callback(**parameters), browser)
     if isinstance(account, FlowRefusal):

@@ -29,7 +29,9 @@ _STREAM_RESPONSE = {
     }
 }
 _LastEventId = Annotated[
-    str, Header("Last-Event-ID"), Meta(max_length=20, description="Where a reader that comes back goes on.")
+    str,
+    Header("Last-Event-ID"),
+    Meta(max_length=20, description="The last event that was received; the stream continues after it."),
 ]
 _View = Literal["run", "log"]
 
@@ -45,7 +47,8 @@ class AllStreamFilters(RequestModel, frozen=True, kw_only=True):
     """Where a stream of all runs begins, and its view."""
 
     after: (
-        Annotated[int, Meta(ge=0, le=_MAX_POSITION, description="A position; else what comes from now on.")] | None
+        Annotated[int, Meta(ge=0, le=_MAX_POSITION, description="Start after this position. Default: only new events.")]
+        | None
     ) = None
     view: _View = "run"
 
@@ -138,5 +141,5 @@ def _parse_event_id(last_event_id: str) -> int | None:
     if not last_event_id:
         return None
     if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= _MAX_POSITION):
-        raise invalid_request(FieldProblem("Last-Event-ID", "is none that this stream has given out"))
+        raise invalid_request(FieldProblem("Last-Event-ID", "is not an event id of this stream"))
     return int(last_event_id)
