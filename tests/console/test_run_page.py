@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import AsyncGenerator
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import expect
 
-from interlock.domain.event import RunStarted, UserMessageReceived
+from interlock.domain.event import RunStarted, UserMessageReceived, decode_event
 from interlock.rendering.escaping import unescape_invisible
-from tests.console.browser import assert_accessible, assert_no_sideways
+from interlock.rendering.times import format_utc
+from tests.console.browser import assert_accessible, assert_no_sideways, opened_as
 from tests.console.visits import ADMIN, Stage, edited_refund, stage, visit, written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -196,3 +200,16 @@ async def test_it_fits_a_narrow_phone(on: Stage) -> None:
         for path in (f"{run_id}", f"{run_id}/calls/c0", f"{run_id}/artifacts"):
             await page.goto(f"/console/runs/{path}")
             await assert_no_sideways(page)
+
+
+async def test_times_are_local_with_utc_on_hover(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    started = decode_event((await on.house.service.log.read(run_id, -1, 1))[0]).at
+    tokyo = datetime.fromtimestamp(started // 10**9, ZoneInfo("Asia/Tokyo"))
+    path, elsewhere = f"/console/runs/{run_id}?at=0", {"timezone_id": "Asia/Tokyo", "locale": "en-GB"}
+    async with opened_as("olga", on.browser, on.house, **elsewhere) as (page, _):
+        await page.goto(path)
+        shown = page.locator("#state time[data-local]").first
+        await expect(shown).to_contain_text(f"{tokyo:%H:%M:%S}")
+        assert await shown.get_attribute("title") == format_utc(started)
+        assert f"data-local>{format_utc(started)}</time>" in await (await page.request.get(path)).text()

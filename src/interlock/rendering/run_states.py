@@ -10,7 +10,7 @@ StateTone: TypeAlias = Literal["active", "warning", "success", "danger", "neutra
 
 
 class DisplayState(StrEnum):
-    """The states of a run: those of `RunState`, and those that only its readers can derive."""
+    """The states of a run: those of `RunState`, and those that only readers of its log can find."""
 
     RUNNING = "running"
     PAUSED_APPROVAL = "paused_approval"
