@@ -35,17 +35,17 @@ def test_a_key_is_never_shown(cli: Run, project: Path, monkeypatch: pytest.Monke
 
 def test_set_writes_what_show_reads_and_unset_takes_it_out(cli: Run, home: Path) -> None:
     assert cli("config", "set", "mode", "read_only").exit_code == 0
-    assert json.loads(cli("config", "set", "readable", "/a:/b", "--json").stdout)["value"] == ["/a", "/b"]
+    assert json.loads(cli("config", "set", "extra_read_paths", "/a:/b", "--json").stdout)["value"] == ["/a", "/b"]
     assert json.loads(cli("config", "show", "--json").stdout)["settings"]["mode"]["value"] == "read_only"
     assert cli("config", "unset", "mode").exit_code == 0
 
     file = home / ".config/interlock/config.toml"
-    assert file.read_text() == 'readable = ["/a", "/b"]\n'
+    assert file.read_text() == 'extra_read_paths = ["/a", "/b"]\n'
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_no_setting_is_refused_and_nothing_is_written(cli: Run, home: Path) -> None:
-    for arguments in (("nothing", "1"), ("max_seconds", "soon"), ("base_url", "ftp://x"), ("readable", "a")):
+    for arguments in (("nothing", "1"), ("max_seconds", "soon"), ("base_url", "ftp://x"), ("extra_read_paths", "a")):
         result = cli("config", "set", *arguments)
         assert (result.exit_code, result.stderr.startswith("interlock: ")) == (2, True)
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_not_in_order_is_not_changed(cli: Run, home: Path) -> Non
 
     result = cli("config", "set", "model", "m")
 
-    assert (result.exit_code, result.stderr) == (2, f"{file}:1: there is no setting modl; is it model?\n")
+    assert (result.exit_code, result.stderr) == (2, f"{file}:1: Unknown setting `modl`. Did you mean `model`?\n")
     assert file.read_text() == "modl = 1\n"
 
 
@@ -124,14 +124,14 @@ def test_a_key_is_no_setting_and_it_says_where_it_belongs(cli: Run, home: Path) 
     ended = cli("config", "set", "api_key", "sk-1")
 
     assert ended.exit_code == 2
-    assert "There is no setting api_key: keys are taken from the environment or a keyring" in ended.stderr
+    assert "Unknown setting `api_key`. Keys are read from the environment or a keyring" in ended.stderr
 
 
 def test_a_tool_is_shown_with_its_schema(cli: Run, home: Path) -> None:
     shown, found = cli("tools", "show", "grep"), json.loads(cli("tools", "show", "grep", "--json").stdout)
     unknown = cli("tools", "show", "grip")
 
-    assert shown.stdout.startswith("grep: read; usually allow")
+    assert shown.stdout.startswith("grep: read; default: allow")
     assert "pattern" in found["schema"]["properties"]
     assert (unknown.exit_code, "There is no tool 'grip'. There are: read_file" in unknown.stderr) == (2, True)
 

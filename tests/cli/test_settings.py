@@ -82,9 +82,9 @@ def test_what_a_project_would_loosen_is_ignored_and_told(project: Path, places: 
 
     assert loaded.settings == Settings()
     assert loaded.notes == (
-        f'{theirs}:1: mode = "trusted" was ignored: a project can only tighten, and "default" holds',
-        f"{theirs}:2: network = true was ignored: a project can only tighten, and false holds",
-        f"{theirs}:3: max_tool_calls = 201 was ignored: a project can only tighten, and 200 holds",
+        f'{theirs}:1: mode = "trusted" was ignored: a project can only tighten; "default" applies',
+        f"{theirs}:2: network = true was ignored: a project can only tighten; false applies",
+        f"{theirs}:3: max_tool_calls = 201 was ignored: a project can only tighten; 200 applies",
     )
 
 
@@ -92,13 +92,13 @@ def test_what_a_project_would_loosen_is_ignored_and_told(project: Path, places: 
 def test_a_project_never_says_where_keys_go_who_decides_or_what_is_reached(
     project: Path, places: UserPaths, name: str
 ) -> None:
-    value = {"provider": '"anthropic"', "readable": '["/"]'}.get(name, '"/x"')
+    value = {"provider": '"anthropic"', "extra_read_paths": '["/"]'}.get(name, '"/x"')
     file = write(project / CONFIG, f"\n{name} = {value}\n")
 
     with pytest.raises(PolicyFileError) as refused:
         load(project, places)
 
-    assert str(refused.value) == f"{file}:2: a project cannot set {name}; it is for the settings of a user"
+    assert str(refused.value) == f"{file}:2: a project cannot set `{name}`; set it in the user's settings"
 
 
 sources = st.fixed_dictionaries(
@@ -106,7 +106,7 @@ sources = st.fixed_dictionaries(
     optional={
         "mode": st.sampled_from([str(mode) for mode in PermissionMode]),
         "network": st.booleans(),
-        "outside": st.booleans(),
+        "allow_unsandboxed": st.booleans(),
         "max_model_calls": st.integers(1, 1_000),
         "max_tool_calls": st.integers(1, 1_000),
         "max_seconds": st.integers(1, 1_000),
@@ -123,7 +123,7 @@ def looseness(loaded: LoadedSettings) -> dict[str, float]:
     return {
         "mode": list(PermissionMode).index(found.mode),
         "network": found.network,
-        "outside": found.outside,
+        "allow_unsandboxed": found.allow_unsandboxed,
         "approval": found.approval_timeout_seconds,
         **{name: float("inf") if value is None else value for name, value in numbers.items()},
     }
@@ -150,7 +150,7 @@ def test_a_project_never_loosens_anything(
 def test_everything_that_is_wrong_is_said_at_once_with_its_line(project: Path, places: UserPaths) -> None:
     file = write(
         places.settings_file,
-        'modl = "x"\napi_key = "sk-1"\nmax_seconds = "3"\nmax_tool_calls = 0\nmode = "no"\nreadable = ["a"]\n'
+        'modl = "x"\napi_key = "sk-1"\nmax_seconds = "3"\nmax_tool_calls = 0\nmode = "no"\nextra_read_paths = ["a"]\n'
         'base_url = "http://u:p@h"\nnetwork = 1\n[a]\nb = 1\n',
     )
 
@@ -158,15 +158,15 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(project: Path, p
         load(project, places)
 
     assert str(refused.value).replace(f"{file}:", "").splitlines() == [
-        "1: there is no setting modl; is it model?",
-        "2: there is no setting api_key: keys are taken from the environment or a keyring, and never from a file",
+        "1: Unknown setting `modl`. Did you mean `model`?",
+        "2: Unknown setting `api_key`. Keys are read from the environment or a keyring, never from a file.",
         "3: max_seconds must be a number",
         "4: max_tool_calls must be a whole number >= 1",
         "5: mode must be one of read_only, default, accept_edits, contained, trusted",
-        "6: readable: write a whole path, from / or ~ on",
-        "7: base_url must not hold a user, a password or a query: keys have their own place",
+        "6: extra_read_paths must be an absolute path or begin with ~",
+        "7: base_url must not contain a user, a password or a query",
         "8: network must be true or false",
-        "9: there is no setting a",
+        f"9: Unknown setting `a`. Known: {', '.join(SETTING_TYPES)}.",
     ]
 
 
@@ -191,15 +191,16 @@ def test_a_setting_is_changed_and_all_else_stays_as_it_was() -> None:
     assert replace_setting(BEFORE, "model", "b", "c.toml") == b'# mine\nmodel = "b"\n\nmax_seconds = 3'
     assert replace_setting(BEFORE, "network", True, "c.toml") == BEFORE + b"\nnetwork = true\n"
     assert replace_setting(BEFORE, "max_seconds", None, "c.toml") == b'# mine\nmodel = "a"  # old\n\n'
-    assert replace_setting(b"", "readable", ("/a",), "c.toml") == b'readable = ["/a"]\n'
+    assert replace_setting(b"", "extra_read_paths", ("/a",), "c.toml") == b'extra_read_paths = ["/a"]\n'
 
 
 @pytest.mark.parametrize(
-    "before", [b'readable = [\n"/a",\n]\n', b'policy = """\nreadable = 1\n"""\nreadable = ["/"]\n']
+    "before",
+    [b'extra_read_paths = [\n"/a",\n]\n', b'policy = """\nextra_read_paths = 1\n"""\nextra_read_paths = ["/"]\n'],
 )
 def test_what_takes_more_than_a_line_is_left_to_its_owner(before: bytes) -> None:
-    with pytest.raises(ConfigurationError, match="change readable there yourself"):
-        replace_setting(before, "readable", ("/b",), "c.toml")
+    with pytest.raises(ConfigurationError, match="Edit extra_read_paths in it by hand"):
+        replace_setting(before, "extra_read_paths", ("/b",), "c.toml")
 
 
 @given(value=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40))
@@ -257,3 +258,16 @@ def test_the_policy_of_a_run_is_that_of_the_user_and_of_the_trusted_project(proj
 def test_a_policy_that_was_named_and_is_missing_stops_everything(project: Path, places: UserPaths) -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
         load_policy(Settings(policy=str(project / "none.yaml")), places, TrustedProject(""), str(project))
+
+
+def test_renamed_settings_name_their_successor(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('outside = true\nreadable = ["/a"]\n')
+
+    with pytest.raises(PolicyFileError) as refused:
+        read_values(str(file), SETTING_TYPES)
+
+    assert str(refused.value).splitlines() == [
+        f"{file}:1: Setting `outside` was renamed to `allow_unsandboxed`.",
+        f"{file}:2: Setting `readable` was renamed to `extra_read_paths`.",
+    ]

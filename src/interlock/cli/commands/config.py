@@ -17,7 +17,7 @@ from ..config.settings import (
     SETTING_TYPES,
     LoadedSettings,
     Settings,
-    describe_unknown,
+    describe_unknown_setting,
     load_settings,
     parse_setting,
     read_values,
@@ -129,10 +129,7 @@ def schema(as_json: JsonOption = False) -> None:
 
 def _require_setting(name: str) -> None:
     if name not in DESCRIPTIONS:
-        problem = describe_unknown(name, SETTING_TYPES)
-        raise ConfigurationError(
-            f"{problem[0].upper()}{problem[1:].rstrip('?')}. The settings are: {', '.join(DESCRIPTIONS)}."
-        )
+        raise ConfigurationError(describe_unknown_setting(name, SETTING_TYPES))
 
 
 def _write_setting(name: str, value: Any, as_json: bool) -> None:

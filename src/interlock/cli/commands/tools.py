@@ -48,7 +48,7 @@ def tools(context: typer.Context, as_json: JsonOption = False) -> None:
         echo_json([{**_tool_to_json(tool), "decision": decision} for tool, decision in found])
         return
     echo_table(
-        ("TOOL", "RISK", "USUALLY", "WHAT IT DOES"),
+        ("TOOL", "RISK", "DEFAULT", "DESCRIPTION"),
         [
             (
                 tool.name,
@@ -72,7 +72,7 @@ def show_tool(name: Annotated[str, argument("NAME", "Name of the tool.")], as_js
         echo_json({**_tool_to_json(tool), "schema": tool.spec.parameters_schema, "decision": decision})
         return
     risk = ", ".join(sorted(tool.risk)) or "no risk"
-    echo(f"{tool.name}: {risk}; usually ", style_verdict(decision.verdict), f": {decision.reason}")
+    echo(f"{tool.name}: {risk}; default: ", style_verdict(decision.verdict), f": {decision.reason}")
     for line in tool.spec.description.splitlines():
         echo(f"  {line}" if line.strip() else "")
     echo("arguments:")

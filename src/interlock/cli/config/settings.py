@@ -9,7 +9,6 @@ A file of settings has plain keys at the top level of a TOML file. Everything th
 with its line. It is changed as text: one line is put in, replaced or taken out, and everything else stays as it was.
 """
 
-import difflib
 import json
 import os
 import re
@@ -24,10 +23,13 @@ from ...domain.errors import ConfigurationError
 from ...domain.tool import PermissionMode
 from ...policy.files.problems import PolicyFileError, PolicyProblem
 from ...policy.files.source import parse_source, read_policy_file
+from ...rendering.text import describe_unknown
 from ...sandbox.workspace.toolchain import AUTO
 from .project_trust import PROJECT_FOLDER, TrustedProject
 from .user_paths import UserPaths
 
+#: Settings that had another name.
+RENAMED: Mapping[str, str] = {"outside": "allow_unsandboxed", "readable": "extra_read_paths"}
 _SECRET_NAME = re.compile(r"key|token$|secret|passw", re.IGNORECASE)
 _MAX_SHOWN = 80
 _EXPECTED_TYPE = re.compile(r"Expected `(\w+)(?: \| null)?`((?: [<>]=? [\d.]+| of length .*?)?)(?:,| -|$)")
@@ -60,9 +62,9 @@ def read_values(
     for name, given in source.value.items():
         try:
             if name not in types:
-                raise ValueError(describe_unknown(name, types))
+                raise ValueError(describe_unknown_setting(name, types))
             if allowed is not None and name not in allowed:
-                raise ValueError(f"a project cannot set {name}; it is for the settings of a user")
+                raise ValueError(f"a project cannot set `{name}`; set it in the user's settings")
             value = _convert_value(name, types[name], given, strict=True)
             values[name] = SettingValue(value, f"{path}:{source.line_at([name])}")
         except ValueError as error:
@@ -103,22 +105,23 @@ def replace_setting(content: bytes, name: str, value: Any, path: str) -> bytes:
     with suppress(PolicyFileError):
         if parse_source(after, path).value == expected:
             return after
-    raise ConfigurationError(f"{path} cannot be changed line by line; change {name} there yourself.")
+    raise ConfigurationError(f"{path} cannot be changed line by line. Edit {name} in it by hand.")
 
 
 def describe_ignored(name: str, user_value: Any, project_value: SettingValue) -> str:
     """Say why a setting of the project was ignored."""
     setting = f"{project_value.origin}: {name} = {_to_toml(project_value.value)}"
-    return f"{setting} was ignored: a project can only tighten, and {_to_toml(user_value)} holds"
+    return f"{setting} was ignored: a project can only tighten; {_to_toml(user_value)} applies"
 
 
-def describe_unknown(name: str, types: Mapping[str, Any]) -> str:
-    """Describe an unknown setting and suggest the nearest known one."""
-    shown = name[:_MAX_SHOWN]
+def describe_unknown_setting(name: str, types: Mapping[str, Any]) -> str:
+    """Describe an unknown setting: its new name, where keys are taken from, or the nearest known one."""
+    if name in RENAMED:
+        return f"Setting `{name}` was renamed to `{RENAMED[name]}`."
     if _SECRET_NAME.search(name):
-        return f"there is no setting {shown}: keys are taken from the environment or a keyring, and never from a file"
-    near = difflib.get_close_matches(name, types, n=1)
-    return f"there is no setting {shown}{f'; is it {near[0]}?' if near else ''}"
+        shown = name[:_MAX_SHOWN]
+        return f"Unknown setting `{shown}`. Keys are read from the environment or a keyring, never from a file."
+    return describe_unknown("setting", name, types)
 
 
 def _convert_value(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
@@ -146,19 +149,19 @@ def _check_address(name: str, value: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{name} must be an http or https address")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ValueError(f"{name} must not hold a user, a password or a query: keys have their own place")
+        raise ValueError(f"{name} must not contain a user, a password or a query")
 
 
 def _check_paths(name: str, value: str | tuple[str, ...]) -> None:
     for path in (value,) if isinstance(value, str) else value:
         if path and not (name == "toolchain" and path == AUTO) and not os.path.isabs(os.path.expanduser(path)):
-            raise ValueError(f"{name}: write a whole path, from / or ~ on")
+            raise ValueError(f"{name} must be an absolute path or begin with ~")
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "base_url": _check_address,
     "policy": _check_paths,
-    "readable": _check_paths,
+    "extra_read_paths": _check_paths,
     "toolchain": _check_paths,
 }
 
@@ -184,8 +187,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mode: PermissionMode = PermissionMode.DEFAULT
     policy: Annotated[str, msgspec.Meta(max_length=4_000)] = ""
     network: bool = False
-    outside: bool = False
-    readable: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
+    allow_unsandboxed: bool = False
+    extra_read_paths: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
     toolchain: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = (AUTO,)
     max_model_calls: _Count = 50
     max_tool_calls: _Count = 200
@@ -198,23 +201,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "provider": "How the model is spoken to: openai (and all that are compatible) or anthropic.",
-    "model": "The name of the model.",
-    "base_url": "The address of the model's server. Empty: the provider's own.",
-    "mode": "How much a run may do without asking: read_only, default, accept_edits, contained or trusted.",
-    "policy": "Your policy file. Empty: policy.yaml beside your settings, if there is one.",
-    "network": "Commands may reach hosts.",
-    "outside": "Offer a tool for commands without a sandbox. A person is asked every time.",
-    "readable": "Folders beside the workspace that commands may read.",
-    "toolchain": "Folders of programs for commands, as in PATH. auto: those that your shell finds.",
-    "max_model_calls": "How often a run may ask the model.",
-    "max_tool_calls": "How many calls a run may make.",
-    "max_seconds": "How long a run may take.",
-    "max_tokens": "How many tokens a run may use.",
-    "max_cost": "What a run may cost, in the currency of the prices.",
-    "price_input": "What a million tokens cost that the model reads. With price_output: what runs cost is counted.",
-    "price_output": "What a million tokens cost that the model writes.",
-    "approval_timeout_seconds": "How long a question waits for an answer in a terminal.",
+    "provider": "Provider API: `openai` (or any compatible server) or `anthropic`.",
+    "model": "Name of the model.",
+    "base_url": "URL of the model's server. Empty: the provider's own.",
+    "mode": "Permission mode: read_only, default, accept_edits, contained or trusted.",
+    "policy": "Policy file. Empty: policy.yaml in the config directory, if it exists.",
+    "network": "Let commands use the network.",
+    "allow_unsandboxed": "Offer a tool for commands without a sandbox. Every call requires approval.",
+    "extra_read_paths": "Directories outside the workspace that commands may read.",
+    "toolchain": "Directories of programs for commands, as in PATH. auto: those that your shell finds.",
+    "max_model_calls": "Maximum number of model requests of a run.",
+    "max_tool_calls": "Maximum number of tool calls of a run.",
+    "max_seconds": "Maximum duration of a run in seconds.",
+    "max_tokens": "Maximum number of tokens of a run.",
+    "max_cost": "Maximum cost of a run, in the currency of the prices.",
+    "price_input": "Price of a million input tokens. Costs are counted when both prices are set.",
+    "price_output": "Price of a million output tokens.",
+    "approval_timeout_seconds": "Seconds that a question in a terminal waits for an answer.",
 }
 
 SETTING_TYPES: Mapping[str, Any] = {
@@ -243,7 +246,7 @@ PROJECT_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
     "model": _take_project,
     "mode": _take_stricter,
     "network": _allow_only_both,
-    "outside": _allow_only_both,
+    "allow_unsandboxed": _allow_only_both,
     **{name: _take_lower for name in SETTING_TYPES if name.startswith("max_")},
     "approval_timeout_seconds": _take_lower,
 }
@@ -274,6 +277,9 @@ def load_settings(
     values = read_values(str(file), SETTING_TYPES) if file is not None and file.exists() else {}
     project_values, notes = _read_project_values(project, values)
     values |= project_values
+    for name, renamed in RENAMED.items():
+        if environ.get(variable_name(name)):
+            raise ConfigurationError(f"{variable_name(name)} was renamed to {variable_name(renamed)}.")
     for name in DESCRIPTIONS:
         variable = variable_name(name)
         if text := environ.get(variable, ""):

@@ -46,7 +46,7 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     model: str
     message: str
-    told: tuple[TranscriptLine, ...]
+    transcript: tuple[TranscriptLine, ...]
     #: Of runs inside of it, too.
     questions: tuple[Question, ...]
     verification: Verification
@@ -84,7 +84,7 @@ async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
         events=len(events),
         model=" ".join(filter(None, (asked[-1].provider, asked[-1].model))) if asked else "",
         message=ledger.message,
-        told=tuple(line for event in events if (line := formatter.format_event(event)) is not None),
+        transcript=tuple(line for event in events if (line := formatter.format_event(event)) is not None),
         questions=tuple(questions),
         verification=ledger.checks.summarize(),
         conflict=ledger.dialogue.conflict,
@@ -101,8 +101,10 @@ async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
 def details_to_json(details: RunDetails) -> dict[str, Any]:
     """Return the details for JSON output."""
     plain: dict[str, Any] = msgspec.to_builtins(details, str_keys=True)
-    plain["conversation"] = [{"who": line.who, "what": line.what, "outcome": line.outcome} for line in details.told]
-    del plain["told"]
+    plain["conversation"] = [
+        {"who": line.who, "what": line.what, "outcome": line.outcome} for line in details.transcript
+    ]
+    del plain["transcript"]
     started = plain.pop("started")
     return {**{name: value for name, value in started.items() if name not in ("type", "schema")}, **plain}
 
@@ -131,9 +133,9 @@ def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
     for label, text in _list_facts(details):
         echo(Text(f"  {label + ':':14}"), text)
     rows = RunPrinter()
-    if details.told:
+    if details.transcript:
         echo("")
-    for entry in _cut_middle(details.told):
+    for entry in _cut_middle(details.transcript):
         rows.print_line(entry)
     for title, lines in _list_sections(details, now):
         echo("")

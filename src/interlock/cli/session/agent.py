@@ -47,10 +47,10 @@ def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) 
     toolchain = detect_toolchain(workspace, os.environ, settings.toolchain)
     tools = LocalTools(
         workspace,
-        extra_read_paths=[*(os.path.expanduser(path) for path in settings.readable), *toolchain.folders],
+        extra_read_paths=[*(os.path.expanduser(path) for path in settings.extra_read_paths), *toolchain.folders],
         environment=toolchain.environment,
         network=settings.network,
-        allow_unsandboxed=settings.outside,
+        allow_unsandboxed=settings.allow_unsandboxed,
     )
     tools.protect_paths(user_paths.own_paths)
     return tools

@@ -175,7 +175,7 @@ def describe_task(report: TaskReport) -> str:
 
 
 def _unreported_note(report: TaskReport) -> str:
-    return "" if report.is_told or report.status == "running" else " [wait_task reports its result]"
+    return "" if report.is_reported or report.status == "running" else " [wait_task reports its result]"
 
 
 def _make_view(
@@ -185,7 +185,7 @@ def _make_view(
     report = task.report()
     if report.status == "running":
         return TaskView(report=report, passage=passage, waited=waited)
-    reported = msgspec.structs.replace(report, is_told=True)
+    reported = msgspec.structs.replace(report, is_reported=True)
     if is_outcome_reported(context, task.id):
         return TaskView(report=reported, passage=passage, waited=waited)
     context.kept.extend(task.kept.artifacts)
@@ -200,7 +200,7 @@ def _make_list_entry(task: BackgroundTask, context: ToolContext) -> TaskReport:
     """Return an entry of a list, which reports no end: what a task left belongs to the run only once reported."""
     report = task.report()
     if is_outcome_reported(context, task.id):
-        return msgspec.structs.replace(report, is_told=True)
+        return msgspec.structs.replace(report, is_reported=True)
     return msgspec.structs.replace(report, output="")
 
 
@@ -209,10 +209,12 @@ def _view_remembered(context: ToolContext, task_id: str) -> TaskView:
     report = load_remembered(context, task_id)
     if report is None:
         raise PreconditionError(_make_unknown_task_problem(task_id))
-    if report.is_told:
+    if report.is_reported:
         return TaskView(report=report)
     outcome = make_unknown_outcome(can_write=report.profile != "read-only")
-    return TaskView(report=msgspec.structs.replace(report, is_told=True), outcome=outcome, side_effects=outcome.effects)
+    return TaskView(
+        report=msgspec.structs.replace(report, is_reported=True), outcome=outcome, side_effects=outcome.effects
+    )
 
 
 def _add_artifact_passage(view: TaskView, context: ToolContext, offset: int, limit: int) -> TaskView:

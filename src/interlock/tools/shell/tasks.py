@@ -58,7 +58,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Guarded files that were created or replaced while it ran.
     guarded: tuple[str, ...] = ()
     #: It is over, and its outcome was reported.
-    is_told: bool = False
+    is_reported: bool = msgspec.field(default=False, name="is_told")
 
     @property
     def state(self) -> JsonObject:
@@ -266,7 +266,7 @@ def load_report(context: ToolContext, task_id: str) -> TaskReport | None:
 def is_outcome_reported(context: ToolContext, task_id: str) -> bool:
     """Return True if the run knows the outcome."""
     known = load_report(context, task_id)
-    return known is not None and known.is_told
+    return known is not None and known.is_reported
 
 
 def load_remembered(context: ToolContext, task_id: str) -> TaskReport | None:
