@@ -52,6 +52,8 @@ from interlock.tools.search import glob, query
 from interlock.tools.shell import bash, fingerprint, task_tools, tasks
 
 from . import docs_server
+from .diagrams import DIAGRAMS, Diagram
+from .diagrams import render as render_diagram
 from .docs_tables import amount, fields, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -412,7 +414,7 @@ def _state_diagrams() -> str:
         "src/interlock/domain/state/lifecycle.py",
         "# States",
         "An arrow is an event, or what an event says. What has no arrow is refused and changes nothing.",
-        "## Run",
+        "## Run\n\n![The states of a run](images/run-states.svg)",
         state_diagram(RUN_TRANSITIONS),
         "## Call",
         state_diagram(CALL_TRANSITIONS),
@@ -443,11 +445,16 @@ def _events() -> str:
     )
 
 
+def _draw(draw: Callable[[], Diagram]) -> str:
+    return render_diagram(draw())
+
+
 FILES: Mapping[str, Callable[[], str]] = {
     "docs/state-diagrams.md": _state_diagrams,
     "docs/error-codes.md": _error_codes,
     "docs/events.md": _events,
     "docs/policy.schema.json": schema_text,
+    **{f"docs/images/{name}": partial(_draw, draw) for name, draw in DIAGRAMS.items()},
 }
 
 

@@ -20,6 +20,7 @@ def test_docs_are_written_once_and_then_fresh(tmp_path: Path, capsys: pytest.Cap
     assert sorted(path.name for path in (tmp_path / "docs").iterdir()) == [
         "error-codes.md",
         "events.md",
+        "images",
         "policy.schema.json",
         "state-diagrams.md",
     ]
