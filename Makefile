@@ -117,8 +117,9 @@ soak: $(READY) ## Run the long tests, within 20 minutes; with HOURS=n, within n 
 		--session-timeout $$((60 * $(SOAK_SECONDS)))
 
 .PHONY: dist
-dist: $(READY) ## Build sdist and wheel, and try the wheel in a clean environment
+dist: $(READY) ## Build sdist, wheel and SBOM, and try the wheel in a clean environment
 	@rm -rf dist && $(BIN)/hatchling build
+	@$(BIN)/python -m scripts.sbom
 	@$(BIN)/python -m scripts.check_dist
 
 .PHONY: lock

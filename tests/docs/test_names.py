@@ -20,9 +20,12 @@ PACKAGES = ("interlock", *(f"interlock.{name}" for name in ("audit", "models", "
 
 
 def test_the_version_is_the_same_in_package_project_changelog_and_readme() -> None:
-    version = tomllib.loads(text_of("pyproject.toml"))["project"]["version"]
+    project = tomllib.loads(text_of("pyproject.toml"))
+    version = interlock.__version__
     released = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", text_of("CHANGELOG.md"), re.MULTILINE)
-    assert (interlock.__version__, released[0]) == (version, version)
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"] == {"path": "src/interlock/__init__.py"}
+    assert released[0] == version
     assert f"Status: **alpha**, version {version}," in text_of("README.md")
 
 
