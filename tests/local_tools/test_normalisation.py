@@ -186,7 +186,7 @@ async def test_a_run_of_tests_is_a_verification_of_the_files_as_they_were(root: 
 @pytest.mark.requirement("R179")
 async def test_a_failing_command_says_all_that_the_model_needs(root: Path) -> None:
     lines = "print('x' * 99 + chr(10), end='')\n" * 900
-    failing = "assert 4 == 5, 'Expected 4, received 5'\n"
+    failing = "raise SystemExit('FAILED test_sum: Expected 4, received 5')\n"
     (root / "check.py").write_text(lines + failing)
 
     async with local_run(root) as run:
