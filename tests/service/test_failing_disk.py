@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(not is_available, reason="needs seccomp notifica
 FAULTS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "locked": 0}
 #: About as many writing system calls as one run of the story makes to the log.
 WRITES_PER_RUN = 80
-MOMENTS = (9, 37, 66)
+MOMENTS = (23, 61)
 #: Why a server is not ready that fails in these ways.
 PROBLEMS = {
     "The event log cannot be written: a write failed (disk I/O error).",
@@ -90,7 +90,7 @@ class Server:
             if not self._keys:
                 with self.process.as_person("admin", self.process.password) as admin:
                     for name in ("ada", "bob"):
-                        made = admin.post("/keys", json={"name": name, "roles": ["operator"]})
+                        made = admin.post("/v1/keys", json={"name": name, "roles": ["operator"]})
                         self._keys[name] = made.json()["secret"]
             wait_for(lambda: not self.find_problems())
             yield
@@ -121,7 +121,7 @@ class Server:
         headers = {"Authorization": f"Bearer {self._keys[by]}"} | ({"Idempotency-Key": key} if key else {})
         while monotonic() < deadline and not self.is_over:
             with suppress(httpx2.TransportError):  # it was killed
-                url = f"{self.process.base}{path}"
+                url = f"{self.process.base}/v1{path}"
                 answer = self._client.request(method, url, json=body or None, headers=headers)
                 if answer.status_code < 500:
                     assert answer.status_code in {200, 201, 409}, answer.text
@@ -136,7 +136,7 @@ class Server:
         run_id = self.request("POST", "/runs", "ada", order, agent="shop", task=text)["run_id"]
         self.runs[order] = run_id
         while (run := self.request("GET", f"/runs/{run_id}"))["status"] not in {"COMPLETED", "FAILED"}:
-            for asked in self.request("GET", f"/runs/{run_id}/actions")["actions"]:
+            for asked in self.request("GET", f"/runs/{run_id}/approvals")["approvals"]:
                 if asked["status"] == "PENDING":
                     approve = f"/approvals/{asked['action_id']}/approve"
                     self.request("POST", approve, payload_hash=asked["payload_hash"])
