@@ -85,4 +85,4 @@ async def test_the_person_is_told_what_cannot_be_held_fast(scene: Scene) -> None
     async with scene.runtime() as runtime:
         [question] = (await runtime.execute([call("c1", "edit", path="folder")])).questions
 
-    assert "folder is not fixed until it runs: a folder" in question.risk
+    assert "folder cannot be held fast: a folder" in question.risk

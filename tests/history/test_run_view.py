@@ -98,7 +98,7 @@ def unknown_outcome() -> Fact:
             "ERROR",
             {
                 "code": "approval_expired",
-                "message": "The question was not answered in time.",
+                "message": "Nobody answered in time.",
                 "call_id": "write",
                 "action_id": "act_1",
             },

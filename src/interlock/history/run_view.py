@@ -139,7 +139,7 @@ def _answer_fields(
 def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _EventView:
     return "ERROR", {
         "code": "approval_expired",
-        "message": "The question was not answered in time.",
+        "message": "Nobody answered in time.",
         "call_id": fact.call_id,
         "action_id": fact.action_id,
     }

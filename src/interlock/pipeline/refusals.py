@@ -51,7 +51,7 @@ def rejection_failure(asked: Question, answer: Answer) -> Failure:
         message = f"{asked.tool_name} requires approval, and no person is available to ask. Nothing was executed."
         return Failure.from_code("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
     if answer.expired:
-        message = f"{asked.tool_name} was not approved in time. Nothing was executed."
+        message = f"Nobody approved {asked.tool_name} in time. Nothing was executed."
         return Failure.from_code("approval_expired", message, details={"action_id": asked.action_id})
     because = f": {answer.reason}" if answer.reason else ""
     message = f"{end_sentence(f'A person declined {asked.tool_name}{because}')} Nothing was executed."

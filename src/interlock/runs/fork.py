@@ -47,7 +47,7 @@ from ..storage.event_log import EventLog
 
 _VOIDABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
 _STARTED = frozenset({CallState.RUNNING, CallState.SUSPENDED, CallState.ENDED})
-_VOID_REASON = "The run continues as a fork from here. Earlier questions and approvals do not apply to it."
+_VOID_REASON = "The run goes on as a fork from here. What was asked or allowed before does not hold in it."
 
 
 async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id: str = "") -> str:

@@ -60,12 +60,12 @@ def handoff_tool(target: str, description: str) -> ToolDefinition:
 
     def handed_over(said: Any) -> NormalizedOutput:
         return NormalizedOutput(
-            summary=f"The run continues with {target}.", text=said or None, state={AGENT_STATE_KEY: target}
+            summary=f"The run goes on with {target}.", text=said or None, state={AGENT_STATE_KEY: target}
         )
 
     @tool(
         name=f"handoff_to_{_to_tool_name(target)}",
-        description=description or f"Hand the conversation over to the agent {target}. It continues from here.",
+        description=description or f"Hand the conversation over to the agent {target}. It goes on from here.",
         concurrency="exclusive",
         normalize=handed_over,
     )

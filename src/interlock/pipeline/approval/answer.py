@@ -182,7 +182,7 @@ def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) ->
     is_open = not asked.expires_at or now < asked.expires_at
     may = asked.kind == "approval" and not asked.needs_person and is_open
     approved = provider.approval_fallback == "approve" and may
-    return Answer(approved=approved, reason="The question was not answered in time.", expired=True, by="fallback")
+    return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
 
 
 def find_answer_problem(asked: Question, answer: Answer) -> str:
@@ -295,7 +295,7 @@ def _needs_second_person(valid: ValidCall, decision: Decision, question: Questio
 
 
 async def _expired(waiting: WaitingCall, question: Question, run: RunContext) -> WaitingCall | Failure:
-    answer = Answer(approved=False, reason="The question was not answered in time.", expired=True, by="clock")
+    answer = Answer(approved=False, reason="Nobody answered in time.", expired=True, by="clock")
     if not await _claim(question, answer, run):
         return waiting
     record_answer(question, answer, run)

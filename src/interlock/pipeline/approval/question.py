@@ -80,7 +80,7 @@ def _risks(valid: ValidCall, decision: Decision, bound: ApprovalBinding) -> tupl
     known = decision.risk or tuple(sorted(valid.tool.risk))
     # A policy may give its own risk words; those that other checks depend on must not be lost.
     declared = () if any(word in set(Risk) for word in known) else tuple(sorted(valid.tool.risk))
-    unbound = [f"{file.path} is not fixed until it runs: {file.unbound}" for file in bound.surroundings.unbound_files]
+    unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound_files]
     limit = f"output is cut at {valid.tool.max_output_chars} characters"
     hosts = ("hosts can be reached",) if bound.surroundings.sandbox.endswith("+network") else ()
     return (*known, f"sandbox: {bound.surroundings.sandbox}", *hosts, limit, *unbound, *declared)
