@@ -62,7 +62,7 @@ async def test_lease_of_another_run(log: EventLog) -> None:
 async def test_held_lease_names_its_process(log: EventLog) -> None:
     await log.acquire("run")
 
-    with pytest.raises(RunClaimedError, match=r"this very process.*Nothing was written"):
+    with pytest.raises(RunClaimedError, match=r"owned by this process.*Nothing was written"):
         await log.acquire("run")
     assert await log.lease_holders() == {"run": str(this_process())}
 

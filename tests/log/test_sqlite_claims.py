@@ -201,7 +201,7 @@ async def test_a_claim_of_another_open_log_of_this_process_is_in_force_until_tha
     async with SqliteLog(tmp_path / "log") as ours:
         async with SqliteLog(tmp_path / "log") as theirs:
             await theirs.acquire("run")
-            with pytest.raises(RunClaimedError, match="this very process"):
+            with pytest.raises(RunClaimedError, match="owned by this process"):
                 await ours.acquire("run")
             assert list(await ours.lease_holders()) == ["run"]
 
