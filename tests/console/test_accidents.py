@@ -236,7 +236,7 @@ async def test_a_yes_to_what_changed_meanwhile_runs_nothing_and_is_asked_anew(pr
             await expect(second.get_by_role("button", name="Approve")).to_have_count(0)
             await expect(second.get_by_text("not open any more")).to_be_visible()
             await second.locator(".queue .item").click()
-            await expect(second.locator("[data-question]")).to_contain_text("It was asked before, and changed since")
+            await expect(second.locator("[data-question]")).to_contain_text("Changed since it was asked before")
             assert target.read_text() == "new"
 
 
@@ -283,7 +283,7 @@ async def test_what_one_person_typed_is_not_sent_as_the_next_one(on: Stage) -> N
         await _signed_in_anew(page, on.house, "alex")
         await page.get_by_role("button", name="Yes, run it").click()
 
-        await expect(page.get_by_role("dialog").locator("#lost")).to_contain_text("Somebody else is signed in")
+        await expect(page.get_by_role("dialog").locator("#lost")).to_contain_text("Another person is signed in")
         assert await _status(on.house, action_id) == "PENDING"
 
 
