@@ -82,7 +82,7 @@ async def test_an_answer_that_was_left_stands_although_the_process_that_it_was_l
     log = Between()
     action_id = await waiting(log)
     await log.acquire(RUN)
-    assert await desk_of(log).deliver(RUN, action_id, NO) == "left"
+    assert await desk_of(log).deliver(RUN, action_id, NO) == "queued"
     await log.let_go()
 
     with pytest.raises(DecisionConflictError, match="rejected, by bob"):
@@ -149,7 +149,7 @@ async def test_a_desk_that_loses_the_run_while_it_writes_leaves_the_answer_for_w
     action_id = await waiting(log)
     log.after_claim = log.steal
 
-    assert await desk_of(log).deliver(RUN, action_id, YES) == "left"
+    assert await desk_of(log).deliver(RUN, action_id, YES) == "queued"
     assert await answers_in(log) == []
     await log.let_go()
     async with Runner(asking(), log=log) as runner:
@@ -179,7 +179,7 @@ async def test_a_cancellation_is_not_lost_when_the_run_is_taken_over_meanwhile()
     await waiting(log)
     log.after_claim = log.steal
 
-    assert await desk_of(log).cancel(RUN, "Stop.") == "left"
+    assert await desk_of(log).cancel(RUN, "Stop.") == "queued"
     await log.let_go()
     async with Runner(asking(), log=log) as runner:
         result = await (await runner.open(RUN)).result()
@@ -253,7 +253,7 @@ class Moving:
 async def test_an_answer_that_was_left_before_stands_also_where_the_run_is_moved_on() -> None:
     moving = Moving()
     handle, action_id = await moving.start()
-    assert await desk_of(moving.log).deliver(RUN, action_id, NO) == "left"
+    assert await desk_of(moving.log).deliver(RUN, action_id, NO) == "queued"
 
     with pytest.raises(DecisionConflictError, match="rejected, by bob"):
         await handle.decide(action_id, approved=True, by="ann")
@@ -298,7 +298,7 @@ async def test_a_wish_to_end_a_run_stays_until_its_end_is_recorded() -> None:
         await take_away(run_id, key)
 
     moving.log.ack = seen
-    assert await desk_of(moving.log).cancel(RUN, "Stop.") == "left"
+    assert await desk_of(moving.log).cancel(RUN, "Stop.") == "queued"
     result = await handle.result()
 
     assert (result.cancelled, result.message, ended) == (True, "Stop.", [True])
@@ -328,7 +328,7 @@ async def _no_answer_is_lost(steps: list[Step]) -> None:
             continue
         if said == "recorded" and step in ("yes", "no"):
             assert await answers_in(log) == [answer]
-        elif said == "left":
+        elif said == "queued":
             left.append(answer)
     log.after_claim = log.before_post = None
     await log.let_go()

@@ -157,7 +157,7 @@ async def test_another_process_can_cancel_and_the_one_that_has_the_run_does_it(t
         await long.running.wait()
         desk = Inbox(elsewhere, runner.app.artifacts, active_runs=[handle.run_id])
 
-        assert await desk.cancel(handle.run_id, "From afar.") == "left"
+        assert await desk.cancel(handle.run_id, "From afar.") == "queued"
         result = await handle.result()
 
         assert (long.cancelled, result.cancelled, result.message) == (True, True, "From afar.")
@@ -321,7 +321,7 @@ async def test_an_answer_that_comes_when_the_run_is_just_given_back_is_not_lost(
         held: list[str] = [handle.run_id]  # as if somebody had it until the note was left
         desk = Inbox(elsewhere, runner.app.artifacts, active_runs=held)
         action_id = waiting.questions[0].action_id
-        assert await desk.deliver(handle.run_id, action_id, Answer(approved=True)) == "left"
+        assert await desk.deliver(handle.run_id, action_id, Answer(approved=True)) == "queued"
 
         await handle.resume()
 

@@ -89,7 +89,7 @@ async def test_a_run_belongs_to_one_living_process_and_is_followed_at_once_when_
     holder: Holder, tmp_path: Path
 ) -> None:
     async with runner_in(tmp_path) as runner:
-        with pytest.raises(RunClaimedError, match="is alive"):
+        with pytest.raises(RunClaimedError, match="which is running"):
             await runner.open(RUN_ID)
         assert await runner.recover() == []
 
@@ -106,7 +106,7 @@ async def test_a_process_that_was_asleep_while_its_run_was_taken_can_do_nothing_
 ) -> None:
     os.kill(holder.process.pid, signal.SIGSTOP)
     async with runner_in(tmp_path) as runner:
-        with pytest.raises(RunClaimedError, match="is alive"):
+        with pytest.raises(RunClaimedError, match="which is running"):
             await runner.open(RUN_ID)
         handle = await runner.open(RUN_ID, force=True)
         (question,) = (await handle.result()).questions

@@ -5,7 +5,7 @@
 An export has a line for each event, `{"hash": H, "event": E}`. H is the SHA-256 of the hash before it and the bytes of
 E; before the first is the hash of the run's id. The last line, or a line of a FILE, is a checkpoint: how many events a
 run has and the hash of the last one, signed with a private key (Ed25519, RFC 8032). When and as which checkpoint is
-printed: an older export verifies, too, and what was written after that is not in it.
+printed: an older export verifies, too, and events written later are not covered.
 
 Exit code 0: these are all the events that were signed, as they were written. 1: they are not; the first bad event is
 named. 2: the chain is unbroken, but its end is not signed with a known key; or the export cannot be read.
@@ -142,7 +142,7 @@ def verify_export(export: Iterable[bytes], keys: Iterable[str], checkpoints: Ite
     best: Signed = max((part for part in parts if part), key=lambda part: part[0], default=(0, None, None, None))
     count, (signed, at, number, key) = len(heads) - 1, best
     why = f"signed by {read(own[0][0]).get('key')}, whose public key was not given (--key)" if own else "not signed"
-    rest = f"{count - signed} more follow, not signed" if signed < count else "what was written later is not in it"
+    rest = f"{count - signed} more follow, not signed" if signed < count else "events written later are not covered"
     code, verdict, which = (VERIFIED, "OK", "all ") if signed == count else (UNVERIFIED, "NOT PROVED", "")
     by = f"{which}{signed} events, signed at {at} as checkpoint {number} by key {key}; {rest}"
     said = f"{run}: {by if signed else f'{count} events in one unbroken chain, {why}'}"
