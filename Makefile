@@ -42,12 +42,12 @@ demo: $(READY) ## Repair a failing project, with a question and a crash: offline
 .PHONY: test
 test: check ## Check everything, then run the tests
 	@echo "tests"
-	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.console.install
+	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.server.console.install
 	@$(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
 
 # No browser, node, sandbox or process that is killed.
-FAST := agent approvals artifacts batch domain history observation pipeline policy registry rendering runtime scheduler \
-	secrets telemetry testing
+FAST := agent domain history pipeline policy redaction registry rendering runtime scheduler storage/artifacts \
+	telemetry testing
 
 .PHONY: test-fast
 test-fast: $(READY) ## Run the tests of the core, in less than a minute
@@ -96,7 +96,7 @@ shape: $(READY) ## Show the largest modules and functions
 
 .PHONY: cover
 cover: $(READY) ## Run the tests and show the branches they miss
-	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.console.install
+	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.server.console.install
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q --no-header --inline-snapshot=disable -n $(JOBS) --dist worksteal
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report

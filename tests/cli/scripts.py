@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from interlock.models.scripted import ScriptedTurn, to_script, tool_call
-from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS
+from tests.pipeline.approval.person import Person, at_terminal
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 _MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")

@@ -13,8 +13,8 @@ import pytest
 from interlock import SqliteLog
 from interlock.cli.session import delivery
 from interlock.runs.runner import Runner
-from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
+from tests.pipeline.approval.person import at_terminal
 from tests.sandbox.ordinary_user import NOBODY, run_as_ordinary_user
 
 from .conftest import Run, newest

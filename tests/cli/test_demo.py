@@ -24,7 +24,13 @@ STORY = (
     *("the demo approves it itself", "The approval is in the log.", "kill -9", "3. The process is dead (signal 9)."),
     *("edit_file shop.py", "items >= 100", "passed: 2 passed", "verified ", "4. What was asked and what ran"),
     *("nothing was asked or started twice: yes; the fix is in shop.py 1 time", "events in one chain, verified"),
-    *("one letter of a copy changed: event ", "5. Commands that are allowed to start", "no: ", "Done in ", "interlock run"),
+    *(
+        "one letter of a copy changed: event ",
+        "5. Commands that are allowed to start",
+        "no: ",
+        "Done in ",
+        "interlock run",
+    ),
 )
 #: Put before everything else: another backend is the best that there is.
 WITH_BACKEND = """

@@ -18,7 +18,7 @@ from interlock.domain.event import Event
 from interlock.domain.observation import Content, Observation
 from interlock.domain.outcome import Failure
 from interlock.models.interface import StreamFinished, StreamRestarted, TextDelta
-from tests.approvals.person import make_question
+from tests.pipeline.approval.person import make_question
 
 SECOND = 1_000_000_000
 #: A line feed also goes to the start of the line, as terminals do it for programs.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS
+from tests.pipeline.approval.person import Person, at_terminal
 
 from .conftest import Run, recorded_log
 

@@ -86,7 +86,7 @@ def test_a_run_of_somebody_elses_agent_needs_it_to_be_judged(cli: Run, home: Pat
     nowhere = cli("replay", "last", "--mode", "dry-run", "--agent", "nowhere:make", "--log", log)
     nothing = cli("replay", "last", "--mode", "dry-run", "--agent", "json:dumps", "--log", log)
 
-    its_own = cli("replay", "last", "--mode", "dry-run", "--agent", "tests.runs.replayed:agent", "--log", log)
+    its_own = cli("replay", "last", "--mode", "dry-run", "--agent", "tests.replay.replayed:agent", "--log", log)
 
     assert (its_own.exit_code, "There is no tool 'bash'." in its_own.stdout) == (1, True)
     assert other.exit_code == 2

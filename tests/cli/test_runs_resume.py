@@ -13,8 +13,8 @@ from interlock.cli.config.user_paths import UserPaths
 from interlock.cli.session import resume
 from interlock.cli.session.agent import PreparedRun, RunOptions, prepare_run
 from interlock.models.scripted import ScriptedTurn, to_script, tool_call
-from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
+from tests.pipeline.approval.person import at_terminal
 
 from .conftest import Run, newest, write
 from .runs_program import mailer, recorded, started

@@ -24,8 +24,8 @@ from interlock.cli.config.project_trust import (
 )
 from interlock.cli.config.user_paths import UserPaths
 from interlock.domain.errors import ConfigurationError
-from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS
+from tests.pipeline.approval.person import Person, at_terminal
 
 from .conftest import Run, write
 

@@ -18,8 +18,8 @@ from threading import Lock
 from interlock import FileArtifacts, SqliteLog
 from interlock.domain.event import LogEntry
 from interlock.storage.event_log import Lease, Snapshot
-from tests.log.watched import watched
 from tests.log_around import LogAround
+from tests.storage.watched import watched
 
 KINDS = ("append", "commit", "durable", "keep", "kept", "effect", "done")
 

@@ -22,8 +22,8 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import InvocationStarted
-from tests.log.watched import watched
 from tests.patience import HANG_SECONDS
+from tests.storage.watched import watched
 from tests.support import call, facts
 
 from .faults import FaultyLog

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.console.screenshots import take
+from tests.server.console.screenshots import take
 
 FOLDER = Path("docs/images")
-#: By the name in the docs: the page of `tests.console.screenshots`, with its theme and size.
+#: By the name in the docs: the page of `tests.server.console.screenshots`, with its theme and size.
 PICTURES: Mapping[str, tuple[str, str]] = {
     "console-login": ("login", "light"),
     "console-dashboard": ("dashboard", "light"),

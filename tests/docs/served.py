@@ -25,7 +25,7 @@ from interlock.server.core.runs.demo_agents import demo_agents
 from interlock.server.core.runs.run_service import NewRun
 from interlock.server.core.settings import read_settings
 from tests.patience import HANG_SECONDS
-from tests.server import Running, running_server
+from tests.server.server_process import Running, running_server
 
 from .pages import ROOT
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from interlock import Decision, Question, ToolRuntime, Verdict, tool
-from tests.approvals_e2e.scene import OPEN, SetPolicy
-from tests.batch.stage import Stage, codes
+from tests.pipeline.approval_e2e.scene import OPEN, SetPolicy
+from tests.pipeline.batch.stage import Stage, codes
 from tests.support import call
 
 ACT = call("c1", "edit", name="a")

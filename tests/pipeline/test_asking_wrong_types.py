@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from interlock import Answer, Decision, Limits, PolicyEvent, Question, RulePolicy, ToolRuntime, Verdict, tool
-from tests.approvals_e2e.scene import Person, ask_rule, soon
-from tests.batch.stage import Stage, codes, others_ran
+from tests.pipeline.approval_e2e.scene import Person, ask_rule, soon
+from tests.pipeline.batch.stage import Stage, codes, others_ran
 from tests.support import call
 
 ACT = call("c1", "act", name="a")

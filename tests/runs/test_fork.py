@@ -27,8 +27,7 @@ from interlock.runs.fork import copy_entries, fork
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
 from interlock.storage.memory_artifacts import MemoryArtifacts
-
-from .replayed import People
+from tests.replay.replayed import People
 
 TURNS = (
     ScriptedTurn(text="First.", calls=(tool_call("look", at="a"), tool_call("send", to="bob"))),

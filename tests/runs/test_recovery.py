@@ -12,7 +12,7 @@ from interlock.domain.errors import LogWriteError
 from interlock.domain.event import InvocationStarted, ModelRequested, decode_event
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
-from tests.log.watched import watched
+from tests.storage.watched import watched
 
 from .support import agent_of, asked_of, calls, run_of, start
 

@@ -20,7 +20,7 @@ from interlock import (
 from interlock.domain.errors import ConsentError
 from interlock.domain.payload import definition_digest
 from interlock.domain.tool import Consent, ConsentBinding
-from tests.approvals_e2e.scene import HandClock
+from tests.pipeline.approval_e2e.scene import HandClock
 from tests.support import call
 
 TOKEN = "opaque-access-token-of-ada"

@@ -22,7 +22,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import Fact, InvocationCompleted, InvocationStarted
-from tests.batch.stage import others_ran
+from tests.pipeline.batch.stage import others_ran
 from tests.support import facts, handle_events
 
 

@@ -9,8 +9,8 @@ import pytest
 from interlock import HeadlessInteractionProvider, Rule, RulePolicy, RunState, SqliteLog, ToolRuntime, tool
 from interlock.runs.inbox import Inbox
 from interlock.storage.event_log import EventLog
-from tests.batch.stage import PATIENCE, Stage, codes
 from tests.patience import HANG_SECONDS
+from tests.pipeline.batch.stage import PATIENCE, Stage, codes
 from tests.support import call
 
 POLICY = RulePolicy([Rule(id="ask", tools="ask", verdict="ask", reason="Ask.")], default="allow")

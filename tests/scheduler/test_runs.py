@@ -8,8 +8,8 @@ import msgspec
 
 from interlock import Agent, HeadlessInteractionProvider, LocalTools, RulePolicy, Runner, ScriptedModel, tool, tool_call
 from interlock.scheduler import HandlerSlots
-from tests.batch.stage import Stage, others_ran
 from tests.patience import HANG_SECONDS
+from tests.pipeline.batch.stage import Stage, others_ran
 
 ALLOW = RulePolicy(default="allow")
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 
 from interlock.rendering.escaping import escape_invisible, unescape_invisible
 from interlock.rendering.question import parse_display, render_question
-from tests.approvals.person import make_question
-from tests.approvals.test_display import ARGUMENTS, WIDTHS, strictly
-from tests.approvals.test_display_attacks import ATTACKS
+from tests.pipeline.approval.person import make_question
+from tests.pipeline.approval.test_display import ARGUMENTS, WIDTHS, strictly
+from tests.pipeline.approval.test_display_attacks import ATTACKS
 
 from .budget import Budget
 

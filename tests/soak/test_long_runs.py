@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import FailSafeConfig, Limits, ToolRuntime
-from tests.batch.test_properties import OUTCOMES, Spec, check_batch, check_ending, specs
 from tests.hostile.runs import survives
 from tests.hostile.test_intents import hidden, intents, ran, work
+from tests.pipeline.batch.test_properties import OUTCOMES, Spec, check_batch, check_ending, specs
 
 from .budget import Budget
 

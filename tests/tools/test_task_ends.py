@@ -14,8 +14,8 @@ from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.verification import Verification
 from interlock.sandbox.interface import CommandExit, CommandSpec, OutputHandler, RunningCommand
 from interlock.tools.shell.tasks import MAX_ENDED
-from tests.batch.stage import others_ran
 from tests.patience import HANG_SECONDS
+from tests.pipeline.batch.stage import others_ran
 from tests.support import call, facts
 from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
 

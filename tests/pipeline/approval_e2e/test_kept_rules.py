@@ -1,0 +1,93 @@
+"""A rule that a person keeps with a yes: the suggested one or a narrower one, recorded before it is kept."""
+
+from typing import Any
+
+import pytest
+
+from interlock import Answer, AnswerRefusedError
+from interlock.domain.event import WarningRaised
+from interlock.pipeline.parts import RuleChange
+from tests.pipeline.batch.stage import codes
+from tests.support import call, facts
+
+from .scene import RULE, KeepingPolicy, Person, Scene, soon
+
+FIRST = call("c1", "edit", path="notes.txt")
+NARROWER = "{decision: allow, tools: edit, agent: coder}"
+WIDER = ["{decision: allow}", "{decision: allow, tools: '*'}", "{decision: allow, tools: [edit, bash]}", "nonsense"]
+
+pytestmark = pytest.mark.requirement("P22")
+
+
+class Previewing(KeepingPolicy):
+    def preview_keep(self, rule: str) -> str:
+        return "sha256:allow"
+
+
+@pytest.mark.parametrize("rule", WIDER)
+async def test_wider_rule_leaves_the_question_open(scene: Scene, rule: str) -> None:
+    scene.policy = policy = KeepingPolicy()
+    async with scene.runtime() as runtime:
+        [question] = (await runtime.execute([FIRST])).questions
+        with pytest.raises(AnswerRefusedError, match="stays open"):
+            await runtime.decide(question.action_id, approved=True, scope="rule", rule=rule)
+        assert await runtime.questions() == [question]
+
+    assert (policy.kept, scene.ran) == ([], [])
+
+
+@pytest.mark.parametrize("rule", WIDER)
+async def test_wider_rule_of_a_provider_is_a_no(scene: Scene, rule: str) -> None:
+    scene.policy = policy = KeepingPolicy()
+    person = Person(Answer(approved=True, scope="rule", rule=rule))
+    async with scene.runtime(interaction=person) as runtime:
+        result = await soon(runtime.execute([FIRST]))
+
+    assert (codes(result), policy.kept, scene.ran) == ({"c1": "user_denied"}, [], [])
+
+
+@pytest.mark.parametrize("rule", [RULE, NARROWER])
+async def test_rule_is_recorded_before_it_is_kept(scene: Scene, rule: str) -> None:
+    scene.policy = policy = Previewing()
+    recorded: list[tuple[RuleChange, list[str]]] = []
+
+    async def record(change: RuleChange) -> None:
+        recorded.append((change, [*policy.kept]))
+
+    person = Person(Answer(approved=True, scope="rule", rule=rule, by="ada"))
+    async with scene.runtime(interaction=person, record_rule=record) as runtime:
+        assert codes(await soon(runtime.execute([FIRST]))) == {"c1": "ok"}
+
+    [(change, kept_then)] = recorded
+    assert (change.by, change.rule, change.before, change.after) == ("ada", rule, "sha256:one", "sha256:allow")
+    assert (kept_then, policy.kept) == ([], [rule])
+
+
+async def test_rule_that_was_not_kept_is_recorded_as_failed(scene: Scene) -> None:
+    scene.policy = KeepingPolicy("the disk is full")
+    recorded: list[str] = []
+
+    async def record(change: RuleChange) -> None:
+        recorded.append(change.problem)
+
+    async with scene.runtime(interaction=_keeper(), record_rule=record) as runtime:
+        assert codes(await soon(runtime.execute([FIRST]))) == {"c1": "ok"}
+
+    assert ["the disk is full" in problem for problem in recorded] == [False, True]
+
+
+async def test_rule_that_cannot_be_recorded_is_not_kept(scene: Scene) -> None:
+    scene.policy = policy = KeepingPolicy()
+
+    async def record(change: RuleChange) -> Any:
+        raise OSError("no journal")
+
+    async with scene.runtime(interaction=_keeper(), record_rule=record) as runtime:
+        assert codes(await soon(runtime.execute([FIRST]))) == {"c1": "ok"}
+        warned = [fact.message for fact in await facts(runtime) if isinstance(fact, WarningRaised)]
+
+    assert (policy.kept, ["no journal" in message for message in warned]) == ([], [True])
+
+
+def _keeper() -> Person:
+    return Person(Answer(approved=True, scope="rule", rule=RULE, by="ada"))

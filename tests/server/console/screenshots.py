@@ -1,0 +1,85 @@
+"""Pictures of every page, for the docs: `python -m tests.server.console.screenshots FOLDER`.
+
+Each page is taken in light and dark, as wide as a desk and as narrow as a phone. `PAGES` is all of them: a name, and
+what to do in a browser where somebody is signed in, which leads to the page.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from playwright.async_api import Page
+
+from tests.server.console.browser import browser, is_live, opened, sign_in
+from tests.server.console.scenes import Scene, make_scene
+from tests.server.server_process import console_server
+
+Visit = Callable[[Page, Scene], Awaitable[object]]
+
+
+def at(path: str) -> Visit:
+    async def visit(page: Page, scene: Scene) -> None:
+        await page.goto(path.format(**scene.ids))
+
+    return visit
+
+
+async def _login(page: Page, scene: Scene) -> None:
+    await page.context.clear_cookies()
+    await page.goto("/console/login")
+
+
+async def _confirm(page: Page, scene: Scene) -> None:
+    await page.goto(f"/console/inbox/{scene.ids['refund']}")
+    await is_live(page)
+    await page.keyboard.press("a")
+    await page.get_by_role("dialog").wait_for()
+
+
+PAGES: dict[str, Visit] = {
+    "dashboard": at("/console/"),
+    "agents": at("/console/agents"),
+    "runs": at("/console/runs"),
+    "inbox": at("/console/inbox"),
+    "approval": at("/console/inbox/{refund}"),
+    "approval-confirm": _confirm,
+    "approval-diff": at("/console/inbox/{edit}"),
+    "approval-long": at("/console/inbox/{publish}"),
+    "approval-hostile": at("/console/inbox/{hostile}"),
+    "input": at("/console/inbox/{rename}"),
+    "admin": at("/console/admin"),
+    "run": at("/console/runs/{done_run}"),
+    "run-scrubbed": at("/console/runs/{paused_run}?at=3"),
+    "policy": at("/console/policy"),
+    "consents": at("/console/consents"),
+    "audit": at("/console/audit"),
+    # The last one: it signs out.
+    "login": _login,
+}
+
+
+async def take(folder: Path, only: frozenset[str] = frozenset()) -> None:
+    wanted = {name: visit for name, visit in PAGES.items() if not only or name in only}
+    with tempfile.TemporaryDirectory() as state:
+        async with console_server(Path(state)) as served, browser() as program:
+            scene = await make_scene(served)
+            for theme in ("light", "dark"):
+                for phone in (False, True):
+                    async with opened(program, served.base, theme=theme, phone=phone) as (page, _):
+                        await sign_in(page, "alex")
+                        for name, visit in wanted.items():
+                            await visit(page, scene)
+                            await _picture(page, folder / f"{name}-{theme}{'-phone' if phone else ''}.png")
+
+
+async def _picture(page: Page, path: Path) -> None:
+    await page.wait_for_load_state()
+    if await page.locator("#live").count():
+        await is_live(page)
+    await page.screenshot(path=path)
+
+
+if __name__ == "__main__":
+    asyncio.run(take(Path(sys.argv[1]), frozenset(sys.argv[2:])))
