@@ -1,4 +1,4 @@
-r"""Untrusted text as HTML that shows exactly what is there: made visible as in a terminal, then escaped.
+r"""Untrusted text as HTML that shows exactly its characters: made visible as in a terminal, then escaped.
 
 Invisible characters are escaped (`rendering/escaping.py`), and the escapes are marked, so that a person can distinguish
 them from text that only looks like it. Spaces and tabs between other text stand for themselves, as code has them;

@@ -95,7 +95,7 @@ async function refresh() {
   }
 }
 
-/** The page as it is now, for the person that this page is for; null when it is not to be had. Its forms are good again. */
+/** The page as it is now, for the person that this page is for; null when it is unavailable. Its forms are good again. */
 async function current() {
   // A page may show something that its address does not name: it says which address would.
   const { status, page, isSignedOut } = await part(document.querySelector("[data-live-url]")?.dataset.liveUrl ?? location.href);

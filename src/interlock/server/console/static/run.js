@@ -25,7 +25,7 @@ const list = () => document.getElementById("events");
 const first = () => Number(list().dataset.first);
 const last = () => Number(list().dataset.last);
 
-/** A part of the page; null when it is not to be had. */
+/** A part of the page; null when it is unavailable. */
 async function part(url) {
   return (await fetched(url)).page;
 }

@@ -19,7 +19,7 @@ MAX_QUEUED_BYTES = 2 << 20
 #: Read from the log at a time.
 PAGE_EVENTS = 200
 
-#: The events of the log after a place, so many at most.
+#: The events of the log after a position, up to a maximum number.
 PageLoader: TypeAlias = Callable[[int, int], Awaitable[list[LiveEvent]]]
 #: Those of them that may be shown.
 EventFilter: TypeAlias = Callable[[list[LiveEvent]], Awaitable[list[LiveEvent]]]
