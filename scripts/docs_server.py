@@ -57,7 +57,7 @@ SERVER_KEYS: Mapping[str, str] = {
     "consent_seconds": "The same for consents.",
     "checkpoint_seconds": "How often it is signed how far runs are.",
     "description": "What people read about it.",
-    "on_rejection": "After a rejection or no answer in time: `continue`, `degrade` or `fail`. None: as the agent says, or `fail`.",
+    "on_rejection": "After a rejection or a timeout: `continue`, `degrade` or `fail`. None: the agent's, or `fail`.",
     "mode": "The permission mode of its runs: `read_only`, `default`, `accept_edits`, `contained`, `trusted`.",
     "workspace": "The folder that it works in.",
     "name": "Letters, digits, `-`, `_`; it is in ids and in the log.",

@@ -193,14 +193,14 @@ def test_a_command_may_change_what_git_itself_changes(path: str) -> None:
     ],
 )
 def test_what_may_make_a_repository_of_a_folder_is_told_and_not_held(path: str) -> None:
-    assert _guard(path) == "tell"
+    assert _guard(path) == "notify"
 
 
 @given(st.text() | st.lists(st.sampled_from([".git", "refs", "heads", "HEAD", "config", "hooks", "logs", "x", ""])))
 def test_every_path_has_a_guard(path: str | list[str]) -> None:
     text = path if isinstance(path, str) else "/".join(path)
     kinds: tuple[EntryKind, ...] = ("folder", "link", "other")
-    assert {find_guard(text, kind) for kind in kinds} <= {"", "hold", "tell"}
+    assert {find_guard(text, kind) for kind in kinds} <= {"", "hold", "notify"}
 
 
 def _guard(path: str) -> str:
