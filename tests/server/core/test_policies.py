@@ -109,7 +109,7 @@ async def test_who_does_not_own_the_agent_sees_nothing_of_its_policy(tmp_path: P
 async def test_an_agent_that_is_not_here_is_unknown(tmp_path: Path) -> None:
     admin = Principal(name="user:ada", kind="person", roles=frozenset((Role.ADMIN,)))
     async with desk(tmp_path) as (policies, _):
-        with pytest.raises(NotFoundError, match="no agent 'nobody'"):
+        with pytest.raises(NotFoundError, match="Unknown agent 'nobody'"):
             await policies.show(admin, "nobody")
 
 

@@ -139,7 +139,7 @@ async def test_nobody_gives_access_for_somebody_else(program: Browser, office: P
         consents_of("dora", program, office) as (other, _),
     ):
         await expect(other.get_by_text("Nothing waits for your consent.")).to_be_visible()
-        for what in ("start", "refuse"):  # she may not even know of it
+        for what in ("start", "reject"):  # she may not even know of it
             assert await forced(other, f"/v1/consents/{asked.action_id}/{what}") == 404
         await hers.get_by_role("button", name="Give access to read_mail").click()
         # Her link in another browser leads to the provider, and to nothing here.
