@@ -138,7 +138,7 @@ def test_an_unknown_command_is_bad_usage() -> None:
     result = CliRunner().invoke(app, ["polcy"])
 
     assert result.exit_code == 2
-    assert "No such command 'polcy'" in result.stderr
+    assert "No such command 'polcy'. Did you mean 'policy'?" in result.stderr
 
 
 def test_help_names_every_policy_command_and_the_exit_codes() -> None:

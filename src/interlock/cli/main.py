@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from io import TextIOWrapper
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 try:
     import typer
@@ -66,6 +66,12 @@ class _CommandGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = cmd_name in COMMAND_ENTRIES and find_spec(_module_path(cmd_name))
         return _LazyCommand(name=cmd_name, help=COMMAND_ENTRIES[cmd_name].help) if known else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            # Typer suggests one of these names.
+            self.commands = dict.fromkeys(self.list_commands(ctx), cast("Any", None))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
