@@ -35,7 +35,9 @@ def test_a_key_is_shown_once_and_works(cli: Run, log: Path) -> None:
     (key,) = listed(cli, log)
     assert (key["name"], key["roles"], key["agents"]) == ("bot", ["agent"], ["support"])
     assert key["expires_at"] > key["created_at"]
-    assert secret.rpartition("_")[2] not in cli("keys", "list", "--log", log).stdout + json.dumps(key)
+    hidden = secret.partition(f"{key['key_id']}_")[2]
+    assert hidden
+    assert hidden not in cli("keys", "list", "--log", log).stdout + json.dumps(key)
 
 
 @pytest.mark.parametrize("by_name", [True, False])
