@@ -59,6 +59,10 @@ class HelperProcess:
 
     def _ensure_started(self) -> socket.socket:
         if self._owner != os.getpid():
+            # A forked process: the helper would not see the end of the one that it belongs to.
+            if self._channel is not None:
+                self._channel.close()
+                os.close(self._table)
             self._owner, self._channel, self._table = os.getpid(), None, os.memfd_create("launches")
             self._free_rows, self._num_rows = [], 0
         if self._channel is None:

@@ -31,6 +31,7 @@ import os
 import signal
 import stat
 import sys
+import time
 
 #: What a request brings: the mount namespace, the plan, the pipe for the reply.
 DESCRIPTORS = 3
@@ -55,6 +56,8 @@ _FD_BYTES = 4
 #: Where the start time is in `/proc/PID/stat`, after the name; a zombie, dead.
 _START_TIME = 19
 _DEAD = (b"Z", b"X")
+#: A killed process ends within milliseconds, unless the kernel holds it, for example in a file system that is gone.
+_KILL_ROUNDS, _KILL_PAUSE_SECONDS = 1000, 0.01
 
 
 class MountRefusedError(Exception):
@@ -78,8 +81,10 @@ def main(channel_fd: int, table_fd: int) -> None:
             os._exit(_serve(channel))
         is_open = os.waitpid(child, 0)[1] != _CLOSED << 8
     launches = _read_launches(table_fd)
-    while _kill_left(launches):
-        os.sched_yield()
+    for _ in range(_KILL_ROUNDS):
+        if not _kill_left(launches):
+            break
+        time.sleep(_KILL_PAUSE_SECONDS)
 
 
 def identify(stat_line: bytes) -> tuple[str, str]:
