@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from ...rendering.text import shorten
 from ..host.programs import SYSTEM_PATH, is_inside
 from .protected_names import is_secret
 
@@ -547,5 +548,4 @@ def _version_key(version: str) -> tuple[tuple[int, str], ...]:
 
 
 def _shorten(text: str) -> str:
-    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return printable if len(printable) <= _MAX_SHOWN else f"{printable[:_MAX_SHOWN]}..."
+    return shorten("".join(letter if letter.isprintable() else "?" for letter in text), _MAX_SHOWN)

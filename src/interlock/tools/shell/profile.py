@@ -165,11 +165,11 @@ def describe_scope(
 ) -> SandboxScope:
     """Return the scope for the record. Variables are recorded as digests: their values may be secrets."""
     variables = config.environment if environment is None else environment
-    has_network = config.network or name == "unconfined"
+    with_network = config.network or name == "unconfined"
     return SandboxScope(
         sandbox=confinement.backend,
         profile=f"{name}{_NETWORK_SUFFIX}" if config.network and name != "unconfined" else name,
-        capabilities=tuple(one for one in confinement.capabilities if not (has_network and one == "network_off")),
+        capabilities=tuple(one for one in confinement.capabilities if not (with_network and one == "network_off")),
         cwd=cwd,
         environment={key: _digest_value(value) for key, value in variables.items()},
     )
