@@ -99,13 +99,16 @@ def _render_box(box: Box) -> str:
     middle, center = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     texts = box.text.split("\n")
     first = center - (len(texts) - 1) * _LINE / 2 + 4.5
-    rows = "".join(
-        f'<text x="{middle:.0f}" y="{first + number * _LINE:.0f}" text-anchor="middle" fill="#212121">'
-        f"{escape(text)}</text>"
-        for number, text in enumerate(texts)
-    )
+    rows = _render_lines(texts, middle, first, _LINE, 'fill="#212121"')
     size = f'width="{box.right - box.left:.0f}" height="{box.bottom - box.top:.0f}"'
     return f'  <rect x="{box.left:.0f}" y="{box.top:.0f}" {size} rx="6" fill="{fill}" stroke="{stroke}"/>{rows}'
+
+
+def _render_lines(texts: list[str], x: float, y: float, height: float, style: str) -> str:
+    return "".join(
+        f'<text x="{x:.0f}" y="{y + number * height:.0f}" text-anchor="middle" {style}>{escape(text)}</text>'
+        for number, text in enumerate(texts)
+    )
 
 
 def _route(arrow: Arrow, boxes: Mapping[str, Box]) -> list[tuple[float, float]]:
@@ -143,11 +146,7 @@ def _render_label(arrow: Arrow, boxes: Mapping[str, Box]) -> str:
     texts = arrow.label.split("\n")
     wide, high = max(map(len, texts)) * _CHAR * 0.9, len(texts) * 15
     first = y - high / 2 + 11.5
-    rows = "".join(
-        f'<text x="{x:.0f}" y="{first + number * 15:.0f}" text-anchor="middle" font-size="12" fill="#424242">'
-        f"{escape(text)}</text>"
-        for number, text in enumerate(texts)
-    )
+    rows = _render_lines(texts, x, first, 15, 'font-size="12" fill="#424242"')
     size = f'width="{wide:.0f}" height="{high:.0f}"'
     return f'  <rect x="{x - wide / 2:.0f}" y="{y - high / 2:.0f}" {size} fill="#ffffff"/>{rows}'
 
