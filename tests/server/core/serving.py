@@ -132,8 +132,8 @@ async def status(service: Service, run_id: str, *wanted: str) -> RunRow:
 
 
 async def asked(service: Service, run_id: str = "", count: int = 1, after: ActionRow | None = None) -> list[ActionRow]:
-    """Open questions of the run and of those inside of it, when there are so many and it waits for them. One that was
-    answered before is listed for a moment longer.
+    """Open questions of the run and of those inside of it, when there are so many and nothing works on it any more. One
+    that was answered before is listed for a moment longer.
     """
 
     async def look() -> list[ActionRow] | None:
@@ -145,7 +145,11 @@ async def asked(service: Service, run_id: str = "", count: int = 1, after: Actio
         waits = around is not None and around.status.startswith("PAUSED")
         return mine if len(mine) == count and waits else None
 
-    return await until(service, look)
+    rows = await until(service, look)
+    for handle in service.runners.list_live_handles():
+        if handle.run_id == (run_id or rows[0].run_id):
+            await handle.result()
+    return rows
 
 
 async def approve(service: Service, row: ActionRow, who: Principal = BOB, **wish: Any) -> DecisionResult:
