@@ -97,7 +97,7 @@ async def test_the_message_of_an_exception_reaches_the_model() -> None:
     [
         ({}, "input.count is required"),
         ({"count": "three"}, "input.count: Input should be a valid integer (got 'three')"),
-        ({"count": 3, "cuont": 4}, "input.cuont is not a known field"),
+        ({"count": 3, "cuont": 4}, "input.cuont is not a known field (did you mean count?)"),
     ],
 )
 async def test_arguments_that_do_not_fit_are_a_validation_error_whose_message_reaches_the_model(

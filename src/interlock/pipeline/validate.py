@@ -1,5 +1,7 @@
 """Stage 3: does the input fit the schema, and can it be done now? Both before anybody is asked for permission."""
 
+from difflib import get_close_matches
+
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -50,20 +52,22 @@ def _precondition(message: str) -> Failure:
 
 def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
     found = error.errors(include_url=False, include_context=False)
-    errors = [_field_message(detail) for detail in found[:_MAX_ERRORS]]
+    fields = [field.alias or name for name, field in tool.args_model.model_fields.items()]
+    errors = [_field_message(detail, fields) for detail in found[:_MAX_ERRORS]]
     if len(found) > _MAX_ERRORS:
         errors.append(f"and {len(found) - _MAX_ERRORS} more")
     message = f"The arguments do not fit {tool.name}: {'; '.join(errors)}. Nothing was executed."
     return Failure.from_code("schema_invalid", message, details={"errors": errors})
 
 
-def _field_message(detail: ErrorDetails) -> str:
+def _field_message(detail: ErrorDetails, fields: list[str]) -> str:
     """Format a problem, such as `input.path is required` or `input.count: Input should be greater than 0 (got -1)`."""
     field = ".".join(("input", *(str(part) for part in detail["loc"])))
     match detail["type"]:
         case "missing":
             return f"{field} is required"
         case "extra_forbidden":
-            return f"{field} is not a known field"
+            near = get_close_matches(str(detail["loc"][0]), fields, n=1) if len(detail["loc"]) == 1 else []
+            return f"{field} is not a known field" + (f" (did you mean {near[0]}?)" if near else "")
         case _:
             return f"{field}: {detail['msg']} (got {quote_value(detail['input'], _MAX_ECHO_CHARS)})"

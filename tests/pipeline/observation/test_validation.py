@@ -55,6 +55,7 @@ FITTING: dict[str, Any] = {"path": "a.png"}
         ({"tags": ["a", 5]}, "input.tags.1: Input should be a valid string (got 5)"),
         ({"tags": "a"}, "input.tags: Input should be a valid array"),
         ({"force": True}, "input.force is not a known field"),
+        ({"fitler": "cubic"}, "input.fitler is not a known field (did you mean filter?)"),
     ],
     ids=str,
 )
