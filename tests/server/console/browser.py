@@ -53,7 +53,7 @@ _ANSWERED = "Failed to load resource: the server responded with a status of"
 def needed_chromium() -> str:
     program = chromium()
     if program is None:
-        pytest.skip(f"no Chromium here: install Debian's chromium package, or set {VARIABLE}")
+        pytest.skip(f"no Chromium here: install Debian's chromium-headless-shell, or set {VARIABLE}")
     return program
 
 

@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 VARIABLE = "INTERLOCK_CHROMIUM"
-_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+#: The first is the same engine without windows: it starts with less than half of the work.
+_PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FOLDERS = ("/usr/bin", "/usr/local/bin", "/snap/bin")
 
 
