@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock.domain import json
@@ -20,6 +21,7 @@ from interlock.domain.payload import (
     hash_payload,
     read_canonical_arguments,
 )
+from interlock.domain.tool import Consent, Risk, ToolDefinition, ToolSpec
 from interlock.registry.decorator import tool
 
 
@@ -159,6 +161,69 @@ def test_a_tool_that_declares_anything_else_under_the_same_version_has_another_d
     plain: dict[str, Any] = {"name": "edit", "version": "1", "risk": "write"}
 
     assert definition_digest(tool(edit, **plain)) != definition_digest(tool(edit, **{**plain, **options}))
+
+
+#: What a definition declares as data, as `edit` does not declare it.
+OTHER_DATA: dict[str, Any] = {
+    "spec": ToolSpec(name="edit", description="Changes another file.", parameters_schema={"type": "object"}),
+    "version": "2",
+    "risk": frozenset({Risk.NETWORK}),
+    "read_only": True,
+    "idempotent": True,
+    "concurrency": "exclusive",
+    "timeout_seconds": 5.0,
+    "max_output_chars": 10,
+    "isolation": "process",
+    "origin": "mcp",
+    "source": "elsewhere",
+    "capability": "PUT /file",
+    "resources": {"path": "path"},
+    "contained": True,
+    "consent": Consent(provider="mail"),
+    "effect": None,
+    "repeat": "deny",
+    "raise_on_error": True,
+    "propagate_errors": True,
+    "timeout_behavior": "raise_exception",
+}
+#: What it declares as code, which has no digest, what only repeats the schema, and the two kinds of handler that only
+#: the runtime makes.
+CODE = {
+    "handler",
+    "resumes",
+    "hands_over",
+    "is_async",
+    "args_model",
+    "args_parameter",
+    "context_parameter",
+    "read_keys",
+    "write_keys",
+    "reach",
+    "toolbox",
+    "visible",
+    "check",
+    "authorize",
+    "normalize",
+    "reconcile",
+    "pre_hooks",
+    "middleware",
+    "post_hooks",
+    "input_guardrails",
+    "output_guardrails",
+    "failure_error_function",
+    "timeout_error_function",
+}
+
+
+def test_an_approval_is_bound_to_every_field() -> None:
+    """A field that is added later belongs to one of the two: as data it must change the digest."""
+    plain = tool(edit, name="edit", version="1", concurrency="safe", effect="edit:{path}")
+    others = {name: msgspec.structs.replace(plain, **{name: value}) for name, value in OTHER_DATA.items()}
+
+    assert set(ToolDefinition.__struct_fields__) == OTHER_DATA.keys() | CODE
+    assert not OTHER_DATA.keys() & CODE
+    digests = {definition_digest(each) for each in (plain, *others.values())}
+    assert len(digests) == 1 + len(others)
 
 
 def test_a_parameter_more_is_another_definition() -> None:
