@@ -31,6 +31,7 @@ def test_latencies_are_readable_without_an_sdk() -> None:
     measure(telemetry)
 
     readings = [(r.name, r.attributes, r.count, r.sum, r.min, r.max) for r in telemetry.readings()]
+    assert {reading.unit for reading in telemetry.readings()} == {"ms"}
 
     assert readings == [
         ("agent.tool_call.latency_ms", OK, 2, 9.0, 2.0, 7.0),
@@ -48,7 +49,7 @@ def exported(reader: InMemoryMetricReader) -> dict[str, list[Point]]:
     assert collected is not None
     found: dict[str, list[Point]] = {}
     for metric in collected.resource_metrics[0].scope_metrics[0].metrics:
-        assert metric.unit in ("", None)
+        assert metric.unit == ("{call}" if metric.name == "agent.tool_calls" else "ms")
         found[metric.name] = [_point(point) for point in metric.data.data_points]
     return found
 

@@ -1,7 +1,7 @@
 """Measurements and spans through the OpenTelemetry API, and readable in this process without an SDK.
 
-Metrics have no unit: exporters append it to the name, and the names already end in `_ms`. Spans follow the GenAI
-conventions. Neither arguments nor results, nor the texts of exceptions, which may quote them, are recorded.
+Latencies are in milliseconds and calls are counted in calls. Spans follow the GenAI conventions. Neither arguments nor
+results, nor the texts of exceptions, which may quote them, are recorded.
 """
 
 import sys
@@ -26,6 +26,11 @@ MAX_SERIES = 2_000
 OVERFLOW: Attributes = {"otel.metric.overflow": True}
 
 
+#: In the words of UCUM, as OpenTelemetry asks for: milliseconds; and a count of calls.
+LATENCY_UNIT = "ms"
+CALL_UNIT = "{call}"
+
+
 class HistogramBucket(msgspec.Struct, frozen=True):
     """How many measurements were at most this and more than the bucket before; None is without limit."""
 
@@ -37,6 +42,8 @@ class HistogramReading(msgspec.Struct, frozen=True, kw_only=True):
     """The current values of a series."""
 
     name: str
+    #: Of `sum`, `min`, `max` and the buckets.
+    unit: str = LATENCY_UNIT
     attributes: Attributes
     count: int
     sum: float
@@ -153,7 +160,9 @@ class OtelTelemetry:
             meter, CALL_LATENCY, "From the start of a tool's handler to its end."
         ).record
         self._record_batch = _create_histogram(meter, BATCH_LATENCY, "All calls of one model turn, wall clock.").record
-        self._count_call = meter.create_counter(CALL_COUNT, description="Tool calls that were executed.").add
+        self._count_call = meter.create_counter(
+            CALL_COUNT, unit=CALL_UNIT, description="Tool calls that were executed."
+        ).add
         self._calls: Histogram[_CallKey] = Histogram(CALL_LATENCY)
         self._batches: Histogram[_BatchKey] = Histogram(BATCH_LATENCY)
         self._tracer_provider = tracer_provider
@@ -217,4 +226,6 @@ class OtelTelemetry:
 
 
 def _create_histogram(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
-    return meter.create_histogram(name, description=description, explicit_bucket_boundaries_advisory=BOUNDS_MS)
+    return meter.create_histogram(
+        name, unit=LATENCY_UNIT, description=description, explicit_bucket_boundaries_advisory=BOUNDS_MS
+    )
