@@ -94,3 +94,33 @@ async def test_a_denial_that_fails_the_run_raises() -> None:
     assert [seen.code for seen in raised.value.observations] == ["policy_denied"]
     assert (failed.status, failed.text) == ("FAILED", "")
     assert (await facts(log, failed.run_id))[-1] == RunFailed(message=str(raised.value))
+
+
+async def test_a_result_shows_a_refused_reuse_of_an_id() -> None:
+    """Here, and when another process reads the log."""
+    log, artifacts, ran = MemoryLog(), MemoryArtifacts(), list[int]()
+
+    @tool(read_only=True)
+    def look(at: int) -> None:
+        """Looks."""
+        ran.append(at)
+
+    agent = agent_of(calls(("a", "look", {"at": 1})), calls(("a", "look", {"at": 2})), "Done.", tools=[look])
+    result = await run_of(agent, log=log, artifacts=artifacts)
+    async with Runner(agent, log=log, artifacts=artifacts) as runner:
+        opened = await (await runner.open(result.run_id)).result()
+
+    assert [seen.code for seen in result.observations] == ["ok", "call_id_conflict"]
+    assert (opened.observations, ran) == (result.observations, [1])
+
+
+async def test_a_runner_measures_its_calls() -> None:
+    @tool(read_only=True)
+    def look() -> None:
+        """Looks."""
+
+    async with Runner(agent_of(calls(("a", "look", {})), "Done.", tools=[look])) as runner:
+        await runner.run("Do it.")
+        measured = {(reading.name, reading.unit, reading.count) for reading in runner.metrics()}
+
+    assert measured == {("agent.tool_call.latency_ms", "ms", 1), ("agent.tool_batch.latency_ms", "ms", 1)}

@@ -10,9 +10,10 @@ from ..agent.agent import Agent
 from ..agent.final_answer import parse_output
 from ..domain.call import Question
 from ..domain.errors import AgentExecutionError
-from ..domain.event import CallObserved, decode_event
+from ..domain.event import CallObserved, CallProposed, decode_event
 from ..domain.messages import Usage
 from ..domain.observation import Observation, ToolExecutionRecord, to_execution_record
+from ..domain.state.conversation import refuse_reused_id
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_STATUS, RunState
 from ..domain.state.verification import Verification
@@ -65,12 +66,27 @@ class ObservationCollector:
         self.next_seq = next_seq
 
     async def collect(self, ledger: Ledger) -> tuple[Observation, ...]:
-        """Return one observation per call, in the order in which the model proposed them."""
+        """Return one observation per call, in the order in which the model proposed them.
+
+        A call that was refused because its id belongs to an earlier one comes after that one.
+        """
         if self.next_seq < ledger.next_seq:
             facts = [decode_event(entry).fact for entry in await self._log.read(self._run_id, self.next_seq - 1)]
-            self.add([fact.observation for fact in facts if isinstance(fact, CallObserved)], ledger.next_seq)
-        by_call = {seen.call_id: seen for seen in reversed(self._observations) if seen.call_id in ledger.calls}
-        return tuple(sorted(by_call.values(), key=lambda seen: ledger.calls[seen.call_id].proposed_seq))
+            for fact in facts:
+                if isinstance(fact, CallObserved):
+                    self._observations.append(fact.observation)
+                elif isinstance(fact, CallProposed) and fact.duplicate and _is_other_call(fact, ledger):
+                    self._observations.append(refuse_reused_id(fact))
+            self.next_seq = ledger.next_seq
+        known = [seen for seen in self._observations if seen.call_id in ledger.calls]
+        by_call = {seen.call_id: seen for seen in reversed(known)}
+        refused = [seen for seen in known if seen.code == "call_id_conflict" != by_call[seen.call_id].code]
+        return tuple(sorted([*by_call.values(), *refused], key=lambda seen: ledger.calls[seen.call_id].proposed_seq))
+
+
+def _is_other_call(fact: CallProposed, ledger: Ledger) -> bool:
+    call = ledger.calls.get(fact.call_id)
+    return call is not None and call.digest != fact.digest
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,10 +130,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
             first = next((call for call in said if call.call_id == fact.call_id), None)
             self.calls[fact.call_id] = first or self.calls[fact.call_id]
         else:
-            message = f"The id {fact.call_id!r} stands for different calls. Nothing was executed; use one id per call."
-            failure = Failure.from_code("call_id_conflict", message)
-            refused = Observation(call_id=fact.call_id, tool=fact.tool, ok=False, summary=message, failure=failure)
-            text = render_for_model(refused)
+            text = render_for_model(refuse_reused_id(fact))
         self.told[fact.call_id] = text
 
     @property
@@ -156,6 +153,15 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         self.messages += self.open_messages
         self.open, self.last = False, "tools"
         self.text, self.calls, self.told, self.awaited = "", {}, {}, 0
+
+
+def refuse_reused_id(fact: "CallProposed") -> Observation:
+    """Return the observation of a call whose id belongs to an earlier call. It is not recorded: the call that has the
+    id keeps its own.
+    """
+    message = f"The id {fact.call_id!r} stands for different calls. Nothing was executed; use one id per call."
+    failure = Failure.from_code("call_id_conflict", message)
+    return Observation(call_id=fact.call_id, tool=fact.tool, ok=False, summary=message, failure=failure)
 
 
 def _to_proposed_call(fact: "CallProposed") -> ProposedCall:
