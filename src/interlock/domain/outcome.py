@@ -111,6 +111,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         Phase.PERMIT, False, NO_SIDE_EFFECTS, "Its effect happened before, and may not happen again."
     ),
     "user_denied": ErrorCode(Phase.PERMIT, False, NO_SIDE_EFFECTS, "A person refused the call."),
+    "approval_unavailable": ErrorCode(
+        Phase.PERMIT, False, NO_SIDE_EFFECTS, "It needs an approval, and no person is available to ask."
+    ),
     "approval_expired": ErrorCode(Phase.PERMIT, False, NO_SIDE_EFFECTS, "The question was not answered in time."),
     "too_many_questions": ErrorCode(
         Phase.PERMIT, True, NO_SIDE_EFFECTS, "The run waits for as many answers as it may."

@@ -81,6 +81,7 @@ _encode = msgspec.json.Encoder().encode
 _DENIALS = {
     "policy_denied": "Denied by policy",
     "user_denied": "Denied by user",
+    "approval_unavailable": "Approval unavailable",
     "approval_expired": "Approval expired",
 }
 #: What a denial reports of its decision: key in `Failure.details`, key in the message.

@@ -40,7 +40,9 @@ Outcome: TypeAlias = Observation | WaitingCall
 Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 
 #: Codes of a person's answer, or of its absence.
-_REJECTIONS = frozenset({"user_denied", "approval_expired", "consent_refused", "consent_expired"})
+_REJECTIONS = frozenset(
+    {"user_denied", "approval_unavailable", "approval_expired", "consent_refused", "consent_expired"}
+)
 _DENIALS = frozenset({"policy_denied", "effect_repeated", "guardrail_refused"}) | _REJECTIONS
 _TOOL_FAILURES = frozenset({Phase.EXECUTE, Phase.NORMALIZE, Phase.OBSERVE})
 _MAX_WAITED_FOR = 8

@@ -49,7 +49,8 @@ def rejection_failure(asked: Question, answer: Answer) -> Failure:
         return _consent_failure(asked, answer)
     if answer.by == "headless":
         message = f"{asked.tool_name} requires approval, and no person is available to ask. Nothing was executed."
-        return Failure.from_code("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
+        details = {"action_id": asked.action_id, "by": answer.by}
+        return Failure.from_code("approval_unavailable", message, details=details)
     if answer.expired:
         message = f"Nobody approved {asked.tool_name} in time. Nothing was executed."
         return Failure.from_code("approval_expired", message, details={"action_id": asked.action_id})

@@ -33,10 +33,10 @@ def paid(folder: Path) -> list[str]:
 def test_killed_refund_is_not_paid_again(tmp_path: Path) -> None:
     assert pay(tmp_path, "run_1", "c1", "die") == "killed"
 
-    assert pay(tmp_path, "run_2", "c1") == "user_denied"
-    assert pay(tmp_path, "run_1", "c2") == "user_denied"
+    assert pay(tmp_path, "run_2", "c1") == "approval_unavailable"
+    assert pay(tmp_path, "run_1", "c2") == "approval_unavailable"
     assert pay(tmp_path, "run_1", "", "resume") == "outcome_unknown"
-    assert pay(tmp_path, "run_1", "c3") == "user_denied"
+    assert pay(tmp_path, "run_1", "c3") == "approval_unavailable"
     assert len(paid(tmp_path)) == 1
 
 
@@ -52,7 +52,7 @@ def test_one_of_several_processes_starts_silently(tmp_path: Path) -> None:
         process.stdin.flush()
     told = [process.communicate(timeout=HANG_SECONDS)[0].strip() for process in processes]
 
-    assert sorted(told) == ["ok", *["user_denied"] * 3]
+    assert sorted(told) == ["ok", *["approval_unavailable"] * 3]
     assert len(paid(tmp_path)) == 1
 
 

@@ -27,7 +27,7 @@ async def test_same_run_does_not_pay_twice() -> None:
     await bank.refund_and_die("run_1", "c1")
 
     assert await resume(bank, "run_1") == "outcome_unknown"
-    assert await bank.refund("run_1", "c2") == "user_denied"
+    assert await bank.refund("run_1", "c2") == "approval_unavailable"
     assert bank.paid == [4711]
 
 
@@ -35,7 +35,7 @@ async def test_run_that_was_not_resumed_does_not_pay_twice() -> None:
     bank = Bank()
     await bank.refund_and_die("run_1", "c1")
 
-    assert await bank.refund("run_1", "c2") == "user_denied"
+    assert await bank.refund("run_1", "c2") == "approval_unavailable"
     assert bank.paid == [4711]
 
 
@@ -44,7 +44,7 @@ async def test_fork_does_not_pay_twice() -> None:
     await bank.refund_and_die("run_1", "c1")
     forked = await fork(bank.log, "run_1")
 
-    assert await bank.refund(forked, "c2") == "user_denied"
+    assert await bank.refund(forked, "c2") == "approval_unavailable"
     assert bank.paid == [4711]
 
 
@@ -52,7 +52,7 @@ async def test_other_run_does_not_pay_twice() -> None:
     bank = Bank()
     await bank.refund_and_die("run_1", "c1")
 
-    assert await bank.refund("run_2", "c1") == "user_denied"
+    assert await bank.refund("run_2", "c1") == "approval_unavailable"
     assert await bank.refund("run_2", "c2", order=4712) == "ok"
     assert bank.paid == [4711, 4712]
 
@@ -77,7 +77,7 @@ async def test_approved_repeat_runs_once_more() -> None:
     await bank.refund_and_die("run_1", "c1")
 
     assert await bank.refund("run_2", "c1", interaction=APPROVES) == "ok"
-    assert await bank.refund("run_3", "c1") == "user_denied"
+    assert await bank.refund("run_3", "c1") == "approval_unavailable"
     assert bank.paid == [4711, 4711]
 
 
@@ -90,11 +90,15 @@ async def test_repeat_is_never_approved_without_a_person() -> None:
 
     impatient = CallbackInteractionProvider(never, approval_timeout_s=0.01, approval_fallback="approve")
     assert await bank.refund("run_2", "c1", interaction=impatient) == "approval_expired"
-    assert await bank.refund("run_3", "c1", interaction=HeadlessInteractionProvider("approve")) == "user_denied"
+    assert (
+        await bank.refund("run_3", "c1", interaction=HeadlessInteractionProvider("approve")) == "approval_unavailable"
+    )
     assert bank.paid == [4711]
 
 
-@pytest.mark.parametrize(("happened", "code"), [(True, "user_denied"), (False, "ok"), (None, "user_denied")])
+@pytest.mark.parametrize(
+    ("happened", "code"), [(True, "approval_unavailable"), (False, "ok"), (None, "approval_unavailable")]
+)
 async def test_reconcile_finds_out(happened: bool | None, code: str) -> None:
     bank, asked = Bank(), list[object]()
 

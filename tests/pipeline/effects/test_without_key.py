@@ -35,7 +35,7 @@ async def test_nobody_to_ask_is_a_denial() -> None:
     bank = Bank()
     await bank.refund_and_die("run_1", "c1", declared=NO_KEY)
 
-    assert await bank.refund("run_1", "c2", declared=NO_KEY) == "user_denied"
+    assert await bank.refund("run_1", "c2", declared=NO_KEY) == "approval_unavailable"
 
 
 async def test_defaults_written_out_are_the_same_call() -> None:

@@ -43,6 +43,7 @@ _OUTCOME_LABELS: Mapping[str, tuple[str, str]] = {
     "ok": ("ok", "green"),
     "policy_denied": ("denied", "red"),
     "user_denied": ("refused", "red"),
+    "approval_unavailable": ("refused", "red"),
     "approval_expired": ("expired", "red"),
     "guardrail_refused": ("denied", "red"),
     "cancelled": ("cancelled", "yellow"),
