@@ -191,7 +191,7 @@ async def test_an_id_that_comes_again_is_answered_from_the_log() -> None:
     result = await run_of(agent)
 
     assert seen == ["x"]
-    assert [observation.call_id for observation in result.observations] == ["a"]
+    assert [observation.code for observation in result.observations] == ["ok", "call_id_conflict"]
     told = [message.text for message in asked_of(agent)[3].messages if isinstance(message, ToolMessage)]
     assert told[0] == told[1]
     assert "stands for different calls" in told[2]

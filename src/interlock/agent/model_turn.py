@@ -43,7 +43,7 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     run = session.switch_agent(agent_name)
     catalog, agent = run.parts.registry.catalog(run.situation), session.agents[agent_name]
     if catalog.digest != run.ledger.menu_digest:
-        record_tools_offered(catalog, run)
+        await record_tools_offered(catalog, run)
     instructions = agent.instructions
     if not isinstance(instructions, str):
         instructions = await run.parts.check(instructions, run.situation)

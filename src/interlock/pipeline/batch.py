@@ -9,6 +9,7 @@ End. The outcomes are in model order, one per intent, and durable. Cancelling th
 at once and shows the model nothing; how the handlers end is noticed in the background.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -68,7 +69,7 @@ async def run_batch(
     elapsed = run.parts.clock.elapsed
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
-    _open(received, run)
+    await _open(received, run)
     batch = BatchExecution(run)
     refused = _find_refused(received, refusal, run) if refusal or len(received) > 1 else {}
     permitted = await _prepare_calls(received, refused, resumed, batch, run)
@@ -95,7 +96,7 @@ async def run_batch(
     )
 
 
-def _open(received: list[Received], run: RunContext) -> None:
+async def _open(received: list[Received], run: RunContext) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
         start_run(run)
@@ -109,7 +110,7 @@ def _open(received: list[Received], run: RunContext) -> None:
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
     menu = run.parts.registry.catalog(run.situation)
     if menu.digest != ledger.menu_digest:
-        record_tools_offered(menu, run)
+        await record_tools_offered(menu, run)
     if new:
         situation = run.situation
         recorder.add(
@@ -138,9 +139,13 @@ def start_run(run: RunContext) -> None:
     run.recorder.add(begun)
 
 
-def record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
-    """Record the tools that a model is offered from now on."""
-    artifact_id = run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))
+async def record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
+    """Record the tools that a model is offered from now on. Their schemas are stored in a thread."""
+
+    def keep() -> str:
+        return run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))
+
+    artifact_id = await asyncio.to_thread(keep)
     run.recorder.add(ToolsOffered(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
 

@@ -61,9 +61,9 @@ async def prepare_call(received: Received, run: RunContext) -> PermittedCall | W
             known = failure
     match known:
         case KnownCall():
-            intent_seq = recorder.add(intent_event(received, known.tool, run), call_id)
+            intent_seq = recorder.add(await intent_event(received, known.tool, run), call_id)
         case Failure():
-            recorder.add(intent_event(received, parts.registry.find(received.intent.tool_name), run), call_id)
+            recorder.add(await intent_event(received, parts.registry.find(received.intent.tool_name), run), call_id)
             return known
 
     valid = validate(known, known.accepted.arguments_json)

@@ -3,6 +3,8 @@
 Arguments and reasons may hold secrets: they are stored unchanged only when nothing in them looks like one.
 """
 
+import asyncio
+
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, Invocation, Question, SuspendedCall, WaitingCall
@@ -55,8 +57,8 @@ _EXPIRED = {"approval": ApprovalExpired, "input": InputExpired, "consent": Conse
 _EXITS: dict[str, ExitStatus] = {"cancelled": "cancelled", "timed_out": "timeout", "command_timed_out": "timeout"}
 
 
-def intent_event(received: Received, tool: ToolDefinition | None, run: RunContext) -> CallProposed:
-    """Build the event of a proposed call, redacted; large arguments go to an artifact."""
+async def intent_event(received: Received, tool: ToolDefinition | None, run: RunContext) -> CallProposed:
+    """Build the event of a proposed call, redacted; large arguments go to an artifact, which a thread stores."""
     intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
     text, redact = received.raw.decode(), parts.redactor.redact
     artifact_id = ""
@@ -68,7 +70,8 @@ def intent_event(received: Received, tool: ToolDefinition | None, run: RunContex
             elif (redacted := redact(text)) == text:  # the same without another call: this is done for every call
                 redacted = None
             if size_bytes > parts.limits.max_event_input_bytes:
-                raw_input, artifact_id = None, parts.artifacts.keep((redacted or text).encode())
+                raw_input, content = None, (redacted or text).encode()
+                artifact_id = await asyncio.to_thread(parts.artifacts.keep, content)
             else:
                 raw_input = accepted.arguments if redacted is None else redacted
         case Failure():

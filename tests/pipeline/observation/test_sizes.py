@@ -218,6 +218,26 @@ async def test_large_output_is_stored_off_the_event_loop(value: str | bytes) -> 
     assert threading.get_ident() not in stored_by
 
 
+async def test_large_arguments_and_tools_are_stored_off_the_event_loop() -> None:
+    stored: list[tuple[bytes, int]] = []
+
+    class Artifacts(MemoryArtifacts):
+        def keep(self, content: bytes) -> str:
+            stored.append((content[:9], threading.get_ident()))
+            return super().keep(content)
+
+    @tool(read_only=True)
+    async def count(text: str) -> int:
+        return len(text)
+
+    runtime = ToolRuntime(tools=[count], artifacts=Artifacts())
+    result = await runtime.execute([call("c1", "count", text="x" * 100_000)])
+
+    assert result.observations[0].ok
+    assert [content[:2] for content, _ in stored] == [b"[{", b'{"']  # the tools, the arguments
+    assert threading.get_ident() not in {thread for _, thread in stored}
+
+
 async def test_an_output_at_the_limit_is_whole_and_says_nothing_of_cuts() -> None:
     observation = await run_once(runtime_of("x" * 2_000))
 
