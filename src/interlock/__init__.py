@@ -108,6 +108,7 @@ _RENAMED = {"PolicyDecision": "Decision"}
 #: Those in `__all__`, and older flat names that now also have a place in a subpackage.
 _NAMES = {
     "agent.agent": ("Agent", "AgentTool"),
+    "agent.context": ("ContextPolicy",),
     "agent.next_step": ("Budgets",),
     "audit.export": ("read_export", "to_json", "to_ndjson"),
     "audit.verify": ("ChainFlaw", "ChainVerification", "Checkpoint", "verify"),
@@ -245,6 +246,7 @@ _LISTED = (
     "Agent",
     "AgentResult",
     "Budgets",
+    "ContextPolicy",
     "Inbox",
     "RunHandle",
     "RunState",

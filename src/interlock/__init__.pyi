@@ -10,6 +10,7 @@ from . import replay as replay
 from . import storage as storage
 from .agent.agent import Agent
 from .agent.agent import AgentTool as AgentTool
+from .agent.context import ContextPolicy
 from .agent.next_step import Budgets
 from .audit.export import read_export as read_export
 from .audit.export import to_json as to_json
@@ -344,6 +345,7 @@ __all__ = [
     "BatchResult",
     "Budgets",
     "CallbackInteractionProvider",
+    "ContextPolicy",
     "FailSafeConfig",
     "FileArtifacts",
     "HeadlessInteractionProvider",

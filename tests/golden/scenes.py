@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 from interlock import (
@@ -11,20 +12,24 @@ from interlock import (
     Clock,
     Consent,
     ConsentBinding,
+    ContextPolicy,
     FailSafeConfig,
     HeadlessInteractionProvider,
     Limits,
     LogEntry,
     MemoryLog,
+    ModelRequest,
     Question,
     Rule,
     RulePolicy,
     Runner,
+    ScriptedFault,
     ScriptedModel,
     ScriptedTurn,
     ToolContext,
     ToolIntent,
     ToolRuntime,
+    Usage,
     fork,
     tool,
     tool_call,
@@ -391,8 +396,44 @@ async def forked() -> Runs:
     return {"forked.from": await log.read("run_first"), "forked": await log.read("run_forked")}
 
 
+@tool(risk="read", max_output_chars=4_000)
+async def list_files(folder: str) -> str:
+    """List many files."""
+    return "\n".join(f"{folder}/{number:03}.txt" for number in range(150))
+
+
+def lister() -> Agent:
+    """An agent that lists nine folders. One of its requests is refused as too long."""
+    listed = (
+        ScriptedTurn(calls=(tool_call("list_files", folder=f"f{number}", call_id=f"list_{number}"),))
+        for number in range(9)
+    )
+    refused = ScriptedTurn(fault=ScriptedFault(message="It is too long.", code="context_length_exceeded"))
+    turns = iter([*islice(listed, 7), refused, *listed, ScriptedTurn(text="Nine.")])
+    summary = ScriptedTurn(text="Some folders are listed.", usage=Usage(input_tokens=900, output_tokens=40))
+
+    def answer(request: ModelRequest) -> ScriptedTurn:
+        return next(turns) if request.tools else summary
+
+    return Agent(
+        name="lister",
+        provider=ScriptedModel([answer] * 20),
+        tools=[list_files],
+        policy=RulePolicy(RULES),
+        context=ContextPolicy(window_tokens=3_000, keep_turns=2),
+    )
+
+
+async def compacted() -> Runs:
+    """Older outputs are left out, then summarized, and a request is refused as too long."""
+    log = MemoryLog()
+    async with runner(lister(), log) as runs:
+        await (await runs.start("List nine folders.", run_id="run_compacted")).result()
+    return {"compacted": await log.read("run_compacted")}
+
+
 Scene: TypeAlias = Callable[[], Coroutine[Any, Any, Runs]]
-SCENES: tuple[Scene, ...] = (approvals, effects, batches, recovered, consents, nested, handoff, forked)
+SCENES: tuple[Scene, ...] = (approvals, effects, batches, recovered, consents, nested, handoff, forked, compacted)
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {
     "consents": mailer,
@@ -400,4 +441,5 @@ AGENTS: Mapping[str, Callable[[], Agent]] = {
     "handoff": reception,
     "forked.from": sender,
     "forked": sender,
+    "compacted": lister,
 }

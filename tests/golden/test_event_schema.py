@@ -44,6 +44,7 @@ def struct_types(kind: inspect.Type) -> Iterator[inspect.StructType]:
             pass
 
 
+NEXT = SCHEMA_VERSION + 1
 STRUCTS = {kind.cls: kind for kind in struct_types(inspect.type_info(Event))}
 
 
@@ -76,19 +77,18 @@ def test_every_version_has_a_golden_log() -> None:
 def test_an_addition_is_recognized_by_older_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The field is written with its version, and only where it is used."""
     warning = events.WarningRaised
-    monkeypatch.setattr(events, "NEWER", {warning: ((b'"call_id":', 3),), events.RunResumed: ((b"", 4),)})
+    monkeypatch.setattr(events, "NEWER", {warning: ((b'"call_id":', NEXT),), events.RunResumed: ((b"", NEXT + 1),)})
     facts = [warning(message="x"), warning(message="x", call_id="c"), events.RunResumed()]
 
     written = [encode_event(Event(0, "run", 1, "run", None, fact)) for fact in facts]
 
-    assert [json.loads(body).get("schema", 1) for body in written] == [1, 3, 4]
+    assert [json.loads(body).get("schema", 1) for body in written] == [1, NEXT, NEXT + 1]
     assert decode_event(LogEntry("run", 0, written[0], b"")).fact == facts[0]
     for body in written[1:]:
         with pytest.raises(LogVersionError, match="newer version of Interlock"):
             decode_event(LogEntry("run", 0, body, b""))
 
 
-NEXT = SCHEMA_VERSION + 1
 #: What a newer version may have written in place of the last event, with the type or field that is unknown here.
 NEWER_EVENTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "type": lambda event: {**event, "schema": NEXT, "fact": {"type": "run.archived"}},

@@ -149,7 +149,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, VerificationState, CheckResult, WorkspaceChange)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 9
+    assert module.SNAPSHOT_VERSION == 10
     assert held == {
         "Ledger": (
             "run_id",
@@ -170,6 +170,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "created_by",
             "parent_run_id",
             "message",
+            "code",
             "checks",
             "dialogue",
         ),
@@ -200,6 +201,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
         "Grant": ("action_id", "until"),
         "Dialogue": (
             "messages",
+            "seqs",
             "last",
             "open",
             "answered_by",
@@ -210,6 +212,16 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "calls",
             "awaited",
             "told",
+            "answered_seq",
+            "told_seq",
+            "trimmed",
+            "compacted",
+            "summary",
+            "context_changes",
+            "estimated_tokens",
+            "token_ratio",
+            "refused_tokens",
+            "overflows",
             "usage",
             "active_ms",
             "requests",
@@ -262,5 +274,5 @@ def test_a_fact_that_does_not_fit_the_tables_is_refused() -> None:
 
 
 def test_a_run_of_a_newer_schema_is_refused_in_words() -> None:
-    with pytest.raises(LogVersionError, match="its schema is 99, and this version reads up to 2"):
+    with pytest.raises(LogVersionError, match="its schema is 99, and this version reads up to 3"):
         fold_entries(RUN, record([RunStarted(schema=99)]))

@@ -140,13 +140,58 @@ async def test_an_address_where_nobody_listens_is_told(kind: str) -> None:
 
 async def test_an_error_in_the_middle_of_a_stream_says_whether_asking_again_may_help() -> None:
     told: list[bool] = []
-    for code in ("server_error", "context_length_exceeded"):
+    for code in ("server_error", "insufficient_quota"):
         body = msgspec.json.encode({"error": {"message": f"{KEY} failed", "code": code}})
         with pytest.raises(ModelError, match=r"reported an error: \[key\] failed\.") as error:
             await answer_to("openai", b"data: " + body + b"\n\n")
         told.append(error.value.retryable)
 
     assert told == [True, False]
+
+
+#: Status, name of the error, and message, as providers and compatible servers report that a request is too long.
+TOO_LONG = {
+    "openai": (400, "context_length_exceeded", "This model's maximum context length is 128000 tokens."),
+    "anthropic": (400, "invalid_request_error", "prompt is too long: 213462 tokens > 200000 maximum"),
+    "anthropic, answer": (400, "invalid_request_error", "input length and `max_tokens` exceed context limit: 9 > 8"),
+    "anthropic, bytes": (413, "request_too_large", "Request exceeds the maximum size"),
+    "llama.cpp": (400, "exceed_context_size_error", "the request exceeds the available context size"),
+    "vllm": (400, "BadRequestError", "maximum context length is 4096 tokens. However, you requested 5000"),
+}
+
+
+@both
+@pytest.mark.parametrize("form", TOO_LONG)
+async def test_a_request_that_is_too_long_has_a_code(kind: str, form: str) -> None:
+    status, name, message = TOO_LONG[form]
+
+    error = await fault(kind, refusal(status, message, name))
+
+    assert (error.code, error.retryable) == ("context_length_exceeded", False)
+    assert "refused the request as too long" in str(error)
+    assert "Nothing was executed" not in str(error), "the run may have executed calls before"
+
+
+@both
+@pytest.mark.parametrize(
+    ("status", "name", "message"),
+    [
+        (429, "rate_limit_error", "too many tokens per minute"),
+        (400, "rate_limit_exceeded", "too many tokens"),
+        (400, "", "No."),
+    ],
+)
+async def test_other_refusals_are_not_too_long(kind: str, status: int, name: str, message: str) -> None:
+    assert (await fault(kind, refusal(status, message, name))).code == ""
+
+
+async def test_a_stream_may_report_that_a_request_is_too_long() -> None:
+    body = msgspec.json.encode({"error": {"message": "No.", "code": "context_length_exceeded"}})
+
+    with pytest.raises(ModelError, match="too long") as error:
+        await answer_to("openai", b"data: " + body + b"\n\n")
+
+    assert (error.value.code, error.value.retryable) == ("context_length_exceeded", False)
 
 
 @both

@@ -4,7 +4,7 @@ Everything that a step finds out is an event before the next step is decided, an
 before it is shown. So the process may die anywhere: after a restart the same next step is decided.
 """
 
-from ..domain.errors import ModelError
+from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
 from ..pipeline.batch import BatchOutcome
@@ -78,7 +78,9 @@ async def _run_model_turn(session: AgentSession) -> None:
         if run.parts.fail_safe.model_failure_policy == "keep":
             await run.recorder.commit()
             raise
-        run.recorder.add(RunFailed(message=f"The model gave no answer: {run.parts.redactor.redact(str(error))}"))
+        message = run.parts.redactor.redact(str(error))
+        code = CONTEXT_LENGTH_EXCEEDED if error.code == CONTEXT_LENGTH_EXCEEDED else ""
+        run.recorder.add(RunFailed(message=message if code else f"The model gave no answer: {message}", code=code))
         return
     if intents:
         session.resumed_with = count_answered(run.ledger)

@@ -2,6 +2,9 @@
 
 A response and its calls are one commit: the response is sealed and its calls are handed to the pipeline at once, so
 either all of them are in the log or the model is asked again.
+
+A conversation that does not fit the model's window is shortened first (`context.py`). A summary executes nothing: when
+the process dies before it is recorded, it is written again.
 """
 
 import asyncio
@@ -13,10 +16,11 @@ import msgspec
 from pydantic import TypeAdapter
 
 from ..domain.call import ToolIntent
-from ..domain.errors import ModelError
-from ..domain.event import ModelFailed, ModelRequested, ModelResponded
+from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
+from ..domain.event import ContextCompacted, ContextTrimmed, ModelFailed, ModelRequested, ModelResponded
 from ..domain.json import escape_surrogates
-from ..domain.messages import ProposedCall
+from ..domain.messages import Message, ProposedCall, ToolMessage, UserMessage
+from ..domain.rendering import split_rendered
 from ..domain.tool import JsonObject, ToolCatalog
 from ..models.interface import ModelRequest, StreamFinished, ToolChoice
 from ..models.response_assembly import StreamAccumulator
@@ -24,7 +28,20 @@ from ..models.usage import clamp_usage
 from ..pipeline.batch import record_tools_offered
 from ..pipeline.context import RunContext
 from .agent import Agent
+from .context import (
+    SUMMARY_INSTRUCTIONS,
+    ContextPlan,
+    ContextState,
+    build_summary_prompt,
+    cut_to_tokens,
+    estimate_message,
+    estimate_tokens,
+    render_transcript,
+)
 from .session import AgentSession
+
+#: Requests in a row that a provider may refuse as too long. Each is smaller than the one before.
+_MAX_OVERFLOWS = 8
 
 
 class ModelAnswer(msgspec.Struct):
@@ -36,8 +53,8 @@ class ModelAnswer(msgspec.Struct):
 
 
 async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
-    """Ask the model and return the calls of its response; None when there was none: the model failed, or was
-    interrupted.
+    """Ask the model and return the calls of its response; None when there was none: it was interrupted, or something
+    else had to be asked first.
     """
     agent_name = session.run.ledger.active_agent
     run = session.switch_agent(agent_name)
@@ -47,23 +64,118 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     instructions = agent.instructions
     if not isinstance(instructions, str):
         instructions = await run.parts.check(instructions, run.situation)
-    request = _build_request(session, agent, catalog, instructions)
-    request_seq = run.recorder.add(_request_event(session, agent, request, catalog))
+    messages, dialogue = session.window.update(run.ledger.dialogue), run.ledger.dialogue
+    overhead = estimated_tokens = 0
+    if agent.context.is_active(dialogue):
+        overhead = session.window.estimate_overhead(instructions, catalog)
+        while plan := agent.context.plan(_context_state(session, agent, messages, overhead)):
+            if plan.trim:
+                _trim(session, plan)
+            messages = session.window.update(dialogue)
+            if plan.compact:
+                await _compact(session, agent, messages, plan)
+                return None  # the budgets count that request, and the next one may need another summary
+        estimated_tokens = overhead + sum(session.window.sizes()) if agent.context.window_tokens else 0
+    request = _build_request(session, agent, catalog, instructions, messages)
+    event = _request_event(session, agent, request, catalog, estimated_tokens)
+    answered = await _request_answer(session, agent, request, event)
+    if answered is None:
+        return None
+    answer, duration_ms, request_seq = answered
+    run.recorder.add(_response_event(answer, duration_ms, run), causation_id=request_seq)
+    return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
+
+
+async def _request_answer(
+    session: AgentSession, agent: Agent, request: ModelRequest, event: ModelRequested
+) -> tuple[ModelAnswer, float, int] | None:
+    """Record a request, send it, and return the answer, its duration and the seq of the request. None when it was
+    interrupted, or when it was too long and may be tried again with less.
+    """
+    run = session.run
+    request_seq = run.recorder.add(event)
     session.restart_timer()
     await run.recorder.commit()
     started_at = run.parts.clock.elapsed()
     try:
-        answer = await _stream_answer(session, agent, request)
+        answer = await _stream_answer(session, agent, request, publish=not event.purpose)
     except ModelError as error:
         message = run.parts.redactor.redact(str(error))
-        run.recorder.add(ModelFailed(message=message, retryable=error.retryable), causation_id=request_seq)
+        too_long = error.code == CONTEXT_LENGTH_EXCEEDED
+        size = sum(map(estimate_message, request.messages)) if too_long else 0
+        code = CONTEXT_LENGTH_EXCEEDED if too_long else ""
+        failed = ModelFailed(message=message, retryable=error.retryable, code=code, estimated_tokens=size)
+        run.recorder.add(failed, causation_id=request_seq)
+        if too_long and run.ledger.dialogue.overflows < _MAX_OVERFLOWS:
+            return None
         raise
-    if answer is None:
-        return None
-    run.recorder.add(
-        _response_event(answer, (run.parts.clock.elapsed() - started_at) / 1e6, run), causation_id=request_seq
+    return None if answer is None else (answer, (run.parts.clock.elapsed() - started_at) / 1e6, request_seq)
+
+
+def _context_state(session: AgentSession, agent: Agent, messages: tuple[Message, ...], overhead: int) -> ContextState:
+    return ContextState(
+        dialogue=session.run.ledger.dialogue,
+        messages=messages,
+        sizes=session.window.sizes(),
+        head=session.window.head,
+        overhead=overhead,
+        answer_tokens=agent.max_output_tokens,
     )
-    return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
+
+
+def _trim(session: AgentSession, plan: ContextPlan) -> None:
+    """Keep the outputs that are left out as artifacts, and record which."""
+    run, dialogue = session.run, session.run.ledger.dialogue
+    outputs: dict[str, str] = {}
+    for place in plan.trim:
+        message = dialogue.messages[place]
+        rendered = split_rendered(message.text)
+        if isinstance(message, ToolMessage) and rendered is not None:
+            content = rendered.output.encode(errors="backslashreplace")
+            outputs[message.call_id] = rendered.artifact_id or run.parts.artifacts.keep(content)
+    first, last = dialogue.seqs[plan.trim[0]], dialogue.seqs[plan.trim[-1]]
+    run.recorder.add(ContextTrimmed(outputs=outputs, first_seq=first, last_seq=last))
+
+
+async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message, ...], plan: ContextPlan) -> None:
+    """Ask the model for a summary of the older turns, and record it with what it replaces."""
+    run, dialogue, window = session.run, session.run.ledger.dialogue, session.window
+    task, end = dialogue.task_count, plan.compact - dialogue.compacted + window.head
+    transcript = render_transcript(messages[task:end])
+    prompt = build_summary_prompt(messages[:task], transcript, plan.transcript_tokens)
+    most = min(plan.summary_tokens, agent.max_output_tokens or plan.summary_tokens)
+    request = ModelRequest(
+        model=agent.model,
+        instructions=SUMMARY_INSTRUCTIONS,
+        messages=(UserMessage(prompt),),
+        max_output_tokens=most,
+        temperature=agent.temperature,
+    )
+    estimated = estimate_tokens(prompt) + estimate_tokens(SUMMARY_INSTRUCTIONS) if agent.context.window_tokens else 0
+    event = ModelRequested(
+        menu_digest="",
+        message_count=1,
+        agent=run.situation.agent,
+        provider=agent.provider.name,
+        model=run.parts.redactor.redact(agent.model),
+        active_ms=session.active_seconds * 1e3,
+        purpose="summary",
+        estimated_tokens=estimated,
+    )
+    answered = await _request_answer(session, agent, request, event)
+    if answered is None:
+        return
+    answer, duration_ms, request_seq = answered
+    summary = cut_to_tokens(run.parts.redactor.redact(escape_surrogates(answer.text)), most).strip()
+    compacted = ContextCompacted(
+        summary=summary or "(The model gave no summary.)",
+        first_seq=dialogue.seqs[task],
+        last_seq=dialogue.seqs[plan.compact - 1],
+        artifact_id=run.parts.artifacts.keep(transcript.encode(errors="backslashreplace")),
+        usage=clamp_usage(answer.end.usage),
+        duration_ms=duration_ms,
+    )
+    run.recorder.add(compacted, causation_id=request_seq)
 
 
 def _response_event(answer: ModelAnswer, duration_ms: float, run: RunContext) -> ModelResponded:
@@ -84,7 +196,9 @@ def _response_event(answer: ModelAnswer, duration_ms: float, run: RunContext) ->
     )
 
 
-async def _stream_answer(session: AgentSession, agent: Agent, request: ModelRequest) -> ModelAnswer | None:
+async def _stream_answer(
+    session: AgentSession, agent: Agent, request: ModelRequest, *, publish: bool
+) -> ModelAnswer | None:
     accumulator = StreamAccumulator()
     if session.is_interrupted:
         return None
@@ -92,7 +206,7 @@ async def _stream_answer(session: AgentSession, agent: Agent, request: ModelRequ
     try:
         async with aclosing(agent.provider.stream(request)) as events:
             async for event in events:
-                if session.listeners:
+                if publish and session.listeners:
                     session.publish(event)
                 if isinstance(event, StreamFinished):
                     return ModelAnswer(accumulator.text, accumulator.calls, event)
@@ -106,14 +220,13 @@ async def _stream_answer(session: AgentSession, agent: Agent, request: ModelRequ
     raise ModelError("The answer broke off: the provider never said that it was finished.", retryable=True)
 
 
-def _build_request(session: AgentSession, agent: Agent, catalog: ToolCatalog, instructions: str) -> ModelRequest:
-    dialogue = session.run.ledger.dialogue
+def _build_request(
+    session: AgentSession, agent: Agent, catalog: ToolCatalog, instructions: str, messages: tuple[Message, ...]
+) -> ModelRequest:
     return ModelRequest(
         model=agent.model,
         instructions=instructions,
-        messages=session.messages.resolve(
-            dialogue.messages + dialogue.open_messages if dialogue.open else dialogue.messages
-        ),
+        messages=messages,
         tools=catalog.tools,
         tool_choice=_tool_choice(session, agent, catalog),
         output_schema=output_schema(agent.output_type),
@@ -122,7 +235,9 @@ def _build_request(session: AgentSession, agent: Agent, catalog: ToolCatalog, in
     )
 
 
-def _request_event(session: AgentSession, agent: Agent, request: ModelRequest, catalog: ToolCatalog) -> ModelRequested:
+def _request_event(
+    session: AgentSession, agent: Agent, request: ModelRequest, catalog: ToolCatalog, estimated_tokens: int
+) -> ModelRequested:
     run = session.run
     kept = ""
     if request.instructions != session.instructions:
@@ -137,6 +252,7 @@ def _request_event(session: AgentSession, agent: Agent, request: ModelRequest, c
         tool_choice=request.tool_choice,
         active_ms=session.active_seconds * 1e3,
         instructions_artifact_id=kept,
+        estimated_tokens=estimated_tokens,
     )
 
 

@@ -9,18 +9,13 @@ import msgspec
 
 from ..domain.call import ToolIntent
 from ..domain.commands import CancelCommand
-from ..domain.errors import ArtifactError
-from ..domain.messages import AssistantMessage, Message, ProposedCall
 from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.context import RunContext
-from ..storage.artifacts import ArtifactStore
 from .agent import Agent
+from .context import ContextWindow
 from .next_step import Budgets, LoopState
-
-#: What the model sees of arguments whose artifact was deleted.
-_DELETED_ARGUMENTS = '{"interlock":"these arguments are no longer kept"}'
 
 ModelListener = Callable[[ModelEvent], None]
 
@@ -55,7 +50,7 @@ class AgentSession:
         self.observations: list[Observation] = []
         self.cancel_command: CancelCommand | None = None
         self.instructions = ""
-        self.messages = MessageHistory(run.parts.artifacts)
+        self.window = ContextWindow(run.parts.artifacts)
         #: The task of the model call, and how often it was cancelled here.
         self._model_task: asyncio.Task[object] | None = None
         self._interrupt_count = 0
@@ -145,45 +140,6 @@ class AgentSession:
         if self._model_task is not None:
             self._model_task.cancel()
             self._interrupt_count += 1
-
-
-class MessageHistory:
-    """The conversation as it is sent: long arguments are loaded from artifacts, once."""
-
-    def __init__(self, artifacts: ArtifactStore) -> None:
-        self._artifacts = artifacts
-        self._resolved: list[Message] = []
-
-    def resolve(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages with the private data of the model restored. Restore each only once."""
-        ready = self._resolved
-        for index in range(len(ready), len(messages)):
-            message = messages[index]
-            ready.append(self._restore_message(message) if isinstance(message, AssistantMessage) else message)
-        return tuple(ready)
-
-    def _restore_message(self, message: AssistantMessage) -> AssistantMessage:
-        if message.private_artifact_id:
-            private = self._read_artifact(message.private_artifact_id, "")
-            message = msgspec.structs.replace(message, private=private, private_artifact_id="")
-        for call in message.calls:
-            if call.artifact_id:
-                return msgspec.structs.replace(message, calls=tuple(map(self._restore_call, message.calls)))
-        return message
-
-    def _restore_call(self, call: ProposedCall) -> ProposedCall:
-        if not call.artifact_id:
-            return call
-        return msgspec.structs.replace(
-            call, arguments=self._read_artifact(call.artifact_id, _DELETED_ARGUMENTS), artifact_id=""
-        )
-
-    def _read_artifact(self, artifact_id: str, otherwise: str) -> str:
-        """Read an artifact. It may have been deleted; the run continues without it."""
-        try:
-            return self._artifacts.read(artifact_id).decode(errors="replace")
-        except ArtifactError:
-            return otherwise
 
 
 async def _never_waiting(run_id: str) -> bool:

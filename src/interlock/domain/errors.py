@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from .tool import CheckProblem
 
 
+#: The code of a `ModelError` and of a failed run: the request is too long for the model.
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+
+
 class InterlockError(Exception):
     """Base of everything Interlock raises."""
 
@@ -142,10 +146,15 @@ class SandboxSetupError(InterlockError):
 
 
 class ModelError(InterlockError):
-    """A model gave no answer, or its answer broke off. `retryable` says whether asking again may help."""
+    """A model gave no answer, or its answer broke off. `retryable` says whether asking again may help; `code` is
+    `context_length_exceeded` when the request was too long for the model, else empty.
+    """
 
-    def __init__(self, message: str, *, retryable: bool = False, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retryable: bool = False, retry_after_seconds: float | None = None, code: str = ""
+    ) -> None:
         super().__init__(message)
+        self.code = code
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
 

@@ -81,6 +81,8 @@ class RunFailed(_Fact, frozen=True, gc=False, tag="run.failed"):
     """The run failed."""
 
     message: str
+    #: Why, for programs: `context_length_exceeded`, or empty.
+    code: str = ""
 
 
 class RunCancelled(_Fact, frozen=True, gc=False, tag="run.cancelled"):
@@ -121,6 +123,10 @@ class ModelRequested(_Fact, frozen=True, gc=False, tag="model.request"):
     active_ms: float = 0.0
     #: The instructions in full, where they are not those of the request before.
     instructions_artifact_id: str = ""
+    #: `summary`: the model is asked to summarize older messages, without tools.
+    purpose: Literal["", "summary"] = ""
+    #: Estimated size of the whole request, where the window of the model is known.
+    estimated_tokens: int = 0
 
 
 class ModelResponded(_Fact, frozen=True, gc=False, tag="model.response"):
@@ -141,6 +147,31 @@ class ModelFailed(_Fact, frozen=True, gc=False, tag="model.failed"):
 
     message: str
     retryable: bool = False
+    #: `context_length_exceeded`: the request was too long. Then also the estimated size of its messages.
+    code: str = ""
+    estimated_tokens: int = 0
+
+
+class ContextTrimmed(_Fact, frozen=True, gc=False, tag="context.trimmed"):
+    """Older tool outputs are left out of what the model sees. A line with the artifact replaces each."""
+
+    #: The artifact of each output, by call id.
+    outputs: dict[str, str]
+    #: The events of the first and the last message that changed.
+    first_seq: int
+    last_seq: int
+
+
+class ContextCompacted(_Fact, frozen=True, gc=False, tag="context.compacted"):
+    """The messages from `first_seq` to `last_seq` are replaced by a summary that the model wrote."""
+
+    summary: str
+    first_seq: int
+    last_seq: int
+    #: The replaced messages as text.
+    artifact_id: str
+    usage: Usage = Usage()
+    duration_ms: float = 0.0
 
 
 class FinalAnswerRejected(_Fact, frozen=True, gc=False, tag="model.refused"):
@@ -388,6 +419,8 @@ Fact: TypeAlias = (
     | ModelRequested
     | ModelResponded
     | ModelFailed
+    | ContextTrimmed
+    | ContextCompacted
     | FinalAnswerRejected
     | ClaimContradicted
     | BatchStarted
@@ -419,7 +452,7 @@ TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 #: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
 #: a field that it does not know. A change that adds a type or a field raises it and names it in `NEWER`.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 
@@ -433,6 +466,11 @@ NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
     ApprovalRequested: _EFFECT,
     InputRequested: _EFFECT,
     ConsentRequested: _EFFECT,
+    RunFailed: ((b'"code":', 3),),
+    ModelRequested: ((b'"purpose":', 3), (b'"estimated_tokens":', 3)),
+    ModelFailed: ((b'"code":', 3), (b'"estimated_tokens":', 3)),
+    ContextTrimmed: ((b"", 3),),
+    ContextCompacted: ((b"", 3),),
 }
 
 

@@ -33,6 +33,10 @@ def display_side_effects(effects: SideEffects) -> object:
     return effects or "none"
 
 
+#: The kind of an artifact that has the whole output of a call.
+TOOL_OUTPUT = "tool_output"
+
+
 class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A reference to stored evidence: `id` is the digest of its content."""
 

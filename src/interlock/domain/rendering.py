@@ -25,7 +25,7 @@ import msgspec
 
 from .json import escape_surrogates
 from .observation import TRUST_LABEL, Content, Observation
-from .outcome import Failure, display_side_effects
+from .outcome import TOOL_OUTPUT, Failure, display_side_effects
 from .tool import OutputFormat
 
 ENVELOPE_TAG = "untrusted_tool_output"
@@ -84,6 +84,8 @@ _DENIALS = {
     "approval_unavailable": "Approval unavailable",
     "approval_expired": "Approval expired",
 }
+#: Facts about the output, which go with it.
+_OUTPUT_FACTS = frozenset({"preview", "truncated", "artifacts", "nextHint", "suggestedNextTool"})
 #: What a denial reports of its decision: key in `Failure.details`, key in the message.
 _DENIAL_DETAILS = (("reason", "reason"), ("rule_ids", "ruleIds"), ("layer", "layer"), ("advice", "advice"))
 
@@ -100,6 +102,49 @@ def render_for_model(observation: Observation) -> str:
     if content is None or not content.text:
         return header
     return f"{header}\n{_wrap_in_envelope(content)}"
+
+
+class RenderedOutput(msgspec.Struct, frozen=True):
+    """The parts of a tool message: the runtime's facts, and the tool's output without its envelope."""
+
+    facts: dict[str, object]
+    output: str
+    #: The artifact that already has the output, because it was cut; empty for none.
+    artifact_id: str
+
+
+class _RenderedArtifacts(msgspec.Struct):
+    truncated: bool = False
+    artifacts: list[dict[str, str]] = []
+
+
+_decode_facts = msgspec.json.Decoder(dict[str, object]).decode
+_decode_artifacts = msgspec.json.Decoder(_RenderedArtifacts).decode
+
+
+def split_rendered(text: str) -> RenderedOutput | None:
+    """Split what `render_for_model` made. Return None if there is no output in it."""
+    header, _, envelope = text.partition("\n")
+    if not envelope:
+        return None
+    try:
+        facts, kept = _decode_facts(header), _decode_artifacts(header)
+    except msgspec.MsgspecError:
+        return None
+    found = [ref["id"] for ref in kept.artifacts if ref["kind"] == TOOL_OUTPUT] or [ref["id"] for ref in kept.artifacts]
+    output = "\n".join(line[2:] for line in envelope.split("\n")[1:-1])
+    return RenderedOutput(facts, output, found[0] if found and kept.truncated else "")
+
+
+def render_trimmed(rendered: RenderedOutput, artifact_id: str) -> str:
+    """Return the line that replaces a tool message whose output is left out: its facts, and where the output is."""
+    facts = {key: value for key, value in rendered.facts.items() if key not in _OUTPUT_FACTS}
+    omitted = facts.get("omittedBytes")
+    size_bytes = len(rendered.output.encode(errors="surrogatepass"))
+    facts["omittedBytes"] = size_bytes + (omitted if isinstance(omitted, int) else 0)
+    facts["artifact"] = {"kind": TOOL_OUTPUT, "id": artifact_id}
+    facts["nextHint"] = "The output was left out to save space. Read it again with read_artifact."
+    return _encode_header(facts)
 
 
 def _is_bare_success(observation: Observation) -> bool:

@@ -95,7 +95,7 @@ def _llm_call(fact: facts.ModelRequested) -> _EventView:
 
 
 def _model_failed(fact: facts.ModelFailed) -> _EventView:
-    return "ERROR", {"code": "model_failed", "message": fact.message}
+    return "ERROR", {"code": fact.code or "model_failed", "message": fact.message}
 
 
 def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _EventView:
@@ -184,7 +184,7 @@ def _observed(fact: facts.CallObserved) -> _EventView | None:
 
 
 def _failed(fact: facts.RunFailed) -> _EventView:
-    return "ERROR", {"code": "run_failed", "message": fact.message}
+    return "ERROR", {"code": fact.code or "run_failed", "message": fact.message}
 
 
 def _cancelled(fact: facts.RunCancelled) -> _EventView:

@@ -9,6 +9,7 @@ import msgspec
 
 from ..domain.event import LogEntry, decode_event
 from ..domain.messages import Usage
+from ..domain.state.conversation import ContextChange
 from ..domain.state.ledger import ActionEntry, CallEntry, Ledger
 from ..domain.state.lifecycle import RUN_STATUS
 from ..domain.state.verification import Verification
@@ -70,6 +71,8 @@ class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: str
     started_at: int
     message: str
+    #: The code of a failed run; empty for none.
+    code: str
     calls: tuple[CallStateView, ...]
     questions: tuple[QuestionStateView, ...]
     message_count: int
@@ -77,6 +80,8 @@ class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
     model_answers: int
     tool_calls: int
     usage: Usage
+    #: When older messages were left out of what the model sees, or replaced by a summary.
+    context_changes: tuple[ContextChange, ...]
     verification: Verification
 
 
@@ -105,6 +110,7 @@ def build_state_view(ledger: Ledger, at: int) -> RunStateView:
         parent_run_id=ledger.parent_run_id,
         started_at=ledger.started_at,
         message=ledger.message,
+        code=ledger.code,
         calls=tuple(_call_view(call_id, call) for call_id, call in ledger.calls.items()),
         questions=tuple(map(_question_view, ledger.actions.values())),
         message_count=len(dialogue.messages) + len(dialogue.open_messages),
@@ -112,6 +118,7 @@ def build_state_view(ledger: Ledger, at: int) -> RunStateView:
         model_answers=dialogue.answers,
         tool_calls=dialogue.tool_calls,
         usage=dialogue.usage,
+        context_changes=tuple(dialogue.context_changes),
         verification=ledger.checks.summarize(),
     )
 

@@ -10,6 +10,7 @@ shape under their own names: `SdkErrors` has the names, everything else is share
 """
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from ..domain.errors import ConfigurationError, ModelError
+from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ConfigurationError, ModelError
 from ..domain.json import escape_surrogates
 from ..rendering.text import end_sentence, shorten_line
 from .interface import ModelEvent, ModelRequest, TextDelta
@@ -49,6 +50,14 @@ _PERMANENT_ERRORS = frozenset(
         "request_too_large",
     }
 )
+#: What providers call a request that is too long for the model, and how those say it that have no name for it.
+_TOO_LONG_ERRORS = frozenset({CONTEXT_LENGTH_EXCEEDED, "request_too_large", "exceed_context_size_error"})
+_find_too_long = re.compile(
+    r"prompt is too long|(?:maximum|available) context (?:length|size)|context (?:window|limit)|context_length_exceeded"
+    r"|input token count .{0,40}exceeds|too many (?:input )?tokens",
+    re.IGNORECASE,
+).search
+_TOO_LONG_STATUSES = frozenset({400, 413, 422})
 _NEXT_STEPS: Mapping[int, str] = {
     401: "Check the API key.",
     403: "Check what the API key may be used for.",
@@ -107,6 +116,8 @@ def _transient_error(provider: str, what: str) -> ModelError:
 def _status_error(provider: str, error: Any, key: str) -> ModelError:
     status: int = error.status_code
     kinds = _error_kinds(error.body)
+    if status in {HTTPStatus.OK, *_TOO_LONG_STATUSES} and _is_too_long(kinds, error):
+        return _too_long_error(provider, error, key)
     retryable = _is_retryable(status, kinds)
     words = [f"{provider} answered {status}: {_error_message(error, key)}", "Nothing was executed."]
     return ModelError(
@@ -124,7 +135,23 @@ def _is_retryable(status: int, kinds: set[str]) -> bool:
     )
 
 
+def _is_too_long(kinds: set[str], error: Any) -> bool:
+    """Return True if the provider says that the request is too long for the model. A rate limit is no such thing."""
+    if kinds & {"rate_limit_error", "rate_limit_exceeded"}:
+        return False
+    message = _error_object(getattr(error, "body", None)).get("message")
+    said = message if isinstance(message, str) else ""
+    return bool(kinds & _TOO_LONG_ERRORS) or _find_too_long(said[:_MAX_SHOWN_CHARS]) is not None
+
+
+def _too_long_error(provider: str, error: Any, key: str) -> ModelError:
+    message = f"{provider} refused the request as too long for the model: {_error_message(error, key)}"
+    return ModelError(message, code=CONTEXT_LENGTH_EXCEEDED)
+
+
 def _stream_error(provider: str, error: Any, key: str) -> ModelError:
+    if _is_too_long(_error_kinds(getattr(error, "body", None)), error):
+        return _too_long_error(provider, error, key)
     message = f"{provider} reported an error: {_error_message(error, key)} Nothing was executed."
     return ModelError(message, retryable=not _error_kinds(getattr(error, "body", None)) & _PERMANENT_ERRORS)
 

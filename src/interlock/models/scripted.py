@@ -34,6 +34,13 @@ class ScriptedFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     message: str
     retryable: bool = False
     retry_after_seconds: float | None = None
+    #: `context_length_exceeded` when the request was too long.
+    code: str = ""
+
+    def to_error(self) -> ModelError:
+        """Return the exception."""
+        after = self.retry_after_seconds
+        return ModelError(self.message, retryable=self.retryable, retry_after_seconds=after, code=self.code)
 
 
 class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,8 +112,7 @@ class ScriptedModel:
         for call in _with_ids(turn.calls, request):
             yield ToolCallDelta(call)
         if turn.fault:
-            fault = turn.fault
-            raise ModelError(fault.message, retryable=fault.retryable, retry_after_seconds=fault.retry_after_seconds)
+            raise turn.fault.to_error()
         reason = turn.reason or ("tool_calls" if turn.calls else "stop")
         yield StreamFinished(reason=reason, usage=turn.usage, private=turn.private)
 
@@ -234,8 +240,9 @@ class ModelRecorder:
                         record(reason=event.reason, usage=event.usage, private=event.private)
                     yield event
         except ModelError as error:
+            after = error.retry_after_seconds
             fault = ScriptedFault(
-                message=str(error), retryable=error.retryable, retry_after_seconds=error.retry_after_seconds
+                message=str(error), retryable=error.retryable, retry_after_seconds=after, code=error.code
             )
             record(fault=fault)
             raise

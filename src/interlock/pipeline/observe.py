@@ -9,6 +9,7 @@ from ..domain.json import escape_surrogates
 from ..domain.observation import Content, NormalizedResult, Observation
 from ..domain.outcome import (
     ERROR_CODES,
+    TOOL_OUTPUT,
     UNKNOWN_SIDE_EFFECTS,
     ArtifactRef,
     Failure,
@@ -120,7 +121,7 @@ def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: 
     except (ArtifactError, OSError) as error:
         message = f"{result.title} ran, but its output of {len(content)} bytes could not be kept: {error}."
         return Failure.from_code("artifact_lost", message, side_effects=result.side_effects)
-    ref = ArtifactRef(id=kept, kind="tool_output", size_bytes=len(content), path=artifacts.path(kept))
+    ref = ArtifactRef(id=kept, kind=TOOL_OUTPUT, size_bytes=len(content), path=artifacts.path(kept))
     if result.binary:
         size = OutputSize(produced=len(content), kept=len(content), shown=0, omitted=len(content))
         return _Cut(describe_binary(content), size, ref, "The output is binary, so it is kept and not shown.")

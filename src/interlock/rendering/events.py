@@ -113,7 +113,9 @@ def _run_started(fact: facts.RunStarted) -> str:
 
 def _model_requested(fact: facts.ModelRequested) -> str:
     choice = f"tool choice {fact.tool_choice}" if fact.tool_choice != "auto" else ""
-    return _join(", ", _join(" ", fact.provider, fact.model), pluralize(fact.message_count, "message"), choice)
+    about = "for a summary" if fact.purpose else pluralize(fact.message_count, "message")
+    size = f"about {fact.estimated_tokens:,} tokens" if fact.estimated_tokens else ""
+    return _join(", ", _join(" ", fact.provider, fact.model), about, size, choice)
 
 
 def _model_responded(fact: facts.ModelResponded) -> str:
@@ -121,6 +123,13 @@ def _model_responded(fact: facts.ModelResponded) -> str:
     calls = pluralize(fact.call_count, "call") if fact.call_count else "no calls"
     tokens = f"{read:,} tokens in, {written:,} out" if read else ""
     return _join(": ", _join(", ", calls, tokens, format_elapsed(fact.duration_ms)), fact.text)
+
+
+def _context_compacted(fact: facts.ContextCompacted) -> str:
+    used = fact.usage.input_tokens + fact.usage.output_tokens
+    tokens = f"{used:,} tokens" if used else ""
+    about = f"events {fact.first_seq} to {fact.last_seq}"
+    return _join(": ", _join(", ", about, tokens, format_elapsed(fact.duration_ms)), fact.summary)
 
 
 def _call_proposed(fact: facts.CallProposed) -> str:
@@ -154,6 +163,10 @@ _DETAILS: Mapping[type, Callable[[Any], str]] = {
     facts.UserMessageReceived: lambda fact: _join(": ", fact.by, fact.text),
     facts.ModelRequested: _model_requested,
     facts.ModelResponded: _model_responded,
+    facts.ContextTrimmed: lambda fact: (
+        f"{pluralize(len(fact.outputs), 'output')} of events {fact.first_seq} to {fact.last_seq}"
+    ),
+    facts.ContextCompacted: _context_compacted,
     facts.ClaimContradicted: lambda fact: f"{fact.message}{' The model is informed.' if fact.told else ''}",
     facts.BatchStarted: lambda fact: f"{pluralize(fact.call_count, 'call')}, mode {fact.mode}",
     facts.CallProposed: _call_proposed,

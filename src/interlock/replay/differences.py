@@ -9,7 +9,14 @@ import msgspec
 from ..domain.json import encode_sorted
 from ..domain.observation import Observation
 from ..rendering.text import shorten
-from .recording import GENERATED_ID_PREFIX, Recording, ReplayCall, ReplayRequest, describe_tool_changes
+from .recording import (
+    GENERATED_ID_PREFIX,
+    Recording,
+    ReplayCall,
+    ReplayContextStep,
+    ReplayRequest,
+    describe_tool_changes,
+)
 
 DifferenceKind: TypeAlias = Literal[
     "menu", "validation", "decision", "observation", "conversation", "verification", "answer", "request"
@@ -39,6 +46,7 @@ def compare_recordings(was: Recording, now: Recording) -> tuple[Difference, ...]
     """Return the differences in order; later ones may follow from the first."""
     found = [
         *_compare_requests(was, now),
+        *_compare_context(was, now),
         *_compare_calls(was, now),
         *_compare_objections(was, now),
         *_compare_end(was, now),
@@ -73,6 +81,26 @@ def _request_fields(then: ReplayRequest, today: ReplayRequest) -> Iterator[tuple
         ("instructions", then.instructions, today.instructions),
     )
     return (pair for pair in pairs if pair[1] and pair[1] != pair[2])
+
+
+def _compare_context(was: Recording, now: Recording) -> Iterator[Difference]:
+    """Yield what is left out of the conversation otherwise, as far as both have come."""
+    reached = len(now.answers)
+    then = [step for step in was.context if step.answer < reached]
+    for old, new in zip_longest(then, now.context):
+        if old != new:
+            place = min(step.answer for step in (old, new) if step is not None)
+            seq = was.answers[min(place, len(was.answers) - 1)].request.seq
+            yield Difference(seq=seq, kind="conversation", was=_describe_step(old), now=_describe_step(new))
+            return
+
+
+def _describe_step(step: ReplayContextStep | None) -> str:
+    if step is None:
+        return "nothing more is left out"
+    if step.compacted:
+        return f"a summary of {step.compacted} messages before answer {step.answer + 1}"
+    return f"the outputs of {', '.join(step.trimmed)} are left out before answer {step.answer + 1}"
 
 
 def _compare_catalogs(was: Recording, now: Recording, then: ReplayRequest, today: ReplayRequest) -> Difference:

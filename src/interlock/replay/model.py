@@ -38,6 +38,7 @@ from .recording import GENERATED_ID_PREFIX, Recording, ReplayAnswer, ReplayCall
 from .recording_reader import read_recording
 from .stand_ins import (
     RecordedArtifacts,
+    RecordedContextPolicy,
     RecordedInteraction,
     RecordedModel,
     RecordedSandbox,
@@ -197,13 +198,17 @@ async def _drive(environment: ReplayEnvironment) -> bool:
         for text in texts:
             run.recorder.add(UserMessageReceived(text=text))
         session.pause_requested = False
+        answer_count = environment.model.answer_count
         try:
             await advance(session)
         except RecordingExhaustedError:
             await run.recorder.commit()
             return True
-        except (ModelError, ToolError):
-            texts = ()  # the run was continued then, or the record is over
+        except ModelError:
+            # The run was continued then, or the record is over. Where nothing was asked, it would fail again.
+            texts = () if environment.model.answer_count > answer_count else None
+        except ToolError:
+            texts = ()
         else:
             texts = (
                 environment.model.last.said if environment.model.last is not None and session.pause_requested else None
@@ -229,7 +234,13 @@ def build_stub_environment(recording: Recording) -> ReplayEnvironment:
     policy, model = RecordedPolicy(calls), RecordedModel(recording, VirtualClock())
     stub = Agent(provider=model, policy=policy, budgets=_NO_BUDGETS)
     agents = dict.fromkeys([name for name in names if name] or [""], stub)
-    return ReplayEnvironment(recording, agents, ToolRegistry(stub_tools(recording)))
+    environment = ReplayEnvironment(recording, agents, ToolRegistry(stub_tools(recording)))
+    made = environment.model
+    context = RecordedContextPolicy(steps=recording.context, count_answers=lambda: made.answer_count)
+    environment.agents = {
+        name: msgspec.structs.replace(agent, context=context) for name, agent in environment.agents.items()
+    }
+    return environment
 
 
 def _stub_call(call: ReplayCall) -> ReplayCall:

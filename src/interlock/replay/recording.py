@@ -54,6 +54,7 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     #: There was no answer, for this reason.
     failed: str = ""
     retryable: bool = False
+    code: str = ""
     #: What people said after it and before the next request.
     said: tuple[str, ...] = ()
     #: How its calls were evaluated: the permission mode, and whether a person was available.
@@ -99,6 +100,16 @@ class ReplayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.started and self.observation is not None
 
 
+class ReplayContextStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A recorded change of what the model saw, before it gave the answer with this number."""
+
+    answer: int
+    #: The calls whose outputs were left out.
+    trimmed: tuple[str, ...] = ()
+    #: How many messages a summary replaced.
+    compacted: int = 0
+
+
 class Objection(msgspec.Struct, frozen=True):
     """A problem of a final answer."""
 
@@ -123,6 +134,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answers: tuple[ReplayAnswer, ...] = ()
     #: In the order in which they were proposed.
     calls: dict[str, ReplayCall] = {}
+    context: tuple[ReplayContextStep, ...] = ()
     objections: tuple[Objection, ...] = ()
     end: RunEnd = "open"
     end_seq: int = -1

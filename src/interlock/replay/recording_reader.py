@@ -1,8 +1,9 @@
 """Reads events to a `Recording`. Nothing is executed; artifacts are only read."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -12,6 +13,7 @@ from ..domain.errors import ArtifactError, LogCorruptError
 from ..domain.event import LogEntry, decode_event
 from ..domain.messages import ProposedCall
 from ..domain.observation import Observation
+from ..domain.outcome import TOOL_OUTPUT
 from ..domain.rendering import render_for_model
 from ..domain.state.ledger import Ledger
 from ..domain.tool import PermissionMode, ToolSpec
@@ -22,6 +24,7 @@ from .recording import (
     Recording,
     ReplayAnswer,
     ReplayCall,
+    ReplayContextStep,
     ReplayRequest,
     RunEnd,
     digest_message,
@@ -42,6 +45,7 @@ _END_NAMES: Mapping[type, RunEnd] = {
     facts.RunFailed: "failed",
     facts.RunCancelled: "cancelled",
 }
+_ModelFact: TypeAlias = facts.ModelResponded | facts.ModelFailed | facts.ContextTrimmed | facts.ContextCompacted
 _decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
 
 
@@ -74,6 +78,7 @@ class _RecordingReader:
         self._opening: list[str] = []
         self._answers: list[ReplayAnswer] = []
         self._calls: dict[str, ReplayCall] = {}
+        self._context: list[tuple[int, facts.ContextTrimmed | facts.ContextCompacted]] = []
         self._objections: list[Objection] = []
         self._menus: dict[str, dict[str, str]] = {}
         self._tools: tuple[ToolSpec, ...] = ()
@@ -100,6 +105,7 @@ class _RecordingReader:
             opening=tuple(self._opening),
             answers=tuple(self._answers),
             calls=self._calls,
+            context=tuple(_context_step(answer, fact, ledger) for answer, fact in self._context),
             objections=tuple(self._objections),
             end=end,
             end_seq=end_seq,
@@ -133,7 +139,7 @@ class _RecordingReader:
                     tool_choice=fact.tool_choice,
                     instructions=fact.instructions_artifact_id or self._request.instructions,
                 )
-            case facts.ModelResponded() | facts.ModelFailed():
+            case facts.ModelResponded() | facts.ModelFailed() | facts.ContextTrimmed() | facts.ContextCompacted():
                 self._feed_answer(fact, seq)
             case facts.BatchStarted():
                 self._batch = fact
@@ -155,19 +161,30 @@ class _RecordingReader:
         self._chat |= not last.calls and not last.failed
         self._update_answer(said=(*last.said, text))
 
-    def _feed_answer(self, fact: facts.ModelResponded | facts.ModelFailed, seq: int) -> None:
+    def _feed_answer(self, fact: _ModelFact, seq: int) -> None:
+        """Add what came of a request: an answer, a failure or a summary. A summary and what is left out also change
+        what the model sees.
+        """
+        if isinstance(fact, facts.ContextTrimmed | facts.ContextCompacted):
+            self._context.append((len(self._answers), fact))
+        if isinstance(fact, facts.ContextTrimmed):
+            return
         self._drop_unrecorded_answer()
         if isinstance(fact, facts.ModelFailed):
             failed = fact.message or "It gave no reason."
-            self._answers.append(ReplayAnswer(seq=seq, request=self._request, failed=failed, retryable=fact.retryable))
+            answer = ReplayAnswer(
+                seq=seq, request=self._request, failed=failed, retryable=fact.retryable, code=fact.code
+            )
+            self._answers.append(answer)
             return
-        self._awaited = self._announced = fact.call_count
+        is_summary = isinstance(fact, facts.ContextCompacted)
+        self._awaited = self._announced = 0 if is_summary else fact.call_count
         self._answers.append(
             ReplayAnswer(
                 seq=seq,
                 request=self._request,
-                text=fact.text,
-                finish=fact.finish,
+                text=fact.summary if is_summary else fact.text,
+                finish="stop" if is_summary else fact.finish,
                 usage=fact.usage,
                 duration_ms=fact.duration_ms,
                 mode=self._batch.mode,
@@ -253,10 +270,18 @@ class _RecordingReader:
     def _read_full_output(self, observation: Observation) -> str | None:
         """Return the whole output where it was the runtime that cut it, and not the tool."""
         kept, size = observation.artifacts[-1:], observation.size
-        if not kept or size is None or kept[0].kind != "tool_output":
+        if not kept or size is None or kept[0].kind != TOOL_OUTPUT:
             return None
         content = self._read_artifact(kept[0].id) if size.produced == size.kept == kept[0].size_bytes else None
         return content.decode(errors="replace") if content is not None else None
+
+
+def _context_step(
+    answer: int, fact: facts.ContextTrimmed | facts.ContextCompacted, ledger: Ledger
+) -> ReplayContextStep:
+    if isinstance(fact, facts.ContextTrimmed):
+        return ReplayContextStep(answer=answer, trimmed=tuple(fact.outputs))
+    return ReplayContextStep(answer=answer, compacted=bisect_right(ledger.dialogue.seqs, fact.last_seq))
 
 
 def _policy_part(decision: Decision) -> Decision:

@@ -9,16 +9,19 @@ from typing import Any, cast, get_args
 import msgspec
 from pydantic import BaseModel
 
+from ..agent.context import ContextPlan, ContextPolicy, ContextState
 from ..agent.session import AgentSession
 from ..domain.call import Answer, Question
 from ..domain.errors import InterlockError, ModelError
+from ..domain.messages import ToolMessage
 from ..domain.payload import ExecutionEnvironment
+from ..domain.state.conversation import Dialogue
 from ..domain.state.verification import VerificationState
 from ..domain.tool import CallContext, JsonObject, SandboxScope, ToolContext, ToolDefinition
 from ..interaction.interface import Fallback
 from ..models.interface import FinishReason, ModelEvent, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
 from ..storage.artifacts import ArtifactStore
-from .recording import Recording, ReplayAnswer, ReplayCall, was_stopped_by_runtime
+from .recording import Recording, ReplayAnswer, ReplayCall, ReplayContextStep, was_stopped_by_runtime
 
 _REPLAY_SCOPE = SandboxScope(sandbox="replay")
 #: Turns of the event loop without a new call, after which none is expected.
@@ -175,7 +178,7 @@ class RecordedModel:
         self._restore_context(answer)
         self._time.at += round(answer.duration_ms * 1e6)
         if answer.failed:
-            raise ModelError(answer.failed, retryable=answer.retryable)
+            raise ModelError(answer.failed, retryable=answer.retryable, code=answer.code)
         if answer.text:
             yield TextDelta(answer.text)
         for call in answer.calls:
@@ -204,6 +207,35 @@ class RecordedModel:
         copied = {call_id for call_id, call in calls.items() if 0 <= call.observed_seq <= forked_at}
         before = (check.started_seq for check in checks.checks if check.call_id in copied)
         checks.forked_at = max(before, default=-1)
+
+
+class RecordedContextPolicy(ContextPolicy, frozen=True, kw_only=True):
+    """Leave out what was left out when the run was recorded: how large requests were depends on the agent."""
+
+    steps: tuple[ReplayContextStep, ...]
+    #: The number of answers given so far.
+    count_answers: Callable[[], int]
+
+    def is_active(self, dialogue: Dialogue) -> bool:
+        """Return True if anything was left out."""
+        return bool(self.steps)
+
+    def plan(self, state: ContextState) -> ContextPlan | None:
+        """Return what was left out before the next answer, as far as it still is to be done."""
+        dialogue, answer = state.dialogue, self.count_answers()
+        due = [step for step in self.steps if step.answer == answer]
+        called = {call_id for step in due for call_id in step.trimmed}
+        trim = tuple(
+            place
+            for place, message in enumerate(dialogue.messages)
+            if place >= dialogue.compacted and isinstance(message, ToolMessage) and message.call_id in called
+            if place not in dialogue.trimmed
+        )
+        compact = max((step.compacted for step in due), default=0)
+        if not trim and compact <= dialogue.compacted:
+            return None
+        most = sum(state.sizes)
+        return ContextPlan(trim=trim, compact=compact, summary_tokens=most, transcript_tokens=most)
 
 
 class RecordedInteraction:

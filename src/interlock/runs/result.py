@@ -13,7 +13,7 @@ from ..domain.errors import AgentExecutionError
 from ..domain.event import CallObserved, CallProposed, decode_event
 from ..domain.messages import Usage
 from ..domain.observation import Observation, ToolExecutionRecord, to_execution_record
-from ..domain.state.conversation import refuse_reused_id
+from ..domain.state.conversation import ContextChange, refuse_reused_id
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_STATUS, RunState
 from ..domain.state.verification import Verification
@@ -35,6 +35,8 @@ def build_result(
         output=_parse_output(dialogue.final_text, agent) if completed else None,
         message="" if completed else ledger.message,
         usage=dialogue.usage,
+        code=ledger.code,
+        context_changes=tuple(dialogue.context_changes),
         verification=ledger.checks.summarize(),
         conflict=dialogue.conflict,
         questions=questions,
@@ -104,7 +106,11 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     output: Any = None
     #: Why the run ended as it did, where that is not the final answer.
     message: str = ""
+    #: The code of a failed run, such as `context_length_exceeded`; empty where the message is all there is.
+    code: str = ""
     usage: Usage
+    #: When older messages were left out of what the model saw, or replaced by a summary.
+    context_changes: tuple[ContextChange, ...] = ()
     verification: Verification
     #: What the final answer claimed although the facts contradict it; empty when nothing.
     conflict: str = ""

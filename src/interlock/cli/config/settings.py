@@ -195,6 +195,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_seconds: _Seconds | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    window_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
     price_input: _Price | None = None
     price_output: _Price | None = None
     approval_timeout_seconds: _Seconds = 300.0
@@ -215,6 +216,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "max_seconds": "Maximum duration of a run in seconds.",
     "max_tokens": "Maximum number of tokens of a run.",
     "max_cost": "Maximum cost of a run, in the currency of the prices.",
+    "window_tokens": "Window of the model in tokens. Older outputs are left out of what it sees before it is full.",
     "price_input": "Price of a million input tokens. Costs are counted when both prices are set.",
     "price_output": "Price of a million output tokens.",
     "approval_timeout_seconds": "Seconds that a question in a terminal waits for an answer.",
@@ -248,6 +250,7 @@ PROJECT_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
     "network": _allow_only_both,
     "allow_unsandboxed": _allow_only_both,
     **{name: _take_lower for name in SETTING_TYPES if name.startswith("max_")},
+    "window_tokens": _take_lower,
     "approval_timeout_seconds": _take_lower,
 }
 

@@ -37,6 +37,8 @@ QUESTION_EVENTS = (facts.ApprovalRequested, facts.InputRequested, facts.ConsentR
 #: Events that are shown by their title and detail alone.
 NOTE_EVENTS = (
     facts.ModelFailed,
+    facts.ContextTrimmed,
+    facts.ContextCompacted,
     facts.FinalAnswerRejected,
     facts.ClaimContradicted,
     facts.ApprovalVoided,

@@ -16,6 +16,7 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from ...agent.agent import Agent
+from ...agent.context import ContextPolicy
 from ...agent.next_step import Budgets
 from ...domain.decision import FailSafeConfig
 from ...domain.errors import ConfigurationError
@@ -264,6 +265,7 @@ async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> 
             policy=prepared.policy,
             fail_safe=FAIL_SAFE,
             budgets=prepared.budgets,
+            context=ContextPolicy(window_tokens=prepared.settings.window_tokens),
         )
         runner = Runner(
             agent,

@@ -12,7 +12,7 @@ import msgspec
 from ...domain import event as facts
 from ..call import Answer, Question
 from ..decision import Verdict
-from ..errors import IllegalTransitionError
+from ..errors import CONTEXT_LENGTH_EXCEEDED, IllegalTransitionError
 from ..event import Event
 from ..observation import Observation
 from .conversation import Dialogue
@@ -118,8 +118,9 @@ class Ledger(msgspec.Struct, kw_only=True):
     created_by: str = ""
     #: The parent run.
     parent_run_id: str = ""
-    #: The reason or the result of its end.
+    #: The reason or the result of its end, and the code of a failure.
     message: str = ""
+    code: str = ""
     checks: VerificationState = msgspec.field(default_factory=VerificationState)
     dialogue: Dialogue = msgspec.field(default_factory=Dialogue)
 
@@ -192,6 +193,8 @@ def _on_run_transition(ledger: Ledger, fact: Any, seq: int) -> None:
 def _on_run_ended(ledger: Ledger, fact: Any, seq: int) -> None:
     _on_run_transition(ledger, fact, seq)
     ledger.message = fact.message
+    if isinstance(fact, facts.RunFailed):
+        ledger.code = fact.code
 
 
 def _on_tools_offered(ledger: Ledger, fact: facts.ToolsOffered, seq: int) -> None:
@@ -205,7 +208,7 @@ def _on_batch_started(ledger: Ledger, fact: facts.BatchStarted, seq: int) -> Non
 
 def _on_call_proposed(ledger: Ledger, fact: facts.CallProposed, seq: int) -> None:
     if ledger.dialogue.open:
-        ledger.dialogue.add_call(fact, ledger.calls.get(fact.call_id))
+        ledger.dialogue.add_call(fact, ledger.calls.get(fact.call_id), seq)
     if fact.call_id not in ledger.calls:
         ledger.calls[fact.call_id] = CallEntry(
             fact.tool, fact.digest, CallState.PROPOSED, ledger.batch, seq, fact.tool_version
@@ -332,7 +335,7 @@ def _on_call_observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> Non
     if observation.facts and USAGE_FACT_KEY in observation.facts:
         ledger.dialogue.add_usage(observation.facts[USAGE_FACT_KEY])
     if ledger.dialogue.open:
-        ledger.dialogue.add_observation(observation)
+        ledger.dialogue.add_observation(observation, seq)
 
 
 def _find_starting_call(ledger: Ledger, observation: Observation) -> StartingCall | None:
@@ -351,27 +354,42 @@ def _update_tool_state(tool_state: dict[str, Any], update: dict[str, Any]) -> No
 
 
 def _on_user_message(ledger: Ledger, fact: facts.UserMessageReceived, seq: int) -> None:
-    ledger.dialogue.add_user_message(fact.text)
+    ledger.dialogue.add_user_message(fact.text, seq)
 
 
 def _on_model_requested(ledger: Ledger, fact: facts.ModelRequested, seq: int) -> None:
-    ledger.dialogue.record_request(fact.active_ms)
+    ledger.dialogue.record_request(fact.active_ms, fact.estimated_tokens)
     if fact.instructions_artifact_id:
         ledger.artifact_ids.add(fact.instructions_artifact_id)
 
 
 def _on_model_responded(ledger: Ledger, fact: facts.ModelResponded, seq: int) -> None:
-    ledger.dialogue.record_response(fact, ledger.active_agent)
+    ledger.dialogue.record_response(fact, ledger.active_agent, seq)
     if fact.private_artifact_id:
         ledger.artifact_ids.add(fact.private_artifact_id)
 
 
+def _on_model_failed(ledger: Ledger, fact: facts.ModelFailed, seq: int) -> None:
+    if fact.code == CONTEXT_LENGTH_EXCEEDED:
+        ledger.dialogue.record_overflow(fact.estimated_tokens)
+
+
+def _on_context_trimmed(ledger: Ledger, fact: facts.ContextTrimmed, seq: int) -> None:
+    ledger.dialogue.trim(fact, seq)
+    ledger.artifact_ids.update(fact.outputs.values())
+
+
+def _on_context_compacted(ledger: Ledger, fact: facts.ContextCompacted, seq: int) -> None:
+    ledger.dialogue.compact(fact, seq)
+    ledger.artifact_ids.add(fact.artifact_id)
+
+
 def _on_final_answer_rejected(ledger: Ledger, fact: facts.FinalAnswerRejected, seq: int) -> None:
-    ledger.dialogue.add_rejection(fact.message)
+    ledger.dialogue.add_rejection(fact.message, seq)
 
 
 def _on_claim_contradicted(ledger: Ledger, fact: facts.ClaimContradicted, seq: int) -> None:
-    ledger.dialogue.add_conflict(fact.message, told=fact.told)
+    ledger.dialogue.add_conflict(fact.message, seq, told=fact.told)
 
 
 _EventHandler = Callable[[Ledger, Any, int], None]
@@ -392,7 +410,9 @@ EVENT_HANDLERS = cast(
         facts.UserMessageReceived: _on_user_message,
         facts.ModelRequested: _on_model_requested,
         facts.ModelResponded: _on_model_responded,
-        facts.ModelFailed: _ignore,
+        facts.ModelFailed: _on_model_failed,
+        facts.ContextTrimmed: _on_context_trimmed,
+        facts.ContextCompacted: _on_context_compacted,
         facts.FinalAnswerRejected: _on_final_answer_rejected,
         facts.ClaimContradicted: _on_claim_contradicted,
         facts.BatchStarted: _on_batch_started,

@@ -96,6 +96,8 @@ class AgentTable(_Table, frozen=True, kw_only=True):
     on_rejection: FailurePolicy | None = None
     mode: PermissionMode | None = None
     workspace: str = ""
+    #: The window of its model in tokens. Nothing: what the agent declares.
+    window_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class ServerSettings(_Table, frozen=True, kw_only=True):

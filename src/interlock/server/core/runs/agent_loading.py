@@ -81,7 +81,11 @@ def _apply_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAge
         "workspace": table.workspace,
     }
     changes: dict[str, Any] = {key: value for key, value in configured.items() if value}
-    return msgspec.structs.replace(served, agent=msgspec.structs.replace(served.agent, name=name), **changes)
+    agent = msgspec.structs.replace(served.agent, name=name)
+    if table.window_tokens is not None:
+        context = msgspec.structs.replace(agent.context, window_tokens=table.window_tokens)
+        agent = msgspec.structs.replace(agent, context=context)
+    return msgspec.structs.replace(served, agent=agent, **changes)
 
 
 def _apply_default_name(served: ServedAgent, name: str) -> ServedAgent:

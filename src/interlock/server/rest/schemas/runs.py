@@ -11,6 +11,7 @@ from ....domain.json import JsonObject
 from ....domain.messages import Usage
 from ....domain.observation import Observation
 from ....domain.payload import ApprovalBinding, BindingChange
+from ....domain.state.conversation import ContextChange
 from ....domain.state.verification import Verification
 from ....history.call_view import ModelView
 from ....history.run_view import RunEvent, RunEventType
@@ -327,6 +328,8 @@ class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
     parent_run_id: str
     started_at: Time
     message: str
+    #: The code of a failed run; empty for none.
+    code: str
     calls: list[CallStateView]
     questions: list[ApprovalStateResponse] = field(name="approvals")
     message_count: int
@@ -334,6 +337,8 @@ class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
     model_answers: int = field(name="model_responses")
     tool_calls: int
     usage: Usage
+    #: When older messages were left out of what the model sees, or replaced by a summary.
+    context_changes: list[ContextChange]
     verification: Verification
 
 
