@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pyte
@@ -15,8 +16,9 @@ from interlock.cli.display.live_region import LiveRegion
 from interlock.domain import event as facts
 from interlock.domain.call import Answer
 from interlock.domain.event import Event
+from interlock.domain.messages import Usage
 from interlock.domain.observation import Content, Observation
-from interlock.domain.outcome import Failure
+from interlock.domain.outcome import ArtifactRef, Failure, OutputSize
 from interlock.models.interface import StreamFinished, StreamRestarted, TextDelta
 from tests.pipeline.approval.person import make_question
 
@@ -28,18 +30,24 @@ _NEW_LINE_MODE = 20
 class Watching:
     """A view, and what somebody in front of it sees."""
 
-    def __init__(self, columns: int = 80, *, terminal: bool = True) -> None:
+    def __init__(self, columns: int = 80, lines: int = 24, *, terminal: bool = True, **options: Any) -> None:
         self._file = StringIO()
         self._shown = 0
-        self._screen = pyte.Screen(columns, 24)
+        self._screen = pyte.Screen(columns, lines)
         self._screen.set_mode(_NEW_LINE_MODE)
         self._stream = pyte.Stream(self._screen)
         self._seq = 0
         self.now = 100 * SECOND
         console = Console(
-            file=self._file, force_terminal=terminal, width=columns, color_system=None, highlight=False, soft_wrap=True
+            file=self._file,
+            force_terminal=terminal,
+            width=columns,
+            height=lines,
+            color_system=None,
+            highlight=False,
+            soft_wrap=True,
         )
-        self.view = LiveView(LiveRegion(console), now=lambda: self.now)
+        self.view = LiveView(LiveRegion(console), now=lambda: self.now, **options)
 
     def happens(self, *happened: Any) -> None:
         for fact in happened:
@@ -76,6 +84,16 @@ def seen(call_id: str = "c1", ok: bool = True, **fields: Any) -> facts.CallObser
     return facts.CallObserved(observation_id="o", observation=Observation(call_id=call_id, ok=ok, **given))
 
 
+def printed(text: str, call_id: str = "c1", produced: int = 0, **fields: Any) -> facts.CallObserved:
+    """A command that ended, with the output that the model got."""
+    shown = len(text.encode())
+    size = OutputSize(produced=produced or shown, kept=shown, shown=shown, omitted=max(0, produced - shown))
+    stored = ArtifactRef(id=f"sha256:{'ab' * 32}", kind="command_output", size_bytes=shown)
+    return seen(
+        call_id, content=Content(text=text), size=size, artifacts=(stored,), facts={"command": "make"}, **fields
+    )
+
+
 def asked() -> facts.ModelRequested:
     return facts.ModelRequested(menu_digest="", message_count=1)
 
@@ -88,7 +106,7 @@ def test_a_running_call_has_one_row_which_becomes_its_line() -> None:
     watching.now += 12 * SECOND
     watching.view.on_progress("c1", "compiling 3 of 7")
     watching.view.refresh()
-    assert watching.rows == ["  ⠋           12 s   bash make", " " * 21 + "compiling 3 of 7"]
+    assert watching.rows == ["  ⠋           12 s   bash make", "    | compiling 3 of 7"]
     watching.happens(seen())
 
     assert watching.rows == ["  ok         1.2 s   bash make"]
@@ -286,6 +304,7 @@ def _every_way_in(watching: Watching, evil: str) -> list[Callable[[], None]]:
         lambda: happens(facts.ApprovalGranted(call_id="c1", action_id="a", answer=answer)),
         lambda: happens(seen(ok=False, summary=evil, failure=failed)),
         lambda: happens(seen("c2", tool=evil, content=Content(text=f"+{evil}", format="diff"))),
+        lambda: happens(proposed("c3"), printed(evil, "c3")),
         lambda: happens(
             facts.WarningRaised(message=evil), facts.ModelFailed(message=evil), facts.FinalAnswerRejected(message=evil)
         ),
@@ -381,4 +400,93 @@ def test_what_a_call_says_before_the_log_has_come_to_it_is_not_lost() -> None:
     watching.now += 2 * SECOND
     watching.view.refresh()
 
-    assert watching.rows[-1].strip() == "compiling"
+    assert watching.rows[-1] == "    | compiling"
+
+
+def test_output_is_seen_while_a_command_runs() -> None:
+    watching = Watching()
+    watching.happens(proposed(), started())
+
+    watching.now += SECOND
+    watching.view.on_progress("c1", "compiling a.c\n  a.c:3: warning: x\ncompiling b.c")
+    watching.view.refresh()
+
+    assert watching.rows == [
+        "  ⠋            1 s   bash make",
+        "    | compiling a.c",
+        "    |   a.c:3: warning: x",
+        "    | compiling b.c",
+    ]
+
+
+def test_the_end_of_an_output_stays() -> None:
+    watching = Watching()
+
+    watching.happens(proposed(), printed("\n".join(f"line {number}" for number in range(1, 31))))
+
+    assert watching.rows == [
+        "  ok         1.2 s   bash make",
+        *(f"    | line {number}" for number in range(21, 31)),
+        "    ... 20 more lines: interlock artifacts show abababababab",
+    ]
+
+
+def test_a_cut_output_says_how_much_there_is() -> None:
+    watching = Watching(log_path=Path("m.db"))
+
+    watching.happens(proposed(), printed("the end\n", produced=2_000_000))
+
+    assert watching.rows[1:] == [
+        "    | the end",
+        "    ... 2,000,000 bytes in all: interlock artifacts show abababababab --log m.db",
+    ]
+
+
+def test_the_output_of_other_tools_is_not_repeated() -> None:
+    watching = Watching()
+
+    watching.happens(proposed(tool="read_file", path="x"), seen(content=Content(text="secret plans")))
+
+    assert watching.rows == ["  ok         1.2 s   read_file x"]
+
+
+def test_the_status_line_has_mode_tokens_cost_and_time() -> None:
+    watching = Watching(mode="contained")
+    watching.happens(asked(), facts.ModelResponded(usage=Usage(input_tokens=12_000, output_tokens=310, cost=0.01)))
+
+    watching.now += 75 * SECOND
+    watching.view.refresh()
+    assert watching.rows == ["  contained · 12,000 tokens in, 310 out · cost 0.0100 · 75 s"]
+    watching.view.stop()
+
+    assert watching.rows == []
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 10)])
+def test_the_view_never_fills_the_terminal(columns: int, lines: int) -> None:
+    watching = Watching(columns, lines, mode="default")
+    watching.happens(proposed(command="x" * 300), started())
+    watching.now += SECOND
+
+    watching.view.on_progress("c1", "\n".join("wide \u202e" * 60 for _ in range(50)))
+    watching.view.refresh()
+
+    assert 3 <= len(watching.rows) <= lines - 2
+    assert max(map(len, watching.rows)) < columns
+    assert watching.rows[-1] == "  default · 1 s"
+
+
+def test_many_lines_are_drawn_with_the_next_frame() -> None:
+    """A thousand lines a second cost as many writes as there are frames."""
+    watching = Watching()
+    watching.happens(proposed(), started())
+    before = watching.written.count("\x1b[J")
+
+    for frame in range(1, 11):
+        for number in range(100):
+            watching.view.on_progress("c1", f"line {frame * 100 + number}")
+        watching.now += SECOND // 10
+        watching.view.refresh()
+
+    assert watching.written.count("\x1b[J") - before == 10
+    assert watching.rows[-1] == "    | line 1099"

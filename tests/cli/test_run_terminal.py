@@ -77,7 +77,7 @@ def test_ctrl_c_cancels_the_command_and_the_run_goes_on_and_stray_keys_are_not_s
     with on_terminal("run", "Try.", "--script", script, "--mode", "trusted") as here:
         here.sees("sleep 50")
         here.types("stray\n")
-        here.sees("  begun")
+        here.sees("    | begun")
         here.types(CTRL_C)
         after = here.sees("look at the run")
         assert here.ends() == ExitCode.OK
@@ -154,7 +154,7 @@ def test_a_run_under_nohup_outlives_the_terminal(script: Path, project: Path) ->
     os.mkfifo(project / "go")
 
     with on_terminal("run", "Try.", "--script", script, "--mode", "trusted", ignores=[signal.SIGHUP]) as here:
-        here.sees("  begun")
+        here.sees("    | begun")
         os.kill(here.process.pid, signal.SIGHUP)
         (project / "go").write_text("go\n")
         after = here.sees("look at the run")

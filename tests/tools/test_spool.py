@@ -139,36 +139,38 @@ def test_the_end_comes_once(spool: OutputSpool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("printed", "line"),
+    ("printed", "lines"),
     [
-        (b"", ""),
-        (b"one\ntwo\n\n  \n", "two"),
-        (b"\x1b[32mgreen\x1b[0m\x1b[K done\n", "green done"),
-        (b"\x1b]0;title\x07text \x1b]8;;http://x\x1b\\link\n", "text link"),
-        (b"10%\r50%\r100%\r\n", "100%"),
-        (b"bell\x07 null\x00 back\x08\n", "bell null back"),
-        (b"not UTF-8 \xff\xfe\n", "not UTF-8 \ufffd\ufffd"),
-        ("right to left \u202e\u200b tab\there\n".encode(), "right to left tab here"),
-        (b"\x1b\n", ""),
-        (b"a\x1b[1;31\n", "a"),
-        (b"x" * 10_000 + b"\n", "x" * 200),
+        (b"", []),
+        (b"one\n\ntwo\n\n  \n", ["one", "two"]),
+        (b"1\n2\n3\n4\n", ["2", "3", "4"]),
+        (b"  if x:\n\treturn\n", ["  if x:", "        return"]),
+        (b"\x1b[32mgreen\x1b[0m\x1b[K done\n", ["green done"]),
+        (b"\x1b]0;title\x07text\n", [r"\u{1b}]0;title\u{7}text"]),
+        (b"10%\r50%\r100%\r\n", ["10%", "50%", "100%"]),
+        (b"bell\x07 null\x00 back\x08\n", [r"bell\u{7} null\u{0} back\u{8}"]),
+        (b"not UTF-8 \xff\xfe\n", ["not UTF-8 \ufffd\ufffd"]),
+        ("right to left \u202e\u200b\n".encode(), [r"right to left \u{202e}\u{200b}"]),
+        (b"a\x1b[2J\n", [r"a\u{1b}[2J"]),
+        (b"x" * 10_000 + b"\n", ["x" * 200]),
+        (b"x" * 5_000 + b"\nend\n", ["end"]),
     ],
 )
-def test_the_last_line_can_be_shown_on_any_terminal(spool: OutputSpool, printed: bytes, line: str) -> None:
+def test_last_lines_are_safe_for_any_terminal(spool: OutputSpool, printed: bytes, lines: list[str]) -> None:
     spool.write("stdout", printed)
     spool.finish()
 
-    assert spool.last_line() == line
+    assert spool.last_lines(3) == lines
 
 
 @given(st.binary(max_size=60))
-def test_the_last_line_is_short_and_printable_whatever_was_printed(printed: bytes) -> None:
+def test_last_lines_are_short_and_printable_for_any_bytes(printed: bytes) -> None:
     with OutputSpool(Unfiltered) as spool:
         spool.write("stderr", printed)
-        line = spool.last_line()
+        lines = spool.last_lines(3)
 
-    assert line.isprintable()
-    assert len(line) <= 200
+    assert len(lines) <= 3
+    assert all(line.isprintable() and len(line) <= 200 for line in lines)
 
 
 def test_a_spool_leaves_no_file_and_no_descriptor(tmp_path: Path) -> None:

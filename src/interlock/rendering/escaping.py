@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Literal, TypeAlias
 from unicodedata import bidirectional, category, combining, east_asian_width, is_normalized, name
 
+from ..domain.rendering import neutralize
 from .text import pluralize
 
 #: Four spaces in a row can hide what follows them.
@@ -56,6 +57,10 @@ _PIECE = re.compile(r"(?P<plain>[!-Z\]-~]+)|(?P<spaces> +)|(?P<bracket>\[)|(?P<o
 _SPACES_MARK = re.compile(r"\[[0-9]{1,7} spaces\]")
 _ESCAPE_SEQUENCE = re.compile(r"\\u\{([0-9a-f]{1,6})\}|\\([\\ntr])|\[([0-9]{1,7}) spaces\]")
 _WORD = re.compile(r"\w+")
+#: Colours, and erasing the rest of a line: ordinary formatting of an output.
+_FORMATTING = re.compile(r"\x1b\[[0-9;:]*[mK]")
+_LINE_END = re.compile(r"\r\n|[\r\n]")
+_TAB_CELLS = 8
 
 #: Alphabets whose letters pass for those of another.
 _ALPHABETS = frozenset(
@@ -106,6 +111,18 @@ def escape_character(character: str) -> str:
     return f"\\u{{{ord(character):x}}}"
 
 
+def output_lines(text: str) -> list[str]:
+    """Return the lines of a program's output for a terminal, without the blank ones at both ends.
+
+    Colours are left out. Everything else that is invisible is escaped, and a carriage return begins a new line: what a
+    terminal would have overwritten is not hidden.
+    """
+    plain = _LINE_END.split(_FORMATTING.sub("", text))
+    lines = [_escape_unprintable(neutralize(line.expandtabs(_TAB_CELLS)).rstrip(" ")) for line in plain]
+    filled = [number for number, line in enumerate(lines) if line]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
+
+
 def find_text_warnings(text: str) -> tuple[str, ...]:
     """Return warnings about a text that may look different from what it is."""
     found = (
@@ -123,6 +140,12 @@ def find_text_warnings(text: str) -> tuple[str, ...]:
         f"is very long: {len(text):,} characters" if len(text) > LONG_TEXT_CHARS else "",
     )
     return tuple(warning for warning in found if warning)
+
+
+def _escape_unprintable(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else escape_character(each) for each in line)
 
 
 def _append_characters(shown: list[str], characters: str, letter: str) -> None:

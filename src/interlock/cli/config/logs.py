@@ -158,6 +158,7 @@ _RUN_PREFIX = "run_"
 #: Ids that we made ourselves; others are shown in full.
 _GENERATED_ID = re.compile(r"(?:run|act)_([0-9a-f]{8})[0-9a-f]{24}((?:\.[0-9a-f]{12})*)")
 _NESTED_ID_CHARS = 4
+_ARTIFACT_ID_CHARS = 12
 #: Fewer letters after `run_` or `act_` name nothing: what is meant may be gone, and something else begin so, too.
 MIN_ID_CHARS = 4
 
@@ -260,6 +261,11 @@ def shorten_id(name: str) -> str:
     if generated is None:
         return name
     return ".".join((generated[1], *(part[:_NESTED_ID_CHARS] for part in generated[2].split(".")[1:])))
+
+
+def shorten_artifact_id(artifact_id: str) -> str:
+    """Return as much of the id of an artifact as commands need."""
+    return artifact_id.removeprefix("sha256:")[:_ARTIFACT_ID_CHARS]
 
 
 def add_log_option(command: str, log_path: Path | None) -> str:

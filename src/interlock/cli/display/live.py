@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,23 +18,32 @@ from rich.text import Text
 
 from ...domain import event as facts
 from ...domain.event import Event, Fact
+from ...domain.messages import Usage
 from ...domain.observation import Observation
 from ...domain.rendering import render_for_user
 from ...domain.state.ledger import ANSWER_TRIGGERS
 from ...models.interface import ModelEvent, StreamFinished, StreamRestarted, TextDelta
+from ...rendering.escaping import output_lines
 from ...rendering.events import present_event
-from ...rendering.text import shorten_line
-from ...rendering.times import format_elapsed
+from ...rendering.text import pluralize, shorten_line
+from ...rendering.times import format_duration, format_elapsed
+from ..config.logs import add_log_option, shorten_artifact_id
 from .live_region import MARK_CELLS, LiveRegion, StreamedText, mark_row, neutralize_text, wrap_line
 from .output import make_visible
 from .transcript import NOTE_EVENTS, QUESTION_EVENTS, TONE_STYLES, summarize_arguments
 
 MAX_DIFF_LINES = 12
+#: The last lines of a command's output that stay on the terminal.
+MAX_OUTPUT_LINES = 10
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 10
-#: From so long on a running call shows what it says.
-_PROGRESS_AFTER_MS = 1_000
+#: From so long on a running call shows its output.
+_PROGRESS_AFTER_MS = 500
 _INDENT = " " * 21
+#: Before each line of an output. No row of ours begins like that.
+_OUTPUT_MARK = "    | "
+#: The artifacts that hold the output of a command.
+_OUTPUT_KIND = "command_output"
 _MAX_DETAIL_ROWS = 3
 _LABEL_CHARS = 9
 _TIME_CHARS = 7
@@ -63,25 +73,29 @@ class LiveCall(msgspec.Struct):
     #: When it was started, in nanoseconds since 1970; 0: it was not.
     started_at: int = 0
     is_waiting: bool = False
-    #: What it said last.
+    #: The last lines of its output, or what it said last.
     progress: str = ""
 
     def rows(self, now: int) -> list[Text]:
-        """Return the rows of the call; empty: there is nothing to see yet."""
+        """Return the rows of the call, without its output; empty: there is nothing to see yet."""
         if self.is_waiting:
             return [_format_row("waits", "yellow", "", self.tool, self.summary)]
         if not self.started_at:
             return []
         elapsed_ms = max(0, now - self.started_at) / 1e6
         frame = SPINNER[int(elapsed_ms / 1e3 * _FRAMES_PER_SECOND) % len(SPINNER)]
-        rows = [_format_row(frame, "cyan", f"{elapsed_ms / 1e3:,.0f} s", self.tool, self.summary)]
-        if self.progress and elapsed_ms >= _PROGRESS_AFTER_MS:
-            rows.append(Text(f"{_INDENT}{make_visible(self.progress.strip())}", "dim"))
-        return rows
+        return [_format_row(frame, "cyan", f"{elapsed_ms / 1e3:,.0f} s", self.tool, self.summary)]
+
+    def output_rows(self, now: int) -> list[Text]:
+        """Return the last lines of the output of a running call."""
+        is_seen = self.started_at and now - self.started_at >= _PROGRESS_AFTER_MS * 1_000_000
+        return _mark_output(output_lines(self.progress)) if is_seen and not self.is_waiting else []
 
 
-def format_finished_call(call: LiveCall, observation: Observation, width: int) -> list[Text]:
-    """Format a call with its outcome."""
+def format_finished_call(
+    call: LiveCall, observation: Observation, width: int, log_path: Path | None = None
+) -> list[Text]:
+    """Format a call with its outcome; a command also with the end of its output."""
     label, style = _OUTCOME_LABELS.get("ok" if observation.ok else observation.code, ("failed", "red"))
     lines = [_format_row(label, style, format_elapsed(observation.duration_ms), call.tool, call.summary)]
     if not observation.ok or observation.kind == "verification":
@@ -96,7 +110,30 @@ def format_finished_call(call: LiveCall, observation: Observation, width: int) -
         lines += format_diff(observation.content.text, observation.truncated)
     for line in lines:
         line.truncate(width, overflow="ellipsis")
-    return lines
+    is_command = not {"command", "task"}.isdisjoint(observation.facts)
+    return [*lines, *format_output(observation, width, log_path)] if is_command else lines
+
+
+def format_output(
+    observation: Observation, width: int, log_path: Path | None, max_lines: int = MAX_OUTPUT_LINES
+) -> list[Text]:
+    """Return the last lines of an output, and how to see the rest of it."""
+    lines = output_lines(observation.content.text if observation.content else "")
+    rows = _mark_output(lines[-max_lines:])
+    for row in rows:
+        row.truncate(width, overflow="ellipsis")
+    more = len(lines) - max_lines
+    left = f"... {pluralize(more, 'more line')}" if more > 0 else ""
+    if observation.truncated and observation.size is not None:
+        left = f"... {observation.size.produced:,} bytes in all"
+    stored = next((each.id for each in observation.artifacts if each.kind == _OUTPUT_KIND), "")
+    if left and stored:
+        left += f": {add_log_option(f'interlock artifacts show {shorten_artifact_id(stored)}', log_path)}"
+    return [*rows, Text(f"{_OUTPUT_MARK[:-2]}{left}", "dim")] if left else rows
+
+
+def _mark_output(lines: list[str]) -> list[Text]:
+    return [Text(f"{_OUTPUT_MARK}{line}", "dim") for line in lines]
 
 
 def format_diff(diff: str, was_cut: bool = False) -> list[Text]:
@@ -119,9 +156,12 @@ def _format_row(label: str, style: str, time: str, tool: str, summary: str) -> T
 
 
 _MAX_ROWS = 8
+_MIN_ROWS = 3
+#: Rows of the terminal that the view leaves to what stays.
+_FREE_ROWS = 3
 _HANGING = "    "
 _MAX_EARLY_PROGRESS = 100
-_MAX_PROGRESS_CHARS = 500
+_MAX_PROGRESS_CHARS = 2_000
 _MAX_NAME_CHARS = 60
 #: A model that takes longer is seen to be waited for.
 _MODEL_WAIT_NS = 500_000_000
@@ -141,9 +181,24 @@ class _StreamedAnswer:
 class LiveView:
     """The live view of a run on a terminal."""
 
-    def __init__(self, region: LiveRegion, now: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        region: LiveRegion,
+        now: Callable[[], int] = time.time_ns,
+        *,
+        mode: str = "",
+        log_path: Path | None = None,
+    ) -> None:
+        """Show a run in a region. `mode`: for the status line, which there is none without; `log_path`: for commands
+        to type next.
+        """
         self._region = region
         self._now = now
+        self._mode = mode
+        self._log_path = log_path
+        self._usage = Usage()
+        #: When the first event was shown; 0: nothing was, or the run is no longer driven.
+        self._shown_since = 0
         self._calls: dict[str, LiveCall] = {}
         #: What calls said before the log came to them.
         self._early_progress: dict[str, str] = {}
@@ -225,6 +280,7 @@ class LiveView:
     def on_event(self, event: Event) -> None:
         """Show an event of the log."""
         show = self._handlers.get(type(event.fact))
+        self._shown_since = self._shown_since or self._now()
         with self._region.one_frame():
             if show is not None:
                 show(event.fact, event)
@@ -236,20 +292,27 @@ class LiveView:
             self._handlers[type(event.fact)](event.fact, event)
         elif isinstance(event.fact, facts.CallObserved):
             self._calls.pop(event.fact.observation.call_id, None)
+        elif isinstance(event.fact, facts.ModelResponded):
+            self._usage += event.fact.usage
 
     def refresh(self) -> None:
         """Draw the running calls as they are now."""
         now = self._now()
-        rows = [row for call in self._calls.values() for row in call.rows(now)]
-        if len(rows) > _MAX_ROWS:
-            rows = [*rows[: _MAX_ROWS - 1], Text("  ... and more", "dim")]
+        status = self._format_status(now)
+        max_rows = max(_MIN_ROWS, min(_MAX_ROWS, self._region.height - _FREE_ROWS - len(status)))
+        running = [(call, row) for call in self._calls.values() for row in call.rows(now)]
+        if len(running) > max_rows:
+            rows = [*(row for _, row in running[: max_rows - 1]), Text("  ... and more", "dim")]
+        else:
+            room = (max_rows - len(running)) // max(len(running), 1)
+            rows = [each for call, row in running for each in (row, *(call.output_rows(now)[-room:] if room else ()))]
         if self._text.partial_row:
             rows.insert(0, mark_row(self._text.partial_row))
         elif self._asked_at and not rows and now - self._asked_at >= _MODEL_WAIT_NS:
             seconds = (now - self._asked_at) / 1e9
             frame = SPINNER[int(seconds * _FRAMES_PER_SECOND) % len(SPINNER)]
             rows = [Text(f"  {frame}        {seconds:,.0f} s   waiting for the model", "dim")]
-        self._region.draw(rows)
+        self._region.draw([*rows, *status])
 
     def stop(self) -> None:
         """Stop the view: the run is no longer driven."""
@@ -259,7 +322,19 @@ class LiveView:
         self._early_progress.clear()
         for call in self._calls.values():
             call.started_at = 0
-        self._asked_at = 0
+        self._asked_at = self._shown_since = 0
+
+    def _format_status(self, now: int) -> list[Text]:
+        if not self._mode or not self._shown_since:
+            return []
+        usage = self._usage
+        parts = (
+            self._mode,
+            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out" if usage.input_tokens else "",
+            f"cost {usage.cost:,.4f}" if usage.cost else "",
+            format_duration(now - self._shown_since),
+        )
+        return [Text(f"  {' · '.join(filter(None, parts))}", "dim")]
 
     def _print_streamed(self) -> None:
         if not self._asked_at or not self._streamed:
@@ -287,6 +362,7 @@ class LiveView:
         self._print_streamed()
         answer = self._streamed.popleft() if self._streamed else _StreamedAnswer()
         self._asked_at = 0
+        self._usage += fact.usage
         if fact.text and not answer.has_text:
             self._region.print_lines(*map(mark_row, self._text.add(fact.text)))
         self._finish_text()
@@ -326,7 +402,7 @@ class LiveView:
     def _on_observation(self, fact: facts.CallObserved, event: Event) -> None:
         observation = fact.observation
         call = self._calls.pop(observation.call_id, LiveCall(observation.tool, ""))
-        self._region.print_lines(*format_finished_call(call, observation, self._region.width))
+        self._region.print_lines(*format_finished_call(call, observation, self._region.width, self._log_path))
 
     def _on_note(self, fact: Fact, event: Event) -> None:
         shown = present_event(fact)

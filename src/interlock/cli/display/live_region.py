@@ -109,6 +109,7 @@ class LiveRegion:
             soft_wrap=True,
         )
         self._drawn_rows: list[str] = []
+        self._rendered: dict[tuple[object, ...], str] = {}
         self._suspensions = 0
         self._is_buffering = False
         #: What is to be said later.
@@ -118,6 +119,11 @@ class LiveRegion:
     def width(self) -> int:
         """Usable width in cells; one less than the terminal, because some wrap at the last cell."""
         return max(self._console.width - 1, 20) if self._console.is_terminal else 79
+
+    @property
+    def height(self) -> int:
+        """Number of rows of the terminal."""
+        return self._console.height
 
     @property
     def is_animated(self) -> bool:
@@ -135,7 +141,13 @@ class LiveRegion:
         """Draw the rows below, cut at the width of the terminal."""
         if self._suspensions or not self._is_animated:
             return
-        drawn = [self._to_ansi(_truncate_row(row, self.width)) for row in rows]
+        width = self.width
+        rendered = {_row_key(row, width): row for row in rows}
+        # Most rows are those of the frame before: they are not rendered again.
+        self._rendered = {
+            key: self._rendered.get(key) or self._to_ansi(_truncate_row(row, width)) for key, row in rendered.items()
+        }
+        drawn = [self._rendered[_row_key(row, width)] for row in rows]
         if drawn != self._drawn_rows or self._buffered:
             self._write_frame(self._take_buffered(), drawn)
 
@@ -202,6 +214,10 @@ def _redirect_to_null(file: IO[str]) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
+
+
+def _row_key(row: Text, width: int) -> tuple[object, ...]:
+    return row.plain, str(row.style), tuple(row.spans), width
 
 
 def _truncate_row(row: Text, width: int) -> Text:

@@ -134,7 +134,7 @@ async def open_session(
 ) -> AsyncGenerator[LiveSession]:
     """Open the runner of a prepared run, with a view and a person at the terminal."""
     region = LiveRegion(Console(file=StringIO()) if silent else make_live_console())
-    view = LiveView(region)
+    view = LiveView(region, mode=prepared.mode, log_path=prepared.log_path)
     seconds = prepared.settings.approval_timeout_seconds
     terminal = TerminalInteractionProvider(seconds, "wait", find_rule_problem=find_rule_problem)
     person = TerminalPerson(terminal, view, modes) if terminal.interactive and not headless else None

@@ -51,7 +51,7 @@ async def _watch_run(log_path: Path | None, run_ref: str) -> "_RunWatch":
 class _RunWatch:
     def __init__(self, run_id: str, log_path: Path | None, *, is_held: bool) -> None:
         self._region = LiveRegion(make_live_console())
-        self.view = LiveView(self._region)
+        self.view = LiveView(self._region, log_path=log_path)
         self._run_id = run_id
         self._log_path = log_path
         self._is_held = is_held

@@ -50,7 +50,8 @@ MAX_OUTPUT_CHARS = 30_000
 #: The rest is for what is said beside the output.
 EXCERPT_CHARS = 28_000
 OUTPUT_KIND, INDEX_KIND = "command_output", "command_output_index"
-PROGRESS_SECONDS = 0.5
+PROGRESS_SECONDS = 0.2
+PROGRESS_LINES = 6
 _MAX_COMMAND_CHARS = 1_000
 _STREAM_BYTES = 64 * 1024
 #: An artifact holds so much.
@@ -92,7 +93,7 @@ async def run_command(request: CommandRequest, context: ToolContext) -> CommandR
 
         def on_output(stream: OutputStream, chunk: bytes) -> None:
             spool.write(stream, chunk)
-            progress.update(spool.last_line)
+            progress.update(spool.last_lines)
 
         try:
             started = await start_command(request, on_output)
@@ -284,17 +285,17 @@ def _read_ends(spool: OutputSpool, stream: OutputStream) -> bytes:
 
 
 class _ProgressReporter:
-    """Reports the last line of the output to listeners, at intervals."""
+    """Reports the last lines of the output to listeners, at intervals."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._reported_at = float("-inf")
-        self._line: Callable[[], str] = str
+        self._read: Callable[[int], list[str]] = lambda _: []
 
-    def update(self, line: Callable[[], str]) -> None:
-        self._line = line
+    def update(self, read: Callable[[int], list[str]]) -> None:
+        self._read = read
         if self._timer is None:
             wait = max(0.0, self._reported_at + PROGRESS_SECONDS - self._loop.time())
             self._timer = self._loop.call_later(wait, self._report)
@@ -306,6 +307,6 @@ class _ProgressReporter:
     def _report(self) -> None:
         self._timer = None
         self._reported_at = self._loop.time()
-        if line := self._line():
+        if lines := self._read(PROGRESS_LINES):
             with suppress(Exception):  # a failing listener must not fail the command
-                self._context.progress(line)
+                self._context.progress("\n".join(lines))

@@ -6,7 +6,6 @@ stream nothing changes its place, and between the streams whole lines keep their
 """
 
 import os
-import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -15,8 +14,8 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Literal, NamedTuple, Self, TypeAlias
 
-from ...domain.rendering import INVISIBLE_CHARACTERS
 from ...domain.tool import ByteFilter
+from ...rendering.escaping import output_lines
 
 OutputStream: TypeAlias = Literal["stdout", "stderr"]
 STREAMS: tuple[OutputStream, OutputStream] = ("stdout", "stderr")
@@ -115,10 +114,8 @@ def write_all(file: int, content: bytes) -> None:
 
 _CHUNK_BYTES = 256 * 1024
 _MAX_LINE_CHARS = 200
-#: Where the last line is looked for.
+#: Where the last lines are looked for.
 _LAST_BYTES = 4_096
-#: Escape sequences, and everything else that is invisible.
-_TERMINAL = r"(?s:\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b[ -/]*[0-~]?)"
 
 
 class OutputSpool:
@@ -196,11 +193,12 @@ class OutputSpool:
         """Return the index of both streams as JSON."""
         return b"".join(self.index_chunks())
 
-    def last_line(self) -> str:
-        """Return the last non-empty line, in a form that is safe for one terminal line."""
-        text = re.sub(_TERMINAL, "", self.tail(_LAST_BYTES).decode("utf-8", "replace"))
-        lines = map(_keep_printable, re.split(r"[\r\n]", text)[::-1])
-        return next((line[:_MAX_LINE_CHARS] for line in lines if line), "")
+    def last_lines(self, count: int) -> list[str]:
+        """Return the last lines that are not blank, at most so many, in a form that is safe for a terminal."""
+        lines = output_lines(self.tail(_LAST_BYTES).decode("utf-8", "replace"))
+        if self.total_bytes > _LAST_BYTES:
+            lines = lines[1:] or lines  # The first one is cut.
+        return [line[:_MAX_LINE_CHARS] for line in lines if line][-count:]
 
     def _add(self, stream: OutputStream, content: bytes) -> None:
         if content:
@@ -217,8 +215,3 @@ class OutputSpool:
             if start + size > window_start + len(window):
                 window, window_start = self.read_all(start, _CHUNK_BYTES), start
             yield window[start - window_start : start - window_start + size]
-
-
-def _keep_printable(line: str) -> str:
-    words = re.sub(f"[{INVISIBLE_CHARACTERS}]", "", line.replace("\t", " ")).split()
-    return "".join(character for character in " ".join(words) if character.isprintable())
