@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from interlock.cli.display.output import make_visible
+
 from .scripts import command, write_script
 
 MAIN = "from interlock.cli.main import main; main()"
@@ -63,3 +65,16 @@ def test_a_bug_is_told_in_a_line_and_in_full_to_whoever_asks() -> None:
         "interlock: a bug: KeyError: 'unexpected'. Set INTERLOCK_TRACE=1 for a traceback, and please report it.\n"
     )
     assert "Traceback" in traced.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("    if x:      # why", "    if x:      # why"),
+        (f"ls{' ' * 70}; rm -rf /", "ls[70 spaces]; rm -rf /"),
+        ("[70 spaces]", r"\u{5b}70 spaces]"),
+        ("a\u202eb", r"a\u{202e}b"),
+    ],
+)
+def test_only_spaces_that_hide_something_are_counted(text: str, shown: str) -> None:
+    assert make_visible(text) == shown

@@ -37,6 +37,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
     "run": CommandEntry("commands.run", "Let an agent work on a task in this directory."),
     "chat": CommandEntry("commands.chat", "Talk with an agent that works in this directory."),
     "runs": CommandEntry("commands.runs", "List, show, watch, resume, cancel and fork runs."),
+    "artifacts": CommandEntry("commands.artifacts", "List and show what the calls of runs stored."),
     "approvals": CommandEntry("commands.approvals", "List and answer open questions of runs, from any terminal."),
     "replay": CommandEntry("commands.replay", "Replay a recorded run without executing anything."),
     "serve": CommandEntry("commands.serve", "Run a server: REST API, web console, approvals, audit."),

@@ -74,9 +74,12 @@ _LOOKALIKES = frozenset(
 )
 
 
-def escape_invisible(text: str) -> str:
-    """Return the text for display on one line. `unescape_invisible` restores it."""
-    return "".join(visible_pieces(text))
+def escape_invisible(text: str, min_spaces: int = MIN_FOLDED_SPACES) -> str:
+    """Return the text for display on one line. `unescape_invisible` restores it.
+
+    So many spaces in a row are counted instead of written.
+    """
+    return "".join(visible_pieces(text, min_spaces=min_spaces))
 
 
 def unescape_invisible(shown: str) -> str:
@@ -84,7 +87,7 @@ def unescape_invisible(shown: str) -> str:
     return _ESCAPE_SEQUENCE.sub(_unescape_match, shown)
 
 
-def visible_pieces(text: str, indent: int = 0) -> list[str]:
+def visible_pieces(text: str, indent: int = 0, min_spaces: int = MIN_FOLDED_SPACES) -> list[str]:
     """Return the escaped text in units that stay together. Up to `indent` leading spaces are kept: there is a
     margin.
     """
@@ -98,7 +101,7 @@ def visible_pieces(text: str, indent: int = 0) -> list[str]:
                 shown.extend(match[0])
             case "spaces":
                 at_edge = match.start() == 0 or match.end() == len(text)
-                shown.extend(_fold_spaces(len(match[0]), at_edge))
+                shown.extend(_fold_spaces(len(match[0]), at_edge, min_spaces))
             case "bracket":
                 shown.append(escape_character("[") if _SPACES_MARK.match(text, match.start()) else "[")
             case _:
@@ -112,15 +115,13 @@ def escape_character(character: str) -> str:
 
 
 def output_lines(text: str) -> list[str]:
-    """Return the lines of a program's output for a terminal, without the blank ones at both ends.
+    """Return the lines of a program's output for a terminal.
 
     Colours are left out. Everything else that is invisible is escaped, and a carriage return begins a new line: what a
     terminal would have overwritten is not hidden.
     """
     plain = _LINE_END.split(_FORMATTING.sub("", text))
-    lines = [_escape_unprintable(neutralize(line.expandtabs(_TAB_CELLS)).rstrip(" ")) for line in plain]
-    filled = [number for number, line in enumerate(lines) if line]
-    return lines[filled[0] : filled[-1] + 1] if filled else []
+    return [_escape_unprintable(neutralize(line.expandtabs(_TAB_CELLS)).rstrip(" ")) for line in plain]
 
 
 def find_text_warnings(text: str) -> tuple[str, ...]:
@@ -172,8 +173,8 @@ def _mark_fits(mark: str, letter: str) -> bool:
     return combining(mark) != 0 or _alphabet(mark) == _alphabet(letter)
 
 
-def _fold_spaces(count: int, at_edge: bool) -> list[str]:
-    if count < MIN_FOLDED_SPACES:
+def _fold_spaces(count: int, at_edge: bool, min_spaces: int) -> list[str]:
+    if count < min_spaces:
         return [escape_character(" ") if at_edge else " "] * count
     whole, rest = divmod(count, _MAX_SPACES_IN_A_PIECE)
     folded = [f"[{_MAX_SPACES_IN_A_PIECE} spaces]"] * whole

@@ -7,8 +7,10 @@ then that nothing about the file has changed since.
 """
 
 import os
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from glob import glob
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
@@ -20,6 +22,8 @@ from .artifacts import check_range, compute_artifact_id, format_artifact_id, lim
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIGEST_CHARS = 64
+_is_prefix = re.compile(rf"[0-9a-f]{{4,{_DIGEST_CHARS}}}").fullmatch
 #: How many files are remembered as checked.
 _MAX_CHECKED = 1_024
 
@@ -88,6 +92,13 @@ class FileArtifacts:
             size = os.fstat(file).st_size
             end = size if size_bytes is None else min(size, start + size_bytes)
             return _read_range(file, start, end)
+
+    def find(self, prefix: str) -> list[str]:
+        """Return the ids that begin with these hexadecimal digits, at least four of them."""
+        if not _is_prefix(prefix):
+            return []
+        names = glob(f"{prefix[:2]}/{prefix[2:4]}/{prefix}*", root_dir=self._folder)
+        return sorted(format_artifact_id(name[6:]) for name in names if len(name[6:]) == _DIGEST_CHARS)
 
     def size_bytes(self, artifact_id: str) -> int:
         """Return the size of an artifact."""

@@ -87,8 +87,18 @@ def list_(
 
 
 @app.command(epilog=_EXITS)
-def show(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
+def show(
+    run: RunArgument,
+    transcript: Annotated[
+        bool, typer.Option("--transcript", help="Print the whole conversation, with calls and their outputs.")
+    ] = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show a run: its state, what it did, and which command comes next."""
+    if transcript and not as_json:
+        _run_until_interrupted(_load_module("session.watch").print_transcript(log, run))
+        return
     details = run_with_log(log, lambda event_log: load_run_details(event_log, run))
     if as_json:
         echo_json(details_to_json(details))

@@ -89,11 +89,11 @@ class LiveCall(msgspec.Struct):
     def output_rows(self, now: int) -> list[Text]:
         """Return the last lines of the output of a running call."""
         is_seen = self.started_at and now - self.started_at >= _PROGRESS_AFTER_MS * 1_000_000
-        return _mark_output(output_lines(self.progress)) if is_seen and not self.is_waiting else []
+        return _mark_output(self.progress) if is_seen and not self.is_waiting else []
 
 
 def format_finished_call(
-    call: LiveCall, observation: Observation, width: int, log_path: Path | None = None
+    call: LiveCall, observation: Observation, width: int, log_path: Path | None, max_lines: int
 ) -> list[Text]:
     """Format a call with its outcome; a command also with the end of its output."""
     label, style = _OUTCOME_LABELS.get("ok" if observation.ok else observation.code, ("failed", "red"))
@@ -110,19 +110,20 @@ def format_finished_call(
         lines += format_diff(observation.content.text, observation.truncated)
     for line in lines:
         line.truncate(width, overflow="ellipsis")
-    is_command = not {"command", "task"}.isdisjoint(observation.facts)
-    return [*lines, *format_output(observation, width, log_path)] if is_command else lines
+    return [*lines, *format_output(observation, width, log_path, max_lines)] if is_command(observation) else lines
 
 
-def format_output(
-    observation: Observation, width: int, log_path: Path | None, max_lines: int = MAX_OUTPUT_LINES
-) -> list[Text]:
+def is_command(observation: Observation) -> bool:
+    """Return True if the call ran a command, or read the output of one."""
+    return not {"command", "task"}.isdisjoint(observation.facts)
+
+
+def format_output(observation: Observation, width: int, log_path: Path | None, max_lines: int) -> list[Text]:
     """Return the last lines of an output, and how to see the rest of it."""
-    lines = output_lines(observation.content.text if observation.content else "")
-    rows = _mark_output(lines[-max_lines:])
+    rows = _mark_output(observation.content.text if observation.content else "")
+    more, rows = len(rows) - max_lines, rows[-max_lines:]
     for row in rows:
         row.truncate(width, overflow="ellipsis")
-    more = len(lines) - max_lines
     left = f"... {pluralize(more, 'more line')}" if more > 0 else ""
     if observation.truncated and observation.size is not None:
         left = f"... {observation.size.produced:,} bytes in all"
@@ -132,8 +133,9 @@ def format_output(
     return [*rows, Text(f"{_OUTPUT_MARK[:-2]}{left}", "dim")] if left else rows
 
 
-def _mark_output(lines: list[str]) -> list[Text]:
-    return [Text(f"{_OUTPUT_MARK}{line}", "dim") for line in lines]
+def _mark_output(text: str) -> list[Text]:
+    text = text.strip("\r\n")
+    return [Text(f"{_OUTPUT_MARK}{line}", "dim") for line in output_lines(text)] if text else []
 
 
 def format_diff(diff: str, was_cut: bool = False) -> list[Text]:
@@ -188,6 +190,7 @@ class LiveView:
         *,
         mode: str = "",
         log_path: Path | None = None,
+        max_output_lines: int = MAX_OUTPUT_LINES,
     ) -> None:
         """Show a run in a region. `mode`: for the status line, which there is none without; `log_path`: for commands
         to type next.
@@ -196,6 +199,7 @@ class LiveView:
         self._now = now
         self._mode = mode
         self._log_path = log_path
+        self._max_output_lines = max_output_lines
         self._usage = Usage()
         #: When the first event was shown; 0: nothing was, or the run is no longer driven.
         self._shown_since = 0
@@ -402,7 +406,8 @@ class LiveView:
     def _on_observation(self, fact: facts.CallObserved, event: Event) -> None:
         observation = fact.observation
         call = self._calls.pop(observation.call_id, LiveCall(observation.tool, ""))
-        self._region.print_lines(*format_finished_call(call, observation, self._region.width, self._log_path))
+        width, log_path, max_lines = self._region.width, self._log_path, self._max_output_lines
+        self._region.print_lines(*format_finished_call(call, observation, width, log_path, max_lines))
 
     def _on_note(self, fact: Fact, event: Event) -> None:
         shown = present_event(fact)

@@ -94,9 +94,10 @@ def make_live_console() -> Console:
 class LiveRegion:
     """The output region of a live view."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, animated: bool = True) -> None:
+        """Write to a console. `animated`: redraw rows, where the terminal can."""
         self._console = console
-        self._is_animated = console.is_terminal and not console.is_dumb_terminal
+        self._is_animated = animated and console.is_terminal and not console.is_dumb_terminal
         #: Writes nothing: what a text is on the terminal is found out here.
         self._measure_console = Console(
             file=StringIO(),

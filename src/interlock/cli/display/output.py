@@ -19,6 +19,8 @@ from ...rendering.text import shorten
 _VERDICT_STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
 _MAX_CHARS = 500
 _GAP = "  "
+#: Fewer are ordinary: columns, indented code. So many push what follows out of sight on a narrow terminal.
+_MIN_HIDING_SPACES = 20
 
 
 def echo(*pieces: str | Text, error: bool = False) -> None:
@@ -33,10 +35,10 @@ def echo_notice(text: str) -> None:
 
 
 def make_visible(text: str) -> str:
-    """Return the text with invisible characters escaped. Spaces at the edges are kept."""
+    """Return the text with invisible characters escaped. Of spaces only those that may hide what follows."""
     core = text.strip(" ")
     before, after = text[: len(text) - len(text.lstrip(" "))], text[len(text.rstrip(" ")) :]
-    return f"{before}{escape_invisible(core)}{after}" if core else text
+    return f"{before}{escape_invisible(core, _MIN_HIDING_SPACES)}{after}" if core else text
 
 
 def echo_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:

@@ -19,7 +19,8 @@ from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_expiry, format_local_time
 from ...storage.event_log import EventLog
 from ...storage.sqlite.log import SqliteLog
-from ..config.logs import add_log_option, is_nested_in, resolve_run, shorten_id
+from ..config.logs import add_log_option, is_nested_in, resolve_run, shorten_artifact_id, shorten_id
+from .live import format_diff, format_output, is_command
 from .output import echo
 from .run_list import get_display_state
 from .transcript import EventFormatter, RunPrinter, TranscriptLine, style_state
@@ -102,11 +103,17 @@ def details_to_json(details: RunDetails) -> dict[str, Any]:
     """Return the details for JSON output."""
     plain: dict[str, Any] = msgspec.to_builtins(details, str_keys=True)
     plain["conversation"] = [
-        {"who": line.who, "what": line.what, "outcome": line.outcome} for line in details.transcript
+        {"who": line.who, "what": line.what, "outcome": line.outcome, "output": _get_output(line)}
+        for line in details.transcript
     ]
     del plain["transcript"]
     started = plain.pop("started")
     return {**{name: value for name, value in started.items() if name not in ("type", "schema")}, **plain}
+
+
+def _get_output(line: TranscriptLine) -> str:
+    content = line.observation.content if line.observation is not None else None
+    return content.text if content is not None else ""
 
 
 def _display_state(ledger: Ledger, holders: Mapping[str, str]) -> DisplayState:
@@ -122,6 +129,7 @@ async def _list_forks(log: EventLog, run_id: str) -> tuple[str, ...]:
 
 
 _MAX_TRANSCRIPT_LINES = 40
+_MAX_OUTPUT_LINES = 5
 _MAX_ARTIFACTS = 10
 
 
@@ -137,6 +145,13 @@ def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
         echo("")
     for entry in _cut_middle(details.transcript):
         rows.print_line(entry)
+        observation = entry.observation
+        if observation is not None and is_command(observation):
+            rows.print_rows(format_output(observation, rows.width, log, _MAX_OUTPUT_LINES))
+        elif (
+            observation is not None and observation.ok and observation.content and observation.content.format == "diff"
+        ):
+            rows.print_rows(format_diff(observation.content.text, observation.truncated))
     for title, lines in _list_sections(details, now):
         echo("")
         echo(title)
@@ -193,7 +208,7 @@ def _cut_middle(lines: tuple[TranscriptLine, ...]) -> Iterator[TranscriptLine]:
     if len(lines) <= _MAX_TRANSCRIPT_LINES:
         yield from lines
         return
-    more = f"{len(lines) - _MAX_TRANSCRIPT_LINES:,} more; `interlock runs events` has all"
+    more = f"{len(lines) - _MAX_TRANSCRIPT_LINES:,} more; `interlock runs show --transcript` has all"
     yield from (*lines[:half], TranscriptLine("...", more, style="dim"), *lines[-half:])
 
 
@@ -208,9 +223,10 @@ def _list_sections(details: RunDetails, now: int) -> Iterator[tuple[str, list[st
     if details.artifacts:
         more = len(details.artifacts) - _MAX_ARTIFACTS
         lines = [
-            f"{each.kind:20} {each.size_bytes:>11,} bytes  {each.id}" for each in details.artifacts[:_MAX_ARTIFACTS]
+            f"{shorten_artifact_id(each.id)}  {each.kind}, {each.size_bytes:,} bytes"
+            for each in details.artifacts[:_MAX_ARTIFACTS]
         ]
-        yield "artifacts:", [*lines, f"... {more:,} more"] if more > 0 else lines
+        yield "artifacts (`interlock artifacts show ID`):", [*lines, f"... {more:,} more"] if more > 0 else lines
 
 
 def _format_question(question: Question, details: RunDetails, now: int) -> str:

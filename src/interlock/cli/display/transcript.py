@@ -5,7 +5,7 @@ call. `runs events` has it all.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -143,6 +143,8 @@ class TranscriptLine(msgspec.Struct, frozen=True):
     what: str = ""
     outcome: str = ""
     style: str = ""
+    #: Of a call that is over.
+    observation: Observation | None = None
 
 
 class _CallSummary(NamedTuple):
@@ -192,7 +194,7 @@ class EventFormatter:
         tool, about = self._find_call(observation.call_id)
         code = "ok" if observation.ok else "failed" if observation.code == "ok" else observation.code
         outcome = " ".join(part for part in (code, format_elapsed(observation.duration_ms)) if part)
-        return TranscriptLine(tool, about, outcome, "green" if observation.ok else "red")
+        return TranscriptLine(tool, about, outcome, "green" if observation.ok else "red", observation)
 
     def _find_call(self, call_id: str) -> _CallSummary:
         return self._calls.get(call_id, _CallSummary(call_id, ""))
@@ -228,6 +230,16 @@ class RunPrinter:
         what = _fit_cell(line.what, max(about, _MIN_CELLS), pad=bool(line.outcome) and self._console.is_terminal)
         what.stylize("" if line.outcome else line.style)
         self._print(row.append_text(what).append_text(outcome))
+
+    def print_rows(self, rows: Iterable[Text]) -> None:
+        """Print rows that are formatted already."""
+        for row in rows:
+            self._console.print(row, soft_wrap=True)
+
+    @property
+    def width(self) -> int:
+        """Number of cells of a row."""
+        return self._room
 
     def _print(self, line: Text) -> None:
         line.truncate(self._room, overflow="ellipsis")

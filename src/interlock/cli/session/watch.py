@@ -13,11 +13,12 @@ from ..config.logs import add_log_option, open_log, resolve_run, shorten_id
 from ..display.live import LiveView, format_speech
 from ..display.live_region import LiveRegion, make_live_console
 from ..display.output import make_visible
-from ..display.run_list import TERMINAL_EVENTS, follow_events
+from ..display.run_list import TERMINAL_EVENTS, follow_events, read_events
 from ..exit_codes import ExitCode
 from .terminal import preserve_terminal
 
 _FRAME_SECONDS = 0.1
+_TRANSCRIPT_OUTPUT_LINES = 100
 _SUCCESS_EVENTS = frozenset(("run.completed", "run.degraded"))
 
 
@@ -27,6 +28,17 @@ async def watch_run(log_path: Path | None, run_ref: str) -> None:
         modes.disable_echo()
         run_watch = await _watch_run(log_path, run_ref)
     run_watch.print_end()
+
+
+async def print_transcript(log_path: Path | None, run_ref: str) -> None:
+    """Print a run from its first event on: messages, calls and the ends of their outputs."""
+    region = LiveRegion(make_live_console(), animated=False)
+    view = LiveView(region, log_path=log_path, max_output_lines=_TRANSCRIPT_OUTPUT_LINES)
+    async with open_log(log_path) as log:
+        async for event in read_events(log, await resolve_run(log, run_ref)):
+            if isinstance(event.fact, UserMessageReceived):
+                view.print_lines(*format_speech(event.fact.by or "you", event.fact.text, region.width))
+            view.on_event(event)
 
 
 async def _watch_run(log_path: Path | None, run_ref: str) -> "_RunWatch":

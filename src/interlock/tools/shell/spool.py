@@ -195,10 +195,10 @@ class OutputSpool:
 
     def last_lines(self, count: int) -> list[str]:
         """Return the last lines that are not blank, at most so many, in a form that is safe for a terminal."""
-        lines = output_lines(self.tail(_LAST_BYTES).decode("utf-8", "replace"))
+        lines = [line for line in output_lines(self.tail(_LAST_BYTES).decode("utf-8", "replace")) if line]
         if self.total_bytes > _LAST_BYTES:
             lines = lines[1:] or lines  # The first one is cut.
-        return [line[:_MAX_LINE_CHARS] for line in lines if line][-count:]
+        return [line[:_MAX_LINE_CHARS] for line in lines[-count:]]
 
     def _add(self, stream: OutputStream, content: bytes) -> None:
         if content:
