@@ -9,10 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from interlock import Agent, Runner, ScriptedModel
 from interlock.cli.config.user_paths import UserPaths
-from interlock.cli.session import resume
-from interlock.cli.session.agent import PreparedRun, RunOptions, prepare_run
+from interlock.cli.session.agent import RunOptions
+from interlock.cli.session.resume import ResumableRun, load_resumable, prepare_resumed
+from interlock.domain.tool import PermissionMode
 from interlock.models.scripted import ScriptedTurn, to_script, tool_call
+from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
 from tests.pipeline.approval.person import at_terminal
 
@@ -79,14 +82,7 @@ def test_a_run_is_not_moved_to_another_folder(cli: Run, script: Path, waiting: s
     assert (ended.exit_code, "Nothing was done" in ended.stderr) == (2, True)
 
 
-def test_an_answer_can_go_on_with_the_run_at_once(
-    cli: Run, project: Path, script: Path, waiting: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def with_script(wanted: RunOptions) -> PreparedRun:
-        return prepare_run(msgspec.structs.replace(wanted, script=script))
-
-    monkeypatch.setattr(resume, "prepare_run", with_script)
-
+def test_an_answer_can_go_on_with_the_run_at_once(cli: Run, project: Path, waiting: str) -> None:
     ended = cli("approvals", "approve", newest(cli), "--resume")
 
     assert ended.exit_code == 0
@@ -244,3 +240,56 @@ def wait_for_file(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < end
         threading.Event().wait(0.01)
+
+
+def resumed(run_id: str, **settings: str) -> ResumableRun:
+    return ResumableRun(run_id, str(Path.cwd()), PermissionMode.TRUSTED, settings)
+
+
+def test_a_run_continues_with_the_model_it_was_started_with(
+    project: Path, places: UserPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is configured meanwhile; only what the command says is different."""
+    write(places.settings_file, 'model = "configured"\nprovider = "openai"\n')
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-a")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-o")
+    run = resumed("run_1", provider="anthropic", model="first", base_url="http://127.0.0.1:9", mode="trusted")
+
+    before = prepare_resumed(run, RunOptions(workspace=project))
+    model = prepare_resumed(run, RunOptions(workspace=project, settings={"model": "other", "mode": "read_only"}))
+    provider = prepare_resumed(run, RunOptions(workspace=project, settings={"provider": "openai"}))
+
+    assert (before.model.label, before.mode) == ("first (http://127.0.0.1:9)", "trusted")
+    assert before.notes == (
+        "Run run_1 continues as it was started: provider anthropic, model first, base_url http://127.0.0.1:9.",
+    )
+    assert (model.model.label, model.mode) == ("other (http://127.0.0.1:9)", "read_only")
+    assert provider.model.label == "configured (openai)"
+
+
+def test_a_run_remembers_model_policy_and_mode(cli: Run, project: Path, script: Path, tmp_path: Path) -> None:
+    policy = write(tmp_path / "mine.yaml", "version: 1\nask:\n  - write_file\n")
+    log = tmp_path / "own.db"
+    words = ("--policy", policy, "--mode", "accept_edits", "--log", log, "--headless")
+    assert cli("run", TASK, "--script", script, *words).exit_code == 3
+
+    again = cli("runs", "resume", "last", "--headless", "--log", log)
+    assert (again.exit_code, "the script script.json, mode accept_edits," in again.stdout) == (3, True), again.output
+    assert f"continues as it was started: policy {policy}." in " ".join(again.stderr.split())
+    policy.unlink()
+    refused = cli("runs", "resume", "last", "--headless", "--log", log)
+
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"was started with the policy {policy}, which is not there any more" in " ".join(refused.stderr.split())
+
+
+async def test_the_model_that_was_asked_last_is_remembered(tmp_path: Path) -> None:
+    agent = Agent(provider=ScriptedModel(["Hello."]), model="second", name="interlock")
+    async with SqliteLog(tmp_path / "runs.db") as log, Runner(agent, log=log, secrets={"KEY": "hunter2"}) as runner:
+        settings = {"provider": "scripted", "model": "first", "base_url": "http://me:hunter2@host"}
+        handle = await runner.start("Say hello.", settings=settings)
+        await handle.result()
+
+        run = await load_resumable(log, handle.run_id)
+
+    assert run.settings == {"provider": "scripted", "model": "second"}

@@ -39,7 +39,7 @@ COMMANDS = (
     ("approvals", "list"),
     ("approvals", "approve", _QUESTION, "--by", "ana"),
     ("runs", "list"),
-    ("runs", "resume", "last", "--script", "../script.json"),
+    ("runs", "resume", "last"),
     ("audit", "verify", "last"),
 )
 _INTERLOCK = str(Path(sys.executable).with_name("interlock"))

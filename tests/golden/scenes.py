@@ -378,6 +378,15 @@ def sender() -> Agent:
     )
 
 
+async def remembering() -> Runs:
+    """A run records what the program that started it needs to resume it."""
+    log = MemoryLog()
+    async with runner(agent("keeper", ScriptedTurn(text="Done.")), log) as runs:
+        settings = {"model": "some-model", "policy": "/etc/policy.yaml"}
+        await (await runs.start("Remember.", run_id="run_remembering", settings=settings)).result()
+    return {"remembering": await log.read("run_remembering")}
+
+
 async def forked() -> Runs:
     """A run waits for a person and is forked; the yes in one of them does not count in the other."""
     log = MemoryLog()
@@ -433,7 +442,18 @@ async def compacted() -> Runs:
 
 
 Scene: TypeAlias = Callable[[], Coroutine[Any, Any, Runs]]
-SCENES: tuple[Scene, ...] = (approvals, effects, batches, recovered, consents, nested, handoff, forked, compacted)
+SCENES: tuple[Scene, ...] = (
+    approvals,
+    effects,
+    batches,
+    recovered,
+    consents,
+    nested,
+    handoff,
+    forked,
+    compacted,
+    remembering,
+)
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {
     "consents": mailer,

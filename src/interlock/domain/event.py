@@ -52,6 +52,8 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
     #: For a fork: the source run and the last `seq` that was copied from it.
     forked_from: str = ""
     forked_at: int = -1
+    #: What the program that started the run needs to resume it as it was, such as the model. Not used to decide.
+    settings: dict[str, str] = {}
 
 
 class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
@@ -460,6 +462,7 @@ _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 #: new event type that is empty, which every event has. An event that has it carries that version as its `schema`, so
 #: that older code recognizes it, also in a run that older code began.
 NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
+    RunStarted: ((b'"settings":', 3),),
     PolicyEvaluated: _EFFECT,
     InvocationStarted: _EFFECT[:1],
     InvocationCompleted: _EFFECT,

@@ -10,7 +10,7 @@ at once and shows the model nothing; how the handlers end is noticed in the back
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -123,9 +123,9 @@ async def _open(received: list[Received], run: RunContext) -> None:
         )
 
 
-def start_run(run: RunContext) -> None:
-    """Record the start of a run."""
-    situation = run.situation
+def start_run(run: RunContext, settings: Mapping[str, str] | None = None) -> None:
+    """Record the start of a run. Settings that hold a secret are left out."""
+    situation, redact = run.situation, run.parts.redactor.redact
     begun = RunStarted(
         schema=SCHEMA_VERSION,
         agent=situation.agent,
@@ -135,6 +135,7 @@ def start_run(run: RunContext) -> None:
         created_by=situation.created_by,
         parent_run_id=situation.parent_run_id,
         parent_call_id=situation.parent_call_id,
+        settings={name: value for name, value in (settings or {}).items() if value == redact(value)},
     )
     run.recorder.add(begun)
 

@@ -75,9 +75,9 @@ class RunHandle:
         """Register a listener for the model's streamed output."""
         self._lease.listeners.append(listener)
 
-    async def begin(self, task: str) -> None:
+    async def begin(self, task: str, settings: Mapping[str, str]) -> None:
         """Start a run that is not in the log yet. Used by `Runner.start`."""
-        await self._add_user_message(task, new=True)
+        await self._add_user_message(task, begin_with=settings)
 
     async def send_message(self, text: str) -> None:
         """Send the user's next message to a conversational run."""
@@ -201,7 +201,7 @@ class RunHandle:
             if self._lease.session is not None:  # the task was cancelled before it began
                 await self._lease.release()
 
-    async def _add_user_message(self, text: str, *, new: bool = False) -> None:
+    async def _add_user_message(self, text: str, *, begin_with: Mapping[str, str] | None = None) -> None:
         """Record the user's message, and continue."""
         if type(text) is not str:
             raise ConfigurationError(f"What is said is text, and this is a {type(text).__name__}. Nothing was started.")
@@ -209,9 +209,9 @@ class RunHandle:
         run = session.run
         all_known = self._observations.next_seq == run.ledger.next_seq
         try:
-            _check_accepts_message(run.ledger, new=new)
-            if new:
-                start_run(run)
+            _check_accepts_message(run.ledger, new=begin_with is not None)
+            if begin_with is not None:
+                start_run(run, begin_with)
             if text:
                 said = run.parts.redactor.redact(escape_surrogates(text))
                 run.recorder.add(UserMessageReceived(text=said, by=self._situation.requester))

@@ -196,7 +196,7 @@ class Runner:
         """The event log of the app."""
         return self.app.log
 
-    async def start(
+    async def start(  # noqa: PLR0913 - every keyword is explicit
         self,
         task: str,
         *,
@@ -204,6 +204,7 @@ class Runner:
         parent_call: ToolContext | None = None,
         requester: str | None = None,
         created_by: str = "",
+        settings: Mapping[str, str] | None = None,
     ) -> RunHandle:
         """Start a new run and return its handle.
 
@@ -213,6 +214,7 @@ class Runner:
             parent_call: The call that the run answers. It decides who the run acts for.
             requester: Who the run acts for. Default: that of the runner.
             created_by: Who created the run, if not the requester.
+            settings: Recorded with the start of the run, for a program that resumes it, such as the name of the model.
         """
         if run_id and not (is_valid_name(run_id) and (parent_call or len(run_id) <= _MAX_RUN_ID_CHARS)):
             raise ConfigurationError(
@@ -224,7 +226,7 @@ class Runner:
             requester, created_by = parent.requester, parent.created_by
         self._check_names(requester or "", created_by)
         handle = RunHandle(self, self._build_context(run_id or new_run_id(), parent_call, requester, created_by))
-        await handle.begin(task)
+        await handle.begin(task, settings or {})
         return handle
 
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:

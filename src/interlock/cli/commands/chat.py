@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import ConfigurationError, RunEndedError
-from ...domain.event import RunStarted
 from ...history.fold import load_run
-from ..config.logs import LogOption, complete_run, open_log, resolve_run, shorten_id
+from ...storage.sqlite.log import SqliteLog
+from ..config.logs import LogOption, complete_run, resolve_run, run_with_log, shorten_id
 from ..display.output import echo_notice
-from ..display.run_list import read_first_event
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
     BaseUrlOption,
@@ -25,8 +24,9 @@ from ..options import (
     create_app,
     option,
 )
-from ..session.agent import PreparedRun, RunOptions, prepare_run
+from ..session.agent import RunOptions, prepare_run
 from ..session.chat import ChatSession
+from ..session.resume import ResumableRun, load_resumable, prepare_resumed
 from ..session.terminal import preserve_terminal
 
 _EXITS = format_exit_codes(
@@ -57,26 +57,25 @@ def chat(  # noqa: PLR0913 - one for each option
     Ctrl-D ends the chat.
     """
     settings = collect_options(model=model, provider=provider, base_url=base_url, mode=mode, policy=policy)
-    prepared = prepare_run(RunOptions(workspace=workspace or Path(), settings=settings, script=script, log=log))
+    options = RunOptions(workspace=workspace or Path(), settings=settings, script=script, log=log)
+    run = None if resume is None else run_with_log(log, lambda event_log: _find_resumable(event_log, resume))
+    prepared = prepare_run(options) if run is None else prepare_resumed(run, options)
+    if run is not None and run.workspace not in ("", prepared.workspace):
+        raise ConfigurationError(
+            f"{shorten_id(run.run_id)} works in {run.workspace}. Pass --workspace {run.workspace}."
+        )
     for note in prepared.notes:
         echo_notice(f"interlock: {note}")
     with preserve_terminal() as modes:
         try:
-            run_id = "" if resume is None else asyncio.run(_find_resumable(prepared, resume))
-            asyncio.run(ChatSession(prepared, modes, run_id).run())
+            asyncio.run(ChatSession(prepared, modes, "" if run is None else run.run_id).run())
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-async def _find_resumable(prepared: PreparedRun, run_ref: str) -> str:
-    async with open_log(prepared.log_path) as log:
-        run_id = await resolve_run(log, run_ref)
-        state = (await load_run(log, run_id)).ledger.state
-        started = (await read_first_event(log, run_id)).fact
+async def _find_resumable(log: SqliteLog, run_ref: str) -> ResumableRun:
+    run_id = await resolve_run(log, run_ref)
+    state = (await load_run(log, run_id)).ledger.state
     if state.is_over:
         raise RunEndedError(f"{shorten_id(run_id)} is {state.value}. Start a new one with `interlock chat`.")
-    if isinstance(started, RunStarted) and started.workspace not in ("", prepared.workspace):
-        raise ConfigurationError(
-            f"{shorten_id(run_id)} works in {started.workspace}. Pass --workspace {started.workspace}."
-        )
-    return run_id
+    return await load_resumable(log, run_id)

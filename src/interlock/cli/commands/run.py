@@ -86,4 +86,7 @@ def run(  # noqa: PLR0913 - one for each option
         headless=headless,
     )
     session = SessionOptions(headless=headless, as_json=as_json)
-    raise typer.Exit(run_and_report(prepare_run(options), lambda runner: runner.start(task), session))
+    prepared = prepare_run(options)
+    raise typer.Exit(
+        run_and_report(prepared, lambda runner: runner.start(task, settings=prepared.run_settings), session)
+    )

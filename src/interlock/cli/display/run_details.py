@@ -184,6 +184,8 @@ def _list_facts(details: RunDetails) -> Iterator[tuple[str, str]]:
         yield "agent", ", ".join(part for part in (started.agent, details.model) if part)
     if started.workspace:
         yield "workspace", started.workspace
+    policy = started.settings.get("policy", "")
+    yield "mode", f"{started.mode} at the start{f', policy {policy}' if policy else ''}"
     if started.requester:
         yield "for", started.requester
     yield "started", f"{format_local_time(details.started_at)}, {pluralize(details.events, 'event')}"

@@ -5,7 +5,6 @@ opens the log and yields a runner.
 """
 
 import os
-import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -150,8 +149,8 @@ You are an agent that works on a task in one folder, the workspace, with the too
 AGENT_NAME = "interlock"
 #: A person is available: they decide whether a call with an unknown outcome may run again, and fix a key.
 FAIL_SAFE = FailSafeConfig(unknown_outcome_policy="ask", model_failure_policy="keep")
-#: What no log remembers.
-_RESUME_OPTIONS = ("model", "provider", "base_url", "mode", "policy")
+#: The settings that a run remembers.
+RUN_SETTINGS = ("provider", "model", "base_url", "policy")
 _NO_PRICES_NOTE = (
     "Without prices, a budget of cost counts only what the provider itself says that answers cost, and many say "
     "nothing. `interlock config set price_input` and `price_output`, per million tokens, set them."
@@ -189,8 +188,8 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
     files: RunFiles
     #: What was said for `--log`, for commands to type next.
     log_path: Path | None = None
-    #: Other options that have to be repeated to resume the run, as typed.
-    resume_options: str = ""
+    #: What the run remembers, to be resumed as it was started.
+    run_settings: Mapping[str, str] = {}
     #: What a person should know before it starts.
     notes: tuple[str, ...] = ()
 
@@ -230,7 +229,7 @@ def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) ->
         places=user_paths,
         files=files,
         log_path=options.log,
-        resume_options=_format_resume_options(options),
+        run_settings=_collect_run_settings(settings, options),
         notes=(
             *loaded.notes,
             *([_NO_PRICES_NOTE] if is_unpriced else []),
@@ -279,9 +278,14 @@ async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> 
         yield await stack.enter_async_context(runner)
 
 
-def _format_resume_options(options: RunOptions) -> str:
-    values = {name: options.settings.get(name) for name in _RESUME_OPTIONS} | {"script": options.script}
-    return "".join(f" {_option_name(name)} {shlex.quote(str(value))}" for name, value in values.items() if value)
+def _collect_run_settings(settings: Settings, options: RunOptions) -> dict[str, str]:
+    """Return what a run needs to be resumed as it was started. A mode only if it was chosen for this run."""
+    chosen = {name: str(getattr(settings, name) or "") for name in RUN_SETTINGS}
+    if options.script is not None:
+        chosen = {"script": str(options.script.absolute()), "policy": chosen["policy"]}
+    return {name: value for name, value in chosen.items() if value} | (
+        {"mode": settings.mode.value} if "mode" in options.settings else {}
+    )
 
 
 def _option_name(name: str) -> str:

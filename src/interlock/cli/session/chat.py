@@ -138,7 +138,7 @@ class ChatSession:
         handle = self._handle
         try:
             if handle is None and not self._run_id:
-                handle = self._attach_handle(await session.runner.start(text))
+                handle = self._attach_handle(await session.runner.start(text, settings=self._prepared.run_settings))
             else:
                 handle = handle or await self._reopen_run(session)
                 if await handle.questions():

@@ -212,8 +212,8 @@ def get_exit_code(result: AgentResult, stopped: bool) -> ExitCode:
 
 
 def build_resume_command(run_id: str, prepared: PreparedRun) -> str:
-    """Return the command to resume, with the model given on the command line."""
-    return add_log_option(f"interlock runs resume {shorten_id(run_id)}{prepared.resume_options}", prepared.log_path)
+    """Return the command to resume. The run remembers its model, policy and mode."""
+    return add_log_option(f"interlock runs resume {shorten_id(run_id)}", prepared.log_path)
 
 
 def format_verification(result: AgentResult, width: int) -> list[Text]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ...domain.errors import ConfigurationError, InterlockError, RunClaimedError, RunEndedError
-from ...domain.event import BatchStarted, RunStarted
+from ...domain.event import BatchStarted, ModelRequested, RunStarted
 from ...domain.tool import PermissionMode
 from ...history.fold import load_run
 from ...storage.sqlite.log import SqliteLog
@@ -14,7 +14,7 @@ from ..config.logs import add_log_option, has_log, list_ancestors, resolve_run, 
 from ..display.output import echo, echo_error, echo_json
 from ..display.run_list import list_stopped, read_events
 from ..exit_codes import ExitCode
-from .agent import AGENT_NAME, RunOptions, prepare_run
+from .agent import AGENT_NAME, RUN_SETTINGS, PreparedRun, RunOptions, prepare_run
 from .live_session import SessionOptions, SessionOutcome, run_session, stopped_to_json
 
 _STRICTEST_FIRST = tuple(PermissionMode)
@@ -35,12 +35,14 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
 
-class _ResumableRun(msgspec.Struct, frozen=True):
+class ResumableRun(msgspec.Struct, frozen=True):
     """A run that can be resumed."""
 
     run_id: str
     workspace: str
     mode: PermissionMode
+    #: What it remembers of how it was started; the model as it was asked last.
+    settings: dict[str, str]
 
 
 def resume_run(run_ref: str, options: ResumeOptions) -> ExitCode:
@@ -79,23 +81,21 @@ def resume_all(options: ResumeOptions) -> ExitCode:
 
 def _resume(run_ref: str, options: ResumeOptions) -> SessionOutcome:
     run = run_with_log(options.log, lambda log: _find_run(log, run_ref, options))
-    prepared = prepare_run(
+    prepared = prepare_resumed(
+        run,
         RunOptions(
             workspace=_choose_workspace(run, options),
             settings=options.settings,
             script=options.script,
             log=options.log,
             headless=options.headless,
-        )
+        ),
     )
-    if "mode" not in options.settings:  # Without a word about it, a run gets no freer than it was.
-        mode = min(prepared.mode, run.mode, key=_STRICTEST_FIRST.index)
-        prepared = msgspec.structs.replace(prepared, mode=mode)
     session = SessionOptions(run.run_id, options.headless, options.as_json)
     return run_session(prepared, lambda runner: runner.open(run.run_id, force=options.take_over), session)
 
 
-async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> _ResumableRun:
+async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> ResumableRun:
     run_name = await resolve_run(log, run_ref)
     run_id = (*list_ancestors(run_name), run_name)[0]
     name = shorten_id(run_id)
@@ -121,19 +121,52 @@ async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> _Re
             f"{name} is owned by {holder}, which is running. Nothing was done. `{watch}` shows it, and its questions "
             "can be answered from here. --take-over takes it over from that process."
         )
-    workspace, mode = "", PermissionMode.DEFAULT
+    return await load_resumable(log, run_id)
+
+
+async def load_resumable(log: SqliteLog, run_id: str) -> ResumableRun:
+    """Return what a run needs to be resumed as it was."""
+    workspace, mode, settings = "", PermissionMode.DEFAULT, dict[str, str]()
     async for event in read_events(log, run_id):
         match event.fact:
             case RunStarted(workspace=folder, mode=first):
-                workspace, mode = folder, first
+                workspace, mode, settings = folder, first, dict(event.fact.settings)
             case BatchStarted(mode=latest):
                 mode = latest
+            case ModelRequested(provider=provider, model=model) if provider == settings.get("provider") and model:
+                settings["model"] = model
             case _:
                 pass
-    return _ResumableRun(run_id, workspace, mode)
+    return ResumableRun(run_id, workspace, mode, settings)
 
 
-def _choose_workspace(run: _ResumableRun, options: ResumeOptions) -> Path:
+def prepare_resumed(run: ResumableRun, options: RunOptions) -> PreparedRun:
+    """Prepare a run to continue as it was started, unless the options say otherwise."""
+    given, settings = options.settings, run.settings
+    remembered = {name: settings[name] for name in RUN_SETTINGS if name in settings and name not in given}
+    if "provider" in given or options.script is not None:  # Another model: no part of the old choice is kept.
+        remembered = {name: value for name, value in remembered.items() if name == "policy"}
+    script = options.script
+    if script is None and "script" in settings and not {"provider", "model", "base_url"} & set(given):
+        script = Path(settings["script"])
+    for kind, file in (("policy", remembered.get("policy", "")), ("script", str(script or ""))):
+        if file and not Path(file).is_file():
+            raise ConfigurationError(
+                f"Run {shorten_id(run.run_id)} was started with the {kind} {file}, which is not there any more. "
+                f"Nothing was done. Name another with --{kind}."
+            )
+    prepared = prepare_run(
+        msgspec.structs.replace(options, settings={**remembered, **given}, script=script),
+    )
+    mode = prepared.mode
+    if "mode" not in given:  # As it was. A mode that was only configured may have become stricter.
+        mode = run.mode if "mode" in settings else min(mode, run.mode, key=_STRICTEST_FIRST.index)
+    names = ", ".join(f"{name} {value}" for name, value in remembered.items())
+    note = f"Run {shorten_id(run.run_id)} continues as it was started: {names}."
+    return msgspec.structs.replace(prepared, mode=mode, notes=(*prepared.notes, *([note] if remembered else [])))
+
+
+def _choose_workspace(run: ResumableRun, options: ResumeOptions) -> Path:
     """Return the folder that the run was started in. A run cannot continue in another one."""
     name, workspace = shorten_id(run.run_id), options.workspace
     if not run.workspace and workspace is None:
