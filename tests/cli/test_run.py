@@ -80,7 +80,7 @@ def test_modes_and_policy_files_decide_what_is_asked(cli: Run, script: Path, pro
     edited = cli("run", "Write.", "--script", script, "--mode", "accept_edits")
     hidden = cli("run", "Write.", "--script", script, "--mode", "read_only")
 
-    assert [each.exit_code for each in (denied, edited, hidden)] == [0, 0, 0]
+    assert [each.exit_code for each in (denied, edited, hidden)] == [ExitCode.REFUSED, 0, 0]
     assert "  denied             write_file note.txt" in denied.output
     assert (project / "note.txt").read_text() == "hello\n"
     assert "not available in read-only mode" in " ".join(hidden.output.split())
@@ -183,6 +183,34 @@ def test_whatever_is_not_in_order_is_told_before_anything_is_written(
 
 def test_an_empty_task_is_none(cli: Run) -> None:
     assert cli("run", "  ").exit_code == ExitCode.USAGE
+
+
+def test_a_task_is_read_from_input_and_files(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Hello.")
+    (project / "task.md").write_text("Say hello,\nin two lines.\n")
+    (project / "image.png").write_bytes(b"\x89PNG\xff")
+
+    piped = cli("run", "-", "--script", script, input="Say hello, piped.\n")
+    read = cli("run", "@task.md", "--script", script)
+    refused = [cli("run", name, "--script", script) for name in ("@missing.md", "@image.png", "@.")]
+    empty = cli("run", "-", "--script", script, input="")
+
+    assert [each.exit_code for each in (piped, read)] == [ExitCode.OK, ExitCode.OK], piped.output + read.output
+    tasks = [run["task"] for run in json.loads(cli("runs", "list", "--json").stdout)]
+    assert tasks == ["Say hello,\nin two lines.\n", "Say hello, piped.\n"]
+    assert [each.exit_code for each in (*refused, empty)] == [ExitCode.USAGE] * 4
+    assert "cannot be read from missing.md: No such file" in " ".join(refused[0].output.split())
+
+
+def test_a_refused_last_call_has_its_exit_code(cli: Run, script: Path, tmp_path: Path) -> None:
+    policy = write(tmp_path / "mine.yaml", "version: 1\ndeny:\n  - write_file\n")
+    write_script(script, WRITE, calls(("list_dir", {})), "I could not write, so I listed.")
+    went_on = cli("run", "Write.", "--script", script, "--policy", policy)
+    write_script(script, WRITE, "I may not write.")
+    gave_up = cli("run", "Write.", "--script", script, "--policy", policy, "--json")
+
+    assert (went_on.exit_code, gave_up.exit_code) == (ExitCode.OK, ExitCode.REFUSED)
+    assert json.loads(gave_up.stdout)["exit_code"] == ExitCode.REFUSED
 
 
 def test_a_key_for_another_provider_is_pointed_out_and_not_shown(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:

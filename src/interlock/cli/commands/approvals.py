@@ -27,6 +27,7 @@ _EXITS = format_exit_codes(
     failed="already answered, or the run is over; with --resume also: the run failed",
     usage="bad usage, or the answer is not valid",
     waiting="not applied yet, or asked again; with --resume also: the run waits for a person",
+    refused="with --resume: the last call of the run was refused",
     interrupted="interrupted",
 )
 

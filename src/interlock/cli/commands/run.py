@@ -1,5 +1,6 @@
 """`interlock run`: let an agent work on a task in this folder."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ _EXITS = format_exit_codes(
     failed="it failed, was cancelled, or its answer contradicts the facts",
     usage="bad usage, or an invalid setting or file",
     waiting="it waits for a person",
+    refused="its last call was refused by a policy or a person",
     interrupted="interrupted; the run is kept",
 )
 MAX_TASK_CHARS = 1_000_000
@@ -40,7 +42,7 @@ app = create_app()
 
 @app.command(epilog=_EXITS)
 def run(  # noqa: PLR0913 - one for each option
-    task: Annotated[str, argument("TASK", "Task for the agent.")],
+    task: Annotated[str, argument("TASK", "Task for the agent; @FILE reads it from a file, - from standard input.")],
     *,
     model: ModelOption = None,
     provider: ProviderOption = None,
@@ -68,6 +70,7 @@ def run(  # noqa: PLR0913 - one for each option
     Calls that require approval are asked about at this terminal; without one the run pauses, and `interlock approvals`
     answers from anywhere. Ctrl-C cancels running calls, a second Ctrl-C stops the run. The run is always kept.
     """
+    task = _read_task(task)
     if not task.strip() or len(task) > MAX_TASK_CHARS:
         raise ConfigurationError(f"The task must have 1 to {MAX_TASK_CHARS:,} characters; found {len(task):,}.")
     limits = collect_options(
@@ -90,3 +93,22 @@ def run(  # noqa: PLR0913 - one for each option
     raise typer.Exit(
         run_and_report(prepared, lambda runner: runner.start(task, settings=prepared.run_settings), session)
     )
+
+
+def _read_task(given: str) -> str:
+    """Return the task that was given, or read it. What is longer than a task may be is not read to its end."""
+    if given != "-" and not given.startswith("@"):
+        return given
+    source = "standard input" if given == "-" else given[1:]
+    try:
+        if given == "-":
+            content = sys.stdin.buffer.read(4 * MAX_TASK_CHARS + 1)
+        else:
+            with open(source, "rb") as file:
+                content = file.read(4 * MAX_TASK_CHARS + 1)
+        return content.decode()
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8 text"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    raise ConfigurationError(f"The task cannot be read from {source}: {reason}. Nothing was started.")

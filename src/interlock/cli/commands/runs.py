@@ -49,6 +49,7 @@ _EXITS = format_exit_codes(
     failed="the run failed or could not be claimed",
     usage="bad usage, or a file that cannot be read",
     waiting="the run waits for a person",
+    refused="its last call was refused",
     interrupted="interrupted",
 )
 

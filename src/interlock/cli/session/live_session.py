@@ -47,6 +47,7 @@ _VERIFICATION_LABELS: Mapping[VerificationStatus, tuple[str, str]] = {
     "none": ("unverified", "yellow"),
 }
 _STATE_STYLES: Mapping[RunState, str] = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELLED: "red"}
+_REFUSED_CODES = frozenset(("policy_denied", "user_denied", "guardrail_refused", "consent_refused"))
 _CALL_FIELDS = ("call_id", "tool", "ok", "code", "summary")
 
 StartRun = Callable[[Runner], Awaitable[RunHandle]]
@@ -205,7 +206,9 @@ async def note_stopped_runs(session: LiveSession, prepared: PreparedRun) -> None
 def get_exit_code(result: AgentResult, stopped: bool) -> ExitCode:
     """Return the exit code of a result. `stopped`: the run was stopped here."""
     if result.state is RunState.COMPLETED:
-        return ExitCode.FAILED if result.conflict else ExitCode.OK
+        last_code = result.observations[-1].code if result.observations else ""
+        completed = ExitCode.REFUSED if last_code in _REFUSED_CODES else ExitCode.OK
+        return ExitCode.FAILED if result.conflict else completed
     if stopped:
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if result.state.is_over else ExitCode.WAITING

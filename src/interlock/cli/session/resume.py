@@ -18,7 +18,7 @@ from .agent import AGENT_NAME, RUN_SETTINGS, PreparedRun, RunOptions, prepare_ru
 from .live_session import SessionOptions, SessionOutcome, run_session, stopped_to_json
 
 _STRICTEST_FIRST = tuple(PermissionMode)
-_BY_SEVERITY = (ExitCode.OK, ExitCode.WAITING, ExitCode.FAILED, ExitCode.INTERRUPTED)
+_BY_SEVERITY = (ExitCode.OK, ExitCode.REFUSED, ExitCode.WAITING, ExitCode.FAILED, ExitCode.INTERRUPTED)
 
 
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
