@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from interlock.cli.config.user_paths import UserPaths
 from interlock.policy.files.document import json_schema
 from interlock.policy.files.policy_files import PolicyFiles, load_policy
 
-from .conftest import Run
+from .conftest import Run, write
+from .scripts import calls, write_script
 
 IMPORTS = Path(__file__).parents[1] / "policy" / "imports"
 
@@ -144,6 +146,7 @@ def test_explain_joins_the_layers(run: Run, policy: Path, tmp_path: Path) -> Non
     assert result.stdout.startswith("bash: ask (project rule)\n")
 
 
+@pytest.mark.usefixtures("home")
 def test_explain_without_a_policy_says_what_happens_without_one(run: Run) -> None:
     result = run("explain", "bash", "make", "--json")
 
@@ -230,11 +233,36 @@ def test_rules_lists_layer_id_decision_and_what_a_rule_is_about(run: Run, policy
     assert [(rule["layer"], rule["id"], rule["decision"]) for rule in as_json] == [("project", "p", "deny")]
 
 
-def test_rules_of_no_file_are_bad_usage(run: Run) -> None:
-    result = run("rules")
+def test_without_a_file_the_policy_of_runs_here_is_used(
+    run: Run, cli: Run, project: Path, places: UserPaths, tmp_path: Path
+) -> None:
+    """What `explain` says is what a run does."""
+    write(places.policy_file, "version: 1\nrules:\n  - {id: mine, decision: deny, tools: list_dir}\n")
+    write(project / ".interlock" / "policy.yaml", "version: 1\nrules:\n  - {id: ours, decision: ask, tools: grep}\n")
+    write(places.settings_file, 'mode = "read_only"\n')
+    script = write_script(tmp_path / "script.json", calls(("list_dir", {})), "Done.")
 
-    assert result.exit_code == 2
-    assert "pass a policy file" in result.stderr
+    untrusted = run("rules", "--json")
+    cli("trust", "--yes")
+    trusted = run("rules", "--json")
+    explained = json.loads(run("explain", "list_dir", "{}", "--json").stdout)
+    ran = json.loads(cli("run", "List.", "--script", script, "--json").stdout)
+
+    assert [rule["id"] for rule in json.loads(untrusted.stdout)] == ["mine"]
+    assert "were ignored: this project is not trusted yet" in untrusted.stderr
+    assert {rule["id"] for rule in json.loads(trusted.stdout)} == {"mine", "ours"}
+    assert str(places.policy_file) in trusted.stderr
+    assert explained["decision"]["verdict"] == "deny"
+    assert ran["calls"][0]["code"] == "policy_denied"
+    assert json.loads(run("explain", "write_file", '{"path": "a"}', "--json").stdout)["decision"]["verdict"] == "deny"
+
+
+def test_revoke_takes_the_file_of_runs_by_default(run: Run, project: Path, places: UserPaths) -> None:
+    write(places.policy_file, "version: 1\n")
+    rule_id = PolicyFiles(user=places.policy_file).keep('{"decision": "allow", "tools": "bash", "command": "make all"}')
+
+    assert run("revoke", rule_id).exit_code == 0
+    assert rule_id not in places.policy_file.read_text()
 
 
 def test_revoke_takes_out_a_kept_rule_and_nothing_else(run: Run, policy: Path) -> None:

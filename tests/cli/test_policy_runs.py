@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
+from interlock.cli.config.user_paths import UserPaths
 from interlock.policy.files.policy_files import load_policy
 
-from .conftest import Run, exported, recorded_log
+from .conftest import Run, exported, recorded_log, write
 
 
 def test_backtest_says_what_flips_what_stays_and_what_never_fires(run: Run, policy: Path, tmp_path: Path) -> None:
@@ -99,11 +101,27 @@ def test_a_run_that_is_not_what_was_written_is_left_out_and_named(run: Run, poli
     assert "skipped, because it was modified: run_bad: event " in result.stderr
 
 
-def test_the_policy_must_be_named_and_in_order(run: Run, tmp_path: Path) -> None:
+def test_the_policy_and_log_of_runs_are_the_default(
+    run: Run, places: UserPaths, policy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(places.policy_file, policy.read_text())
+    nothing = run("suggest")
+    places.make_state_folder()
+    recorded_log(places.log, *["npm test"] * 3)
+
+    flipped, suggested = json.loads(run("backtest", "--json").stdout), run("suggest")
+    monkeypatch.setenv("INTERLOCK_LOG", str(recorded_log(tmp_path / "other.db", "make")))
+
+    assert (nothing.exit_code, "There are no runs yet" in nothing.stderr) == (2, True)
+    assert len(flipped["flips"]) == 3
+    assert "npm" in suggested.stdout
+    assert json.loads(run("backtest", "--json").stdout)["flips"] == []
+
+
+def test_a_named_policy_must_be_in_order(run: Run, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("version: 1\nrulez: []\n")
 
-    assert run("backtest", "--log", tmp_path / "x.db").exit_code == 2
     result = run("backtest", broken, "--log", tmp_path / "x.db")
 
     assert result.exit_code == 2

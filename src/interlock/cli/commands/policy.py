@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import time_ns
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 import typer
@@ -31,7 +31,7 @@ from ...policy.importers.claude import import_claude
 from ...policy.importers.codex import import_codex
 from ...policy.importers.gemini import import_gemini
 from ...rendering.text import pluralize
-from ..config.logs import Recordings, read_recordings
+from ..config.logs import Recordings, find_default_log, read_recordings
 from ..config.policy_files import (
     POLICY_EXIT_CODES,
     LayerOption,
@@ -42,15 +42,24 @@ from ..config.policy_files import (
     UserOption,
     choose_user_file,
     load_named_policy,
-    require_policy_file,
+    load_policy,
+    require_valid,
 )
+from ..config.settings import load_settings
+from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_json, echo_problems, echo_result
 from ..display.policy_output import echo_backtest, echo_explanation, echo_rules, echo_suggestions, to_yaml
 from ..exit_codes import ExitCode
-from ..options import JsonOption, argument, create_app
+from ..options import JsonOption, argument, create_app, option
+from ..session.trust import resolve_project
 
 LogsOption: TypeAlias = Annotated[
-    list[Path], typer.Option("--log", metavar="FILE", help="Log (runs.db) or export (runs.ndjson) to read. Repeatable.")
+    list[Path] | None,
+    option(
+        "Log (runs.db) or export (runs.ndjson) to read. Repeatable. Default: the log of `interlock run`.",
+        "--log",
+        metavar="FILE",
+    ),
 ]
 
 
@@ -127,7 +136,7 @@ def explain_call(  # noqa: PLR0913 - one for each option
     user: UserOption = None,
     project: ProjectOption = None,
     session: SessionOption = None,
-    mode: Annotated[PermissionMode, typer.Option(help="Permission mode.")] = PermissionMode.DEFAULT,
+    mode: Annotated[PermissionMode | None, option("Permission mode. Default: the configured one.")] = None,
     agent: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent.")] = "",
     workspace: Annotated[
         Path, typer.Option(metavar="DIR", help="Workspace of the run. Default: this directory.")
@@ -142,11 +151,14 @@ def explain_call(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Say what is decided about a call, and why.
 
-    Every rule that speaks, part by part, and where each is enforced. Nothing is executed.
+    Every rule that speaks, part by part, and where each is enforced. Without a named file: as `interlock run` here.
+    Nothing is executed.
     """
-    folder = os.path.abspath(workspace)
-    files = load_named_policy(managed, choose_user_file(policy, user), project, session, folder)
-    context = CallContext(run_id="run_explain", agent=agent, mode=mode, workspace=folder, interactive=interactive)
+    applied = _load_policy(managed, choose_user_file(policy, user), project, session, workspace)
+    files, folder = applied.files, os.path.abspath(workspace)
+    context = CallContext(
+        run_id="run_explain", agent=agent, mode=mode or applied.mode, workspace=folder, interactive=interactive
+    )
     declared: ToolDeclaration = {"origin": origin, "source": server}
     if risk is not None:
         declared["risk"] = risk
@@ -158,6 +170,28 @@ def explain_call(  # noqa: PLR0913 - one for each option
         echo_explanation(explanation)
     if explanation.decision.verdict is Verdict.DENY:
         raise typer.Exit(ExitCode.FAILED)
+
+
+class _AppliedPolicy(NamedTuple):
+    files: PolicyFiles
+    mode: PermissionMode
+
+
+def _load_policy(
+    managed: Path | None, user: Path | None, project: Path | None, session: Path | None, workspace: Path = Path()
+) -> _AppliedPolicy:
+    """Load the named policy files; without any, those and the mode that `interlock run` has in this directory."""
+    folder = os.path.realpath(workspace)
+    if any((managed, user, project, session)):
+        files = load_named_policy(managed, user, project, session, os.path.abspath(workspace))
+        return _AppliedPolicy(files, PermissionMode.DEFAULT)
+    user_paths = find_user_paths()
+    trusted = resolve_project(Path(folder), user_paths, ask=False)
+    settings = load_settings(user_paths, trusted, os.environ, {}).settings
+    files = require_valid(load_policy(settings, user_paths, trusted, folder))
+    paths = [path for path in files.own_paths if os.path.exists(path)]
+    echo(f"policy files of runs in {folder}: {', '.join(paths) or 'none'}", error=True)
+    return _AppliedPolicy(files, settings.mode)
 
 
 def _parse_arguments(tool: str, text: str) -> JsonObject:
@@ -179,7 +213,7 @@ def _parse_arguments(tool: str, text: str) -> JsonObject:
 @app.command("backtest", epilog=POLICY_EXIT_CODES)
 def backtest_policy(  # noqa: PLR0913 - one for each option
     *,
-    log: LogsOption,
+    log: LogsOption = None,
     file: Annotated[Path | None, argument("[FILE]", "A policy file; the same as --user.")] = None,
     managed: ManagedOption = None,
     user: UserOption = None,
@@ -190,10 +224,10 @@ def backtest_policy(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Try a policy on recorded runs.
 
-    Which decisions would be others, and which rules never fire. Nothing is executed.
+    Which decisions would be others, and which rules never fire. Without a named file: the policy of `interlock run`
+    here. Nothing is executed.
     """
-    require_policy_file(managed, file, user, project, session)
-    policy = load_named_policy(managed, choose_user_file(file, user), project, session)
+    policy = _load_policy(managed, choose_user_file(file, user), project, session).files
     recordings = _load_recordings(log)
     result = backtest(policy, read_recorded_calls(recordings.events))
     if as_json:
@@ -206,7 +240,7 @@ def backtest_policy(  # noqa: PLR0913 - one for each option
 
 @app.command("suggest", epilog=POLICY_EXIT_CODES)
 def suggest_rules(
-    log: LogsOption,
+    log: LogsOption = None,
     min_count: Annotated[int, typer.Option(min=1, help="Minimum number of approvals for a suggestion.")] = 3,
     as_json: JsonOption = False,
 ) -> None:
@@ -224,8 +258,8 @@ def suggest_rules(
         echo(f"No suggestions: nothing that one narrow rule could cover was approved {min_count} times.", error=True)
 
 
-def _load_recordings(paths: Sequence[Path]) -> Recordings:
-    recordings = read_recordings([str(path) for path in paths])
+def _load_recordings(paths: Sequence[Path] | None) -> Recordings:
+    recordings = read_recordings([str(path) for path in paths or [find_default_log()]])
     for reason in recordings.left_out:
         echo(f"skipped, because it was modified: {reason}", error=True)
     return recordings
@@ -285,9 +319,8 @@ def list_rules(
     session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List rules: layer, id, decision, what about."""
-    require_policy_file(managed, user, project, session)
-    rules = load_named_policy(managed, user, project, session).rules
+    """List rules: layer, id, decision, what about. Without a named file: those of `interlock run` here."""
+    rules = _load_policy(managed, user, project, session).files.rules
     layers: Mapping[str, str] = {words: layer for layer, words in LAYER_LABELS.items()}
     if not as_json:
         echo_rules(rules)
@@ -299,13 +332,14 @@ def list_rules(
 @app.command(epilog=POLICY_EXIT_CODES)
 def revoke(
     rule_id: Annotated[str, argument("ID", "Id of a saved rule.")],
-    user: Annotated[Path, typer.Option(metavar="FILE", help="User policy file.")],
+    user: Annotated[Path | None, option("User policy file. Default: that of `interlock run`.", metavar="FILE")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take out a rule that was kept.
 
     Kept rules are those that a person approved for good when they were asked.
     """
+    user = user or Path(_load_policy(None, None, None, None).files.kept_in)
     revoked = PolicyFiles(user=user).revoke(rule_id)
     if not revoked:
         raise ConfigurationError(

@@ -183,12 +183,24 @@ def has_log(log_path: Path | None) -> bool:
     return log_path is not None or find_user_paths().log.exists()
 
 
+def find_default_log() -> Path:
+    """Return the log of `INTERLOCK_LOG`, else the default one, which has to exist."""
+    named = os.environ.get(_LOG_VARIABLE)
+    path = Path(named) if named else find_user_paths().log
+    _require_existing(path)
+    return path
+
+
+def _require_existing(path: Path) -> None:
+    if not path.exists():
+        raise ConfigurationError(f"There are no runs yet: {path} does not exist. `--log` names another log.")
+
+
 @asynccontextmanager
 async def open_log(log_path: Path | None) -> AsyncGenerator[SqliteLog]:
     """Open the log, which has to exist."""
     path = find_user_paths().log if log_path is None else log_path
-    if not path.exists():
-        raise ConfigurationError(f"There are no runs yet: {path} does not exist. `--log` names another log.")
+    _require_existing(path)
     require_log_file(str(path))
     async with SqliteLog(path) as log:
         yield log

@@ -44,12 +44,6 @@ def load_named_policy(
     return require_valid(PolicyFiles(managed=managed, user=user, project=project, session=session, workspace=workspace))
 
 
-def require_policy_file(*files: Path | None) -> None:
-    """Raise `BadParameter` if no policy file was named."""
-    if not any(files):
-        raise typer.BadParameter("pass a policy file: --user, --project, --managed or --session")
-
-
 def choose_user_file(given: Path | None, user: Path | None) -> Path | None:
     """Return the policy file of the user, named as argument or option but not as both."""
     if given is not None and user is not None:
