@@ -2,11 +2,13 @@
 
 from unicodedata import category
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from interlock.cli.display.live_region import StreamedText, neutralize_text, wrap_line
+from interlock.cli.display.markdown import MarkdownRows
 
 WIDTH = 30
 plain = st.text(st.sampled_from("ab cd\néß漢字 "), max_size=200)
@@ -58,3 +60,30 @@ def test_line_ends_of_windows_are_line_ends_even_in_two_pieces() -> None:
 
 def test_escape_sequences_are_shown_as_what_they_are() -> None:
     assert neutralize_text("\x1b[2Jgone") == "\\u{1b}[2Jgone"
+
+
+@pytest.mark.parametrize(
+    ("row", "shown", "styles"),
+    [
+        ("## What I did", "## What I did", ["bold"]),
+        ("Run `make` **now**.", "Run make now.", ["cyan", "bold"]),
+        ("src/**/*.py and docs/**/*.md", "src/**/*.py and docs/**/*.md", []),
+        ("2 ** 3 ** 4", "2 ** 3 ** 4", []),
+        ("an `open one", "an `open one", []),
+        ("<b>tag</b> [text](http://evil)", "<b>tag</b> [text](http://evil)", []),
+        ("| a | **b** |", "| a | b |", ["bold"]),
+    ],
+)
+def test_markdown_is_styled_and_nothing_else_left_out(row: str, shown: str, styles: list[str]) -> None:
+    text = MarkdownRows().style(row)
+
+    assert (text.plain, [str(span.style) for span in text.spans] or [str(text.style)]) == (shown, styles or [""])
+
+
+def test_code_is_not_taken_for_markdown() -> None:
+    rows = MarkdownRows()
+
+    styled = [rows.style(row) for row in ("```diff", "-**old**", "+`new`", "```", "**end**")]
+
+    assert [text.plain for text in styled] == ["```diff", "-**old**", "+`new`", "```", "end"]
+    assert [str(text.style) for text in styled] == ["dim", "red", "green", "dim", ""]

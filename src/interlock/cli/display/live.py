@@ -29,6 +29,7 @@ from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_elapsed
 from ..config.logs import add_log_option, shorten_artifact_id
 from .live_region import MARK_CELLS, LiveRegion, StreamedText, mark_row, neutralize_text, wrap_line
+from .markdown import DIFF_STYLES, MarkdownRows
 from .output import make_visible
 from .transcript import NOTE_EVENTS, QUESTION_EVENTS, TONE_STYLES, summarize_arguments
 
@@ -62,7 +63,6 @@ _OUTCOME_LABELS: Mapping[str, tuple[str, str]] = {
     "timed_out": ("timed out", "red"),
     "outcome_unknown": ("unknown", "bold red"),
 }
-_DIFF_STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class LiveCall(msgspec.Struct):
@@ -141,7 +141,7 @@ def _mark_output(text: str) -> list[Text]:
 def format_diff(diff: str, was_cut: bool = False) -> list[Text]:
     """Return the first lines of a diff, without its two lines of names."""
     lines = [line for line in neutralize_text(diff).split("\n") if not line.startswith(("--- ", "+++ "))]
-    shown = [Text(f"{_INDENT}{line}", _DIFF_STYLES.get(line[:1], "dim")) for line in lines[:MAX_DIFF_LINES]]
+    shown = [Text(f"{_INDENT}{line}", DIFF_STYLES.get(line[:1], "dim")) for line in lines[:MAX_DIFF_LINES]]
     more = len(lines) - MAX_DIFF_LINES
     if more > 0 or was_cut:
         left = f"{more:,} more lines" if more > 0 else "more"
@@ -210,6 +210,7 @@ class LiveView:
         #: Since when the model is asked; 0: it is not, according to the log.
         self._asked_at = 0
         self._text = StreamedText(region.width - MARK_CELLS)
+        self._markdown = MarkdownRows()
         #: Questions that were answered at this terminal.
         self.answered_locally: set[str] = set()
         #: Set: the log has come to the question.
@@ -311,7 +312,7 @@ class LiveView:
             room = (max_rows - len(running)) // max(len(running), 1)
             rows = [each for call, row in running for each in (row, *(call.output_rows(now)[-room:] if room else ()))]
         if self._text.partial_row:
-            rows.insert(0, mark_row(self._text.partial_row))
+            rows.insert(0, mark_row(self._markdown.preview(self._text.partial_row)))
         elif self._asked_at and not rows and now - self._asked_at >= _MODEL_WAIT_NS:
             seconds = (now - self._asked_at) / 1e9
             frame = SPINNER[int(seconds * _FRAMES_PER_SECOND) % len(SPINNER)]
@@ -350,13 +351,18 @@ class LiveView:
                 self.print_note(f"(the answer broke off: {piece.reason} It is asked for again.)", "yellow")
             else:
                 answer.has_text = True
-                self._region.print_lines(*map(mark_row, self._text.add(piece.text)))
+                self._print_speech(self._text.add(piece.text))
         if answer.pieces:
             answer.pieces.clear()
             self.refresh()
 
+    def _print_speech(self, rows: list[str]) -> None:
+        is_styled = self._region.is_terminal
+        self._region.print_lines(*(mark_row(self._markdown.style(row) if is_styled else row) for row in rows))
+
     def _finish_text(self) -> None:
-        self._region.print_lines(*map(mark_row, self._text.end()))
+        self._print_speech(self._text.end())
+        self._markdown = MarkdownRows()
 
     def _on_model_request(self, fact: facts.ModelRequested, event: Event) -> None:
         self._asked_at = event.at
@@ -368,7 +374,7 @@ class LiveView:
         self._asked_at = 0
         self._usage += fact.usage
         if fact.text and not answer.has_text:
-            self._region.print_lines(*map(mark_row, self._text.add(fact.text)))
+            self._print_speech(self._text.add(fact.text))
         self._finish_text()
 
     def _on_model_failure(self, fact: facts.ModelFailed, event: Event) -> None:

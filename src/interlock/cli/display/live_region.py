@@ -55,9 +55,10 @@ class StreamedText:
         return [last] if last.strip() else []
 
 
-def mark_row(row: str) -> Text:
+def mark_row(row: str | Text) -> Text:
     """Return a row of speech with its mark."""
-    return Text(_MARK, "dim").append(f" {row}" if row else "", "not dim")
+    marked = Text.assemble((_MARK, "dim"), " " if row else "")
+    return marked.append_text(row) if isinstance(row, Text) else marked.append(row)
 
 
 def neutralize_text(text: str) -> str:
@@ -120,6 +121,11 @@ class LiveRegion:
     def width(self) -> int:
         """Usable width in cells; one less than the terminal, because some wrap at the last cell."""
         return max(self._console.width - 1, 20) if self._console.is_terminal else 79
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when the output is a terminal, and no file or pipe."""
+        return self._console.is_terminal
 
     @property
     def height(self) -> int:
