@@ -11,6 +11,7 @@ from interlock.cli.session.chat import CHAT_COMMANDS
 from .conftest import Run, newest
 from .scripts import CTRL_C, CTRL_D, calls, command, on_terminal, write_script
 
+SHIFT_TAB, ALT_ENTER = "\x1b[Z", "\x1b\r"
 WRITE = calls(("write_file", {"path": "note.txt", "content": "hello\n"}))
 
 
@@ -112,25 +113,63 @@ def test_a_model_that_gives_no_answer_can_be_asked_again(cli: Run, script: Path,
     assert "Here is more." in second.output
 
 
-def test_on_a_terminal_ctrl_c_interrupts_the_agent_and_ctrl_d_ends_the_chat(script: Path, project: Path) -> None:
+def test_on_a_terminal_ctrl_c_interrupts_the_agent_and_ctrl_d_ends_the_chat(
+    cli: Run, home: Path, script: Path, project: Path
+) -> None:
     write_script(script, command("sleep 54"), "I stopped.", "Bye.")
 
     with on_terminal("chat", "--script", script, "--mode", "trusted") as here:
         modes = termios.tcgetattr(here.person.keys)
-        here.sees("> ")
+        here.sees("Shift-Tab")
         here.types("try it\n")
         here.sees("54")
         here.types(CTRL_C)
         here.sees("I stopped.")
-        here.sees("> ")
+        here.sees("Shift-Tab")
         here.types(CTRL_C)
         here.sees("(Ctrl-C again, Ctrl-D or /quit ends the chat)")
-        here.types("bye\n")
+        here.types(f"{SHIFT_TAB}bye{ALT_ENTER}now\n")
+        here.sees("The mode is read_only from now on.")
         here.sees("Bye.")
-        here.sees("> ")
+        here.sees("Shift-Tab")
         here.types(CTRL_D)
         here.sees("resumes it.")
         assert here.ends() == ExitCode.OK
         assert termios.tcgetattr(here.person.keys) == modes
 
     assert "Traceback" not in here.person.text
+    assert "bye\\nnow" in cli("runs", "events", "last", "--json").output
+    assert (home / ".local" / "state" / "interlock" / "chat_history").stat().st_mode & 0o077 == 0
+
+
+def test_slash_commands_show_model_cost_diff_and_tools(cli: Run, script: Path, project: Path) -> None:
+    (project / "a.txt").write_text("tea\n")
+    read, edit = (
+        ("read_file", {"path": "a.txt"}),
+        ("edit_file", {"path": "a.txt", "old_string": "tea", "new_string": "rum"}),
+    )
+    write_script(script, calls(read), calls(edit), "Changed.")
+
+    ended = cli(
+        "chat", "--script", script, "--mode", "trusted", input="/diff\nchange it\n/diff\n/cost\n/tools\n/model\n"
+    )
+
+    assert ended.exit_code == ExitCode.OK, ended.output
+    before, _, after = ended.output.partition("Changed.")
+    assert "No edits yet." in before
+    assert [line for line in ("  --- a/a.txt", "  -tea", "  +rum") if f"{line}\n" not in after] == []
+    assert "no tokens were counted" in after
+    assert "  read_file " in after
+    assert "The model is the script script.json." in after
+
+
+def test_another_model_is_asked_from_then_on(
+    cli: Run, script: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-seen")
+    write_script(script, "Hello.")
+
+    ended = cli("chat", "--script", script, input="hi\n/model gpt-x\n/model\n")
+
+    assert ended.output.count("The model is gpt-x (openai).") == 2
+    assert "not-to-be-seen" not in ended.output

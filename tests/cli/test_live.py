@@ -490,3 +490,15 @@ def test_many_lines_are_drawn_with_the_next_frame() -> None:
 
     assert watching.written.count("\x1b[J") - before == 10
     assert watching.rows[-1] == "    | line 1099"
+
+
+def test_the_bell_rings_once_for_a_question() -> None:
+    terminal, pipe = Watching(), Watching(terminal=False)
+    question = facts.ApprovalRequested(call_id="c1", question=make_question())
+
+    for each in (terminal, pipe):
+        each.happens(proposed(), question)
+        each.view.restore_event(Event(9, "run_1", 0, "", None, question))
+        each.view.refresh()
+
+    assert (terminal.written.count("\a"), pipe.written.count("\a")) == (1, 0)

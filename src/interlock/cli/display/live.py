@@ -138,14 +138,25 @@ def _mark_output(text: str) -> list[Text]:
     return [Text(f"{_OUTPUT_MARK}{line}", "dim") for line in output_lines(text)] if text else []
 
 
-def format_diff(diff: str, was_cut: bool = False) -> list[Text]:
-    """Return the first lines of a diff, without its two lines of names."""
-    lines = [line for line in neutralize_text(diff).split("\n") if not line.startswith(("--- ", "+++ "))]
-    shown = [Text(f"{_INDENT}{line}", DIFF_STYLES.get(line[:1], "dim")) for line in lines[:MAX_DIFF_LINES]]
-    more = len(lines) - MAX_DIFF_LINES
+def format_usage(usage: Usage) -> str:
+    """Format tokens and cost; empty where none were counted."""
+    tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out" if usage.input_tokens else ""
+    return " · ".join(filter(None, (tokens, f"cost {usage.cost:,.4f}" if usage.cost else "")))
+
+
+def format_diff(
+    diff: str, was_cut: bool = False, *, max_lines: int = MAX_DIFF_LINES, with_names: bool = False
+) -> list[Text]:
+    """Return the first lines of a diff, without its two lines of names or with them."""
+    lines = neutralize_text(diff).split("\n")
+    if not with_names:
+        lines = [line for line in lines if not line.startswith(("--- ", "+++ "))]
+    indent = "  " if with_names else _INDENT
+    shown = [Text(f"{indent}{line}", DIFF_STYLES.get(line[:1], "dim")) for line in lines[:max_lines]]
+    more = len(lines) - max_lines
     if more > 0 or was_cut:
         left = f"{more:,} more lines" if more > 0 else "more"
-        shown.append(Text(f"{_INDENT}... {left}; the whole diff is kept with the run", "dim"))
+        shown.append(Text(f"{indent}... {left}; the whole diff is kept with the run", "dim"))
     return shown
 
 
@@ -290,6 +301,8 @@ class LiveView:
             if show is not None:
                 show(event.fact, event)
             self.refresh()
+        if isinstance(event.fact, QUESTION_EVENTS):
+            self._region.ring()
 
     def restore_event(self, event: Event) -> None:
         """Restore an earlier event without showing it, so that open calls have a name."""
@@ -332,13 +345,7 @@ class LiveView:
     def _format_status(self, now: int) -> list[Text]:
         if not self._mode or not self._shown_since:
             return []
-        usage = self._usage
-        parts = (
-            self._mode,
-            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out" if usage.input_tokens else "",
-            f"cost {usage.cost:,.4f}" if usage.cost else "",
-            format_duration(now - self._shown_since),
-        )
+        parts = (self._mode, format_usage(self._usage), format_duration(now - self._shown_since))
         return [Text(f"  {' · '.join(filter(None, parts))}", "dim")]
 
     def _print_streamed(self) -> None:

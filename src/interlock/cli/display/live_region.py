@@ -83,6 +83,7 @@ def _iter_rows(line: str, width: int) -> Iterator[str]:
     yield line
 
 
+_BELL = "\a"
 _TO_END_OF_LINE = "\x1b[K"
 _TO_END_OF_SCREEN = "\x1b[J"
 
@@ -157,6 +158,11 @@ class LiveRegion:
         drawn = [self._rendered[_row_key(row, width)] for row in rows]
         if drawn != self._drawn_rows or self._buffered:
             self._write_frame(self._take_buffered(), drawn)
+
+    def ring(self) -> None:
+        """Ring the bell of the terminal."""
+        if self._is_animated:
+            self._write(_BELL)
 
     def clear(self) -> None:
         """Erase the live region."""

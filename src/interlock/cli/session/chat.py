@@ -1,31 +1,27 @@
 """A conversation: the user sends a message, the agent works on it, and the run is idle until the next one."""
 
-import asyncio
-import signal
-import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
-from importlib import import_module
-from importlib.util import find_spec
-from threading import Thread
-from typing import Any, NamedTuple
+from contextlib import AsyncExitStack
+from typing import NamedTuple
 
 import msgspec
 from rich.text import Text
 
 from ...domain.errors import InterlockError, ModelError
-from ...domain.messages import AssistantMessage, UserMessage
+from ...domain.event import CallObserved
+from ...domain.messages import AssistantMessage, Usage, UserMessage
 from ...domain.state.verification import Verification
-from ...domain.tool import PermissionMode
+from ...domain.tool import CallContext, PermissionMode
 from ...history.fold import load_run
 from ...rendering.text import shorten_line
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
 from ..config.logs import add_log_option, shorten_id
-from ..display.live import format_speech
+from ..display.live import format_diff, format_speech, format_usage
 from ..display.output import make_visible
-from ..display.run_list import RunFilter, list_runs
-from .agent import PreparedRun
+from ..display.run_list import RunFilter, list_runs, read_events
+from .agent import PreparedRun, choose_model
+from .chat_input import make_reader
 from .live_session import (
     LiveSession,
     format_result,
@@ -35,64 +31,15 @@ from .live_session import (
     restore_view,
     show_run,
 )
-from .terminal import TerminalModes, signal_handlers
+from .terminal import TerminalModes
 
-_QUIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_MAX_CHARS = 1_000_000
-_QUIT_HINT = "(Ctrl-C again, Ctrl-D or /quit ends the chat)"
-
-
-async def read_message(prompt: str) -> str | None:
-    """Read a message; None at the end of the input, after Ctrl-C twice, or when this process should end."""
-    lines: list[str] = []
-    while True:
-        line = await _read_line("." * (len(prompt) - 1) + " " if lines else prompt)
-        if line is None:
-            return "\n".join(lines) if lines else None
-        if not line.endswith("\\") or sum(map(len, lines)) > _MAX_CHARS:
-            return "\n".join([*lines, line])
-        lines.append(line[:-1])
-
-
-async def _read_line(prompt: str) -> str | None:
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str | None] = loop.create_future()
-    # With it lines can be edited, and there is a history for as long as the chat lasts. A Python may lack it.
-    editor: Any = import_module("readline") if find_spec("readline") else None
-    interrupted = False
-
-    def settle(line: str | None) -> None:
-        if not answer.done():
-            answer.set_result(line)
-
-    def read() -> None:
-        try:
-            line = input(prompt if sys.stdin.isatty() else "")
-        except (EOFError, OSError, ValueError):
-            line = None
-        with suppress(RuntimeError):  # The loop is closed, and there is no listener any more.
-            loop.call_soon_threadsafe(settle, line)
-
-    def interrupt() -> None:
-        nonlocal interrupted
-        if interrupted:
-            settle(None)
-        else:
-            interrupted = True
-            written = editor.get_line_buffer() if editor is not None else ""
-            print(f"\n{_QUIT_HINT}\n{prompt}{written}", end="", flush=True)
-
-    handlers = {signal.SIGINT: interrupt} | dict.fromkeys(_QUIT_SIGNALS, lambda: settle(None))
-    with signal_handlers(handlers):  # Before the prompt is shown.
-        # Not a thread of the loop's pool: it must not keep the process alive.
-        Thread(target=read, name="prompt", daemon=True).start()
-        return await answer
-
-
-PROMPT = "> "
 _SHOWN_RUNS = 8
 _SHOWN_MESSAGES = 6
 _MAX_SHOWN_CHARS = 2_000
+_MAX_DIFF_LINES = 200
+_HISTORY_FILE = "chat_history"
+#: What the key for the next mode offers. `trusted` is typed.
+_KEY_MODES = tuple(mode for mode in PermissionMode if mode is not PermissionMode.TRUSTED)
 
 
 class ChatCommand(NamedTuple):
@@ -114,17 +61,25 @@ class ChatSession:
         self._handle: RunHandle | None = None
         self._last_seq = -1
         self._verification: Verification | None = None
+        self._usage = Usage()
+        #: What a key chose; it holds from the next message on.
+        self._next_mode = prepared.mode
         self.is_over = False
 
     async def run(self) -> None:
         """Read and handle messages until the person ends the session."""
         try:
             await self._print_welcome()
+            folder = self._prepared.places.state
+            history = folder / _HISTORY_FILE if folder is not None and folder.is_dir() else None
+            read_message = make_reader(history, CHAT_COMMANDS, self._format_status, self._switch_mode)
             while not self.is_over:
-                text = await read_message(PROMPT)
+                text = await read_message()
                 if text is None:
                     print()
                     return
+                if self._next_mode is not self._prepared.mode:
+                    await self.choose_mode(self._next_mode)
                 await self._handle_input(text.strip())
         finally:
             await self._closing.aclose()
@@ -171,10 +126,53 @@ class ChatSession:
             said = f"There is no mode {word[:40]!r}." if word else f"The mode is {self._prepared.mode}."
             session.view.print_note(f"{said} There are: {', '.join(PermissionMode)}.", "yellow" if word else "")
             return
-        await self._closing.aclose()
-        self._session = self._handle = None
-        self._prepared = msgspec.structs.replace(self._prepared, mode=PermissionMode(word))
+        self._next_mode = PermissionMode(word)
+        await self._reopen_with(msgspec.structs.replace(self._prepared, mode=self._next_mode))
         (await self._open_session()).view.print_note(f"The mode is {word} from now on.")
+
+    async def choose_model(self, name: str) -> None:
+        """Change the model, or print the current one."""
+        prepared = self._prepared
+        if name:
+            settings = msgspec.structs.replace(prepared.settings, model=name)
+            model = choose_model(settings)
+            run_settings = {**prepared.run_settings, "model": name}
+            await self._reopen_with(
+                msgspec.structs.replace(prepared, settings=settings, model=model, run_settings=run_settings)
+            )
+        (await self._open_session()).view.print_note(f"The model is {self._prepared.model.label}.")
+
+    async def print_cost(self, _: str = "") -> None:
+        """Print the tokens and the cost of the conversation."""
+        session = await self._open_session()
+        usage = (await load_run(session.runner.log, self._run_id)).ledger.dialogue.usage if self._run_id else Usage()
+        session.view.print_note(f"  {format_usage(usage) or 'no tokens were counted'}")
+
+    async def print_diff(self, _: str = "") -> None:
+        """Print what the edits of the conversation changed."""
+        session = await self._open_session()
+        edits = (
+            [
+                event.fact.observation
+                async for event in read_events(session.runner.log, self._run_id)
+                if isinstance(event.fact, CallObserved)
+            ]
+            if self._run_id
+            else []
+        )
+        diffs = [each.content.text for each in edits if each.ok and each.content and each.content.format == "diff"]
+        for diff in diffs:
+            session.view.print_lines(*format_diff(diff, max_lines=_MAX_DIFF_LINES, with_names=True))
+        if not diffs:
+            session.view.print_note("  No edits yet. Changes that commands made are not listed here.", "dim")
+
+    async def print_tools(self, _: str = "") -> None:
+        """Print the tools of the agent."""
+        session, prepared = await self._open_session(), self._prepared
+        context = CallContext(run_id="run_tools", mode=prepared.mode, workspace=prepared.workspace, interactive=True)
+        for tool in session.runner.app.registry.catalog(context).tools:
+            about = shorten_line(tool.description.partition("\n")[0], 60)
+            session.view.print_lines(Text(f"  {make_visible(tool.name):14} {make_visible(about)}"))
 
     async def quit(self, _: str = "") -> None:
         """End the chat; the run is kept."""
@@ -192,7 +190,8 @@ class ChatSession:
         """Print the commands."""
         for name, command in CHAT_COMMANDS.items():
             print(f"  {name:9} {command.help}")
-        print("  A line that ends with \\ continues on the next one.")
+        print("  A line that ends with \\ continues on the next one; Alt-Enter begins a line, too.")
+        print("  Shift-Tab chooses the next mode, but not trusted.")
         print("  Ctrl-C interrupts the agent, Ctrl-D ends the chat.")
 
     async def _handle_input(self, text: str) -> None:
@@ -227,6 +226,19 @@ class ChatSession:
                     who = "you" if isinstance(message, UserMessage) else "agent"
                     session.view.print_lines(*format_speech(who, message.text[:_MAX_SHOWN_CHARS], session.region.width))
 
+    async def _reopen_with(self, prepared: PreparedRun) -> None:
+        await self._closing.aclose()
+        self._session = self._handle = None
+        self._prepared = prepared
+
+    def _switch_mode(self) -> None:
+        at = _KEY_MODES.index(self._next_mode) if self._next_mode in _KEY_MODES else -1
+        self._next_mode = _KEY_MODES[(at + 1) % len(_KEY_MODES)]
+
+    def _format_status(self) -> str:
+        parts = (self._next_mode, format_usage(self._usage), "Shift-Tab: mode", "Alt-Enter: new line", "/help")
+        return f" {' · '.join(filter(None, parts))}"
+
     async def _open_session(self) -> LiveSession:
         if self._session is None:
             self._closing = AsyncExitStack()
@@ -257,14 +269,18 @@ class ChatSession:
             session.view.print_lines(*format_result(result, self._prepared, width, "/resume"))
         elif result.verification != self._verification and result.verification.status != "none":
             session.view.print_lines(*format_verification(result, width))
-        self._verification = result.verification
+        self._verification, self._usage = result.verification, result.usage
         if result.state.is_over:
             self._handle, self._run_id, self._last_seq = None, "", -1
 
 
 CHAT_COMMANDS: Mapping[str, ChatCommand] = {
     "/help": ChatCommand("this list", ChatSession.print_help),
+    "/model": ChatCommand("the model; with a name: another one", ChatSession.choose_model),
     "/mode": ChatCommand("how much is done without asking; with a word: another mode", ChatSession.choose_mode),
+    "/diff": ChatCommand("what the edits of this conversation changed", ChatSession.print_diff),
+    "/cost": ChatCommand("tokens and cost of this conversation", ChatSession.print_cost),
+    "/tools": ChatCommand("the tools of the agent", ChatSession.print_tools),
     "/resume": ChatCommand("go on: ask open questions again, or the model", ChatSession.resume),
     "/runs": ChatCommand("the newest runs", ChatSession.list_runs),
     "/quit": ChatCommand("end the chat; the run is kept", ChatSession.quit),
