@@ -12,7 +12,7 @@ from interlock import LocalTools
 from interlock.domain.call import Question
 from interlock.domain.decision import APPROVAL_SCOPES, ApprovalScope
 from interlock.domain.payload import ExecutionEnvironment, FileOperand
-from interlock.server.console.views.diffs import build_edit_diff, diff_texts
+from interlock.rendering.edit_diff import build_edit_diff, diff_texts
 from interlock.server.console.views.drift import detect_question_drift
 from interlock.server.console.views.question import UNFOLDED_LINES, build_approval_panel, has_same_payload
 from interlock.server.core.identity.principal import Principal, Role

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from interlock.domain import event as facts
 from interlock.domain.event import Event, Fact
-from interlock.server.console.views.diffs import diff_json, parse_unified_diff
+from interlock.rendering.edit_diff import diff_json, parse_unified_diff
 from interlock.server.console.views.events import MAX_DETAIL_CHARS, build_timeline_row
 from tests.rendering.test_events import make_fact
 

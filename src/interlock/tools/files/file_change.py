@@ -16,9 +16,9 @@ import msgspec
 from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.tool import CheckProblem, NormalizedOutput, ToolContext
+from ...rendering.diff import Diff, DiffExcerpt, make_unified_diff, truncate_diff
 from ...sandbox.workspace.workspace import ReplacedFile, Workspace
 from .baseline import FileBaseline, display_path
-from .diff import Diff, DiffExcerpt, make_unified_diff, truncate_diff
 from .file_content import (
     MAX_FILE_BYTES,
     FileContent,

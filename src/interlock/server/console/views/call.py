@@ -6,8 +6,8 @@ import msgspec
 
 from ....domain.json import JsonObject
 from ....history.call_view import CallView, InvocationView, QuestionView
+from ....rendering.edit_diff import DiffLine, EditDiff, build_edit_diff, diff_json, parse_unified_diff
 from ..markup import OutlineLine, build_outline
-from .diffs import DiffLine, EditDiff, build_edit_diff, diff_json, parse_unified_diff
 from .events import format_json
 
 

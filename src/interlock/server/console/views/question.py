@@ -16,10 +16,10 @@ from ....domain.call import Question
 from ....domain.decision import APPROVAL_SCOPES, ApprovalScope
 from ....domain.payload import BindingChange, FileOperand
 from ....domain.tool import JsonObject
+from ....rendering.edit_diff import EditDiff, build_edit_diff
 from ....rendering.escaping import escape_invisible
 from ....rendering.question import UNNAMED_CODE_WARNING, describe_sandbox, find_warnings
 from ..markup import OutlineLine, build_outline
-from .diffs import EditDiff, build_edit_diff
 
 UNFOLDED_LINES = 80
 UNFOLDED_CHARS = 6_000

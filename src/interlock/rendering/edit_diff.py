@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from ....domain.payload import FileOperand
-from ....domain.tool import JsonObject
-from ....tools.files.diff import find_changed_blocks, split_lines
+from ..domain.payload import FileOperand
+from ..domain.tool import JsonObject
+from .diff import find_changed_blocks, make_unified_diff, split_lines
 
 _MAX_CHARS = 200_000
 _MAX_EDITS = 100
@@ -59,8 +59,14 @@ class EditDiff(msgspec.Struct, frozen=True):
         return sum(line.kind == "removed" for line in self.lines)
 
 
-def build_edit_diff(arguments: JsonObject, files: tuple[FileOperand, ...]) -> EditDiff | None:
-    """Return the diff; None where the arguments are not those of an edit, or are too long."""
+def build_edit_diff(
+    arguments: JsonObject, files: tuple[FileOperand, ...], old_content: str | None = None
+) -> EditDiff | None:
+    """Return the diff; None where the arguments are not those of an edit, or are too long.
+
+    Args:
+        old_content: All of the file that would be replaced, where it is known.
+    """
     path = arguments.get("path")
     if not isinstance(path, str):
         return None
@@ -70,6 +76,8 @@ def build_edit_diff(arguments: JsonObject, files: tuple[FileOperand, ...]) -> Ed
     content = arguments.get("content")
     if not isinstance(content, str) or len(content) > _MAX_CHARS:
         return None
+    if old_content is not None and len(old_content) <= _MAX_CHARS:
+        return EditDiff(path, tuple(parse_unified_diff(make_unified_diff(old_content, content, path).text)[2:-1]))
     return EditDiff(
         path, tuple(DiffLine("added", line) for line in content.split("\n")), _describe_overwrite(path, files)
     )
@@ -111,6 +119,8 @@ def _diff_edits(edits: list[tuple[str, str]]) -> Iterator[DiffLine]:
         if len(edits) > 1:
             yield DiffLine("place", f"edit {at} of {len(edits)}")
         yield from diff_texts(old, new)
+        if new and old.endswith("\n") != new.endswith("\n"):
+            yield DiffLine("place", "the line break at the end is " + ("removed" if old.endswith("\n") else "added"))
 
 
 def _to_diff_lines(kind: LineKind, lines: list[str]) -> Iterator[DiffLine]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.files.diff import Diff, make_unified_diff, split_lines, truncate_diff
+from interlock.rendering.diff import Diff, make_unified_diff, split_lines, truncate_diff
 
 TEXTS = st.text("abc\n\r", max_size=80) | st.lists(st.sampled_from("abcdefgh"), max_size=30).map("\n".join)
 
