@@ -96,7 +96,7 @@ async def test_a_question_on_a_terminal_is_withdrawn_when_it_was_answered_elsewh
             Runner(mailer(tmp_path), log=log, interaction=person.provider()) as runner,
         ):
             handle = await runner.start(TASK)
-            await person.sees("Approve? [y/N] ")
+            await person.sees("d details: ")
             name = await asyncio.to_thread(newest, cli, tmp_path / "runs.db")
             words = ("approvals", "approve", name, "--by", "ada", "--log", tmp_path / "runs.db")
             ended = await asyncio.to_thread(cli, *words)

@@ -133,7 +133,9 @@ def test_the_process_dies_after_the_approval_and_another_one_starts_the_edit_onc
 
 def test_at_a_terminal_the_person_may_say_no_and_what_is_kept_is_named(tmp_path: Path) -> None:
     with on_terminal("demo", "--keep", env={**os.environ, "TMPDIR": str(tmp_path)}) as here:
-        here.sees("Approve? [y/N] ")
+        here.sees("d details: ")
+        here.types("n")
+        here.sees("(Enter: none): ")
         here.types("\n")
         after = here.sees("everything else")
         assert here.ends() == ExitCode.OK
@@ -147,11 +149,11 @@ def test_at_a_terminal_the_person_may_say_no_and_what_is_kept_is_named(tmp_path:
 
 def test_at_a_terminal_a_yes_survives_the_crash_and_is_not_asked_again(tmp_path: Path) -> None:
     with on_terminal("demo", env={**os.environ, "TMPDIR": str(tmp_path)}) as here:
-        here.sees("Approve? [y/N] ")
-        here.types("y\n")
+        here.sees("d details: ")
+        here.types("y")
         after = here.sees("Done in ")
         assert here.ends() == ExitCode.OK
 
     assert "The process is dead (signal 9)" in after
-    assert "Approve?" not in after
+    assert "d details: " not in after
     assert "nothing was asked or started twice: yes" in after

@@ -131,10 +131,10 @@ def test_a_run_that_a_living_process_has_is_taken_only_by_force(
 ) -> None:
     with at_terminal() as person:
         first = started("run", TASK, "--script", script, stdin=person.keys, stderr=person.output)
-        person.waits_for("Approve? [y/N] ")
+        person.waits_for("d details: ")
         refused = cli("runs", "resume", "last", "--script", script, "--headless")
         cli_ended = cli("runs", "resume", "last", "--script", script, "--headless", "--take-over")
-        person.types("y\n")
+        person.types("y")
         first.communicate(timeout=HANG_SECONDS)
 
     assert (refused.exit_code, cli_ended.exit_code, first.returncode) == (1, 3, 1)

@@ -18,7 +18,7 @@ from interlock import (
 )
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import CallContext, JsonObject, ToolDefinition
-from interlock.interaction.terminal_dialog import render_explanation
+from interlock.interaction.terminal_dialog import render_details
 from tests.patience import HANG_SECONDS
 from tests.support import call
 
@@ -140,5 +140,5 @@ async def test_who_asks_why_is_told_that_nothing_holds_the_call_back(workspace: 
     waiting = HeadlessInteractionProvider("wait")
     runtime = ToolRuntime(tools=[bash], workspace=str(workspace), interaction=waiting)
     [question] = (await runtime.execute([call("c1", "bash", command="make")])).questions
-    told = " ".join(line.text for line in render_explanation(question, 100))
+    told = " ".join(line.text for line in render_details(question, 100))
     assert "everything that this process may do" in told

@@ -60,6 +60,11 @@ class ExecutionEnvironment(
         return any(not file.unbound for file in self.files)
 
     @property
+    def existing_files(self) -> tuple[FileOperand, ...]:
+        """Files that exist and whose content an approval is bound to. Other names may be no files at all."""
+        return tuple(file for file in self.files if file.sha256 and not file.unbound)
+
+    @property
     def unbound_files(self) -> tuple[FileOperand, ...]:
         """Files that the call names and that an approval cannot be bound to."""
         return tuple(file for file in self.files if file.unbound)

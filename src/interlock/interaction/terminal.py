@@ -18,7 +18,7 @@ from typing import TextIO
 from ..domain.call import Answer, Question
 from ..rendering.text import describe_error
 from .interface import Fallback, check_fallback
-from .terminal_dialog import require_suggested_rule, run_dialog
+from .terminal_dialog import DialogSupport, require_suggested_rule, run_dialog
 from .terminal_screen import QuestionWithdrawnError, TerminalScreen, WithdrawalSignal
 
 #: How long a withdrawn question waits for its thread; it only takes longer when the terminal takes no output.
@@ -37,11 +37,14 @@ class TerminalInteractionProvider:
         output: TextIO | None = None,
         now: Callable[[], int] = time.time_ns,
         find_rule_problem: Callable[[str, str], str] = require_suggested_rule,
+        support: DialogSupport | None = None,
     ) -> None:
         """
         Args:
             find_rule_problem: Says why a rule that was typed may not be saved in place of the suggested one; empty when
                 it may. Default: only the suggested rule can be saved.
+            support: How rules are shown and changed, and edited arguments checked. Default: rules as they are in the
+                policy file, and no check before the answer is given.
         """
         check_fallback(approval_fallback)
         self.approval_timeout_s = approval_timeout_s
@@ -49,7 +52,7 @@ class TerminalInteractionProvider:
         self._given_keys = keys
         self._given_output = output
         self._now = now
-        self._find_rule_problem = find_rule_problem
+        self._support = support or DialogSupport(find_rule_problem)
         self._queue = _QuestionQueue()
 
     @property
@@ -89,7 +92,7 @@ class TerminalInteractionProvider:
     def _run_dialog(self, question: Question, withdrawal: WithdrawalSignal) -> Answer | None:
         try:
             with self._queue.wait_turn(withdrawal), TerminalScreen(self._keys, self._output, withdrawal) as screen:
-                return run_dialog(question, screen, f"terminal:{_user_name()}", self._now, self._find_rule_problem)
+                return run_dialog(question, screen, f"terminal:{_user_name()}", self._now, self._support)
         except QuestionWithdrawnError:
             return None
         except BaseException as error:  # The waiter must get a result.

@@ -5,10 +5,9 @@ Only our own lines begin at the first column. Text from elsewhere is written by 
 dash or a gutter; what does not fit a line is carried on behind `>`. So the lines read back: `parse(render(q).lines)`
 is the tool, the arguments and the payload hash of the question.
 
-Nothing is left out in silence. With a limit, what is over it is a loud line, and the display counts what it hides.
+Nothing is left out: `rendering.prompt` has the short form, which counts what it hides.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, cast
 
@@ -24,11 +23,11 @@ from .times import format_utc
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200
-#: With a limit on the payload, every other fact is cut to so many lines.
-FACT_LINES = 12
 _MAX_WARNINGS = 10
 
-LineStyle: TypeAlias = Literal["title", "label", "payload", "fact", "risk", "warning", "loud", "hash", "hint"]
+LineStyle: TypeAlias = Literal[
+    "title", "label", "payload", "fact", "risk", "warning", "loud", "hash", "hint", "added", "removed"
+]
 
 _TITLES = {
     "approval": "May this call run?",
@@ -47,8 +46,6 @@ _PROFILES = {
 UNNAMED_CODE_WARNING = (
     "code of the workspace that this call does not name (imports, sourced files, hooks) may change until it runs"
 )
-_TRUNCATION_MARK = "[... "
-_GUTTER = re.compile(r"^ *(?:[|>-] ?)?")
 
 
 class DisplayLine(msgspec.Struct, frozen=True, gc=False):
@@ -74,24 +71,20 @@ class DisplayedCall(msgspec.Struct, frozen=True):
     payload_hash: str
 
 
-def render_question(question: Question, width: int, payload_lines: int | None = None) -> QuestionDisplay:
-    """Render a question completely, or up to so many lines of the payload and a visible note about the rest."""
+def render_question(question: Question, width: int) -> QuestionDisplay:
+    """Render a question completely."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH) - 1  # The last column is where terminals differ.
-    fact_lines = None if payload_lines is None else FACT_LINES
-    shown, hidden = list[DisplayLine](), 0
-    for section in _leading_sections(question, width):
-        hidden += _append_section(shown, section, fact_lines, width)
-    hidden += _append_section(shown, _payload_lines(question, width), payload_lines, width)
-    for section in _trailing_sections(question, width):
-        hidden += _append_section(shown, section, fact_lines, width)
-    return QuestionDisplay(tuple(shown), hidden)
+    sections = (
+        *_leading_sections(question, width),
+        _payload_lines(question, width),
+        *_trailing_sections(question, width),
+    )
+    return QuestionDisplay(tuple(line for section in sections for line in section))
 
 
 def parse_display(lines: Iterable[DisplayLine | str]) -> DisplayedCall:
-    """Parse the lines of a display. Raise `ValueError` when they are none, or do not show everything."""
+    """Parse the lines of a display. Raise `ValueError` when they are none."""
     texts = [line if isinstance(line, str) else line.text for line in lines]
-    if any(text.startswith(_TRUNCATION_MARK) for text in texts):
-        raise ValueError("not everything is shown")
     sections = {label: (value, rest) for label, value, rest in _split_sections(texts)}
     try:
         tool, arguments, payload_hash = (sections[label] for label in ("tool", "arguments", "hash"))
@@ -156,9 +149,7 @@ def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayL
         yield render_fact("reason", question.reason, width)
     yield render_facts("risk", question.risk, width, "risk")
     yield render_facts("changed since it was asked before", map(_describe_change, question.changes), width, "warning")
-    yield render_facts(
-        "files, as they are now", (_describe_file(file) for file in environment.files if not file.unbound), width
-    )
+    yield render_facts("files, as they are now", map(_describe_file, environment.existing_files), width)
     yield render_facts("NOT fixed until it runs", map(_describe_unbound, environment.unbound_files), width, "warning")
     if environment.unnamed_code:
         yield render_fact("NOT bound", UNNAMED_CODE_WARNING, width, "warning")
@@ -176,19 +167,6 @@ def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayL
     yield render_fact("hash", question.payload_hash, width, "hash")
 
 
-def _append_section(shown: list[DisplayLine], section: list[DisplayLine], limit: int | None, width: int) -> int:
-    """Append a section, or its beginning and a warning. Return how many lines are missing."""
-    if limit is None or len(section) <= limit:
-        shown += section
-        return 0
-    missing = section[limit:]
-    chars = sum(len(_GUTTER.sub("", line.text)) for line in missing)
-    shown += section[:limit]
-    text = f"{len(missing):,} lines ({chars:,} characters) NOT SHOWN: press v to see all; it cannot be approved before]"
-    shown += render_text(_TRUNCATION_MARK + text, width, "loud")
-    return len(missing)
-
-
 def describe_sandbox(sandbox: str) -> str:
     """Return a description of a sandbox and its profile for a person."""
     backend, _, profile = sandbox.partition("/")
@@ -203,7 +181,7 @@ def _describe_change(change: BindingChange) -> str:
 
 
 def _describe_file(file: FileOperand) -> str:
-    return f"{file.path} ({f'sha256 {file.sha256}' if file.sha256 else 'does not exist'})"
+    return f"{file.path} (sha256 {file.sha256})"
 
 
 def _describe_unbound(file: FileOperand) -> str:

@@ -21,7 +21,8 @@ from interlock.interaction.terminal import TerminalInteractionProvider
 from tests.patience import HANG_SECONDS
 
 HASH = "sha256:" + "5eed" * 16
-PROMPT = "Approve? [y/N] "
+#: How the line of choices ends.
+PROMPT = "d details: "
 _THE_END = "(that was all)"
 
 
@@ -52,7 +53,7 @@ def make_question(arguments: dict[str, Any] | None = None, **fields: Any) -> Que
 class Person:
     def __init__(self, columns: int = 80, rows: int = 50) -> None:
         self._hands, terminal = pty.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        _set_size(terminal, columns, rows)
         self.keys = os.fdopen(terminal, "r")
         self.output = os.fdopen(os.dup(terminal), "w")
         self.screen = pyte.Screen(columns, rows)
@@ -100,6 +101,11 @@ class Person:
         await self.sees(_THE_END)
         return answer
 
+    def resizes(self, columns: int, rows: int) -> None:
+        with self._changed:
+            self.screen.resize(rows, columns)
+        _set_size(self.keys.fileno(), columns, rows)
+
     def hangs_up(self) -> None:
         """The terminal is gone while somebody still has it open."""
         self._gone = True
@@ -124,6 +130,10 @@ class Person:
                 self.text += seen.decode("utf-8", "replace").replace("\r\n", "\n")
                 self._changed.notify_all()
         os.close(self._hands)
+
+
+def _set_size(terminal: int, columns: int, rows: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 @contextmanager

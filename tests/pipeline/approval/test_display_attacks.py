@@ -122,7 +122,10 @@ def test_an_attack_by_any_other_field_stays_behind_its_label(attack: Attack, wid
             tool_source=text,
             requester=text,
             surroundings=ExecutionEnvironment(
-                cwd=text, environment={text: text}, sandbox=text, files=(FileOperand(text), FileOperand(text, "", text))
+                cwd=text,
+                environment={text: text},
+                sandbox=text,
+                files=(FileOperand(text, "ab"), FileOperand(text, "", text)),
             ),
         ),
     )

@@ -9,11 +9,19 @@ import pytest
 
 from interlock.domain.call import Answer
 from interlock.domain.payload import Payload, canonical_payload, hash_payload
+from interlock.interaction.terminal_dialog import DialogSupport, require_suggested_rule
 from tests.pipeline.approval.person import Person, at_terminal, make_question
-from tests.pipeline.approval.test_terminal import BY, RULE, no, plain
+from tests.pipeline.approval.test_terminal import BY, CUT, ENDED, RULE, plain
 
-JSON = "(Enter keeps them): <"
-AGAIN = "Edit again? [y/N] <"
+#: A line with the command, or with the arguments as JSON, that can be changed; `\x15` clears it.
+LINE, CLEAR, SAVE = "$ ls -la<", "\x15", "<\n"
+AGAIN = "Edit again? y yes  n no: <"
+
+
+def typed(before: str, after: str) -> tuple[str, ...]:
+    """The keys that replace a line by another one."""
+    sign = "> " if before.startswith("{") else "$ "
+    return f"{sign}{before}<{CLEAR}", f"\r{sign}<{after}", f"\r{sign}{after}{SAVE}"
 
 
 @pytest.fixture
@@ -31,23 +39,29 @@ def editor_that(does: str, tmp_path: Path) -> str:
     return shlex.join([sys.executable, str(program), "--wait"])
 
 
-async def test_typed_arguments_are_shown_with_their_hash_before_they_can_be_approved(person: Person) -> None:
-    question = make_question({"command": "rm -rf ."})
-    new_hash = hash_payload(
-        canonical_payload(Payload("run_1", "call_1", "bash", {"command": "rm x"}, question.bound, 0))
-    )
-
-    answer = await person.answers(question, "e\n", JSON + '{"command": "rm x"}\n', "y\n")
+async def test_a_typed_command_is_shown_before_it_can_be_approved(person: Person) -> None:
+    answer = await person.answers(make_question(), "e", *typed("ls -la", "rm x"), "y")
 
     assert answer == Answer(approved=True, by=BY, arguments={"command": "rm x"})
-    shown = plain(person).partition('{"command": "rm x"}')[2]
-    assert shown.index("  command | rm x\n") < shown.index(f"hash: {new_hash}\n") < shown.index("These are YOUR arg")
+    shown = plain(person).partition("These are YOUR arguments.")[2]
+    assert "  $ rm x\n" in shown
+
+
+async def test_details_of_typed_arguments_have_their_hash(person: Person) -> None:
+    question = make_question()
+    payload = Payload("run_1", "call_1", "bash", {"command": "rm x"}, question.bound, 0)
+
+    await person.answers(question, "e", *typed("ls -la", "rm x"), "d", "y")
+
+    assert f"hash: {hash_payload(canonical_payload(payload))}\n" in plain(person)
 
 
 async def test_edited_arguments_are_approved_once_and_make_no_rule(person: Person) -> None:
     question = make_question(scope="rule", suggested_rule=RULE)
 
-    answer = await person.answers(question, "e\n", JSON + '{"command": "ls"}\n', "s\n", "r\n", "y\n")
+    answer = await person.answers(
+        question, "e", *typed("ls -la", "ls"), "s", "these: y n e d ? <a", "these: y n e d ? <y"
+    )
 
     assert answer == Answer(approved=True, by=BY, arguments={"command": "ls"})
 
@@ -55,13 +69,13 @@ async def test_edited_arguments_are_approved_once_and_make_no_rule(person: Perso
 async def test_a_high_risk_takes_the_beginning_of_the_new_hash(person: Person) -> None:
     question = make_question(risk=("deletes files",))
 
-    answer = await person.answers(question, "e\n", JSON + '{"command": "ls"}\n', "y\n", "of the hash: <5eed\n", "\n")
+    answer = await person.answers(question, "e", *typed("ls -la", "ls"), "y", "of the hash: <5eed\n", "\x04")
 
-    assert answer == no()
+    assert answer == ENDED
 
 
 @pytest.mark.parametrize(
-    ("typed", "problem"),
+    ("text", "problem"),
     [
         ("{", "EOF while parsing"),
         ("[1]", "they are not an object"),
@@ -71,40 +85,54 @@ async def test_a_high_risk_takes_the_beginning_of_the_new_hash(person: Person) -
         (r'{"a": "\ud800"}', "hex escape"),
     ],
 )
-async def test_arguments_that_cannot_be_are_said_and_asked_for_again(person: Person, typed: str, problem: str) -> None:
-    question = make_question()
+async def test_arguments_that_cannot_be_are_said_and_edited_again(person: Person, text: str, problem: str) -> None:
+    question = make_question({"n": 1}, tool_name="count")
+    again = (f"> {text}<{CLEAR}", '\r> <{"n": 2}', f'\r> {{"n": 2}}{SAVE}')
 
-    answer = await person.answers(
-        question, "e\n", f"{JSON}{typed}\n", f"{AGAIN}y\n", JSON + '{"command": "ls"}\n', "y\n"
-    )
+    answer = await person.answers(question, "e", *typed('{"n": 1}', text), f"{AGAIN}y", *again, "y")
 
-    assert answer == Answer(approved=True, by=BY, arguments={"command": "ls"})
+    assert answer == Answer(approved=True, by=BY, arguments={"n": 2})
     assert "these cannot be the arguments: " in plain(person)
     assert problem in plain(person)
 
 
+class Strict(DialogSupport):
+    def check_arguments(self, tool_name: str, arguments: dict[str, object]) -> str:
+        return "" if arguments["command"] else f"{tool_name} needs a command"
+
+
+async def test_edited_arguments_are_checked_before_they_are_sent(person: Person) -> None:
+    support = Strict(require_suggested_rule)
+
+    answer = await person.answers(
+        make_question(), "e", f"{LINE}{CLEAR}", "\r$ <\n", f"{AGAIN}y", "$ <ls", f"\r$ ls{SAVE}", "y", support=support
+    )
+
+    assert answer == Answer(approved=True, by=BY, arguments={"command": "ls"})
+    assert "these cannot be the arguments: bash needs a command\n" in plain(person)
+
+
 async def test_after_an_edit_that_was_given_up_the_question_is_as_before(person: Person) -> None:
-    kept = await person.answers(make_question(), "e\n", f"{JSON}\n", "y\n")
-    given_up = await person.answers(make_question(), "e\n", f"{JSON}{{\n", f"{AGAIN}n\n", "y\n")
-    ended = await person.answers(make_question(), "e\n", f"{JSON}{{\n", f"{AGAIN}\x04", "\n")
-    same = await person.answers(make_question(), "e\n", JSON + '{"command":   "ls -la"}\n', "y\n")
+    asked = make_question({"n": 1}, tool_name="count")
+    kept = await person.answers(make_question(), "e", f"{LINE}\x1b", "y")
+    given_up = await person.answers(asked, "e", *typed('{"n": 1}', "{"), f"{AGAIN}n", "y")
+    ended = await person.answers(asked, "e", *typed('{"n": 1}', "{"), f"{AGAIN}\x04", "\x04")
+    same = await person.answers(asked, "e", *typed('{"n": 1}', '{"n":1}'), "y")
 
     assert kept == given_up == same == Answer(approved=True, by=BY)
-    assert ended == no()
+    assert ended == ENDED
 
 
 async def test_going_back_to_the_arguments_as_asked_is_no_edit(person: Person) -> None:
-    answer = await person.answers(
-        make_question(), "e\n", JSON + '{"command": "ls"}\n', "e\n", JSON + '{"command": "ls -la"}\n', "y\n"
-    )
+    answer = await person.answers(make_question(), "e", *typed("ls -la", "ls"), "e", *typed("ls", "ls -la"), "y")
 
     assert answer == Answer(approved=True, by=BY)
 
 
-async def test_the_arguments_are_offered_with_nothing_unseen_in_them(person: Person) -> None:
+async def test_arguments_are_offered_with_nothing_unseen_in_them(person: Person) -> None:
     question = make_question({"command": 'a\u202eb\x7f\x1b\n\\ "\u6f22"'})
 
-    await person.answers(question, "e\n", f"{JSON}\n", "\n")
+    await person.answers(question, "e", "(Enter keeps them): <\n", "\x04")
 
     assert r'as JSON: {"command": "a\u202eb\u007f\u001b\n\\ \"' + '\u6f22\\""}' in plain(person)
 
@@ -115,32 +143,42 @@ async def test_an_editor_may_change_the_arguments(
     monkeypatch.setenv("EDITOR", "false")
     monkeypatch.setenv("VISUAL", editor_that("file.write_text(text.replace('-la', '-l'))", tmp_path))
 
-    answer = await person.answers(make_question(), "e\n", "y\n")
+    answer = await person.answers(make_question(), "e", "y")
 
     assert answer == Answer(approved=True, by=BY, arguments={"command": "ls -l"})
-    assert "  command | ls -l\n" in plain(person)
+    assert "  $ ls -l\n" in plain(person)
 
 
 async def test_an_editor_may_not_hide_most_of_a_long_result(
     person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EDITOR", editor_that("file.write_text(text.replace('ls', r'x\\n' * 400))", tmp_path))
+    monkeypatch.setenv("EDITOR", editor_that("file.write_text(text.replace('ls', 'x' * 40_000))", tmp_path))
 
-    answer = await person.answers(make_question(), "e\n", "q stops] <q\n", "y\n", "\n")
+    answer = await person.answers(make_question(), "e", f"{CUT}y", "these: n e d ? <\x04")
 
-    assert answer == no()
-    assert "Not all of it was shown." in plain(person)
+    assert answer == ENDED
 
 
 async def test_what_an_editor_left_that_is_not_json_can_be_edited_again(
     person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    does = "file.write_text('{' if 'la' in text else text + '}')"
+    does = "file.write_text('{' if 'n' in text else text + '}')"
     monkeypatch.setenv("EDITOR", editor_that(does, tmp_path))
 
-    answer = await person.answers(make_question(), "e\n", f"{AGAIN}y\n", "y\n")
+    answer = await person.answers(make_question({"n": 1}, tool_name="count"), "e", f"{AGAIN}y", "y")
 
     assert answer == Answer(approved=True, by=BY, arguments={})
+
+
+async def test_an_editor_has_the_command_as_plain_text(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor ends the last line, which is no change."""
+    monkeypatch.setenv("EDITOR", editor_that("file.write_text(f'{text}:{file.name}\\n')", tmp_path))
+
+    answer = await person.answers(make_question({"command": 'echo "a"\nls', "cwd": "x"}), "e", "y")
+
+    assert answer == Answer(approved=True, by=BY, arguments={"command": 'echo "a"\nls:command.sh', "cwd": "x"})
 
 
 @pytest.mark.parametrize(
@@ -151,7 +189,7 @@ async def test_an_editor_that_fails_changes_nothing(
 ) -> None:
     monkeypatch.setenv("EDITOR", editor_that(does, tmp_path))
 
-    assert await person.answers(make_question(), "e\n", "y\n") == Answer(approved=True, by=BY)
+    assert await person.answers(make_question(), "e", "y") == Answer(approved=True, by=BY)
     assert "The arguments stay as they are." in plain(person)
 
 
@@ -160,6 +198,6 @@ async def test_an_editor_that_is_not_there_changes_nothing(
     person: Person, monkeypatch: pytest.MonkeyPatch, editor: str
 ) -> None:
     monkeypatch.setenv("EDITOR", editor)
-    typed = ["e\n", "y\n"] if editor != "'" else ["e\n", f"{JSON}\n", "y\n"]
+    typed = ["e", "y"] if editor != "'" else ["e", f"{LINE}\x1b", "y"]
 
     assert await person.answers(make_question(), *typed) == Answer(approved=True, by=BY)

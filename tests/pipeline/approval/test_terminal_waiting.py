@@ -21,7 +21,7 @@ from interlock.interaction.terminal_screen import WithdrawalSignal
 from tests.patience import HANG_SECONDS
 from tests.pipeline.approval.person import PROMPT, Person, at_terminal, make_question
 from tests.pipeline.approval.provider_suite import ProviderSuite
-from tests.pipeline.approval.test_terminal import YES, no, plain
+from tests.pipeline.approval.test_terminal import ENDED, YES, plain
 from tests.pipeline.approval.test_terminal_edit import editor_that
 
 NOBODY = Answer(approved=False, reason="There is no terminal to ask a person on.", by="terminal")
@@ -35,7 +35,7 @@ def person() -> Generator[Person]:
 
 class TestWithoutTerminal(ProviderSuite):
     def make(self, **settings: Any) -> InteractionProvider:
-        return TerminalInteractionProvider(keys=io.StringIO("y\n"), output=io.StringIO(), **settings)
+        return TerminalInteractionProvider(keys=io.StringIO("y"), output=io.StringIO(), **settings)
 
 
 class TestWithTerminal(ProviderSuite):
@@ -57,10 +57,10 @@ class TestWithTerminal(ProviderSuite):
 
     def _type(self) -> None:
         while True:
-            self.person.waits_for("Value: ", PROMPT, "left: ")
+            seen = self.person.waits_for("Value: ", PROMPT, "left: ")
             if self.left:
                 return
-            self.person.types("y\n")
+            self.person.types("y\n" if "Value: " in seen else "y")
 
 
 async def test_without_a_terminal_the_answer_is_no_in_words(tmp_path: Path, person: Person) -> None:
@@ -80,7 +80,7 @@ async def test_without_a_terminal_the_answer_is_no_in_words(tmp_path: Path, pers
 
 
 async def test_the_standard_streams_are_used_unless_others_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y"))
     monkeypatch.setattr(sys, "stderr", None)
 
     assert await TerminalInteractionProvider().ask(make_question()) == NOBODY
@@ -104,7 +104,7 @@ async def test_the_loop_lives_while_a_person_thinks(person: Person) -> None:
 
     assert turns == [1] * 20
     assert not asking.done()
-    person.types("y\n")
+    person.types("y")
     assert await asyncio.wait_for(asking, HANG_SECONDS) == YES
 
 
@@ -115,10 +115,10 @@ async def test_questions_are_asked_one_at_a_time_in_the_order_they_came(person: 
     for number in range(5):
         seen = await person.sees(PROMPT)
         assert f"  n = {number}\n" in seen
-        assert seen.count("arguments:") == 1
-        person.types("y\n" if number % 2 else "\n")
+        assert seen.count("asked: ") == 1
+        person.types("y" if number % 2 else "\x04")
 
-    assert await asyncio.wait_for(asyncio.gather(*asking), HANG_SECONDS) == [no(), YES, no(), YES, no()]
+    assert await asyncio.wait_for(asyncio.gather(*asking), HANG_SECONDS) == [ENDED, YES, ENDED, YES, ENDED]
 
 
 async def test_a_question_that_timed_out_reads_no_more_keys(person: Person) -> None:
@@ -139,13 +139,15 @@ async def test_half_an_answer_to_a_question_that_was_given_up_is_forgotten(perso
     provider = person.provider()
     asking = asyncio.ensure_future(provider.ask(make_question()))
     await person.sees(PROMPT)
-    person.types("y")
-    await person.sees("y")
+    person.types("n")
+    await person.sees("(Enter: none): ")
+    person.types("half")
+    await person.sees("half")
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
 
-    assert await person.answers(make_question(), "\n") == no()
+    assert await person.answers(make_question(), "y") == YES
 
 
 async def test_a_question_that_is_given_up_in_line_is_never_asked(person: Person) -> None:
@@ -157,9 +159,9 @@ async def test_a_question_that_is_given_up_in_line_is_never_asked(person: Person
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    person.types("y\n")
+    person.types("y")
     await person.sees(PROMPT)
-    person.types("y\n")
+    person.types("y")
 
     assert [await first, await third] == [YES, YES]
     assert "second" not in plain(person)
@@ -172,7 +174,7 @@ async def test_a_question_that_is_given_up_ends_its_editor(
     monkeypatch.setenv("VISUAL", editor_that(does, tmp_path))
     asking = asyncio.ensure_future(person.provider().ask(make_question()))
     await person.sees(PROMPT)
-    person.types("e\n")
+    person.types("e")
     await person.sees("EDITING")
 
     asking.cancel()
@@ -216,7 +218,7 @@ async def test_a_terminal_in_another_mode_is_put_back_into_it(person: Person) ->
     termios.tcsetattr(fd, termios.TCSANOW, mode)
     before = termios.tcgetattr(fd)
 
-    assert await person.answers(make_question(), "y\r") == YES
+    assert await person.answers(make_question(), "y") == YES
     assert termios.tcgetattr(fd) == before
 
 
@@ -230,7 +232,7 @@ async def test_a_question_that_cannot_be_shown_is_refused_in_words(person: Perso
         reason="The terminal could not be used: TypeError: Object of type set is not JSON serializable",
         by="terminal",
     )
-    assert await person.answers(make_question(), "y\n") == YES
+    assert await person.answers(make_question(), "y") == YES
 
 
 def a_thread_still_asks() -> bool:

@@ -129,6 +129,8 @@ _STYLES: Mapping[LineStyle, str] = {
     "loud": "bold reverse",
     "hash": "cyan",
     "hint": "dim",
+    "added": "green",
+    "removed": "red",
 }
 _MAX_TOOL_CHARS, _MAX_RISK_CHARS = 16, 12
 

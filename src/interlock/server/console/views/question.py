@@ -14,7 +14,7 @@ import msgspec
 from ....domain import json
 from ....domain.call import Question
 from ....domain.decision import APPROVAL_SCOPES, ApprovalScope
-from ....domain.payload import BindingChange, FileOperand
+from ....domain.payload import BindingChange
 from ....domain.tool import JsonObject
 from ....rendering.edit_diff import EditDiff, build_edit_diff
 from ....rendering.escaping import escape_invisible
@@ -139,9 +139,8 @@ def _list_facts(question: Question) -> Iterator[QuestionFact]:
     is_local = bound.tool_origin == "local" and not bound.tool_source
     yield QuestionFact("Tool comes from", () if is_local else (f"{bound.tool_origin} {bound.tool_source}".strip(),))
     yield QuestionFact("Tool version", (bound.tool_version,) if bound.tool_version else ())
-    yield QuestionFact(
-        "Files, as they were", tuple(_format_file(file) for file in environment.files if not file.unbound)
-    )
+    files = tuple(f"{file.path} (sha256 {file.sha256})" for file in environment.existing_files)
+    yield QuestionFact("Files, as they were", files)
     yield QuestionFact(
         "NOT bound until it runs",
         tuple(f"{file.path}: {file.unbound}" for file in environment.unbound_files),
@@ -153,7 +152,3 @@ def _list_facts(question: Question) -> Iterator[QuestionFact]:
     )
     yield QuestionFact("Working directory", (environment.cwd,) if environment.cwd else ())
     yield QuestionFact("Environment", tuple(f"{name}={value}" for name, value in environment.environment.items()))
-
-
-def _format_file(file: FileOperand) -> str:
-    return f"{file.path} ({f'sha256 {file.sha256}' if file.sha256 else 'does not exist'})"
