@@ -70,6 +70,7 @@ OTHERS: dict[str, list[Any]] = {
     "command": [None, "git pull", ["git push", "rm"], [CommandPattern(("git", "push"), exact=True)]],
     "host": [None, "b.example", "*.a.example"],
     "agent": [None, "cod*"],
+    "workspace": ["/work", ["/work", "/other"]],
     "mode": [None, "trusted", ["default", "trusted"]],
     "interactive": [None, False],
     "when": [None, second],

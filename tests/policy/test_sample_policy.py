@@ -105,7 +105,7 @@ def test_allow_and_deny_have_reason_and_ids_and_ask_has_risk_and_a_rule_that_wou
     assert denied.advice == "Remove single files with rm."
     assert asked.reason == "No rule matches, and its risk is execute."
     assert asked.risk[0] == "execute"
-    assert '"words":["npm","test"],"exact":true' in asked.suggested_rule
+    assert '"words":["npm","test"]}],"workspace":"/nowhere/project"' in asked.suggested_rule
 
 
 @pytest.mark.requirement("R216")

@@ -70,14 +70,22 @@ async def test_twice_is_not_often_unless_somebody_says_so() -> None:
 
 
 def test_commands_that_begin_alike_become_a_rule_for_their_longest_common_words() -> None:
-    calls = [asked(f"pytest tests/{name} -x") for name in "abc"]
+    calls = [asked(f"mytool tests/{name} -x") for name in "abc"]
     assert conditions(calls) == []
 
-    calls = [asked(f"cargo test -p {name}") for name in "abc"]
-    assert conditions(calls) == [{"command": [{"words": ["cargo", "test", "-p"]}]}]
+    calls = [asked(f"mytool test -p {name}") for name in "abc"]
+    assert conditions(calls) == [{"command": [{"words": ["mytool", "test", "-p"]}]}]
 
-    calls = [asked(f"cargo test {name}") for name in "abc"]
-    assert conditions(calls) == [{"command": [{"words": ["cargo", "test"]}]}]
+    calls = [asked(f"mytool test {name}") for name in "abc"]
+    assert conditions(calls) == [{"command": [{"words": ["mytool", "test"]}]}]
+
+
+def test_commands_of_a_kind_become_a_rule_for_that_kind() -> None:
+    calls = [asked(f"pytest tests/{name} -x") for name in "abc"]
+    assert conditions(calls) == [{"command": [{"words": ["pytest"]}]}]
+
+    calls = [asked(f"npm run lint -- {name}") for name in "abc"]
+    assert conditions(calls) == [{"command": [{"words": ["npm", "run", "lint"]}]}]
 
 
 @pytest.mark.parametrize(

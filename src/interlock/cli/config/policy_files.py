@@ -51,24 +51,26 @@ def choose_user_file(given: Path | None, user: Path | None) -> Path | None:
     return given or user
 
 
+_EMPTY_POLICY = b"version: 1\n"
 PROJECT_POLICY = f"{PROJECT_FOLDER}/policy.yaml"
 
 
 def load_policy(settings: Settings, user_paths: UserPaths, project: TrustedProject, workspace: str) -> PolicyFiles:
     """Load the policy. Invalid files deny everything; see `PolicyFiles.problems`."""
+    user = _find_user_policy(settings, user_paths)
     return PolicyFiles(
         managed=MANAGED_POLICY if os.path.lexists(MANAGED_POLICY) else None,
-        user=_find_user_policy(settings, user_paths),
+        user=user,
         project=project.path(PROJECT_POLICY) or None,
         workspace=workspace,
-        read=partial(_read_policy_file, project),
+        read=partial(_read_policy_file, project, str(user)),
     )
 
 
-def _read_policy_file(project: TrustedProject, path: str) -> bytes:
-    """Read a policy file; that of the project as it was when it was trusted."""
+def _read_policy_file(project: TrustedProject, user: str, path: str) -> bytes:
+    """Read a policy file; that of the project as it was when it was trusted. The user's is made with its first rule."""
     if path != project.path(PROJECT_POLICY):
-        return read_policy_file(path)
+        return _EMPTY_POLICY if path == user and not os.path.lexists(path) else read_policy_file(path)
     try:
         return project.content(PROJECT_POLICY) or b""
     except PolicyFileError:
@@ -87,5 +89,4 @@ def _find_user_policy(settings: Settings, user_paths: UserPaths) -> Path | None:
                 f"The policy file {chosen} does not exist. Choose another with `interlock config set policy FILE`."
             )
         return chosen
-    default = user_paths.policy_file if user_paths.config is not None else None
-    return default if default is not None and os.path.lexists(default) else None
+    return user_paths.policy_file if user_paths.config is not None else None

@@ -60,7 +60,7 @@ def _echo_decision(decision: Decision) -> None:
         "rules": ", ".join(decision.rule_ids),
         "for the model": decision.advice,
         "asks": decision.prompt,
-        "exactly this would be allowed by": decision.suggested_rule,
+        "calls of this kind would be allowed by": decision.suggested_rule,
     }
     for name, text in fields.items():
         if text:

@@ -22,7 +22,6 @@ from ...domain.json import JsonObject
 from ...domain.state.lifecycle import RunState
 from ...domain.state.verification import VerificationStatus
 from ...interaction.terminal import TerminalInteractionProvider
-from ...policy.files.saved_rules import find_rule_problem
 from ...rendering.text import pluralize, shorten_line
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
@@ -34,6 +33,7 @@ from ..display.output import echo, echo_json, echo_notice, make_visible
 from ..display.run_list import list_stopped
 from ..exit_codes import ExitCode
 from .agent import AGENT_NAME, PreparedRun, open_runner
+from .dialog_support import LocalDialogSupport
 from .terminal import InterruptHandler, TerminalModes, TerminalPerson, preserve_terminal, signal_handlers
 
 _LABEL_CHARS = 12
@@ -137,7 +137,9 @@ async def open_session(
     region = LiveRegion(Console(file=StringIO()) if silent else make_live_console())
     view = LiveView(region, mode=prepared.mode, log_path=prepared.log_path)
     seconds = prepared.settings.approval_timeout_seconds
-    terminal = TerminalInteractionProvider(seconds, "wait", find_rule_problem=find_rule_problem)
+    opened: list[Runner] = []
+    support = LocalDialogSupport(prepared.files.log, lambda name: opened[0].app.registry.find(name) if opened else None)
+    terminal = TerminalInteractionProvider(seconds, "wait", support=support)
     person = TerminalPerson(terminal, view, modes) if terminal.interactive and not headless else None
 
     def exit_now() -> None:
@@ -149,6 +151,7 @@ async def open_session(
     interrupts = InterruptHandler(view, person, exit_now=exit_now)
     extras = {} if person is None else {"interaction": person}
     async with open_runner(prepared, on_progress=view.on_progress, chat=chat, **extras) as runner:
+        opened.append(runner)
         yield LiveSession(runner, view, region, interrupts, modes)
 
 

@@ -1,9 +1,10 @@
 """Rule suggestions: the narrowest rules for what people keep approving.
 
-For commands: the exact words; else the words that several of them begin with, at least two. For other tools: the exact
-arguments; else the folder that their paths are in. A candidate is loaded like an entry of a policy file and asked
-about every question of the past, and it is dropped when it would have let through anything that a person refused.
-Questions that a rule asked are no reason for another rule: to allow does not undo an ask.
+For commands: the exact words; else the words of their kind, as they are suggested with a question; else the words that
+several of them begin with, at least two. For other tools: the exact arguments; else the folder that their paths are in.
+A candidate is loaded like an entry of a policy file and asked about every question of the past, and it is dropped when
+it would have let through anything that a person refused. Questions that a rule asked are no reason for another rule: to
+allow does not undo an ask.
 """
 
 import re
@@ -26,6 +27,7 @@ from ..files.problems import PolicyFileError
 from ..files.saved_rules import load_rule
 from ..interface import PolicyEvent
 from ..shell.command import make_word_set
+from ..shell.command_facts import find_command_kind
 from ..shell.programs import TABLES
 from .recorded_calls import RecordedCall
 
@@ -96,6 +98,24 @@ def find_suggestions(calls: Iterable[RecordedCall], min_count: int = 3) -> list[
         )
     ]
     return sorted(found, key=lambda each: (-each.covers, each.rule["id"]))[:_MAX_SUGGESTIONS]
+
+
+class RuleCoverage(msgspec.Struct, frozen=True):
+    """How many recorded calls a rule would have allowed, and how many of those a person had rejected."""
+
+    total: int
+    allowed: int
+    rejected: int
+
+
+def measure_coverage(rule: JsonObject, calls: Iterable[RecordedCall], max_calls: int) -> RuleCoverage:
+    """Return what a rule alone would have allowed of the last calls that were decided. Raise `PolicyFileError` for one
+    that is invalid.
+    """
+    policy = RulePolicy([load_rule(rule)])
+    decided = [call for call in calls if call.said != "none" or call.decision.verdict is not Verdict.ASK][-max_calls:]
+    allowed = [call for call in decided if call.event is not None and _is_allowed(policy, call.event)]
+    return RuleCoverage(len(decided), len(allowed), sum(map(_was_rejected, allowed)))
 
 
 def _was_rejected(call: RecordedCall) -> bool:
@@ -234,6 +254,14 @@ def _match_exactly(request: _PastRequest) -> _CandidateConditions:
     return conditions, [{"arguments": arguments}]
 
 
+def _match_kind(request: _PastRequest) -> _CandidateConditions:
+    kinds = sorted({find_command_kind(argv) for argv in request.commands or ()})
+    if not kinds or () in kinds:
+        return None
+    examples = [{"command": shlex.join(argv)} for argv in request.commands or ()]
+    return {"command": [{"words": list(kind)} for kind in kinds]}, examples
+
+
 def _match_prefix(count: int, request: _PastRequest) -> _CandidateConditions:
     if request.commands is None or len(request.commands) != 1:
         return None
@@ -268,6 +296,7 @@ def _match_folder(request: _PastRequest) -> _CandidateConditions:
 
 _STRATEGIES: tuple[_Strategy, ...] = (
     _match_exactly,
+    _match_kind,
     *(partial(_match_prefix, count) for count in _PREFIX_WORDS),
     _match_folder,
 )

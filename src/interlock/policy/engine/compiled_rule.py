@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from math import isfinite
+from os.path import isabs
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
@@ -42,7 +43,7 @@ _Word = TypeVar("_Word", Risk, PermissionMode)
 #: A name, an address, or any.
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*|[0-9a-f:.]+|\*", re.ASCII)
 #: Conditions that mean nothing when they name nothing.
-_CONDITIONS = ("server", "path", "command", "host", "agent", "mode")
+_CONDITIONS = ("server", "path", "command", "host", "agent", "workspace", "mode")
 #: A pattern with anything else in it could never match the name of a tool.
 _TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_\-*?!\[\]]+")
 
@@ -59,6 +60,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     modes: frozenset[PermissionMode] | None
     interactive: bool | None
     agents: tuple[str, ...] | None
+    workspaces: tuple[str, ...] | None
     #: Regular expressions over the texts of a place, see `patterns.py`.
     paths: tuple[str, ...]
     access: Access | None
@@ -85,7 +87,8 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_conditional(self) -> bool:
         """True when tool and mode are not enough to know whether it matches."""
-        return bool(self.has_resource_conditions or self.arguments or self.when or self.agents or self.expires_at)
+        about_call = self.has_resource_conditions or self.arguments or self.when
+        return bool(about_call or self.agents or self.workspaces or self.expires_at)
 
     def matches_tool(self, tool: ToolDefinition, situation: CallContext) -> bool:
         """Return True if the conditions that do not depend on the arguments match."""
@@ -101,9 +104,11 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return _any_matches(self.tools, tool.name)
 
-    def matches_agent(self, agent: str) -> bool:
-        """Return True if the rule applies to an agent."""
-        return self.agents is None or _any_matches(self.agents, agent)
+    def matches_situation(self, situation: CallContext) -> bool:
+        """Return True if the rule applies to the agent and the workspace of a call."""
+        if self.workspaces is not None and situation.workspace not in self.workspaces:
+            return False
+        return self.agents is None or _any_matches(self.agents, situation.agent)
 
     def matches_command(self, command: SimpleCommand) -> bool:
         """Return True if the rule matches the command: a deny of `git reset --hard` also with more words, an allow of
@@ -178,6 +183,7 @@ def compile_rule(rule: Rule) -> CompiledRule:
         modes=_parse_words(rule, "mode", PermissionMode),
         interactive=rule.interactive,
         agents=_sorted_texts(rule.agent),
+        workspaces=_sorted_texts(rule.workspace),
         paths=tuple(
             pattern
             for glob in _sorted_texts(rule.path) or ()
@@ -263,6 +269,8 @@ def _validate_rule(rule: Rule, verdict: Verdict) -> None:
     empty = [name for name in _CONDITIONS if (given := getattr(rule, name)) is not None and not _as_tuple(given)]
     if empty:
         raise ConfigurationError(f"Rule {rule.id!r}: {', '.join(empty)} names nothing; leave it out, or say what")
+    if not all(map(isabs, _as_tuple(rule.workspace))):
+        raise ConfigurationError(f"Rule {rule.id!r}: a workspace is an absolute folder")
     if rule.scope not in APPROVAL_SCOPES:
         raise ConfigurationError(
             f"Rule {rule.id!r}: the scope is one of {', '.join(APPROVAL_SCOPES)}, not {rule.scope!r}"
@@ -358,7 +366,9 @@ def _rule_digest(rule: Rule, verdict: Verdict) -> str:
     declared, when = msgspec.structs.asdict(rule), rule.when
     name = None if when is None else f"{when.__module__}.{getattr(when, '__qualname__', type(when).__qualname__)}"
     declared |= {"verdict": verdict, "when": rule.when_source or name}
-    for name in ("tools", "risk", *_CONDITIONS):
+    if rule.workspace is None:
+        del declared["workspace"]  # As before there was such a condition.
+    for name in {"tools", "risk", *_CONDITIONS} & declared.keys():
         declared[name] = sorted(msgspec.json.encode(each).decode() for each in _as_tuple(declared[name]))
     return sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()
 

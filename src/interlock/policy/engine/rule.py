@@ -74,6 +74,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     host: str | Collection[str] | None = None
 
     agent: str | Collection[str] | None = None
+    #: Only in these workspaces: absolute folders, as they are written.
+    workspace: str | Collection[str] | None = None
     mode: PermissionMode | str | Collection[PermissionMode | str] | None = None
     interactive: bool | None = None
     when: RuleCondition | None = None
@@ -100,7 +102,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 #: The fields that narrow a rule, beside `tools`. Each is empty or None where the rule says nothing about it.
 CONDITION_FIELDS = (
     *("risk", "origin", "server", "path", "access", "command", "host"),
-    *("arguments", "agent", "mode", "interactive", "when_source"),
+    *("arguments", "agent", "workspace", "mode", "interactive", "when_source"),
 )
 
 

@@ -12,55 +12,20 @@ not be read might be what a rule refuses.
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from hashlib import sha256
 from time import time_ns
 from typing import Any
 
 import msgspec
 
-from ...domain import json
 from ...domain.decision import QUESTION_VERDICTS, Decision
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, ToolDefinition
 from ..interface import PolicyEvent
-from ..shell.command import SimpleCommand
-from ..shell.command_facts import RUNS_ANY_CODE
 from .compiled_rule import check_effect, check_unique_ids, compile_rule, compute_policy_digest
 from .rule import DefaultVerdict, EffectDeclaration, ResourceDeclaration, Rule
 from .rule_index import RuleIndex
+from .suggested_rule import suggest_rule
 from .tool_plan import PartEvaluation, PolicyDefault, ToolPlan, merge_decisions
-
-_MAX_RULE_CHARS = 4_000
-
-
-def suggest_exact_rule(event: PolicyEvent, parts: Sequence[PartEvaluation]) -> str:
-    """Return a rule for exactly this call, as JSON, which is also YAML; empty when no rule can express it, or when it
-    depends on a file's content.
-    """
-    if any(part.part.opaque or RUNS_ANY_CODE in part.part.risk_descriptions for part in parts):
-        return ""
-    commands = [part.part.command for part in parts]
-    conditions: dict[str, Any]
-    if commands and all(command is not None and not command.wrappers for command in commands):
-        if not all(_is_literal(command) for command in commands if command):
-            return ""
-        conditions = {"command": [{"words": list(command.argv), "exact": True} for command in commands if command]}
-    elif any(command is not None for command in commands):
-        return ""
-    else:
-        arguments = event.arguments
-        conditions = {"arguments": {name: {"is": value} for name, value in arguments.items()}} if arguments else {}
-        if event.tool.args_model.model_config.get("extra") == "allow":
-            conditions["when"] = f"size(arguments) == {len(arguments)}"
-    rule = {"decision": "allow", "tools": event.tool.name, **conditions}
-    text = json.encode({"id": f"kept-{sha256(json.encode_sorted(rule)).hexdigest()[:8]}", **rule}).decode()
-    return text if len(text) <= _MAX_RULE_CHARS else ""
-
-
-def _is_literal(command: SimpleCommand) -> bool:
-    """Return True if its words say all of it: not in another folder, and without expansions."""
-    return command.bases == ("",) and not (command.assignments or command.globs or "*" in command.argv)
-
 
 _MAX_PLANS = 4096
 
@@ -165,5 +130,6 @@ def _combine_parts(event: PolicyEvent, evaluated: Sequence[PartEvaluation]) -> D
         paths=tuple(dict.fromkeys((*paths, *decisive))),
         names_all_code=all(part.part.names_all_code for part in evaluated),
         scope=decision.scope if by_rule else "rule",
-        suggested_rule=decision.suggested_rule or ("" if by_rule else suggest_exact_rule(event, parts)),
+        suggested_rule=decision.suggested_rule
+        or ("" if by_rule else suggest_rule(event, [part.part for part in parts])),
     )

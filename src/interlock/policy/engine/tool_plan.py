@@ -251,7 +251,7 @@ class _ConditionCache:
         assert self._event is not None  # noqa: S101 - without an event there are no conditional rules
         if rule.expires_at and self._now() >= rule.expires_at:
             return ()
-        if not rule.matches_agent(self._event.situation.agent):
+        if not rule.matches_situation(self._event.situation):
             return ()
         holds: Any = True
         if rule.when is not None:

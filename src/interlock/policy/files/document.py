@@ -177,6 +177,7 @@ class _Conditions(_StrictModel):
         {}, description="By dotted name: a value, or `{is: ...}`, `{glob: ...}`, `{regex: ...}`."
     )
     agent: Patterns | None = Field(None, description="Only calls of these agents. Globs.")
+    workspace: Patterns | None = Field(None, description="Only in these workspaces: absolute folders.")
     mode: Modes | None = Field(None, description="Only in these permission modes.")
     interactive: bool | None = Field(
         None, description="Only when a person can be asked (true), or only when not (false)."

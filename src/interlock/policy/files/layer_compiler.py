@@ -222,6 +222,7 @@ class _RuleBuilder(msgspec.Struct):
             command=self._choose_value("command", short.command and [short.command], commands),
             host=host,
             agent=entry.agent,
+            workspace=entry.workspace,
             mode=entry.mode,
             interactive=entry.interactive,
             when=self._attempt("when", lambda: compile_condition(entry.when) if entry.when else None, None),

@@ -7,15 +7,19 @@ has (an agent, a mode, an end, a `when`) narrow it further.
 
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
+from posixpath import normpath
 from typing import Any, TypeVar
 
 from ...domain.decision import Verdict
 from ..engine.compiled_rule import CompiledRule, compile_rule, normalize_value
 from ..engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern, Rule
+from ..patterns import compile_regex
 from ..shell.command_match import ANY_WORD
 
 _T = TypeVar("_T")
 _WILDCARDS = frozenset("*?[")
+#: How a pattern begins that matches in every folder of the workspace, see `patterns.py`.
+_ANYWHERE = "r:(?:.*/)?"
 
 
 def find_wider_condition(candidate: Rule, suggested: Rule) -> str:
@@ -30,7 +34,9 @@ def find_wider_condition(candidate: Rule, suggested: Rule) -> str:
         "mode": _is_subset(one.modes, other.modes),
         "interactive": other.interactive in (None, one.interactive),
         "agent": _is_each_within(one.agents, other.agents, _is_name_within),
-        "path": _is_each_within(one.paths or None, other.paths or None, str.__eq__),
+        "workspace": _is_each_within(one.workspaces, other.workspaces, str.__eq__),
+        "path": _is_each_within(one.paths or None, other.paths or None, str.__eq__)
+        or _are_paths_within(candidate.path, other),
         "access": other.access in (None, one.access),
         "command": _is_each_within(one.commands or None, other.commands or None, _is_command_within)
         and not _covers_commands(one, other),
@@ -58,6 +64,23 @@ def _is_subset(some: frozenset[Any] | None, others: frozenset[Any] | None) -> bo
 def _is_name_within(one: str, other: str) -> bool:
     """Compare globs of names: equal ones, or a plain name that the other glob matches."""
     return one == other or (_WILDCARDS.isdisjoint(one) and fnmatchcase(one, other))
+
+
+def _are_paths_within(paths: str | Collection[str] | None, other: CompiledRule) -> bool:
+    """Return whether each is a plain path of the workspace that a glob of the other rule matches."""
+    plain = (paths,) if isinstance(paths, str) else tuple(paths or ())
+    return bool(plain) and all(
+        _WILDCARDS.isdisjoint(path)
+        and normpath(path) == path
+        and not path.startswith(("/", "~"))
+        # A name alone stands for every file of that name.
+        and any(
+            "/" in path or each.startswith(_ANYWHERE)
+            for each in other.paths
+            if compile_regex(each).fullmatch(f"r:{path}")
+        )
+        for path in plain
+    )
 
 
 def _is_command_within(one: CommandPattern, other: CommandPattern) -> bool:

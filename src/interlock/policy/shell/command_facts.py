@@ -26,7 +26,13 @@ for _commands, _risks in TABLES.command_risks.items():
     for _words in product(*(word.split("|") for word in _commands.split())):
         _COMMAND_RISKS.setdefault(_words[0], []).append((_words, _risks))
 
+_COMMAND_KINDS: dict[str, list[tuple[str, ...]]] = {}
+for _commands in TABLES.command_kinds:
+    for _words in product(*(word.split("|") for word in _commands.split())):
+        _COMMAND_KINDS.setdefault(_words[0], []).append(_words)
+
 RUNNERS = by_program(TABLES.runners)
+_SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._-]*")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _SYSTEM_FOLDERS = frozenset(("", "/bin", "/usr/bin", "/sbin", "/usr/sbin"))
 
@@ -43,6 +49,20 @@ def describe_risks(command: SimpleCommand) -> tuple[str, ...]:
         options = (word.partition("=")[0] for word in command.argv)
         risks += [_OPTION_RISKS[option] for option in options if option in _OPTION_RISKS]
     return tuple(dict.fromkeys(risks))
+
+
+def find_command_kind(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the leading words of all commands of the same kind: `pytest` of `pytest -q x`; empty where only exactly
+    the same command is of its kind. What runs other programs or any code has no kind.
+    """
+    for words in _COMMAND_KINDS.get(argv[0], ()):
+        found = argv[: len(words)]
+        if len(found) == len(words) and all(
+            want == word or (want == "*" and _SCRIPT_NAME.fullmatch(word))
+            for want, word in zip(words, found, strict=True)
+        ):
+            return found
+    return ()
 
 
 def find_uncontained_risk(command: SimpleCommand) -> str:

@@ -113,6 +113,9 @@ class _Tables(msgspec.Struct, frozen=True):
     #: Programs that run what their words say, change what other programs do, or send anything anywhere: the first
     #: words of such a command say too little about the rest.
     general_programs: frozenset[str]
+    #: Commands of one kind whatever follows these words, as a person would allow them; `|` stands between alternatives
+    #: of one word, and `*` is a name that stays.
+    command_kinds: tuple[str, ...]
 
 
 def by_program(table: Mapping[str, _T]) -> dict[str, _T]:
