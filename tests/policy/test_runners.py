@@ -2,6 +2,10 @@
 
 import pytest
 
+from interlock import Rule, RulePolicy
+from interlock.domain.decision import Verdict
+from interlock.domain.tool import CallContext
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command_facts import RUNNERS, can_run_unnamed_code, find_decisive_files
 
@@ -65,6 +69,32 @@ def test_a_runner_is_found_behind_others(text: str, expected: str) -> None:
 )
 def test_decisive_files_follow_the_folder(text: str, expected: str) -> None:
     assert expected in files(text)
+
+
+@pytest.mark.parametrize(
+    ("script", "bound"),
+    [
+        ("npm test", {"package.json"}),
+        ("npm run build:prod -- src", {"package.json", "src"}),
+        ("npm --prefix web test", {"package.json", "web/package.json", "web", "test"}),
+        ("just lint", {"justfile", "Justfile", ".justfile"}),
+        ("make test", {"GNUmakefile", "makefile", "Makefile"}),
+        ("make -f build.mk test", {"GNUmakefile", "makefile", "Makefile", "build.mk", "test"}),
+        ("make out/app", {"GNUmakefile", "makefile", "Makefile", "out/app"}),
+        ("cat test", {"test"}),
+    ],
+)
+def test_an_approval_binds_the_file_of_a_script_and_not_its_name(script: str, bound: set[str]) -> None:
+    situation = CallContext(run_id="r", workspace="/nowhere/project")
+    event = example_event("bash", {"command": script}, situation)
+
+    assert set(RulePolicy(default="ask").evaluate(event).paths) == bound
+
+
+def test_a_rule_about_a_path_still_looks_at_the_name_of_a_script() -> None:
+    event = example_event("bash", {"command": "make secret"}, CallContext(run_id="r", workspace="/nowhere/project"))
+
+    assert RulePolicy([Rule(id="no", verdict="deny", path="secret")]).evaluate(event).verdict is Verdict.DENY
 
 
 @pytest.mark.parametrize("text", ["mkdir -p a/b", "rm -rf x", "cp a b", "/usr/bin/touch x", "curl https://a.example"])

@@ -21,6 +21,7 @@ from ..shell.command_facts import (
     can_run_unnamed_code,
     describe_risks,
     find_decisive_files,
+    find_script_names,
     find_uncontained_risk,
 )
 from ..shell.command_resources import find_hosts, find_paths
@@ -66,6 +67,12 @@ class CallPart(msgspec.Struct, frozen=True, kw_only=True):
     def uncontained_risk(self) -> str:
         """The risk that stays when a sandbox runs this without a network; empty when none is known."""
         return find_uncontained_risk(self.command) if self.command is not None else ""
+
+    @property
+    def files(self) -> tuple[PathAccess, ...]:
+        """The paths without the names of scripts and targets, which rules look at and an approval is not bound to."""
+        names = find_script_names(self.command) if self.command is not None else frozenset[str]()
+        return tuple(path for path in self.paths if path.given not in names) if names else self.paths
 
     @property
     def decisive_files(self) -> tuple[str, ...]:

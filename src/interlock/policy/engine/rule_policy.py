@@ -118,7 +118,7 @@ def _combine_parts(event: PolicyEvent, evaluated: Sequence[PartEvaluation]) -> D
     opaque_reasons = [part.part.opaque for part in parts if part.part.opaque]
     risk = (*decision.risk, *(fact for part in parts for fact in part.part.risk_descriptions))
     by_rule = any(part.rule_decisions for part in parts)
-    places = (place for part in evaluated for path in part.part.paths for place in path.targets)
+    places = (place for part in evaluated for path in part.part.files for place in path.targets)
     paths = (place.relative or place.absolute for place in places)
     decisive = (path for part in evaluated for path in part.part.decisive_files)
     return msgspec.structs.replace(

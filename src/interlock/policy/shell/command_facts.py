@@ -7,10 +7,10 @@ turn is not: `can_run_unnamed_code` says so.
 
 import re
 from collections.abc import Iterator
-from itertools import product
+from itertools import product, takewhile
 from posixpath import basename, dirname, join
 
-from .command import SimpleCommand
+from .command import SimpleCommand, make_word_set
 from .command_match import matches_widely
 from .programs import READ_ONLY_PROGRAMS, TABLES, Runner, by_program
 
@@ -32,6 +32,9 @@ for _commands in TABLES.command_kinds:
         _COMMAND_KINDS.setdefault(_words[0], []).append(_words)
 
 RUNNERS = by_program(TABLES.runners)
+#: Runners whose plain words are no files.
+_SCRIPT_RUNNERS = make_word_set("npm pnpm yarn bun make gmake just task rake cargo gradle gradlew mvn mvnw ant")
+_TARGET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_-]*")
 _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._-]*")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _SYSTEM_FOLDERS = frozenset(("", "/bin", "/usr/bin", "/sbin", "/usr/sbin"))
@@ -78,6 +81,17 @@ def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:
             for folder in ("", *_find_option_values(command.argv, runner.folder_options)):
                 found.update((join(base, folder, file), None) for file in runner.files)
     return tuple(found)
+
+
+def find_script_names(command: SimpleCommand) -> frozenset[str]:
+    """Return the words of a runner that name a script, a target or a subcommand and no file: `test` of `npm test`.
+
+    Only those before its first option, which may take the next word.
+    """
+    if basename(command.argv[0]) not in _SCRIPT_RUNNERS:
+        return frozenset()
+    words = takewhile(lambda word: not word.startswith("-"), command.argv[1:])
+    return frozenset(name for word in words if _TARGET_NAME.fullmatch(word) for name in (word, *word.split(":")))
 
 
 def can_run_unnamed_code(command: SimpleCommand) -> bool:
