@@ -1,15 +1,18 @@
 """Record `interlock demo` as an animated SVG: `python -m scripts.recording` writes `docs/images/demo.svg`.
 
-The demo runs in a pseudo-terminal; every line is drawn when it was printed, and waits are shortened. The picture has
-no script and loads nothing.
+The demo runs in a pseudo-terminal, where its question is answered with a key; every line is drawn when it was printed,
+and waits are shortened. The picture has no script and loads nothing.
 """
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 from html import escape
 from itertools import pairwise
@@ -23,6 +26,8 @@ COLUMNS, ROWS = 80, 24
 _CHAR, _LINE, _MARGIN = 8.4, 18, 16
 #: The longest wait that is shown, and how long the end stays.
 _MAX_WAIT, _REST = 0.9, 6.0
+#: How the line of choices ends, and how long a person reads.
+_QUESTION, _READING = b"d details: ", 2.0
 _FOLDER = re.compile(r"/\S+/interlock-demo-\w+")
 _SPINNER = re.compile("[\u2801-\u28ff]")
 _PROCESS = re.compile(r"Process \d+")
@@ -41,8 +46,9 @@ def record() -> list[Line]:
     master, slave = pty.openpty()
     env = {**os.environ, "COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm-256color"}
     env.pop("NO_COLOR", None)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     demo = [str(Path(sys.executable).with_name("interlock")), "demo"]
-    process = subprocess.Popen(demo, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=env)  # noqa: S603
+    process = subprocess.Popen(demo, stdin=slave, stdout=slave, stderr=slave, env=env)  # noqa: S603
     os.close(slave)
     lines: list[Line] = []
     rest, at, last = b"", 0.0, time.monotonic()
@@ -63,6 +69,9 @@ def record() -> list[Line]:
                 continue
             at += 0.06
             lines.append(Line(Text.from_ansi(_PROCESS.sub("Process 4711", printed)), at))
+        if rest.endswith(_QUESTION):
+            os.write(master, b"y")
+            at += _READING
     os.close(master)
     if process.wait():
         raise SystemExit(f"the demo ended with {process.returncode}")

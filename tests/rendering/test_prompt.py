@@ -27,7 +27,7 @@ def test_a_command_takes_four_lines() -> None:
     question = make_question({"command": "pytest -q", "description": "", "timeout_seconds": None}, agent="coder")
 
     assert lines(question) == [
-        "bash in /work, agent coder, for ada, sandbox: bwrap",
+        "bash in /work, sandbox: bwrap, agent coder, for ada",
         "asked: Commands are asked about.",
         "  $ pytest -q",
         "risk: may write to the workspace",
@@ -127,7 +127,7 @@ async def test_nothing_that_deceives_reaches_the_window(attack: Attack, width: i
         rows = [row.rstrip() for row in person.screen.display]
 
     assert answer == ENDED
-    assert sum(row.startswith("bash in /work, agent ") for row in rows) == 1
+    assert sum(row.startswith("bash in /work, sandbox: bwrap") for row in rows) == 1
     assert rows[rows.index("(that was all)") - 1].endswith((PROMPT.strip(), CUT.strip("< ")))
     assert not [c for row in rows for c in row if category(c) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}]
     if not cut:

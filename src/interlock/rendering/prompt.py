@@ -23,14 +23,14 @@ EDIT_TOOLS = frozenset({"edit_file", "write_file"})
 #: Lines that the window needs beside those of the prompt: an empty one above, the choices, and one to answer on.
 _RESERVED_LINES = 3
 _MIN_BODY_LINES = 2
-_MAX_NAME_CELLS, _MAX_FOLDER_CELLS = 30, 34
+_MAX_NAME_CELLS, _MAX_FOLDER_CELLS = 24, 26
 _MAX_WARNINGS = 2
 _GUTTER = 4
 _SANDBOXES = {
-    "read-only": "sandbox: read-only, no network",
-    "read-only+network": "sandbox: read-only, with network",
-    "workspace-write": "sandbox: workspace, no network",
-    "workspace-write+network": "sandbox: workspace, with network",
+    "read-only": "read-only, no network",
+    "read-only+network": "read-only, with network",
+    "workspace-write": "sandboxed, no network",
+    "workspace-write+network": "sandboxed, with network",
 }
 _SIGN_STYLES: dict[str, LineStyle] = {"+": "added", "-": "removed", "@": "hint", " ": "payload"}
 #: Risk facts that are said elsewhere in the prompt, or only in the details.
@@ -91,16 +91,16 @@ def _describe_context(question: Question) -> str:
         parts[0] += f" from {_clip(f'{bound.tool_origin} {bound.tool_source}'.strip(), _MAX_NAME_CELLS)}"
     if bound.surroundings.cwd:
         parts[0] += f" in {_clip_front(_shorten_home(bound.surroundings.cwd), _MAX_FOLDER_CELLS)}"
-    if question.agent:
-        parts.append(f"agent {_clip(question.agent, _MAX_NAME_CELLS)}")
-    if bound.requester:
-        parts.append(f"for {_clip(bound.requester, _MAX_NAME_CELLS)}")
     sandbox = bound.surroundings.sandbox
     parts.append(
         "no sandbox"
         if sandbox.partition("/")[0] == "none"
         else _SANDBOXES.get(sandbox.partition("/")[2], f"sandbox: {_clip(sandbox, _MAX_NAME_CELLS)}")
     )
+    if question.agent:
+        parts.append(f"agent {_clip(question.agent, _MAX_NAME_CELLS)}")
+    if bound.requester:
+        parts.append(f"for {_clip(bound.requester, _MAX_NAME_CELLS)}")
     return ", ".join(parts)
 
 

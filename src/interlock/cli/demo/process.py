@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import cast
 
+import msgspec
+
 from ...domain.call import Answer, AnswerFields, Question
 from ...domain.errors import AnswerRefusedError, InterlockError
 from ...interaction.terminal import TerminalInteractionProvider
@@ -67,7 +69,9 @@ async def _run_demo(folder: Path, modes: TerminalModes, *, crashes: bool) -> Exi
 async def _answer(handle: RunHandle, question: Question, view: LiveView, crashes: bool) -> None:
     """Answer the question while no process owns the run: the answer is durable before anything continues."""
     terminal = TerminalInteractionProvider(None)
-    answer = await terminal.ask(question) if terminal.interactive else _auto_approve(question, view)
+    # The policy of the demo is no file that a rule could be saved in.
+    shown = msgspec.structs.replace(question, scope="window")
+    answer = await terminal.ask(shown) if terminal.interactive else _auto_approve(question, view)
     if answer is None:
         return
     fields = {name: getattr(answer, name) for name in AnswerFields.__annotations__ if hasattr(answer, name)}
