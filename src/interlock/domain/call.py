@@ -107,7 +107,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     capability: str = ""
     #: The widest scope that an approval may have.
     scope: ApprovalScope = "once"
-    #: The rule that would let this very call through next time, as a line of a policy file; empty when none could.
+    #: The rule that would allow calls of this kind next time, as a line of a policy file; empty when none could.
     suggested_rule: str = ""
     #: With `consent`: where the user that the run acts for has to give it, and to what.
     provider: str = ""
