@@ -167,8 +167,9 @@ async def test_the_same_arguments_become_a_rule_for_them_and_no_others(tmp_path:
 
 
 def test_paths_in_one_folder_become_a_rule_for_that_folder() -> None:
-    assert conditions([written(f"src/gen/{name}.py") for name in "abc"]) == [{"path": "src/gen/*"}]
-    assert conditions([written(f"/work/space/src/{name}.py") for name in "abc"]) == [{"path": "src/*"}]
+    assert conditions([written(f"src/gen/{name}.py") for name in "abc"]) == [{"path": "src/gen/*.py"}]
+    assert conditions([written(f"src/gen/{name}") for name in "abc"]) == [{"path": "src/gen/*"}]
+    assert conditions([written(f"/work/space/src/{name}.py") for name in "abc"]) == [{"path": "src/*.py"}]
 
 
 @pytest.mark.parametrize("folder", ["", "/etc", "..", ".git", "src/.hidden", "a*b", "src/../.."])

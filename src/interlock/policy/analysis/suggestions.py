@@ -1,10 +1,10 @@
 """Rule suggestions: the narrowest rules for what people keep approving.
 
 For commands: the exact words; else the words of their kind, as they are suggested with a question; else the words that
-several of them begin with, at least two. For other tools: the exact arguments; else the folder that their paths are in.
-A candidate is loaded like an entry of a policy file and asked about every question of the past, and it is dropped when
-it would have let through anything that a person refused. Questions that a rule asked are no reason for another rule: to
-allow does not undo an ask.
+several of them begin with, at least two. For other tools: the exact arguments; else the files of one kind in a folder;
+else the folder. A candidate is loaded like an entry of a policy file and asked about every question of the past, and it
+is dropped when it would have let through anything that a person refused. Questions that a rule asked are no reason for
+another rule: to allow does not undo an ask.
 """
 
 import re
@@ -23,6 +23,7 @@ from ...domain.decision import Verdict
 from ...domain.tool import JsonObject, declared_paths
 from ..engine.paths import PathResolver
 from ..engine.rule_policy import RulePolicy
+from ..engine.suggested_rule import find_file_kind
 from ..files.problems import PolicyFileError
 from ..files.saved_rules import load_rule
 from ..interface import PolicyEvent
@@ -279,24 +280,36 @@ def _is_prefix_too_broad(argv: tuple[str, ...]) -> bool:
     )
 
 
+def _match_file_kind(request: _PastRequest) -> _CandidateConditions:
+    places = _list_places(request)
+    glob = find_file_kind(places)
+    return ({"path": glob}, [{"path": place} for place in places]) if "/" in glob else None
+
+
 def _match_folder(request: _PastRequest) -> _CandidateConditions:
-    event = request.event
-    workspace = event.situation.workspace
-    paths = declared_paths(event.tool, event.arguments)
-    if request.commands != () or not workspace or not paths:
-        return None
-    places = [place for path in paths for place in PathResolver(workspace).resolve(path, writes=True).targets]
-    folders = {dirname(place.relative) if place.relative is not None else "" for place in places}
+    places = _list_places(request)
+    folders = {dirname(place or "") for place in places}
     folder = folders.pop() if len(folders) == 1 else ""
     hidden = any(name.startswith(".") for name in folder.split("/"))
     if not folder or hidden or _GLOB.search(folder):
         return None
-    return {"path": f"{folder}/*"}, [{"path": place.relative} for place in places]
+    return {"path": f"{folder}/*"}, [{"path": place} for place in places]
+
+
+def _list_places(request: _PastRequest) -> list[str | None]:
+    """Return where the paths of a call lead, from the workspace on; None is outside of it."""
+    event = request.event
+    if request.commands != () or not event.situation.workspace:
+        return []
+    resolver = PathResolver(event.situation.workspace)
+    paths = declared_paths(event.tool, event.arguments)
+    return [place.relative for path in paths for place in resolver.resolve(path, writes=True).targets]
 
 
 _STRATEGIES: tuple[_Strategy, ...] = (
     _match_exactly,
     _match_kind,
     *(partial(_match_prefix, count) for count in _PREFIX_WORDS),
+    _match_file_kind,
     _match_folder,
 )

@@ -6,7 +6,7 @@ all.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from posixpath import basename, dirname, splitext
 from typing import Any
@@ -35,7 +35,11 @@ def suggest_rule(event: PolicyEvent, parts: Sequence[CallPart]) -> str:
     rule: dict[str, Any] | None
     if commands:
         rule = _allow_commands(event, commands) if len(commands) == len(parts) else None
-    elif event.tool.name in _EDIT_TOOLS and event.tool.origin == "local" and (glob := find_file_kind(parts)):
+    elif (
+        event.tool.name in _EDIT_TOOLS
+        and event.tool.origin == "local"
+        and (glob := find_file_kind(_list_places(parts)))
+    ):
         rule = {"tools": list(_EDIT_TOOLS), "path": glob, **_workspace(event)}
     else:
         rule = {"tools": event.tool.name, **_match_arguments(event)}
@@ -46,9 +50,10 @@ def suggest_rule(event: PolicyEvent, parts: Sequence[CallPart]) -> str:
     return text if len(text) <= _MAX_RULE_CHARS else ""
 
 
-def find_file_kind(parts: Sequence[CallPart]) -> str:
-    """Return the glob of files like those of an edit; empty when they are hidden, outside or of no kind."""
-    places = {place.relative for part in parts for path in part.paths for place in path.targets}
+def find_file_kind(places: Collection[str | None]) -> str:
+    """Return the glob of files like these, which are relative to the workspace; None is outside. Empty when they are
+    hidden, outside, or of no kind.
+    """
     kinds = {
         f"{dirname(place)}/*{ending}".removeprefix("/")
         for place in places
@@ -58,6 +63,10 @@ def find_file_kind(parts: Sequence[CallPart]) -> str:
         and not any(name.startswith(".") for name in place.split("/"))
     }
     return kinds.pop() if len(kinds) == len(places) == 1 else ""
+
+
+def _list_places(parts: Sequence[CallPart]) -> set[str | None]:
+    return {place.relative for part in parts for path in part.paths for place in path.targets}
 
 
 def _allow_commands(event: PolicyEvent, commands: Sequence[SimpleCommand]) -> dict[str, Any] | None:

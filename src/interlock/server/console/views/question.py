@@ -29,7 +29,7 @@ _SCOPE_LABELS: dict[ApprovalScope, str] = {
     "once": "this call only",
     "run": "the same call again in this run",
     "window": "the same call again for a time",
-    "rule": "and keep a rule for the next time",
+    "rule": "always, by a rule for calls of this kind",
 }
 #: What stands for arguments with secrets.
 _REDACTED_KEYS = {"redacted"}
