@@ -112,7 +112,7 @@ async def test_a_no_at_the_provider_or_here_ends_the_question(
         second = await office.begin("And now?")
         await office.questions(second)
         await page.goto("/console/consents")
-        await page.get_by_role("button", name="Refuse read_mail").click()
+        await page.get_by_role("button", name="Reject read_mail").click()
         await page.get_by_text("Consent rejected.").wait_for()
     assert (await office.ended(second, "failed")).state == "failed"
 
@@ -126,7 +126,7 @@ async def test_nobody_else_sees_or_answers_what_one_person_is_asked_for(program:
         assert await page.get_by_text("Nothing waits for your consent.").is_visible()
         await assert_no_sideways(page)
         token = await page.locator('meta[name="csrf-token"]').get_attribute("content")
-        for what in ("start", "refuse"):
+        for what in ("start", "reject"):
             form: dict[str, Any] = {"csrf_token": token}
             path = f"/console/consents/{asked.action_id}/{what}"
             answer = await page.request.post(path, form=form, headers={"Origin": office.base})

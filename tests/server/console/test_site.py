@@ -85,7 +85,7 @@ async def test_what_went_wrong_is_a_page_in_words(
     assert ("retry-after" in answer.headers) == (status in (429, 503))
 
 
-@pytest.mark.parametrize("path", ["policy/backtest", "consents/act_1/refuse", "logout"])
+@pytest.mark.parametrize("path", ["policy/backtest", "consents/act_1/reject", "logout"])
 async def test_a_form_that_comes_after_the_sign_in_ended_leads_to_a_page_that_can_be_shown(
     served: Running, path: str
 ) -> None:

@@ -178,7 +178,7 @@ async def test_nobody_else_may_whatever_their_roles(desk: Desk, who: Principal) 
 
     outcomes = [
         await desk.consenting.start(who, "act_1", "session"),
-        await desk.consenting.refuse(who, "act_1"),
+        await desk.consenting.reject(who, "act_1"),
     ]
 
     assert [outcome.code for outcome in outcomes if isinstance(outcome, ConsentProblem)] == ["not_yours"] * 2
@@ -198,7 +198,7 @@ async def test_what_is_no_question_for_consent_is_unknown(desk: Desk) -> None:
     for action_id in ("approval", "nothing"):
         for outcome in (
             await desk.consenting.start(ADA, action_id, "session"),
-            await desk.consenting.refuse(ADA, action_id),
+            await desk.consenting.reject(ADA, action_id),
         ):
             assert isinstance(outcome, ConsentProblem)
             assert outcome.code == "unknown"
@@ -288,15 +288,15 @@ async def test_refusing_twice_is_refusing_and_refusing_what_was_given_is_not_pos
     desk.board.ask("act_2", tool="send_mail")
     no = ConsentDecision(run_id="run_of_act_1", action_id="act_1", approved=False)
 
-    assert await desk.consenting.refuse(ADA, "act_1", "not now") == no
-    assert await desk.consenting.refuse(ADA, "act_1", "not now") == no
+    assert await desk.consenting.reject(ADA, "act_1", "not now") == no
+    assert await desk.consenting.reject(ADA, "act_1", "not now") == no
     assert len(desk.board.decided) == 1
     problem = await desk.consenting.start(ADA, "act_1", "session")
     assert isinstance(problem, ConsentProblem)
     assert (problem.code, problem.details) == ("closed", {"decided": "REJECTED", "attempted": "consent"})
 
     await desk.give("act_2")
-    problem = await desk.consenting.refuse(ADA, "act_2")
+    problem = await desk.consenting.reject(ADA, "act_2")
     assert isinstance(problem, ConsentProblem)
     assert (problem.code, problem.details) == ("closed", {"decided": "APPROVED", "attempted": "refusal"})
 
@@ -319,7 +319,7 @@ async def test_answers_that_cross_leave_one_answer(desk: Desk) -> None:
 
     async with asyncio.TaskGroup() as group:
         gave = group.create_task(desk.consenting.handle_callback({"state": state, "code": "code"}, ADA, "session"))
-        refused = group.create_task(desk.consenting.refuse(ADA, "act_1"))
+        refused = group.create_task(desk.consenting.reject(ADA, "act_1"))
 
     assert len(desk.board.decided) == 1
     assert sorted(isinstance(task.result(), ConsentDecision) for task in (gave, refused)) == [False, True]

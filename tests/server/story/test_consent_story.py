@@ -118,7 +118,7 @@ async def test_a_no_there_or_here_or_none_in_time_fails_the_run(
 
         here = await office.asks_for(READ, "bob")
         await page.goto("/console/consents")
-        await page.get_by_role("button", name="Refuse read_mail").click()
+        await page.get_by_role("button", name="Reject read_mail").click()
         await expect(page.get_by_text("Consent rejected.")).to_be_visible()
 
         late = await office.asks_for(READ, "bob")

@@ -36,7 +36,7 @@ _PAGE_SIZE = 100
 _MAX_LISTED = 1_000
 _OPEN = ActionState.PENDING
 _GIVEN_REASON = "Consent was given at {}."
-_REFUSED_REASON = "Consent rejected."
+_DEFAULT_REASON = "Consent rejected."
 
 
 class QuestionIndex(Protocol):
@@ -176,12 +176,19 @@ class ConsentService:
             return ConsentProblem(code="unknown", message="Access was given, but its question is gone.")
         return await self._approve_all_covered(principal, row)
 
-    async def refuse(self, principal: Principal, action_id: str, reason: str = "") -> ConsentDecision | ConsentProblem:
-        """Refuse a consent that was requested from the person."""
+    async def reject(self, principal: Principal, action_id: str, reason: str = "") -> ConsentDecision | ConsentProblem:
+        """Reject a consent that was requested from the person. Repeating a rejection is no error."""
         row = await self._find_own_question(principal, action_id)
         if isinstance(row, ConsentProblem):
             return row
-        return await self._reject(principal, row, reason or _REFUSED_REASON)
+        rejection = ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=False)
+        if row.state is ActionState.REJECTED and row.decided_by == principal.name:
+            return rejection
+        if row.state is not _OPEN:
+            return _build_closed_problem(row, "refusal")
+        if await self._answer(row, Answer(approved=False, by=principal.name, reason=reason or _DEFAULT_REASON)):
+            return rejection
+        return _build_closed_problem(await self._questions.get_action(row.action_id) or row, "refusal")
 
     async def revoke(
         self, principal: Principal, provider: str, tool: str, agent: str | None = None
@@ -231,18 +238,7 @@ class ConsentService:
         if refusal.code != "denied":
             code: ConsentProblemCode = "unavailable" if refusal.code == "unavailable" else "refused"
             return ConsentProblem(code=code, message=refusal.reason)
-        return await self.refuse(principal, refusal.action_id, refusal.reason)
-
-    async def _reject(self, principal: Principal, row: ActionRow, reason: str) -> ConsentDecision | ConsentProblem:
-        """Reject a consent. Repeating a rejection is no error."""
-        rejection = ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=False)
-        if row.state is ActionState.REJECTED and row.decided_by == principal.name:
-            return rejection
-        if row.state is not _OPEN:
-            return _build_closed_problem(row, "refusal")
-        if await self._answer(row, Answer(approved=False, by=principal.name, reason=reason)):
-            return rejection
-        return _build_closed_problem(await self._questions.get_action(row.action_id) or row, "refusal")
+        return await self.reject(principal, refusal.action_id, refusal.reason)
 
     async def _approve_all_covered(self, principal: Principal, row: ActionRow) -> ConsentDecision | ConsentProblem:
         """Answer the question, and each other one of this person about the tool that what they gave is enough for."""

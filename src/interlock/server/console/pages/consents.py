@@ -21,7 +21,7 @@ _ERROR_BY_PROBLEM: dict[str, type[ServiceError]] = {
 #: What was just done, by the word in the address.
 NOTICES = {
     "given": "Consent granted. The run resumes.",
-    "refused": "Consent rejected.",
+    "rejected": "Consent rejected.",
     "revoked": "Access revoked, here and at the provider.",
     "forgotten": "Access revoked here. The provider did not confirm the revocation.",
 }
@@ -61,11 +61,11 @@ async def start(visit: Visit, action_id: str) -> Response:
     return await visit.render("consents_goto.html", url=result.url, host=urlsplit(result.url).netloc)
 
 
-@page("POST", "/consents/{action_id}/refuse")
-async def refuse(visit: Visit, action_id: str, reason: Annotated[str, Meta(max_length=500)] = "") -> Response:
-    """Refuse a pending consent."""
-    _require(await _require_service(visit).refuse(visit.principal, action_id, reason))
-    return _redirect_with_notice("refused")
+@page("POST", "/consents/{action_id}/reject")
+async def reject(visit: Visit, action_id: str, reason: Annotated[str, Meta(max_length=500)] = "") -> Response:
+    """Reject a pending consent."""
+    _require(await _require_service(visit).reject(visit.principal, action_id, reason))
+    return _redirect_with_notice("rejected")
 
 
 @page("POST", "/consents/{provider}/{tool}/revoke")

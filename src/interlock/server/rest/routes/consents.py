@@ -95,7 +95,7 @@ async def start_consent(call: Call, action_id: str) -> dict[str, str | None]:
 async def reject_consent(call: Call, action_id: str, body: RejectConsentRequest) -> ConsentDecision:
     await call.service.guard.get_action(call.principal, action_id, Operation.CONSENT)
     consents = _require_service(call, "action", action_id)
-    return _require(await consents.refuse(call.principal, action_id, body.reason))
+    return _require(await consents.reject(call.principal, action_id, body.reason))
 
 
 @route("DELETE", "/consents/{provider}/{tool}", Operation.OWN_CONSENTS, ConsentRevocationResponse)
