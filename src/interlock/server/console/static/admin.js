@@ -1,25 +1,36 @@
 // Accounts and keys: every change goes to the API, which decides and writes it down.
 import { ask } from "./base.js";
+import { byId, closest, find, findAll, one, valueOf } from "./base.dom.js";
 import { dialogs, problem } from "./base.dialogs.js";
 
 dialogs();
 
 const MS_PER_DAY = 86_400_000;
-const dialog = (id) => document.getElementById(id);
-let target = null;
+let target = "";
 
+/** @param {string} id */
+const dialog = (id) => byId(id, HTMLDialogElement);
+/** @param {HTMLFormElement} form @param {string} name */
+const input = (form, name) => one(`input[name="${name}"]`, HTMLInputElement, form);
+
+/** @param {HTMLFormElement} form */
 function trust(form) {
-  const agents = form.elements.agents.value.split(",").map((name) => name.trim()).filter(Boolean);
-  const roles = [...form.querySelectorAll('input[name="roles"]:checked')].map((box) => box.value);
-  return { roles, agents: form.elements.all.checked ? null : agents };
+  const agents = valueOf(form, "agents").split(",").map((name) => name.trim()).filter(Boolean);
+  const roles = findAll('input[name="roles"]:checked', HTMLInputElement, form).map((role) => role.value);
+  return { roles, agents: input(form, "all").checked ? null : agents };
 }
 
+/** @param {HTMLFormElement} form */
 function showAgents(form) {
-  form.querySelector("[data-agents-field]").hidden = form.elements.all.checked;
+  one("[data-agents-field]", HTMLElement, form).hidden = input(form, "all").checked;
 }
 
+/**
+ * @param {string} selector
+ * @param {(form: HTMLFormElement) => Promise<void>} work
+ */
 function onSubmit(selector, work) {
-  const form = document.querySelector(selector);
+  const form = find(selector, HTMLFormElement);
   form?.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
@@ -31,24 +42,24 @@ function onSubmit(selector, work) {
 }
 
 onSubmit("[data-new-account]", async (form) => {
-  await ask("POST", "/accounts", { name: form.elements.name.value, password: form.elements.password.value, ...trust(form) });
+  await ask("POST", "/accounts", { name: valueOf(form, "name"), password: valueOf(form, "password"), ...trust(form) });
   location.reload();
 });
 
 onSubmit("[data-change]", async (form) => {
-  const body = { ...trust(form), disabled: form.elements.disabled.checked };
-  if (form.elements.password.value) body.password = form.elements.password.value;
+  const password = valueOf(form, "password");
+  const body = { ...trust(form), disabled: input(form, "disabled").checked, ...(password && { password }) };
   await ask("PATCH", `/accounts/${encodeURIComponent(target)}`, body);
   location.reload();
 });
 
 onSubmit("[data-new-key]", async (form) => {
-  const body = { name: form.elements.name.value, ...trust(form) };
-  const days = Number(form.elements.days.value);
-  if (days) body.expires_at = new Date(Date.now() + days * MS_PER_DAY).toISOString();
+  const days = Number(valueOf(form, "days"));
+  const expires = days && { expires_at: new Date(Date.now() + days * MS_PER_DAY).toISOString() };
+  const body = { name: valueOf(form, "name"), ...trust(form), ...(expires || {}) };
   const made = await ask("POST", "/keys", body);
   dialog("new-key").close();
-  document.querySelector("[data-secret]").textContent = made.secret;
+  one("[data-secret]").textContent = made.secret;
   dialog("made-key").showModal();
 });
 
@@ -58,35 +69,36 @@ onSubmit("[data-revoke-form]", async () => {
 });
 
 document.addEventListener("change", (event) => {
-  if (event.target.name === "all") showAgents(event.target.form);
+  const form = closest(event, 'input[name="all"]', HTMLInputElement)?.form;
+  if (form) showAgents(form);
 });
 
 document.addEventListener("click", (event) => {
-  const change = event.target.closest("[data-change-account]");
-  const revoke = event.target.closest("[data-revoke]");
+  const change = closest(event, "[data-change-account]");
+  const revoke = closest(event, "[data-revoke]");
   if (change) openChange(change.dataset);
   if (revoke) {
-    target = revoke.dataset.revoke;
-    dialog("revoke").querySelector("[data-name]").textContent = revoke.dataset.name;
+    target = revoke.dataset.revoke ?? "";
+    one("#revoke [data-name]").textContent = revoke.dataset.name ?? "";
     dialog("revoke").showModal();
   }
-  if (event.target.closest("[data-copy]")) navigator.clipboard?.writeText(document.querySelector("[data-secret]").textContent);
-  if (event.target.closest("[data-done]")) location.reload();
+  if (closest(event, "[data-copy]")) navigator.clipboard?.writeText(one("[data-secret]").textContent);
+  if (closest(event, "[data-done]")) location.reload();
 });
 // It is shown once, and one key too many must not throw it away.
-dialog("made-key")?.addEventListener("cancel", (event) => event.preventDefault());
+find("#made-key")?.addEventListener("cancel", (event) => event.preventDefault());
 
-function openChange({ changeAccount, roles, agents, disabled, hasPassword }) {
-  const box = dialog("change-account");
-  const form = box.querySelector("form");
+/** @param {DOMStringMap} account */
+function openChange({ changeAccount = "", roles = "", agents = "", disabled, hasPassword }) {
+  const form = one("[data-change]", HTMLFormElement);
   target = changeAccount;
-  box.querySelector("[data-name]").textContent = changeAccount;
+  one("[data-name]", HTMLElement, form).textContent = changeAccount;
   const held = roles.split(" ");
-  for (const input of form.querySelectorAll('input[name="roles"]')) input.checked = held.includes(input.value);
-  form.elements.all.checked = agents === "*";
-  form.elements.agents.value = agents === "*" ? "" : agents;
+  for (const role of findAll('input[name="roles"]', HTMLInputElement, form)) role.checked = held.includes(role.value);
+  input(form, "all").checked = agents === "*";
+  input(form, "agents").value = agents === "*" ? "" : agents;
   showAgents(form);
-  form.elements.disabled.checked = disabled === "1";
-  form.querySelector("[data-password]").hidden = hasPassword !== "1";
-  box.showModal();
+  input(form, "disabled").checked = disabled === "1";
+  one("[data-password]", HTMLElement, form).hidden = hasPassword !== "1";
+  dialog("change-account").showModal();
 }

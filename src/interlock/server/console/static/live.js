@@ -3,7 +3,9 @@
 // the server's, and after a connection that broke nothing can be missed: the first thing is to look again.
 //
 // Parts are parsed by the browser as a document of their own (XMLHttpRequest), in which nothing runs.
-const EVENTS = document.querySelector('meta[name="live-events"]')?.content.split(" ") ?? [];
+import { byId, find, findAll, meta, one } from "./base.dom.js";
+
+const EVENTS = meta("live-events").split(" ").filter(Boolean);
 const WAIT_MS = 250;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
 const LATER_MS = 2000;
@@ -11,18 +13,25 @@ const LATER_MS = 2000;
 const REST = 4;
 const TYPED = 'input:not([type="hidden"], [type="search"], [type="range"]), textarea';
 
-let position = document.querySelector('meta[name="live-after"]')?.content ?? "";
-let source = null;
+let position = meta("live-after");
+/** @type {EventSource | undefined} */
+let source;
 let tries = 0;
 let timer = 0;
 let busy = false;
 let took = 0;
 let again = false;
-let onChanged = () => {};
+/** @type {((regions: HTMLElement[]) => void)[]} */
+const listeners = [];
 
-export function start(onChange) {
+/**
+ * Call it with the parts that were replaced, each time that some were.
+ * @param {(regions: HTMLElement[]) => void} listener
+ */
+export const onReplaced = (listener) => listeners.push(listener);
+
+export function start() {
   if (!position) return;
-  onChanged = onChange;
   connect();
   addEventListener("pagehide", () => source?.close());
   addEventListener("pageshow", (event) => {
@@ -45,33 +54,35 @@ export function refreshSoon() {
 
 function connect() {
   source?.close();
-  source = new EventSource(`/v1/events/stream?after=${encodeURIComponent(position)}`);
-  source.onopen = () => {
+  const opened = new EventSource(`/v1/events/stream?after=${encodeURIComponent(position)}`);
+  source = opened;
+  opened.onopen = () => {
     say("on", "live");
     if (tries) refreshSoon();
     tries = 0;
   };
-  source.onerror = () => {
-    source.close();
+  opened.onerror = () => {
+    opened.close();
     say("again", "reconnecting");
     setTimeout(connect, RETRY_MS[Math.min(tries++, RETRY_MS.length - 1)]);
     // Without a stream the page is still looked at again, if rarely; and a person who is signed out finds out.
     if (tries > 2) refreshSoon();
   };
-  for (const name of EVENTS) source.addEventListener(name, heard);
+  for (const name of EVENTS) opened.addEventListener(name, heard);
 }
 
+/** @param {MessageEvent} event */
 function heard(event) {
   if (event.lastEventId) position = event.lastEventId;
-  document.dispatchEvent(new CustomEvent("interlock:event", { detail: event }));
   if (document.querySelector("[data-region]")) refreshSoon();
 }
 
+/** @param {string} state @param {string} words */
 function say(state, words) {
-  const mark = document.getElementById("live");
+  const mark = find("#live");
   if (!mark) return;
   mark.dataset.state = state;
-  mark.querySelector(".words").textContent = words;
+  one(".words", HTMLElement, mark).textContent = words;
 }
 
 async function refresh() {
@@ -98,7 +109,7 @@ async function refresh() {
 /** The page as it is now, for the person that this page is for; null when it is unavailable. Its forms are good again. */
 async function current() {
   // A page may show something that its address does not name: it says which address would.
-  const { status, page, isSignedOut } = await part(document.querySelector("[data-live-url]")?.dataset.liveUrl ?? location.href);
+  const { status, page, isSignedOut } = await part(find("[data-live-url]")?.dataset.liveUrl ?? location.href);
   if (isSignedOut) {
     lost("Your sign-in ended. What you wrote stays here: sign in again, come back, and send it.");
     return null;
@@ -107,30 +118,33 @@ async function current() {
     if (status === 0 || status === 429 || status >= 500) setTimeout(refreshSoon, LATER_MS);
     return null;
   }
-  if (said(page, "me") !== said(document, "me")) {
-    lost(`Another person is signed in in this browser now. What you wrote was for ${said(document, "me")}; load the page again.`);
+  if (meta("me", page) !== meta("me")) {
+    lost(`Another person is signed in in this browser now. What you wrote was for ${meta("me")}; load the page again.`);
     return null;
   }
   document.getElementById("lost")?.remove();
-  renewForms(said(page, "csrf-token"));
+  renewForms(meta("csrf-token", page));
   return page;
 }
-
-const said = (root, name) => root.querySelector(`meta[name="${name}"]`)?.content ?? "";
 
 /** Get a new token for forms after signing in again; false when that cannot be. */
 export async function renew() {
   return (await current()) !== null;
 }
 
+/** @param {string} token */
 function renewForms(token) {
-  document.querySelector('meta[name="csrf-token"]').content = token;
-  for (const field of document.querySelectorAll('input[name="csrf_token"]')) field.value = token;
+  one('meta[name="csrf-token"]', HTMLMetaElement).content = token;
+  for (const field of findAll('input[name="csrf_token"]', HTMLInputElement)) field.value = token;
 }
 
-/** This page can do nothing any more. Nothing that a person typed is thrown away. */
+/**
+ * This page can do nothing any more. Nothing that a person typed is thrown away.
+ * @param {string} words
+ */
 export function lost(words) {
-  const isTyping = [...document.querySelectorAll(TYPED)].some((field) => field.value !== field.defaultValue);
+  const fields = [...findAll(TYPED, HTMLInputElement), ...findAll(TYPED, HTMLTextAreaElement)];
+  const isTyping = fields.some((field) => field.value !== field.defaultValue);
   if (!isTyping && !document.querySelector("dialog[open]")) {
     location.reload();
     return;
@@ -144,10 +158,14 @@ export function lost(words) {
   Object.assign(link, { href: "/console/login", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
   note.append(`${words} `, link);
   // Over a dialog nothing else can be reached.
-  (document.querySelector("dialog[open]") ?? document.getElementById("notices")).append(note);
+  (find("dialog[open]") ?? byId("notices")).append(note);
 }
 
-/** Something of the server, parsed by the browser as a document in which nothing runs. */
+/**
+ * Something of the server, parsed by the browser as a document in which nothing runs.
+ * @param {string} url
+ * @returns {Promise<{ status: number, page: Document | null, isSignedOut: boolean }>}
+ */
 export function part(url) {
   return new Promise((resolve) => {
     const request = new XMLHttpRequest();
@@ -162,10 +180,11 @@ export function part(url) {
   });
 }
 
+/** @param {Document} now */
 function replace(now) {
   const changed = [];
-  for (const old of document.querySelectorAll("[data-region]")) {
-    const fresh = now.querySelector(`[data-region="${CSS.escape(old.dataset.region)}"]`);
+  for (const old of findAll("[data-region]")) {
+    const fresh = find(`[data-region="${CSS.escape(old.dataset.region ?? "")}"]`, HTMLElement, now);
     if (!fresh || fresh.dataset.version === old.dataset.version) continue;
     const isKeyed = fresh.querySelector("[data-key]") !== null && old.querySelector("[data-key]") !== null;
     if (isKeyed) {
@@ -179,29 +198,32 @@ function replace(now) {
     }
   }
   if (changed.length) {
-    onChanged(changed);
-    document.dispatchEvent(new CustomEvent("interlock:replaced", { detail: changed }));
+    for (const listener of listeners) listener(changed);
   }
 }
 
-/** Rows keep their place, their focus and what was done to them, unless they are another one now. */
+/**
+ * Rows keep their place, their focus and what was done to them, unless they are another one now.
+ * @param {HTMLElement} old
+ * @param {HTMLElement} fresh
+ */
 function replaceRows(old, fresh) {
-  const focused = old.contains(document.activeElement) ? document.activeElement.closest("[data-key]")?.dataset.key : null;
-  const known = new Map([...old.querySelectorAll("[data-key]")].map((row) => [row.dataset.key, row]));
-  const rows = [...fresh.querySelectorAll("[data-key]")].map((row) => {
+  const known = new Map(findAll("[data-key]", HTMLElement, old).map((row) => [row.dataset.key, row]));
+  const focused = [...known.values()].find((row) => row.contains(document.activeElement))?.dataset.key;
+  const rows = findAll("[data-key]", HTMLElement, fresh).map((row) => {
     const same = known.get(row.dataset.key);
     if (same && same.dataset.version === row.dataset.version) return same;
     const made = document.adoptNode(row);
     made.classList.add("fresh");
     return made;
   });
-  const holder = old.querySelector("[data-key]").parentElement;
+  const holder = one("[data-key]", HTMLElement, old).parentElement ?? old;
   rows.forEach((row, at) => {
     if (holder.children[at] !== row) holder.insertBefore(row, holder.children[at] ?? null);
   });
-  while (holder.children.length > rows.length) holder.lastElementChild.remove();
+  while (holder.children.length > rows.length) holder.lastElementChild?.remove();
   if (focused && !old.contains(document.activeElement)) {
-    const row = old.querySelector(`[data-key="${CSS.escape(focused)}"]`);
-    (row?.matches("a, button") ? row : row?.querySelector("a, button"))?.focus();
+    const row = find(`[data-key="${CSS.escape(focused)}"]`, HTMLElement, old);
+    (row?.matches("a, button") ? row : row && find("a, button", HTMLElement, row))?.focus();
   }
 }

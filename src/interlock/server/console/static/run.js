@@ -1,47 +1,61 @@
 // The page of a run as a person moves along its timeline. The server draws every part (`run_page.py`); here they are
 // fetched and put in place. Where the page stands is one number, `at`; as long as none was chosen, it is the newest.
-import { ask, notify, tellTimes } from "./base.js";
-import { part as fetched } from "./live.js";
+import { ask, messageOf, notify, tellTimes } from "./base.js";
+import { byId, closest, find, findAll, one } from "./base.dom.js";
+import { onReplaced, part as fetched } from "./live.js";
 
 const MAX_ROWS = 1500;
 const WINDOW = 200;
 const SOON_MS = 70;
+/** @type {Record<string, Record<string, number>>} */
+const STEPS = {
+  page: { j: 1, k: -1 },
+  timeline: { ArrowDown: 1, ArrowUp: -1 },
+  tab: { ArrowRight: 1, ArrowLeft: -1 },
+};
 
-const page = document.getElementById("run");
-const path = page.dataset.path;
-const place = document.getElementById("place");
-const where = document.getElementById("where");
-const scroll = document.getElementById("events-scroll");
-const panels = document.getElementById("panels");
+const page = byId("run");
+const path = page.dataset.path ?? "";
+const place = byId("place", HTMLInputElement);
+const scroll = byId("events-scroll");
+const panels = byId("panels");
 let at = Number(page.dataset.at);
 let newest = Number(place.max);
 let isFollowing = page.dataset.pinned !== "yes";
 let lens = "";
 let asked = 0;
 let timer = 0;
+/** @type {Promise<unknown>} */
 let growing = Promise.resolve();
 
-const list = () => document.getElementById("events");
+const list = () => byId("events");
+const row = () => find(`#event-${at}`);
 const first = () => Number(list().dataset.first);
 const last = () => Number(list().dataset.last);
 
-/** A part of the page; null when it is unavailable. */
+/**
+ * A part of the page; null when it is unavailable.
+ * @param {string} url
+ */
 async function part(url) {
   return (await fetched(url)).page;
 }
 
+/** @param {HTMLCollection} nodes */
 function adopted(nodes) {
   return [...nodes].map((node) => document.adoptNode(node));
 }
 
 // Where the page stands
 
+/** @param {number} seq */
 function go(seq) {
   isFollowing = false;
   moveTo(seq);
   history.replaceState(null, "", `${path}?at=${at}#event-${at}`);
 }
 
+/** @param {number} seq */
 function moveTo(seq) {
   at = Math.max(0, Math.min(seq, newest));
   showPlace();
@@ -50,67 +64,72 @@ function moveTo(seq) {
 }
 
 function showPlace() {
-  place.max = newest;
-  place.value = at;
+  place.max = String(newest);
+  place.value = String(at);
   const words = `Event ${at} of ${newest}`;
   place.setAttribute("aria-valuetext", words);
-  where.textContent = words;
-  const mark = document.getElementById("newest");
+  byId("where").textContent = words;
+  const mark = byId("newest");
   if (isFollowing) mark.setAttribute("aria-current", "true");
   else mark.removeAttribute("aria-current");
-  for (const row of list().querySelectorAll(".event-link[aria-current]")) row.removeAttribute("aria-current");
-  const row = document.getElementById(`event-${at}`);
-  row?.querySelector(".event-link").setAttribute("aria-current", "true");
-  return row;
+  for (const link of findAll(".event-link[aria-current]", HTMLElement, list())) link.removeAttribute("aria-current");
+  find(`#event-${at} .event-link`)?.setAttribute("aria-current", "true");
 }
 
 async function showState() {
   const turn = ++asked;
-  const [found] = await Promise.all([part(`${path}/parts/at?at=${at}`), showRow()]);
+  const [fresh] = await Promise.all([part(`${path}/parts/at?at=${at}`), showRow()]);
   if (turn !== asked) return;
-  if (!found) {
+  if (!fresh) {
     notify("The server did not answer. What is shown may be old.", "danger");
     return;
   }
-  panels.replaceChildren(...adopted(found.body.children));
+  panels.replaceChildren(...adopted(fresh.body.children));
   tellTimes(panels);
   openLenses();
-  const said = [...document.querySelectorAll("#details-title, #details-summary")].map((each) => each.textContent);
-  document.getElementById("announced").textContent = said.join(": ");
+  const said = findAll("#details-title, #details-summary").map((each) => each.textContent);
+  byId("announced").textContent = said.join(": ");
 }
 
 async function showRow() {
-  if (!document.getElementById(`event-${at}`)) {
+  if (!row()) {
     await growing;
     const wanted = at;
-    const found = await part(`${path}/parts/timeline?after=${Math.max(-1, wanted - WINDOW / 2 - 1)}&limit=${WINDOW}`);
-    const fresh = found?.getElementById("events");
+    const fresh = await events(Math.max(-1, wanted - WINDOW / 2 - 1), WINDOW);
     if (!fresh || wanted !== at) return;
     list().replaceWith(document.adoptNode(fresh));
     edges();
     showPlace();
   }
-  document.getElementById(`event-${at}`)?.scrollIntoView({ block: "nearest" });
+  row()?.scrollIntoView({ block: "nearest" });
 }
 
 // Rows
 
+/**
+ * The rows after an event; null when they are unavailable.
+ * @param {number} after
+ * @param {number} limit
+ */
+async function events(after, limit) {
+  return (await part(`${path}/parts/timeline?after=${after}&limit=${limit}`))?.getElementById("events");
+}
+
 function edges() {
-  document.getElementById("earlier").hidden = first() <= 0;
-  document.getElementById("later").hidden = last() >= newest;
+  byId("earlier").hidden = first() <= 0;
+  byId("later").hidden = last() >= newest;
 }
 
 async function earlier() {
   const end = first();
   const start = Math.max(0, end - WINDOW);
-  const found = await part(`${path}/parts/timeline?after=${start - 1}&limit=${Math.max(1, end - start)}`);
-  const fresh = found?.getElementById("events");
+  const fresh = await events(start - 1, Math.max(1, end - start));
   if (!fresh || first() !== end) return;
   const height = scroll.scrollHeight - scroll.scrollTop;
   list().prepend(...adopted(fresh.children));
-  list().dataset.first = start;
-  while (list().children.length > MAX_ROWS) list().lastElementChild.remove();
-  list().dataset.last = list().lastElementChild.dataset.seq;
+  list().dataset.first = String(start);
+  while (list().children.length > MAX_ROWS) list().lastElementChild?.remove();
+  list().dataset.last = one("#events > :last-child").dataset.seq;
   scroll.scrollTop = scroll.scrollHeight - height;
   edges();
   showPlace();
@@ -118,20 +137,22 @@ async function earlier() {
 
 async function later() {
   const start = last();
-  const found = await part(`${path}/parts/timeline?after=${start}&limit=${WINDOW}`);
-  const fresh = found?.getElementById("events");
+  const fresh = await events(start, WINDOW);
   if (!fresh || last() !== start || !fresh.children.length) return false;
   const end = fresh.dataset.last;
   list().append(...adopted(fresh.children));
   list().dataset.last = end;
-  while (list().children.length > MAX_ROWS) list().firstElementChild.remove();
-  list().dataset.first = list().firstElementChild.dataset.seq;
+  while (list().children.length > MAX_ROWS) list().firstElementChild?.remove();
+  list().dataset.first = one("#events > :first-child").dataset.seq;
   edges();
   showPlace();
   return true;
 }
 
-/** The run went on. Rows are added where the newest ones are shown; a person who reads older ones is not disturbed. */
+/**
+ * The run went on. Rows are added where the newest ones are shown; a person who reads older ones is not disturbed.
+ * @param {number} to
+ */
 async function grow(to) {
   if (to <= newest) return;
   const wasAtEnd = last() >= newest;
@@ -149,11 +170,11 @@ async function grow(to) {
 
 // Calls
 
+/** @param {HTMLAnchorElement} link */
 async function openCall(link) {
   const turn = ++asked;
   const name = new URL(link.href).pathname.slice(`${path}/calls/`.length);
-  const found = await part(`${path}/parts/calls/${name}`);
-  const fresh = found?.getElementById("details");
+  const fresh = (await part(`${path}/parts/calls/${name}`))?.getElementById("details");
   if (turn !== asked) return;
   if (!fresh) {
     notify("The server did not answer. What is shown may be old.", "danger");
@@ -161,18 +182,18 @@ async function openCall(link) {
   }
   isFollowing = false;
   showPlace();
-  document.getElementById("details").replaceWith(document.adoptNode(fresh));
+  byId("details").replaceWith(document.adoptNode(fresh));
   tellTimes(panels);
   history.pushState(null, "", link.href);
   openLenses();
-  const title = document.getElementById("details-title");
+  const title = byId("details-title");
   title.tabIndex = -1;
   title.focus();
 }
 
 function openLenses() {
-  const details = document.getElementById("details");
-  const tabs = details?.querySelector('[role="tablist"]');
+  const details = find("#details");
+  const tabs = details && find('[role="tablist"]', HTMLElement, details);
   if (!tabs) return;
   tabs.hidden = false;
   details.classList.add("has-tabs");
@@ -180,21 +201,23 @@ function openLenses() {
     panel.setAttribute("role", "tabpanel");
     panel.setAttribute("aria-labelledby", panel.id.replace("lens-", "tab-"));
   }
-  chooseLens(lens || details.dataset.lens, false);
+  chooseLens(lens || (details.dataset.lens ?? ""), false);
 }
 
+/** @param {string} name @param {boolean} isFocused */
 function chooseLens(name, isFocused) {
-  for (const tab of document.querySelectorAll('#details [role="tab"]')) {
+  for (const tab of findAll('#details [role="tab"]')) {
     const isChosen = tab.id === `tab-${name}`;
     tab.setAttribute("aria-selected", String(isChosen));
     tab.tabIndex = isChosen ? 0 : -1;
-    document.getElementById(tab.getAttribute("aria-controls")).hidden = !isChosen;
+    byId(tab.getAttribute("aria-controls") ?? "").hidden = !isChosen;
     if (isChosen && isFocused) tab.focus();
   }
 }
 
+/** @param {HTMLElement} tab @param {number} by */
 function stepLens(tab, by) {
-  const tabs = [...tab.parentElement.children];
+  const tabs = findAll('#details [role="tab"]');
   const next = tabs[(tabs.indexOf(tab) + by + tabs.length) % tabs.length];
   lens = next.id.slice("tab-".length);
   chooseLens(lens, true);
@@ -202,33 +225,35 @@ function stepLens(tab, by) {
 
 // What people do
 
+/** @param {HTMLElement} button */
 async function copy(button) {
-  const text = document.getElementById(button.dataset.copy).textContent;
+  const text = byId(button.dataset.copy ?? "");
   try {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(text.textContent);
     notify("Copied.");
   } catch {
-    getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+    getSelection()?.selectAllChildren(text);
     notify("Selected. Copy it with the keyboard.", "warning");
   }
 }
 
-async function cancel(dialog) {
-  const problem = document.getElementById("cancel-problem");
+async function cancel() {
+  const problem = byId("cancel-problem");
   problem.textContent = "";
   try {
-    await ask("POST", `/runs/${encodeURIComponent(page.dataset.run)}/cancel`, {
-      reason: document.getElementById("cancel-reason").value,
+    await ask("POST", `/runs/${encodeURIComponent(page.dataset.run ?? "")}/cancel`, {
+      reason: byId("cancel-reason", HTMLInputElement).value,
     });
-    dialog.close();
+    byId("cancel", HTMLDialogElement).close();
     notify("The run is cancelled.");
   } catch (error) {
-    problem.textContent = error.message;
+    problem.textContent = messageOf(error);
   }
 }
 
+/** @param {MouseEvent} event */
 function clicked(event) {
-  const target = event.target.closest("a, button");
+  const target = closest(event, "a, button");
   if (!target || event.ctrlKey || event.metaKey || event.shiftKey || event.button > 0) return;
   const step = target.dataset.step;
   if (target.matches('[role="tab"]')) {
@@ -236,11 +261,11 @@ function clicked(event) {
     chooseLens(lens, false);
   } else if (target.matches(".event-link")) {
     event.preventDefault();
-    go(Number(target.closest(".event").dataset.seq));
+    go(Number(closest(event, ".event")?.dataset.seq));
   } else if ("at" in target.dataset) {
     event.preventDefault();
     go(Number(target.dataset.at));
-  } else if ("call" in target.dataset) {
+  } else if (target instanceof HTMLAnchorElement && "call" in target.dataset) {
     event.preventDefault();
     openCall(target);
   } else if (step) {
@@ -260,42 +285,41 @@ function clicked(event) {
   } else if ("copy" in target.dataset) {
     copy(target);
   } else if ("cancel" in target.dataset) {
-    document.getElementById("cancel").showModal();
+    byId("cancel", HTMLDialogElement).showModal();
   } else if ("close" in target.dataset) {
-    target.closest("dialog").close();
+    target.closest("dialog")?.close();
   } else if ("confirm" in target.dataset) {
     event.preventDefault();
-    cancel(target.closest("dialog"));
+    cancel();
   }
 }
 
+/** @param {KeyboardEvent} event */
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const target = event.target;
-  if (target.matches('[role="tab"]')) {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (by) {
-      event.preventDefault();
-      stepLens(target, by);
-      return;
-    }
+  const tab = closest(event, '[role="tab"]');
+  const step = STEPS.tab[event.key];
+  if (tab && step) {
+    event.preventDefault();
+    stepLens(tab, step);
+    return;
   }
-  if (target.closest("input, textarea, select, [contenteditable]")) return;
-  const isInTimeline = target.closest("#events-scroll") !== null;
-  const by = { j: 1, k: -1, ...(isInTimeline ? { ArrowDown: 1, ArrowUp: -1 } : {}) }[event.key];
+  if (closest(event, "input, textarea, select, [contenteditable]")) return;
+  const isInTimeline = closest(event, "#events-scroll") !== null;
+  const by = STEPS.page[event.key] ?? (isInTimeline ? STEPS.timeline[event.key] : 0);
   if (!by) return;
   event.preventDefault();
   go(at + by);
-  if (isInTimeline) document.getElementById(`event-${at}`)?.querySelector(".event-link").focus({ preventScroll: true });
+  if (isInTimeline) find(`#event-${at} .event-link`)?.focus({ preventScroll: true });
 }
 
 page.addEventListener("click", clicked);
 document.addEventListener("keydown", pressed);
 place.addEventListener("input", () => go(Number(place.value)));
-document.getElementById("scrubber").addEventListener("submit", (event) => event.preventDefault());
+byId("scrubber").addEventListener("submit", (event) => event.preventDefault());
 addEventListener("popstate", () => location.reload());
-document.addEventListener("interlock:replaced", () => {
-  const version = document.querySelector('[data-region="run-head"]').dataset.version;
+onReplaced(() => {
+  const version = one('[data-region="run-head"]').dataset.version ?? "";
   growing = growing.then(() => grow(Number(version.split(".")[0])));
 });
 
@@ -304,4 +328,4 @@ tellTimes(page);
 const named = /^#event-(\d+)$/.exec(location.hash);
 if (named && isFollowing) go(Number(named[1]));
 else if (isFollowing) scroll.scrollTop = scroll.scrollHeight;
-else document.getElementById(`event-${at}`)?.scrollIntoView({ block: "nearest" });
+else row()?.scrollIntoView({ block: "nearest" });

@@ -1,10 +1,11 @@
 // A new run, from the list of runs.
 import { ask } from "./base.js";
+import { find } from "./base.dom.js";
 import { dialogs, problem } from "./base.dialogs.js";
 
 dialogs();
 
-const form = document.querySelector("form[data-new-run]");
+const form = find("form[data-new-run]", HTMLFormElement);
 // One key for one form, however often it is sent: a second press of the button is the same run.
 let key = crypto.randomUUID?.() ?? String(Date.now() + Math.random());
 form?.addEventListener("input", () => {
