@@ -109,4 +109,4 @@ def parse_mode(word: PermissionMode | str) -> PermissionMode:
     try:
         return PermissionMode(word)
     except ValueError:
-        raise ConfigurationError(f"There is no mode {word!r}. The modes are {', '.join(PermissionMode)}.") from None
+        raise ConfigurationError(describe_unknown("mode", word, PermissionMode)) from None

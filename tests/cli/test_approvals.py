@@ -95,9 +95,9 @@ def test_nothing_in_a_question_acts_on_the_terminal(tmp_path: Path, log: Path, c
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("nothing", "There is no question 'nothing'. Open are: "),
-        ("", "There is no question ''."),
-        ("act_", "There is no question 'act_'. At least 4 letters of its id name one. Open are: "),
+        ("nothing", "Unknown question `nothing`. Open are: "),
+        ("", "Unknown question ``."),
+        ("act_", "Unknown question `act_`. At least 4 letters of its id name one. Open are: "),
     ],
 )
 def test_a_question_that_is_not_there_is_said_in_words(

@@ -152,17 +152,19 @@ def test_a_run_is_found_by_the_beginning_of_its_id_or_as_the_last() -> None:
     ]
     with pytest.raises(ConfigurationError, match="abcd may be any of 2 runs: run_abcd2, run_abcd1"):
         match_run(runs, "abcd")
-    with pytest.raises(ConfigurationError, match=r"There is no run 'zzzz'\. There are: other, run_c, run_abcd2"):
+    with pytest.raises(ConfigurationError, match=r"Unknown run `zzzz`\. Known: other, run_c, run_abcd2"):
         match_run(runs, "zzzz")
+    with pytest.raises(ConfigurationError, match=r"Unknown run `run_abce1`\. Did you mean `run_abcd1`"):
+        match_run(runs, "run_abce1")
     with pytest.raises(ConfigurationError, match="There are no runs yet"):
         match_run([], "last")
-    with pytest.raises(ConfigurationError, match="There is no run ''"):
+    with pytest.raises(ConfigurationError, match="Unknown run ``"):
         match_run(runs, "")
 
 
 @pytest.mark.parametrize("wanted", ["r", "run", "run_", "run_abc", "abc", "oth"])
 def test_a_few_letters_name_no_run_even_where_only_one_begins_so(wanted: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"There is no run '{wanted}'. At least 4 letters of its id name one"):
+    with pytest.raises(ConfigurationError, match=f"Unknown run `{wanted}`. At least 4 letters of its id name one"):
         match_run(["run_abcd", "other"], wanted)
 
 

@@ -72,10 +72,10 @@ def test_the_commands_are_listed_and_unknown_ones_are_told(cli: Run, script: Pat
     ended = cli("chat", "--script", script, input="/help\n/mod\n/mode\n/mode x\n/resume\n/runs\n/quit\n")
 
     assert all(f"  {name} " in ended.output for name in CHAT_COMMANDS)
-    assert "There is no command /mod. /help lists them." in ended.output
-    modes = "The mode is default. There are: read_only, default, accept_edits, contained, trusted."
+    assert "Unknown command `/mod`. Did you mean `/mode`?" in ended.output
+    modes = "The mode is default. Known: read_only, default, accept_edits, contained, trusted."
     assert modes in " ".join(ended.output.split())
-    assert "There is no mode 'x'." in ended.output
+    assert "Unknown mode `x`. Known: read_only" in ended.output
     assert "There is no run yet: say what to do." in ended.output
 
 

@@ -133,7 +133,7 @@ def test_a_tool_is_shown_with_its_schema(cli: Run, home: Path) -> None:
 
     assert shown.stdout.startswith("grep: read; default: allow")
     assert "pattern" in found["schema"]["properties"]
-    assert (unknown.exit_code, "There is no tool 'grip'. There are: read_file" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "Unknown tool `grip`. Did you mean `grep`?" in unknown.stderr) == (2, True)
 
 
 def test_tools_with_a_policy_that_is_not_in_order_say_what_is_wrong(cli: Run, home: Path) -> None:

@@ -29,7 +29,7 @@ def test_check_says_what_is_wrong_in_which_line_of_every_file(run: Run, policy: 
     result = run("check", policy, broken)
 
     assert result.exit_code == 1
-    assert f"{broken}:4: decison: there is no such key; did you mean decision?" in result.stderr
+    assert f"{broken}:4: decison: there is no such key. Did you mean `decision`?" in result.stderr
     assert ": valid, " in result.stdout
 
 

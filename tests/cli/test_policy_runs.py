@@ -125,4 +125,4 @@ def test_a_named_policy_must_be_in_order(run: Run, tmp_path: Path) -> None:
     result = run("backtest", broken, "--log", tmp_path / "x.db")
 
     assert result.exit_code == 2
-    assert f"{broken}:2: rulez: there is no such key; did you mean rules?" in result.stderr
+    assert f"{broken}:2: rulez: there is no such key. Did you mean `rules`?" in result.stderr

@@ -18,7 +18,10 @@ DEMO = ("serve", "--demo", "--port", "0")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[[schedules]]\nname="x"\nagent="refund"\ntask="t"\nevery_seconds=5', "There are: refunds, mailings."),
+        (
+            '[[schedules]]\nname="x"\nagent="refund"\ntask="t"\nevery_seconds=5',
+            "Unknown agent `refund`. Did you mean `refunds`?",
+        ),
         ('[[schedules]]\nname="x"\nagent="refunds"\ntask="t"\ncron="61 * * * *"', "cannot be read: Bad minute."),
         ('[[webhooks]]\nname="x"\nagent="refunds"\ntask="t"\nsecret_env="NO_SUCH"', "NO_SUCH has none."),
         ('[[forward]]\nkind="file"\nname="x"\npath="here.ndjson"', "its path is not absolute."),

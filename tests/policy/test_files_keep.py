@@ -168,7 +168,7 @@ def test_a_rule_that_is_kept_already_is_not_kept_twice(user: Path) -> None:
         ("{decision: allow", "no rule to keep"),
         ("{decision: allow, tools: &a bash}", "no rule to keep"),
         ("\ud800", "no rule to keep"),
-        ("{decision: allow, tols: bash}", "did you mean tools"),
+        ("{decision: allow, tols: bash}", "Did you mean `tools`"),
         ("{decision: allow, id: first, tools: bash}", "the id first is given twice"),
         ("{decision: allow, id: ok, tools: 'bash(git push)'}", "this can never decide"),
         ("{decision: allow, tools: bash, matches: [mail]}", "this example should match"),

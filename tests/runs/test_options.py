@@ -30,7 +30,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "Give interaction= or approve=, not both",
     ),
     "an answer instead of a function": ({"approve": True}, "approve is of type bool. Give something like a function"),
-    "a mode that is none": ({"mode": "wild"}, "There is no mode 'wild'"),
+    "a mode that is none": ({"mode": "wild"}, "Unknown mode `wild`"),
     "an option that is none": ({"model": "gpt-5"}, "Unknown option `model`. Did you mean `mode`?"),
 }
 

@@ -297,7 +297,7 @@ async def test_what_cannot_work_is_refused_before_anything_starts() -> None:
             await runner.open("nowhere")
     with pytest.raises(ConfigurationError, match="Unknown option `wrong`"):
         Runner(agent_of("Done."), wrong=1)  # type: ignore[call-arg]
-    with pytest.raises(ConfigurationError, match="There is no mode 'wild'"):
+    with pytest.raises(ConfigurationError, match="Unknown mode `wild`"):
         await run_of(agent_of("Done."), mode="wild")
 
 

@@ -23,7 +23,7 @@ def test_an_option_with_a_slip_of_the_pen_is_refused_and_does_not_leave_the_defa
 
 @pytest.mark.parametrize("enter", [False, True])
 def test_a_mode_that_does_not_exist_is_refused(enter: bool) -> None:
-    with pytest.raises(ConfigurationError, match="The modes are read_only, default, accept_edits, contained, trusted"):
+    with pytest.raises(ConfigurationError, match="Known: read_only, default, accept_edits, contained, trusted"):
         ToolRuntime().switch_mode(mode="wild") if enter else ToolRuntime(mode="wild")
 
 

@@ -8,7 +8,6 @@ characters), and so that no value can imitate the text around it.
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
@@ -17,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from .json import JsonObject, encode_sorted, validate_fields
+from .suggestions import suggest_name
 from .tool import Repeat, values_at
 
 #: Longer keys are shown as their digest.
@@ -109,8 +109,7 @@ def check_template(template: str, arguments: Collection[str] | None = None) -> N
         return
     for name, *_ in names:
         if name not in arguments:
-            close = get_close_matches(name, arguments, n=1)
-            hint = f"Did you mean {{{close[0]}}}?" if close else f"It has {', '.join(arguments) or 'none'}."
+            hint = suggest_name(name, arguments) or f"It has {', '.join(arguments) or 'none'}."
             raise ValueError(f"there is no argument `{name}`. {hint}")
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ..domain.errors import ConfigurationError, ModelError
+from ..rendering.text import describe_unknown
 from .interface import NO_KEY, ModelEvent, ModelProvider, ModelRequest, StreamRestarted
 from .scripted import MAX_SCRIPT_BYTES, ScriptedModel, from_script
 from .usage import Prices
@@ -123,7 +124,7 @@ def create_provider(  # noqa: PLR0913 - one for each thing that may be chosen
         return _load_scripted(Path(script))
     adapter = _ADAPTERS.get(name)
     if adapter is None:
-        raise ConfigurationError(f"There is no provider {name[:100]!r}. There are: {', '.join(PROVIDER_NAMES)}.")
+        raise ConfigurationError(describe_unknown("provider", name, PROVIDER_NAMES))
     if not key and not _is_loopback_url(base_url):
         hint = f"set {adapter.variable}, or give a base_url on this host"
         raise ConfigurationError(

@@ -5,10 +5,10 @@ Nothing is escaped here. A message is redacted first and escaped then: see `reda
 
 import json
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, cast
 
 from ..domain.rendering import truncate
+from ..domain.suggestions import suggest_name
 
 #: More than that is not read in a line of a list.
 MAX_LINE_CHARS = 200
@@ -31,8 +31,7 @@ def describe_error(error: BaseException) -> str:
 def describe_unknown(kind: str, given: object, known: Iterable[str]) -> str:
     """Return a message for a name that does not exist: with the one that was probably meant, else with all of them."""
     names = tuple(known)
-    near = get_close_matches(str(given), names, n=1)
-    hint = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(names)}."
+    hint = suggest_name(str(given), names) or f"Known: {', '.join(names)}."
     return f"Unknown {kind} `{shorten(str(given), 100)}`. {hint}"
 
 

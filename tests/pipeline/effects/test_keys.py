@@ -67,7 +67,7 @@ def test_dotted_names_reach_into_objects_and_lists() -> None:
     [
         ("", "1 to 500 characters"),
         ("x" * 501, "1 to 500 characters"),
-        ("refund:{ordr}", "Did you mean {order}?"),
+        ("refund:{ordr}", "Did you mean `order`?"),
         ("refund:{zzz}", "It has order, amount."),
         ("refund:{}", "does not name an argument"),
         ("refund:{order!r}", "no argument `order!r`"),

@@ -70,7 +70,7 @@ async def test_key_that_does_not_fit_the_tool_denies() -> None:
         (refused,) = (await runtime.execute([call("c1", "refund", order=4711)])).observations
 
     assert refused.failure is not None
-    assert "there is no argument `ordr`. Did you mean {order}?" in refused.failure.message
+    assert "there is no argument `ordr`. Did you mean `order`?" in refused.failure.message
     assert bank.paid == []
 
 
@@ -125,7 +125,7 @@ def test_policy_file_declares_effects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ("repeat:", "repeatt:", "policy.yaml:5: repeatt: there is no such key; did you mean repeat?"),
+        ("repeat:", "repeatt:", "policy.yaml:5: repeatt: there is no such key. Did you mean `repeat`?"),
         ("deny", "never", "policy.yaml:5: repeat: it should be 'deny', 'ask' or 'allow'"),
         ("24h", "soon", "policy.yaml:6: 'soon' is no time"),
         ("{order.id}", "{order", "policy.yaml:4: effect key 'refund:{order': braces stand around"),

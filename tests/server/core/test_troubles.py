@@ -90,7 +90,7 @@ async def test_a_trigger_for_an_agent_that_is_not_served_is_refused(
         async with serving(tmp_path, PLAIN, settings=settings):
             pass
 
-    words = f'The {kind} "x" is for the agent "plian", which is not served. There are: plain.'
+    words = f'The {kind} "x" cannot start: Unknown agent `plian`. Did you mean `plain`?'
     assert str(refused.value) == words
 
 

@@ -263,6 +263,22 @@ async def test_what_is_not_there_and_what_is_not_for_a_method_say_so_in_the_same
     assert code_of(await client.get("/v1/approvals/act_none")) == (404, "unknown_action")
 
 
+async def test_near_names_are_suggested_if_visible(server: Running) -> None:
+    run_id = await server.begin("Hello.")
+    mistyped = run_id[:-1] + ("1" if run_id.endswith("0") else "0")
+
+    async def message(key: str, method: str, path: str, **body: str) -> str:
+        client = await server.client(key)
+        answer = await client.request(method, path, json=body or None)
+        return answer.json()["error"]["message"]
+
+    assert (await message("operator", "GET", f"/v1/runs/{mistyped}")).endswith(f"Did you mean `{run_id}`?")
+    assert (await message("operator", "GET", f"/v1/runs/{run_id[:12]}")).endswith(f"Did you mean `{run_id}`?")
+    assert "Did you mean" not in await message("agent_other", "GET", f"/v1/runs/{mistyped}")
+    unknown_agent = await message("operator_all", "POST", "/v1/runs", agent="shpo", task="Hello.")
+    assert unknown_agent.endswith("Did you mean `shop`?")
+
+
 async def test_a_mistake_of_the_server_says_nothing_of_its_inside(
     server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ from ...domain.decision import Decision
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, JsonObject, ResourceKind, ToolDefinition
 from ...policy.engine.example_event import ToolDeclaration, example_event
+from ...rendering.text import describe_unknown
 from ...tools.read_artifact import read_artifact
 from ..config.policy_files import load_policy, require_valid
 from ..config.settings import load_settings
@@ -66,7 +67,7 @@ def show_tool(name: Annotated[str, argument("NAME", "Name of the tool.")], as_js
     """Show what a tool declares, and the schema that a model gets."""
     found = {tool.name: (tool, decision) for tool, decision in asyncio.run(_evaluate_tools())}
     if name not in found:
-        raise ConfigurationError(f"There is no tool {name[:80]!r}. There are: {', '.join(found)}.")
+        raise ConfigurationError(describe_unknown("tool", name, found))
     tool, decision = found[name]
     if as_json:
         echo_json({**_tool_to_json(tool), "schema": tool.spec.parameters_schema, "decision": decision})

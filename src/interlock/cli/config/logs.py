@@ -23,6 +23,7 @@ from ...audit.export import read_export
 from ...audit.verify import ProgressTrace, verify
 from ...domain.errors import ConfigurationError, InterlockError, LogCorruptError
 from ...domain.event import Event, LogEntry, decode_event
+from ...domain.suggestions import suggest_id
 from ...storage.event_log import Snapshot
 from ...storage.sqlite.log import SqliteLog
 from ..options import argument, option
@@ -250,10 +251,11 @@ def match_run(run_ids: Sequence[str], run_ref: str) -> str:
         raise ConfigurationError(
             f"{run_ref} may be any of {len(matches):,} runs: {_format_run_ids(matches)}. Write more of it."
         )
-    available = f"There are: {_format_run_ids(outer or run_ids)}." if run_ids else "There are no runs yet."
+    available = f"Known: {_format_run_ids(outer or run_ids)}." if run_ids else "There are no runs yet."
+    available = suggest_id(run_ref, reversed(run_ids)) or available
     if run_ids and len(run_ref.removeprefix(_RUN_PREFIX)) < MIN_ID_CHARS:
         available = f"At least {MIN_ID_CHARS} letters of its id name one. {available}"
-    raise ConfigurationError(f"There is no run {run_ref[:80]!r}. {available}")
+    raise ConfigurationError(f"Unknown run `{run_ref[:80]}`. {available}")
 
 
 def is_nested_in(run_id: str, parent_id: str) -> bool:

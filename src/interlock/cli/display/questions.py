@@ -14,6 +14,7 @@ from rich.text import Text
 from ...domain.call import Question
 from ...domain.errors import ConfigurationError, IllegalTransitionError, LogUnreadableError
 from ...domain.state.ledger import ActionEntry, Ledger
+from ...domain.suggestions import suggest_id
 from ...history.fold import load_run
 from ...interaction.terminal_dialog import find_high_risk
 from ...rendering.question import MAX_WIDTH, DisplayLine, LineStyle, render_fact, render_facts, render_question
@@ -85,12 +86,12 @@ async def find_question(log: EventLog, question_ref: str) -> FoundQuestion:
         )
     if question_ref == "last":
         raise ConfigurationError("No question is open.")
-    hint = f"Open are: {_format_question_ids(open_questions)}." if open_questions else "No question is open."
+    hint = suggest_id(question_ref, (each.question.action_id for each in open_questions))
+    if not hint:
+        hint = f"Open are: {_format_question_ids(open_questions)}." if open_questions else "No question is open."
     if len(question_ref.removeprefix(QUESTION_PREFIX)) < MIN_ID_CHARS:
         hint = f"At least {MIN_ID_CHARS} letters of its id name one. {hint}"
-    raise ConfigurationError(
-        f"There is no question {question_ref[:80]!r}. {hint} `interlock approvals list` shows them."
-    )
+    raise ConfigurationError(f"Unknown question `{question_ref[:80]}`. {hint} `interlock approvals list` shows them.")
 
 
 async def _find_answered(log: EventLog, question_ref: str) -> list[FoundQuestion]:

@@ -13,7 +13,7 @@ from ...domain.messages import AssistantMessage, Usage, UserMessage
 from ...domain.state.verification import Verification
 from ...domain.tool import CallContext, PermissionMode
 from ...history.fold import load_run
-from ...rendering.text import shorten_line
+from ...rendering.text import describe_unknown, shorten_line
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
 from ..config.logs import add_log_option, shorten_id
@@ -123,8 +123,9 @@ class ChatSession:
         """Change the permission mode, or print the current one. Reopen the session with it."""
         session = await self._open_session()
         if word not in set(PermissionMode):
-            said = f"There is no mode {word[:40]!r}." if word else f"The mode is {self._prepared.mode}."
-            session.view.print_note(f"{said} There are: {', '.join(PermissionMode)}.", "yellow" if word else "")
+            current = f"The mode is {self._prepared.mode}. Known: {', '.join(PermissionMode)}."
+            note = describe_unknown("mode", word, PermissionMode) if word else current
+            session.view.print_note(note, "yellow" if word else "")
             return
         self._next_mode = PermissionMode(word)
         await self._reopen_with(msgspec.structs.replace(self._prepared, mode=self._next_mode))
@@ -204,9 +205,7 @@ class ChatSession:
             elif command := CHAT_COMMANDS.get(name):
                 await command.run(self, arguments.strip())
             else:
-                (await self._open_session()).view.print_note(
-                    f"There is no command {name[:40]}. /help lists them.", "yellow"
-                )
+                (await self._open_session()).view.print_note(describe_unknown("command", name, CHAT_COMMANDS), "yellow")
         except ModelError:
             print("/resume asks the model again.")
         except InterlockError as error:

@@ -6,7 +6,6 @@ with the line.
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import (
@@ -25,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ...domain.decision import ApprovalScope
+from ...domain.suggestions import suggest_name
 from ...domain.tool import Repeat, ResourceKind, ToolOrigin
 from ..engine.rule import Access, DefaultVerdict
 from .problems import MAX_PROBLEMS, PolicyFileError, PolicySource
@@ -347,12 +347,8 @@ def _unknown_key(error: Any) -> str:
     if "test" in error["loc"][:-1]:
         return "beside is, glob or regex there is nothing else; write {is: ...} around an object"
     names = [field.alias or name for name, field in shape.model_fields.items()]
-    close = get_close_matches(key, names, n=1)
-    return (
-        f"there is no such key; did you mean {close[0]}?"
-        if close
-        else f"there is no such key; known are {', '.join(names)}"
-    )
+    known = f"Known: {', '.join(names)}."
+    return f"there is no such key. {suggest_name(key, names) or known}"
 
 
 _ERROR_MESSAGES: Mapping[str, str] = {

@@ -46,8 +46,7 @@ class StorageError(ServiceError):
     """
 
 
-def not_found_error(kind: str, name: str) -> NotFoundError:
-    """Build the error for something that does not exist or must not be seen."""
-    return NotFoundError(
-        f"unknown_{kind}", f"Unknown {kind} {name[:80]!r}, or it is not visible to you.", {kind: name[:200]}
-    )
+def not_found_error(kind: str, name: str, suggestion: str = "") -> NotFoundError:
+    """Build the error for something that does not exist or must not be seen. `suggestion`: of what may be seen."""
+    message = f"Unknown {kind} {name[:80]!r}, or it is not visible to you. {suggestion}"
+    return NotFoundError(f"unknown_{kind}", message.rstrip(), {kind: name[:200]})

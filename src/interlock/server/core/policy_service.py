@@ -28,7 +28,7 @@ from ...policy.files.policy_files import PolicyFiles, read_layer
 from ...policy.files.problems import PolicyFileError
 from ...policy.interface import PolicyEngine, PolicyEvent
 from ...runs.runner import Runner
-from .errors import InvalidRequestError, UnavailableError, not_found_error
+from .errors import InvalidRequestError, UnavailableError
 from .identity.guard import AccessGuard
 from .identity.permissions import Operation, RunOwnershipData
 from .identity.principal import Principal
@@ -273,7 +273,8 @@ class PolicyService:
         await self._guard.check(principal, Operation.READ_POLICY, RunOwnershipData(agent=agent), agent)
         runner = self._runners.by_agent.get(agent)
         if runner is None:
-            raise not_found_error("agent", agent)
+            known = self._runners.by_agent
+            raise self._guard.build_unknown_agent_error(principal, Operation.READ_POLICY, agent, known)
         return runner
 
     def _build_call_context(self, agent: str, call: ExampleCall) -> CallContext:

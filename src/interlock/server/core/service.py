@@ -19,6 +19,7 @@ from ...history.fold import load_run
 from ...oauth.consents import ConsentRequest, OAuthConsents
 from ...oauth.interface import ConsentProvider, NoConsents
 from ...pipeline.parts import Clock, Limits, RuleChange
+from ...rendering.text import describe_unknown
 from ...scheduler import HandlerSlots
 from ...storage.artifacts import ArtifactStore
 from ...storage.event_log import EventLog
@@ -278,10 +279,8 @@ class Service:
         triggers += [("webhook", each.name, each.agent) for each in self.settings.webhooks]
         for kind, name, agent in triggers:
             if agent not in self.runners.served_agents:
-                raise ConfigurationError(
-                    f'The {kind} "{name}" is for the agent "{agent}", which is not served. There are: '
-                    f"{', '.join(self.runners.served_agents)}."
-                )
+                unknown = describe_unknown("agent", agent, self.runners.served_agents)
+                raise ConfigurationError(f'The {kind} "{name}" cannot start: {unknown}')
 
     async def _read_consent_request(self, row: ActionRow) -> ConsentRequest | None:
         """Return what a question asks for, as the log has it."""

@@ -10,11 +10,20 @@ from time import monotonic
 from typing import Any
 
 from ....domain.call import Question
+from ....domain.suggestions import suggest_id, suggest_name
 from ..audit.audit_log import AuditLog
-from ..errors import ForbiddenError, not_found_error
-from ..index.rows import ActionRow, RunRow
+from ..errors import ForbiddenError, NotFoundError, not_found_error
+from ..index.rows import ActionRow, RunQuery, RunRow
 from ..index.run_index import RunIndex
-from .permissions import FourEyes, Operation, RunOwnership, find_four_eyes_problem, is_allowed
+from .permissions import (
+    FourEyes,
+    Operation,
+    RunOwnership,
+    RunOwnershipData,
+    find_four_eyes_problem,
+    get_visibility,
+    is_allowed,
+)
 from .principal import Principal
 
 REFUSAL_WINDOW_SECONDS = 60.0
@@ -96,10 +105,23 @@ class AccessGuard:
         """Return a run. Raise `NotFoundError` if the principal must not see it."""
         row = await self._index.get_run(run_id)
         if row is None or not is_allowed(principal, Operation.READ_RUN, row):
-            raise not_found_error("run", run_id)
+            raise not_found_error("run", run_id, await self._suggest_run(principal, run_id))
         if operation is not Operation.READ_RUN:
             await self.check(principal, operation, row, run_id)
         return row
+
+    def build_unknown_agent_error(
+        self, principal: Principal, operation: Operation, agent: str, known: Collection[str]
+    ) -> NotFoundError:
+        """Build the error for an agent that is not served, with a near one that the principal may use."""
+        usable = [name for name in known if is_allowed(principal, operation, RunOwnershipData(agent=name))]
+        return not_found_error("agent", agent, suggest_name(agent, usable))
+
+    async def _suggest_run(self, principal: Principal, run_id: str) -> str:
+        """Return a question with one of the newest visible runs, if its id is near."""
+        visibility = get_visibility(principal)
+        query = RunQuery(agents=visibility.agents, person=visibility.person, include_child_runs=True)
+        return suggest_id(run_id, [row.run_id for row in (await self._index.list_runs(query)).rows])
 
     async def get_action(
         self, principal: Principal, action_id: str, operation: Operation = Operation.READ_QUESTION

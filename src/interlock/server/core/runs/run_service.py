@@ -81,7 +81,8 @@ class RunService:
         await self._guard.check(principal, Operation.CREATE_RUN, RunOwnershipData(agent=request.agent), request.agent)
         runner = self._runners.by_agent.get(request.agent)
         if runner is None:
-            raise not_found_error("agent", request.agent)
+            known = self._runners.by_agent
+            raise self._guard.build_unknown_agent_error(principal, Operation.CREATE_RUN, request.agent, known)
         requester = _resolve_requester(principal, request)
         if not request.task.strip() or len(request.task) > MAX_TASK_CHARS:
             raise InvalidRequestError("task", f"has to have 1 to {MAX_TASK_CHARS} characters, and not only spaces")
@@ -114,7 +115,8 @@ class RunService:
             raise InvalidRequestError("reason", "has to say why. Nothing was stopped")
         stopped = await AgentStop(self._index, agent, partial(self._cancel_run, principal, reason)).cancel_all()
         if agent not in self._runners.by_agent and not (stopped.cancelled or stopped.unfinished):
-            raise not_found_error("agent", agent)
+            known = self._runners.by_agent
+            raise self._guard.build_unknown_agent_error(principal, Operation.STOP_AGENT, agent, known)
         counts = {"cancelled": str(stopped.cancelled), "unfinished": str(len(stopped.unfinished))}
         await self._guard.record_operation(principal, Operation.STOP_AGENT, agent, counts | {"reason": reason})
         return stopped
