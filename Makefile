@@ -53,10 +53,12 @@ FAST := agent domain history pipeline policy redaction registry rendering runtim
 test-fast: $(READY) ## Run the tests of the core, in less than a minute
 	@$(PYTEST) -n $(JOBS) --dist worksteal $(addprefix tests/,$(FAST))
 
-.PHONY: check
-check: check-format check-lint check-types check-imports check-words check-docs ## Check format, lint, types, layers, words and generated docs
+TEMPLATES := src/interlock/server/console/templates
 
-.PHONY: check-format check-lint check-types check-imports check-words check-docs
+.PHONY: check
+check: check-format check-lint check-types check-pages check-imports check-words check-docs ## Check format, lint, types, pages, layers, words and generated docs
+
+.PHONY: check-format check-lint check-types check-pages check-imports check-words check-docs
 check-format: $(READY)
 	@echo "format"
 	@$(BIN)/ruff format --check --quiet . || { echo "error: run 'make format'" >&2; exit 1; }
@@ -68,6 +70,11 @@ check-lint: $(READY)
 check-types: $(READY)
 	@echo "types"
 	@$(BIN)/pyright --warnings
+
+check-pages: $(READY)
+	@echo "pages"
+	@$(BIN)/djangofmt --check --quiet $(TEMPLATES) || { echo "error: run 'make format'" >&2; exit 1; }
+	@$(BIN)/python -m tests.node.pages --check
 
 check-imports: $(READY)
 	@echo "imports"
@@ -82,8 +89,9 @@ check-docs: $(READY)
 	@$(BIN)/python -m scripts.docs --check
 
 .PHONY: format
-format: $(READY) ## Format the code and fix what ruff can fix
+format: $(READY) ## Format code and pages, and fix what ruff can fix
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+	@$(BIN)/djangofmt --quiet $(TEMPLATES) && $(BIN)/python -m tests.node.pages
 
 .PHONY: docs
 docs: $(READY) ## Write the generated parts of the docs, and build the site in build/site

