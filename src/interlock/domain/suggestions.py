@@ -12,10 +12,16 @@ _ID_CUTOFF = 0.8
 _MIN_ID_CHARS = 6
 
 
+def find_near_name(given: str, known: Iterable[str]) -> str | None:
+    """Return the nearest known name; None when none is near."""
+    near = get_close_matches(given, islice(known, _MAX_NAMES), n=1) if len(given) <= _MAX_CHARS else []
+    return near[0] if near else None
+
+
 def suggest_name(given: str, known: Iterable[str]) -> str:
     """Return `Did you mean ...?` with the nearest known name; empty when none is near."""
-    near = get_close_matches(given, islice(known, _MAX_NAMES), n=1) if len(given) <= _MAX_CHARS else []
-    return f"Did you mean `{near[0]}`?" if near else ""
+    near = find_near_name(given, known)
+    return f"Did you mean `{near}`?" if near is not None else ""
 
 
 def suggest_id(given: str, known: Iterable[str]) -> str:

@@ -1,12 +1,11 @@
 """Stage 3: does the input fit the schema, and can it be done now? Both before anybody is asked for permission."""
 
-from difflib import get_close_matches
-
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..domain.call import KnownCall, ValidCall
 from ..domain.outcome import Failure
+from ..domain.suggestions import find_near_name
 from ..domain.tool import CheckProblem, ToolContext, ToolDefinition
 from ..rendering.text import describe_error, end_sentence, quote_value
 from .parts import Parts
@@ -67,7 +66,7 @@ def _field_message(detail: ErrorDetails, fields: list[str]) -> str:
         case "missing":
             return f"{field} is required"
         case "extra_forbidden":
-            near = get_close_matches(str(detail["loc"][0]), fields, n=1) if len(detail["loc"]) == 1 else []
-            return f"{field} is not a known field" + (f" (did you mean {near[0]}?)" if near else "")
+            near = find_near_name(str(detail["loc"][0]), fields) if len(detail["loc"]) == 1 else None
+            return f"{field} is not a known field" + (f" (did you mean {near}?)" if near else "")
         case _:
             return f"{field}: {detail['msg']} (got {quote_value(detail['input'], _MAX_ECHO_CHARS)})"
