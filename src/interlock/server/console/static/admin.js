@@ -15,7 +15,10 @@ const input = (form, name) => one(`input[name="${name}"]`, HTMLInputElement, for
 
 /** @param {HTMLFormElement} form */
 function trust(form) {
-  const agents = valueOf(form, "agents").split(",").map((name) => name.trim()).filter(Boolean);
+  const agents = valueOf(form, "agents")
+    .split(",")
+    .map((name) => name.trim())
+    .filter(Boolean);
   const roles = findAll('input[name="roles"]:checked', HTMLInputElement, form).map((role) => role.value);
   return { roles, agents: input(form, "all").checked ? null : agents };
 }

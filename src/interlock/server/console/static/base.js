@@ -3,13 +3,19 @@ import { byId, closest, find, findAll, meta } from "./base.dom.js";
 import { lost, onReplaced, renew, start } from "./live.js";
 
 const SIGNED_OUT = "Your sign-in ended. Nothing was done. Sign in again in another tab, come back, and send it again.";
-const NO_ANSWER = "The server did not answer, so it is not known whether this was done. Sending it again does nothing twice.";
+const NO_ANSWER =
+  "The server did not answer, so it is not known whether this was done. Sending it again does nothing twice.";
 // The server's clock counts: a browser's may be wrong.
 const AHEAD_MS = Date.parse(meta("now")) - Date.now() || 0;
 // The page's own way here takes time, too.
 const MAX_DRIFT_MS = 5000;
 /** @type {[string, number][]} */
-const STEPS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+const STEPS = [
+  ["d", 86400],
+  ["h", 3600],
+  ["min", 60],
+  ["s", 1],
+];
 
 /**
  * Seconds in two words at most: 3 h 12 min.
@@ -57,7 +63,9 @@ function showLocal(time) {
 /** @param {HTMLTimeElement} time */
 function local(time) {
   const at = new Date(time.dateTime);
-  return Number.isNaN(at.valueOf()) ? time.title : at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return Number.isNaN(at.valueOf())
+    ? time.title
+    : at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
 /** @param {number} seconds */
@@ -117,7 +125,12 @@ async function sent(method, path, body, headers) {
     method,
     credentials: "same-origin",
     redirect: "error",
-    headers: { Accept: "application/json", "Content-Type": "application/json", "X-CSRF-Token": meta("csrf-token"), ...headers },
+    headers: {
+      Accept: "application/json",
+      "Content-Type": "application/json",
+      "X-CSRF-Token": meta("csrf-token"),
+      ...headers,
+    },
     body,
   }).catch(() => {
     throw new Error(NO_ANSWER);
@@ -142,7 +155,9 @@ export function notify(words, tone = "success") {
 
 function theme() {
   const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const isDark = root.dataset.theme
+    ? root.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = isDark ? "light" : "dark";
   try {
     localStorage.setItem("theme", root.dataset.theme);

@@ -145,7 +145,8 @@ function approval(hash, form) {
   /** @type {Record<string, string>} */
   const body = { payload_hash: hash, scope, reason: valueOf(form, "reason") };
   if (scope === "rule") body.rule = valueOf(form, "rule");
-  if (scope === "window") body.until = new Date(serverNow() + Number(valueOf(form, "minutes")) * MS_PER_MINUTE).toISOString();
+  if (scope === "window")
+    body.until = new Date(serverNow() + Number(valueOf(form, "minutes")) * MS_PER_MINUTE).toISOString();
   const text = JSON.stringify(body);
   return edited === null ? text : joined(text, "arguments", edited);
 }
@@ -157,7 +158,10 @@ function joined(object, name, json) {
 
 function asked() {
   const others = batch ? findAll("[data-same] > li") : [];
-  return [one("[data-question]"), ...others].map(({ dataset }) => ({ id: dataset.actionId ?? "", hash: dataset.hash ?? "" }));
+  return [one("[data-question]"), ...others].map(({ dataset }) => ({
+    id: dataset.actionId ?? "",
+    hash: dataset.hash ?? "",
+  }));
 }
 
 /**
@@ -188,7 +192,8 @@ async function send(form, work, words) {
 function goOn(words, gone) {
   const all = items();
   const at = all.findIndex((item) => item.hasAttribute("aria-current"));
-  const isLeft = (/** @type {HTMLAnchorElement} */ item) => !gone.some((id) => new URL(item.href).pathname.endsWith(`/${id}`));
+  const isLeft = (/** @type {HTMLAnchorElement} */ item) =>
+    !gone.some((id) => new URL(item.href).pathname.endsWith(`/${id}`));
   const next = all.slice(at + 1).find(isLeft) ?? all.slice(0, Math.max(at, 0)).find(isLeft);
   sessionStorage.setItem("inbox-said", words);
   location.assign(next ? next.href : "/console/inbox");
@@ -215,7 +220,8 @@ async function approveAll(all, form) {
       done += 1;
     }
   } catch (error) {
-    if (all.length > 1 && error instanceof Error) error.message = `${done} of ${all.length} were approved; then: ${error.message}`;
+    if (all.length > 1 && error instanceof Error)
+      error.message = `${done} of ${all.length} were approved; then: ${error.message}`;
     throw error;
   }
 }
@@ -236,7 +242,8 @@ const SUBMIT = {
     const text = valueOf(form, "arguments").trim();
     try {
       const value = JSON.parse(text);
-      if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("It has to be an object: { ... }");
+      if (value === null || typeof value !== "object" || Array.isArray(value))
+        throw new Error("It has to be an object: { ... }");
     } catch (error) {
       problem(form, `This is not JSON: ${messageOf(error)}`);
       return;

@@ -155,7 +155,12 @@ export function lost(words) {
   note.id = "lost";
   note.className = "note danger";
   note.setAttribute("role", "alert");
-  Object.assign(link, { href: "/console/login", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
+  Object.assign(link, {
+    href: "/console/login",
+    target: "_blank",
+    rel: "noopener",
+    textContent: "Sign in, in another tab",
+  });
   note.append(`${words} `, link);
   // Over a dialog nothing else can be reached.
   (find("dialog[open]") ?? byId("notices")).append(note);
@@ -174,7 +179,11 @@ export function part(url) {
     request.onloadend = () => {
       const came = request.responseURL ? new URL(request.responseURL).pathname : "";
       const isThere = request.status === 200 && came === new URL(url, location.href).pathname;
-      resolve({ status: request.status, page: isThere ? request.responseXML : null, isSignedOut: came === "/console/login" });
+      resolve({
+        status: request.status,
+        page: isThere ? request.responseXML : null,
+        isSignedOut: came === "/console/login",
+      });
     };
     request.send();
   });

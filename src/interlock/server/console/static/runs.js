@@ -15,7 +15,12 @@ form?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const fields = new FormData(form);
   try {
-    const run = await ask("POST", "/runs", { agent: fields.get("agent"), task: fields.get("task") }, { "Idempotency-Key": key });
+    const run = await ask(
+      "POST",
+      "/runs",
+      { agent: fields.get("agent"), task: fields.get("task") },
+      { "Idempotency-Key": key },
+    );
     location.assign(`/console/runs/${encodeURIComponent(run.run_id)}`);
   } catch (error) {
     problem(form, error);
