@@ -22,6 +22,7 @@ from playwright.async_api import (
     Error,
     Page,
     Request,
+    ViewportSize,
     async_playwright,
     expect,
 )
@@ -40,8 +41,8 @@ _FLAGS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 Theme = Literal["light", "dark"]
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 _CLOSE_SECONDS = 5.0

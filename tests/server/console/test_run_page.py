@@ -7,12 +7,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import ViewportSize, expect
 
 from interlock.domain.event import RunStarted, UserMessageReceived, decode_event
 from interlock.rendering.escaping import unescape_invisible
 from interlock.rendering.times import format_utc
-from tests.server.console.browser import assert_accessible, assert_no_sideways, opened_as
+from tests.patience import HANG_SECONDS
+from tests.server.console.browser import DESKTOP, PHONE, assert_accessible, assert_no_sideways, opened_as
 from tests.server.console.visits import ADMIN, Stage, edited_refund, stage, visit, written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -98,6 +99,17 @@ async def test_a_run_is_cancelled_with_a_reason_by_those_who_may(on: Stage) -> N
         await page.get_by_role("button", name="Cancel the run").click()
         await page.locator("#run-status", has_text="Cancelled").wait_for()
         await page.locator("#events .what", has_text="Run cancelled by user:olga").wait_for()
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+async def test_every_export_can_be_clicked(on: Stage, size: ViewportSize) -> None:
+    run_id = await on.house.begin("Wait.", ("refund", {"order": "C", "amount": 1.0}))
+    await on.house.questions(run_id)
+    async with visit(on, path=f"/console/runs/{run_id}") as (page, _):
+        await page.set_viewport_size(size)
+        await page.get_by_text("Export", exact=True).click()
+        for link in (page.locator(".export-menu a").first, page.locator(".export-menu a").last):
+            await link.click(trial=True, timeout=1_000 * HANG_SECONDS)
 
 
 async def test_artifacts_are_listed_shown_as_text_and_downloaded(on: Stage) -> None:
