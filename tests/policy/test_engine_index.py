@@ -46,7 +46,7 @@ def _paths_fit(rule: CompiledRule, subject: CallPart) -> bool:
 
 
 def _fits(rule: CompiledRule, event: PolicyEvent, subject: CallPart) -> bool:
-    if not rule.matches_tool(event.tool, event.situation) or not rule.matches_agent(event.situation.agent):
+    if not rule.matches_tool(event.tool, event.situation) or not rule.matches_situation(event.situation):
         return False
     if rule.expires_at and rule.expires_at <= NOW:
         return False
