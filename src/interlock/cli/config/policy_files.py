@@ -63,14 +63,18 @@ def load_policy(settings: Settings, user_paths: UserPaths, project: TrustedProje
         user=user,
         project=project.path(PROJECT_POLICY) or None,
         workspace=workspace,
-        read=partial(_read_policy_file, project, str(user)),
+        read=partial(_read_policy_file, project, str(user) if user and not os.path.lexists(user) else ""),
     )
 
 
-def _read_policy_file(project: TrustedProject, user: str, path: str) -> bytes:
-    """Read a policy file; that of the project as it was when it was trusted. The user's is made with its first rule."""
+def _read_policy_file(project: TrustedProject, missing: str, path: str) -> bytes:
+    """Read a policy file; that of the project as it was when it was trusted.
+
+    Args:
+        missing: The default file that there was none of at the start. It is made with the first rule that is saved.
+    """
     if path != project.path(PROJECT_POLICY):
-        return _EMPTY_POLICY if path == user and not os.path.lexists(path) else read_policy_file(path)
+        return _EMPTY_POLICY if path == missing and not os.path.lexists(path) else read_policy_file(path)
     try:
         return project.content(PROJECT_POLICY) or b""
     except PolicyFileError:
