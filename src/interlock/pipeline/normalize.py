@@ -15,6 +15,9 @@ from .parts import Parts
 #: Risks of a tool whose effects are unknown when it states none.
 _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})
 
+#: A run holds the state of all its calls, and every snapshot has it.
+_MAX_STATE_BYTES = 1 << 20
+
 _AS_IS = NormalizedOutput()
 _BYTES = (bytes, bytearray)
 
@@ -33,6 +36,8 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
     state = _facts(said.state) if said.state else {}
     if state and not tool.hands_over and any(name.startswith(RESERVED_STATE_PREFIX) for name in state):
         return _misshapen(raw, f"it may not remember a name that begins with {RESERVED_STATE_PREFIX}")
+    if state and len(encode(state)) > _MAX_STATE_BYTES:
+        return _misshapen(raw, f"it may remember at most {_MAX_STATE_BYTES:,} bytes")
     binary = b""
     if said.text is not None:
         text, form = said.text, said.format

@@ -5,7 +5,7 @@ from typing import cast
 import msgspec
 
 from ..domain.errors import ArtifactError
-from ..domain.json import escape_surrogates
+from ..domain.json import encode, escape_surrogates
 from ..domain.observation import Content, NormalizedResult, Observation
 from ..domain.outcome import (
     ERROR_CODES,
@@ -30,6 +30,11 @@ from ..storage.artifacts import ArtifactStore
 _READER = "read_artifact"
 _MAX_LINE_CHARS = 500
 _MAX_MESSAGE_CHARS = 2_000
+#: Larger facts of a tool are an artifact; a longer hint for the next call is left out.
+_MAX_FACTS_BYTES = 1 << 20
+_MAX_HINT_BYTES = 4_096
+_MAX_EFFECT_CHARS = 4_096
+_MAX_EFFECTS_CHARS = 64_000
 
 
 class _Cut(msgspec.Struct, frozen=True):
@@ -53,7 +58,7 @@ def observe(
         text = redact(result.model_text)
     else:
         text = redact_json_text(result.model_text, redact)
-    if result.binary or (len(text) > tool.max_output_chars and result.size is None):
+    if result.binary or len(text) > tool.max_output_chars:
         cut = _cut(text, result, tool.max_output_chars, artifacts)
         if isinstance(cut, Failure):
             return observe_failure(call_id, tool.name, cut, redactor, result.duration_ms)
@@ -71,10 +76,10 @@ def observe(
         side_effects=_effects(result.side_effects, redactor) if result.side_effects else (),
         exit_code=result.exit_code,
         duration_ms=result.duration_ms,
-        next_hint=cut.next_hint if cut else result.next_hint,
-        next_tool=cut.next_tool if cut else result.next_tool,
+        next_hint=cut.next_hint if cut else _hint(result.next_hint, redactor) if result.next_hint else "",
+        next_tool=cut.next_tool if cut else _next_tool(result.next_tool) if result.next_tool else None,
         kind=result.kind,
-        facts=_facts(result.facts, redactor) if result.facts else {},
+        facts=_limit_facts(_facts(result.facts, redactor), artifacts) if result.facts else {},
         state=_facts(result.state, redactor) if result.state else {},
     )
 
@@ -126,10 +131,11 @@ def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: 
         size = OutputSize(produced=len(content), kept=len(content), shown=0, omitted=len(content))
         return _Cut(describe_binary(content), size, ref, "The output is binary, so it is kept and not shown.")
     excerpt = apply_tool_output_limits(content.decode(), max_output_chars)
+    omitted = excerpt.omitted + (result.size.omitted if result.size is not None else 0)
     hint = {"artifact_id": kept, "around": excerpt.around} if excerpt.around else {"artifact_id": kept}
     return _Cut(
         excerpt.text,
-        OutputSize(produced=excerpt.produced, kept=len(content), shown=excerpt.shown, omitted=excerpt.omitted),
+        OutputSize(produced=excerpt.shown + omitted, kept=len(content), shown=excerpt.shown, omitted=omitted),
         ref,
         f"The output was cut. Read the rest with {_READER}.",
         NextTool(tool=_READER, input_hint=hint),
@@ -152,17 +158,41 @@ def _line(text: str, redactor: Redactor) -> str:
     return shorten(redactor.redact(text), _MAX_LINE_CHARS)
 
 
+def _hint(text: str, redactor: Redactor) -> str:
+    return shorten(redactor.redact(text), _MAX_MESSAGE_CHARS)
+
+
+def _next_tool(hint: NextTool) -> NextTool | None:
+    return hint if len(encode(hint.input_hint)) <= _MAX_HINT_BYTES else None
+
+
 def _effects(effects: SideEffects, redactor: Redactor) -> SideEffects:
     if effects == UNKNOWN_SIDE_EFFECTS:
         return effects
-    return tuple(
-        SideEffect(
-            kind=redactor.redact(effect.kind),
-            target=redactor.redact(effect.target),
-            detail=redactor.redact(effect.detail),
-        )
-        for effect in effects
-    )
+
+    shown: list[SideEffect] = []
+    chars = 0
+    for effect in effects:
+        cleaned = [
+            shorten(redactor.redact(text), _MAX_EFFECT_CHARS) for text in (effect.kind, effect.target, effect.detail)
+        ]
+        chars += sum(map(len, cleaned))
+        if chars > _MAX_EFFECTS_CHARS:
+            shown.append(SideEffect(kind="omitted", target=f"{len(effects) - len(shown):,} more effects"))
+            break
+        shown.append(SideEffect(kind=cleaned[0], target=cleaned[1], detail=cleaned[2]))
+    return tuple(shown)
+
+
+def _limit_facts(facts: JsonObject, artifacts: ArtifactStore) -> JsonObject:
+    """Return the facts, or the artifact with them when they are too large for the log."""
+    content = encode(facts)
+    if len(content) <= _MAX_FACTS_BYTES:
+        return facts
+    try:
+        return {"artifact_id": artifacts.keep(content), "size_bytes": len(content)}
+    except (ArtifactError, OSError):
+        return {"size_bytes": len(content)}
 
 
 def _facts(facts: JsonObject, redactor: Redactor) -> JsonObject:

@@ -20,6 +20,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
+from interlock.domain.outcome import NextTool, OutputSize, SideEffect
 from interlock.registry.decorator import ToolOptions
 from tests.support import call
 
@@ -263,3 +264,41 @@ async def test_no_summary_or_error_text_can_flood_the_model(options: ToolOptions
     result = await ToolRuntime(tools=[run]).execute([call("c1", "run")])
 
     assert len(result.messages[0]["content"]) < 40_000
+
+
+BIG = "a line of text\n" * 200_000
+OUTPUTS = {
+    "text": NormalizedOutput(text=BIG),
+    "text that is said to be cut": NormalizedOutput(
+        text=BIG, size=OutputSize(produced=len(BIG) + 5, kept=len(BIG), shown=len(BIG), omitted=5)
+    ),
+    "facts": NormalizedOutput(text="ok", facts={"all": BIG}),
+    "hint": NormalizedOutput(text="ok", next_hint=BIG),
+    "next tool": NormalizedOutput(text="ok", next_tool=NextTool(tool="look", input_hint={"all": BIG})),
+    "an effect": NormalizedOutput(text="ok", side_effects=(SideEffect(kind="sent", target=BIG),)),
+    "effects": NormalizedOutput(text="ok", side_effects=(SideEffect(kind="sent", target="x" * 500),) * 5_000),
+    "state": NormalizedOutput(text="ok", state={"all": BIG}),
+}
+
+
+@pytest.mark.parametrize("part", OUTPUTS)
+async def test_no_part_of_an_output_floods_model_or_log(part: str) -> None:
+    """The quota holds for every tool, whatever it says about its output."""
+
+    @tool(risk="read", normalize=lambda _: OUTPUTS[part])
+    async def run() -> str:
+        return ""
+
+    log = MemoryLog()
+    async with ToolRuntime(tools=[run], log=log, run_id="run_1") as runtime:
+        batch = await runtime.execute([call("c1", "run")])
+
+    assert len(json.dumps(batch.messages)) < 150_000
+    assert max(len(entry.body) for entry in await log.read("run_1")) < 150_000
+    observation = batch.observations[0]
+    assert (observation.ok, observation.code) == ((False, "normalize_failed") if part == "state" else (True, "ok"))
+    if "text" in part:
+        size = observation.size
+        assert size is not None
+        assert (size.produced, size.kept) == (size.shown + size.omitted, len(BIG))
+        assert [ref.size_bytes for ref in observation.artifacts] == [len(BIG)]
