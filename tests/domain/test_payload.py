@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import rfc8785
 
 from interlock.domain import json
 from interlock.domain.payload import (
@@ -18,6 +19,7 @@ from interlock.domain.payload import (
     compute_grant_key,
     definition_digest,
     diff_bindings,
+    hash_answer,
     hash_payload,
     read_canonical_arguments,
 )
@@ -282,3 +284,52 @@ def test_a_grant_is_known_by_the_call_its_surroundings_its_requester_and_the_rul
 
     assert len(set(keys)) == len(keys)
     assert compute_grant_key("edit", {"a": 1.0}, bound, ("r",)) == keys[0]
+
+
+@pytest.mark.parametrize("value", [["a", "b"], [], [1, "a", None], {"a": []}, -(2**53) + 1, 0.001, 1e15, 0.0009])
+def test_plain_values_have_the_canonical_bytes(value: Any) -> None:
+    assert rfc8785.dumps(value) in canonical(value=value)
+
+
+def test_code_that_no_approval_is_bound_to_is_in_the_bytes() -> None:
+    bound = ApprovalBinding(surroundings=ExecutionEnvironment(unnamed_code=True))
+    unbound = canonical_payload(Payload("run", "call", "edit", {}, bound))
+
+    assert json.parse(unbound)["unnamed_code"] is True
+    assert "unnamed_code" not in json.parse(canonical())
+
+
+def test_answers_and_grants_have_hashes_of_their_own() -> None:
+    """Neither can be taken for the other, or for a payload."""
+    bound = ApprovalBinding(tool_definition="d", requester="ada")
+    tools, places = ["local", "", "edit", "d"], ["", {}, "none", []]
+
+    assert hash_answer("h", None, None) == ""
+    assert hash_answer("h", {"a": 1}, None) == hash_payload(rfc8785.dumps(["answer", "h", {"a": 1}, None]))
+    assert hash_answer("h", None, 2) == hash_payload(rfc8785.dumps(["answer", "h", None, 2]))
+    assert compute_grant_key("edit", {"a": 1}, bound, ("r",)) == hash_payload(
+        rfc8785.dumps(["grant", tools, {"a": 1}, places, "ada", ["r"]])
+    )
+
+
+def test_an_effect_key_that_is_code_is_named_as_code() -> None:
+    written, other, code, as_word = (
+        definition_digest(tool(edit, name="edit", version="1", effect=effect))
+        for effect in ("edit:{path}", "change:{path}", lambda arguments: "x", "function")
+    )
+
+    assert len({written, other, code}) == 3
+    assert code == as_word
+
+
+def test_a_call_can_change_with_the_files_that_are_bound() -> None:
+    here, device = FileOperand("a.txt", "0" * 64), FileOperand("/dev/sda", unbound="a device")
+
+    assert ExecutionEnvironment(files=(device, here)).can_change
+    assert not ExecutionEnvironment(files=(device,)).can_change
+    assert not ExecutionEnvironment().can_change
+    assert [file.state for file in (here, device, FileOperand("b"))] == [
+        f"sha256:{'0' * 64}",
+        "cannot be bound: a device",
+        "missing",
+    ]

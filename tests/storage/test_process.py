@@ -98,6 +98,29 @@ def test_where_the_system_says_nothing_about_processes_their_numbers_decide(
     assert is_dead(running, here)
 
 
+@pytest.mark.parametrize("error", [None, PermissionError, ProcessLookupError])
+def test_a_process_is_looked_for_without_a_signal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: type[OSError] | None
+) -> None:
+    sent: list[tuple[int, int]] = []
+
+    def kill(pid: int, number: int) -> None:
+        sent.append((pid, number))
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(leases, "PROC", tmp_path / "nowhere")
+    monkeypatch.setattr(os, "kill", kill)
+
+    assert is_dead(ProcessIdentity(HERE.host, "", 17, 0), HERE) is (error is ProcessLookupError)
+    assert sent == [(17, 0)]
+
+
+@needs_proc
+def test_a_process_is_alive_where_the_boot_is_unknown() -> None:
+    assert not is_dead(HERE, msgspec.structs.replace(HERE, boot=""))
+
+
 FORK = """
 import os
 from interlock.storage.leases import this_process

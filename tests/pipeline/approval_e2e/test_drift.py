@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from interlock import Answer, RunState, SqliteLog, ToolContext, Verdict, tool
+from interlock import Answer, Decision, PolicyEvent, RunState, SqliteLog, ToolContext, ToolRegistry, Verdict, tool
 from interlock.domain.event import ApprovalRequested, ApprovalVoided, InvocationStarted
+from interlock.domain.payload import BindingChange
 from tests.pipeline.batch.stage import codes, others_ran
 from tests.support import call, facts
 
@@ -236,6 +237,40 @@ async def test_a_question_about_a_tool_that_is_gone_does_not_hold_the_run_for_ev
         assert await second.questions() == []
         assert await second.state() is RunState.RUNNING
         assert (await second.verify()).ok
+
+
+async def test_a_tool_that_goes_while_the_person_thinks_is_named(scene: Scene) -> None:
+    registry = ToolRegistry([scene.tool()])
+    person = Person(thinks=lambda _: registry.unregister("edit"))
+    async with scene.runtime(tools=registry, interaction=person) as runtime:
+        result = await soon(runtime.execute([EDIT]))
+        [voided] = [fact for fact in await facts(runtime) if isinstance(fact, ApprovalVoided)]
+
+    assert (codes(result), scene.ran) == ({"c1": "unknown_tool"}, [])
+    assert voided.changes == (BindingChange("tool", "there", "gone"),)
+
+
+async def test_an_answer_after_the_end_names_the_time(scene: Scene) -> None:
+    """The question was approved in time; the call would start too late."""
+    scene.policy = SetPolicy(answer_within_seconds=60)
+    async with scene.runtime() as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+        await runtime.decide(question.action_id, approved=True, by="ada")
+        scene.time.passes(61)
+        [again] = (await runtime.resume()).questions
+
+    assert (again.changes, scene.ran) == ((BindingChange("time", "open", "over"),), [])
+
+
+async def test_a_policy_without_a_digest_binds_to_none(scene: Scene) -> None:
+    class Plain:
+        def evaluate(self, event: PolicyEvent) -> Decision:
+            return Decision(verdict=Verdict.ASK, reason="It says so.")
+
+    async with scene.runtime(policy=Plain()) as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+
+    assert question.bound.policy == ""
 
 
 async def test_a_guardrail_that_refuses_what_a_paused_run_asks_about_lets_the_run_go_on(scene: Scene) -> None:

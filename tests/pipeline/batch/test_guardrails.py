@@ -292,3 +292,26 @@ async def test_start_and_end_of_a_call_happen_once_each_however_it_ends(trace: T
     assert counts.get("post-hook", 0) == (1 if end == "ok" else 0)
     assert counts["written: tool.invocation.started"] == counts["written: tool.invocation.completed"] == 1
     assert [getattr(fact, "exit", None) for fact in recorded if hasattr(fact, "exit")] == [exit_]
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ("It smells.", "It smells."),
+        (False, "False"),
+        (["x" * 496], f"['{'x' * 496}']"),
+        (["x" * 497], "a list of 501 characters"),
+    ],
+    ids=["text", "false", "long", "too long"],
+)
+async def test_whatever_a_guardrail_says_refuses(says: Any, reason: str) -> None:
+    stage = Stage()
+    quiet: list[Any] = []
+    guardrails = [quiet.append, lambda _: says]
+    runtime = ToolRuntime(tools=[tool(stage.act, name="act", input_guardrails=guardrails)])
+
+    [seen] = (await runtime.execute([call("c1", "act", name="1")])).observations
+
+    assert seen.failure is not None
+    assert (seen.code, stage.starts(), len(quiet)) == ("guardrail_refused", [], 1)
+    assert seen.failure.details["reason"] == reason
