@@ -124,6 +124,12 @@ soak: $(READY) ## Run the long tests, within 20 minutes; with HOURS=n, within n 
 	@SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) -m soak --timeout $$(($(SOAK_SECONDS) + 400)) \
 		--session-timeout $$((60 * $(SOAK_SECONDS)))
 
+# How long mutants are tried, after one run of the tests without any.
+MINUTES ?= 10
+.PHONY: mutation
+mutation: $(READY) ## Change the core in small steps, and show what no test notices (MINUTES=10)
+	@$(BIN)/python -m scripts.mutation --minutes $(MINUTES) $(MODULES)
+
 .PHONY: dist
 dist: $(READY) ## Build sdist, wheel and SBOM, and try the wheel in a clean environment
 	@rm -rf dist && $(BIN)/hatchling build
