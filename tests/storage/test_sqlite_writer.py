@@ -1,0 +1,137 @@
+"""The writer thread and the leases of a SQLite log, at their edges."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from interlock import SqliteLog
+from interlock.domain.errors import LogError, LogWriteError
+from interlock.storage.event_log import Lease
+from interlock.storage.leases import this_process
+from interlock.storage.sqlite import leases, writer
+from tests.patience import HANG_SECONDS
+
+from .runs import append, chained
+from .watched import Gate, watched
+
+HERE = this_process()
+
+
+@pytest.fixture
+async def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+async def log(tmp_path: Path, gate: Gate) -> AsyncIterator[SqliteLog]:
+    log = SqliteLog(tmp_path / "log", factory=gate.connections)
+    yield log
+    gate.open()
+    await log.close()
+
+
+@pytest.mark.parametrize(("seconds", "problem"), [(-1.0, "the disk does not confirm a write"), (3600.0, "")])
+async def test_a_slow_disk_is_a_problem_while_it_lasts(
+    log: SqliteLog, gate: Gate, monkeypatch: pytest.MonkeyPatch, seconds: float, problem: str
+) -> None:
+    monkeypatch.setattr(writer, "DISK_STALL_SECONDS", seconds)
+    gate.shut()
+    written = asyncio.ensure_future(append(log, "run", chained("run", 1)))
+    assert await asyncio.to_thread(gate.reached.wait, HANG_SECONDS)
+
+    assert log.problem == problem
+    gate.open()
+    await written
+    assert log.problem == ""
+
+
+@pytest.mark.parametrize(("seconds", "problem"), [(-1.0, "another process holds the write lock"), (3600.0, "")])
+async def test_a_foreign_lock_is_a_problem_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, problem: str
+) -> None:
+    monkeypatch.setattr(writer, "STALL_SECONDS", seconds)
+    found: list[str] = []
+
+    def see(connection: sqlite3.Connection, sql: str) -> None:
+        if sql == "BEGIN IMMEDIATE" and logs:
+            found.append(logs[0].problem)
+
+    logs: list[SqliteLog] = []
+    logs.append(SqliteLog(tmp_path / "log", factory=watched(see)))
+    await append(logs[0], "run", chained("run", 1))
+    await logs[0].close()
+
+    assert found == [problem]
+
+
+async def test_a_transaction_that_cannot_begin_ends_the_log(tmp_path: Path) -> None:
+    """It is not a lock of another process, so nothing is tried again."""
+    begun: list[str] = []
+
+    def see(connection: sqlite3.Connection, sql: str) -> None:
+        if sql == "BEGIN IMMEDIATE" and logs:
+            begun.append(sql)
+            raise sqlite3.OperationalError("disk I/O error")
+
+    logs: list[SqliteLog] = []
+    logs.append(SqliteLog(tmp_path / "log", factory=watched(see)))
+
+    with pytest.raises(LogWriteError, match="disk I/O error"):
+        await append(logs[0], "run", chained("run", 1))
+    assert (len(begun), "disk I/O error" in logs[0].problem) == (1, True)
+    await logs[0].close()
+
+
+async def test_only_so_many_heads_are_remembered(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MAX_HEADS", 2)
+    for number in range(6):
+        await append(log, f"run_{number}", chained(f"run_{number}", 1))
+
+    assert 1 <= len(log._writer._heads) <= 3  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_lock_file_that_is_a_link_gives_no_lease(log: SqliteLog, tmp_path: Path) -> None:
+    await append(log, "run", chained("run", 1))
+    (tmp_path / "log-lock").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(LogError, match="cannot be shown to other processes"):
+        await log.acquire("run")
+    assert (await log.lease_holders(), (tmp_path / "elsewhere").exists()) == ({}, False)
+
+
+async def test_a_released_lease_is_forgotten(log: SqliteLog) -> None:
+    await log.release(await log.acquire("run"))
+
+    assert log._leases.claims == set()  # pyright: ignore[reportPrivateUsage]
+
+
+def test_locks_that_are_closed_twice_close_nothing_else(tmp_path: Path) -> None:
+    locks = leases.HolderLocks(tmp_path / "lock")
+    locks.hold(HERE)
+    locks.close()
+    with (tmp_path / "other").open("wb") as other:
+        locks.close()
+        os.fstat(other.fileno())
+
+
+def test_a_holder_without_a_boot_is_looked_for(tmp_path: Path) -> None:
+    held = leases.OpenLeases(tmp_path / "log")
+    parent = msgspec.structs.replace(HERE, boot="", pid=os.getppid(), started=0)
+
+    assert held.is_held(Lease("run", 1), parent, HERE)
+    held.close()
+
+
+def test_without_locks_only_strangers_count_as_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_OFD_LOCKS", False)
+    held = leases.OpenLeases(tmp_path / "log")
+    gone = msgspec.structs.replace(HERE, pid=2**22 + 1)
+
+    assert not held.is_held(Lease("run", 1), gone, HERE)
+    assert held.is_held(Lease("run", 1), msgspec.structs.replace(gone, host="elsewhere"), HERE)
+    held.close()
