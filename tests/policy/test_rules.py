@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from interlock.domain.decision import ALLOWED_BY_DEFAULT, Decision, Verdict
 from interlock.domain.errors import InterlockError
 from interlock.domain.tool import CallContext, PermissionMode, ToolDefinition
+from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule_policy import Rule, RulePolicy
 from interlock.policy.interface import PolicyEngine, PolicyEvent
 from interlock.registry.decorator import ToolOptions, tool
@@ -340,3 +341,20 @@ def test_two_rules_of_one_id_are_refused() -> None:
 def test_an_unknown_default_is_refused() -> None:
     with pytest.raises(InterlockError, match="not 'perhaps'"):
         RulePolicy(default=cast(Any, "perhaps"))
+
+
+def test_a_rule_for_a_workspace_holds_only_there() -> None:
+    policy = RulePolicy([Rule(id="here", verdict="allow", tools="bash", workspace="/work/one")])
+
+    verdicts = [
+        policy.evaluate(example_event("bash", {"command": "make"}, CallContext(run_id="r", workspace=folder))).verdict
+        for folder in ("/work/one", "/work/one/inside", "/work/two", "")
+    ]
+
+    assert verdicts == [Verdict.ALLOW, Verdict.ASK, Verdict.ASK, Verdict.ASK]
+
+
+@pytest.mark.parametrize("workspace", ["work", "~/work", "", ()])
+def test_a_workspace_is_an_absolute_folder(workspace: Any) -> None:
+    with pytest.raises(InterlockError, match="workspace"):
+        RulePolicy([Rule(id="x", verdict="allow", workspace=workspace)])
