@@ -95,7 +95,7 @@ def test_a_model_that_cannot_be_reached_leaves_a_run_and_for_programs_its_id(cli
     told = json.loads(ended.stdout)
     assert (ended.exit_code, told["state"], told["exit_code"]) == (ExitCode.FAILED, "stopped", ExitCode.FAILED)
     assert "could not be reached" in told["message"]
-    assert f"  interlock runs resume {told['run_id'][4:12]} --model m --base-url http://127.0.0.1:9/v1" in ended.stderr
+    assert f"  interlock runs resume {told['run_id'][4:12]}\n" in ended.stderr
 
 
 def test_the_key_in_our_own_variable_is_for_whatever_is_set_and_is_not_kept(
