@@ -30,6 +30,8 @@ from interlock import (
     ToolMessage,
     Usage,
     UserMessage,
+    export_test,
+    fork,
     replay_model,
     tool,
     tool_call,
@@ -37,8 +39,10 @@ from interlock import (
 from interlock.domain.event import ContextCompacted, ContextTrimmed, ModelFailed, ModelRequested, decode_event
 from interlock.domain.messages import Message
 from interlock.domain.state.ledger import Ledger
+from interlock.history.state_view import build_state_at
 from interlock.runs.result import AgentResult
 from interlock.testing.log_entries import chain_entries
+from tests.golden.reading import read_log
 
 TASK = "Look at everything, and say what you saw."
 #: No limit but the window.
@@ -365,6 +369,56 @@ async def test_a_chat_keeps_the_last_message_of_the_user() -> None:
     texts = [message.text for message in model.requests[-1].messages if isinstance(message, UserMessage)]
     assert (texts[0], texts[-1]) == (TASK, "Now look at the other side.")
     check_log(await log.read(handle.run_id), model.requests)
+
+
+def test_the_state_of_a_run_shows_when_it_happened() -> None:
+    entries = read_log("compacted")
+    changes = build_state_at(entries[0].run_id, entries).context_changes
+
+    facts = {entry.seq: decode_event(entry).fact for entry in entries}
+    assert {change.kind for change in changes} == {"trimmed", "compacted"}
+    for change in changes:
+        fact = facts[change.seq]
+        assert isinstance(fact, ContextTrimmed | ContextCompacted)
+        assert (change.kind, change.first_seq, change.last_seq) == (
+            "trimmed" if isinstance(fact, ContextTrimmed) else "compacted",
+            fact.first_seq,
+            fact.last_seq,
+        )
+
+
+def test_a_snapshot_has_the_window() -> None:
+    entries = read_log("compacted")
+    ledger = Ledger(run_id=entries[0].run_id)
+    for entry in entries:
+        ledger.apply(decode_event(entry))
+        restored = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
+        assert restored.dialogue.window() == ledger.dialogue.window()
+    assert ledger.dialogue.compacted > 0
+
+
+async def test_a_shortened_run_is_exported_as_a_test() -> None:
+    model, log, artifacts = LimitedModel(looks(20), 4_000), MemoryLog(), MemoryArtifacts()
+    result = await run_it(agent_with(model, ContextPolicy(window_tokens=4_000)), log, artifacts)
+    entries = await log.read(result.run_id)
+
+    assert "def test_recorded_run" in await export_test(entries, artifacts)
+    with pytest.raises(ConfigurationError, match="the test needs the agent"):
+        await export_test(entries)  # without the tool catalog, calls are refused, and nothing can be left out
+
+
+async def test_a_fork_continues_with_the_window() -> None:
+    model, log, artifacts = LimitedModel(looks(20), 4_000), MemoryLog(), MemoryArtifacts()
+    agent = agent_with(model, ContextPolicy(window_tokens=4_000))
+    result = await run_it(agent, log, artifacts)
+    last = next(change for change in reversed(result.context_changes) if change.kind == "compacted")
+    forked = await fork(log, result.run_id, last.seq)
+
+    async with Runner(agent, log=log, artifacts=artifacts) as runner:
+        again = await (await runner.open(forked)).result()
+
+    assert (again.status, again.context_changes[-1]) == ("COMPLETED", last)
+    assert "It was all blue." in model.requests[-1].messages[1].text
 
 
 @pytest.mark.parametrize(

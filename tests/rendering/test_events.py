@@ -115,6 +115,13 @@ def test_titles_tell_events_apart() -> None:
         (make_fact(facts.CallProposed, raw_input={"a": 1}, reason="why"), 't {"a": 1}; why', "neutral"),
         (make_fact(facts.InvocationCompleted, exit="error", code="tool_failed"), "error, tool_failed, 1 ms", "danger"),
         (make_fact(facts.ModelResponded, call_count=2, text="Hi."), "2 calls, 0 ms: Hi.", "neutral"),
+        (make_fact(facts.ContextTrimmed), "1 output of events 1 to 2", "neutral"),
+        (make_fact(facts.ContextCompacted), "events 1 to 2, 0 ms: s", "neutral"),
+        (
+            make_fact(facts.ModelRequested, purpose="summary", estimated_tokens=1_200),
+            "for a summary, about 1,200 tokens",
+            "neutral",
+        ),
         (make_fact(facts.RunCancelled, by="ann"), "by ann", "danger"),
         (make_fact(facts.RunCancelled, by="ann", message="Enough."), "by ann: Enough.", "danger"),
         (make_fact(facts.RunCancelled, by="ann", message="Cancelled by ann."), "Cancelled by ann.", "danger"),

@@ -69,12 +69,15 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     if agent.context.is_active(dialogue):
         overhead = session.window.estimate_overhead(instructions, catalog)
         while plan := agent.context.plan(_context_state(session, agent, messages, overhead)):
+            trimmed_count = len(dialogue.trimmed)
             if plan.trim:
                 _trim(session, plan)
             messages = session.window.update(dialogue)
             if plan.compact:
                 await _compact(session, agent, messages, plan)
                 return None  # the budgets count that request, and the next one may need another summary
+            if len(dialogue.trimmed) == trimmed_count:
+                break
         estimated_tokens = overhead + sum(session.window.sizes()) if agent.context.window_tokens else 0
     request = _build_request(session, agent, catalog, instructions, messages)
     event = _request_event(session, agent, request, catalog, estimated_tokens)

@@ -15,6 +15,7 @@ from ..domain.call import Answer, Question
 from ..domain.errors import InterlockError, ModelError
 from ..domain.messages import ToolMessage
 from ..domain.payload import ExecutionEnvironment
+from ..domain.rendering import split_rendered
 from ..domain.state.conversation import Dialogue
 from ..domain.state.verification import VerificationState
 from ..domain.tool import CallContext, JsonObject, SandboxScope, ToolContext, ToolDefinition
@@ -228,8 +229,8 @@ class RecordedContextPolicy(ContextPolicy, frozen=True, kw_only=True):
         trim = tuple(
             place
             for place, message in enumerate(dialogue.messages)
-            if place >= dialogue.compacted and isinstance(message, ToolMessage) and message.call_id in called
-            if place not in dialogue.trimmed
+            if place >= dialogue.compacted and place not in dialogue.trimmed
+            if isinstance(message, ToolMessage) and message.call_id in called and split_rendered(message.text)
         )
         compact = max((step.compacted for step in due), default=0)
         if not trim and compact <= dialogue.compacted:
