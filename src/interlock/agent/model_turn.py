@@ -71,7 +71,7 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
         while plan := agent.context.plan(_context_state(session, agent, messages, overhead)):
             trimmed_count = len(dialogue.trimmed)
             if plan.trim:
-                _trim(session, plan)
+                await _trim(session, plan)
             messages = session.window.update(dialogue)
             if plan.compact:
                 await _compact(session, agent, messages, plan)
@@ -126,18 +126,22 @@ def _context_state(session: AgentSession, agent: Agent, messages: tuple[Message,
     )
 
 
-def _trim(session: AgentSession, plan: ContextPlan) -> None:
-    """Keep the outputs that are left out as artifacts, and record which."""
+async def _trim(session: AgentSession, plan: ContextPlan) -> None:
+    """Keep the outputs that are left out as artifacts, in a thread, and record which."""
     run, dialogue = session.run, session.run.ledger.dialogue
-    outputs: dict[str, str] = {}
-    for place in plan.trim:
-        message = dialogue.messages[place]
-        rendered = split_rendered(message.text)
-        if isinstance(message, ToolMessage) and rendered is not None:
-            content = rendered.output.encode(errors="backslashreplace")
-            outputs[message.call_id] = rendered.artifact_id or run.parts.artifacts.keep(content)
+    messages = [dialogue.messages[place] for place in plan.trim]
+
+    def keep() -> dict[str, str]:
+        outputs: dict[str, str] = {}
+        for message in messages:
+            rendered = split_rendered(message.text)
+            if isinstance(message, ToolMessage) and rendered is not None:
+                content = rendered.output.encode(errors="backslashreplace")
+                outputs[message.call_id] = rendered.artifact_id or run.parts.artifacts.keep(content)
+        return outputs
+
     first, last = dialogue.seqs[plan.trim[0]], dialogue.seqs[plan.trim[-1]]
-    run.recorder.add(ContextTrimmed(outputs=outputs, first_seq=first, last_seq=last))
+    run.recorder.add(ContextTrimmed(outputs=await asyncio.to_thread(keep), first_seq=first, last_seq=last))
 
 
 async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message, ...], plan: ContextPlan) -> None:
@@ -174,7 +178,7 @@ async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message,
         summary=summary or "(The model gave no summary.)",
         first_seq=dialogue.seqs[task],
         last_seq=dialogue.seqs[plan.compact - 1],
-        artifact_id=run.parts.artifacts.keep(transcript.encode(errors="backslashreplace")),
+        artifact_id=await asyncio.to_thread(run.parts.artifacts.keep, transcript.encode(errors="backslashreplace")),
         usage=clamp_usage(answer.end.usage),
         duration_ms=duration_ms,
     )
