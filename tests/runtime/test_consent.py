@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock import (
@@ -10,6 +11,7 @@ from interlock import (
     HeadlessInteractionProvider,
     Limits,
     PolicyDecision,
+    Question,
     RunState,
     ToolContext,
     ToolRuntime,
@@ -18,10 +20,11 @@ from interlock import (
     tool,
 )
 from interlock.domain.errors import ConsentError
-from interlock.domain.payload import definition_digest
+from interlock.domain.event import PolicyEvaluated
+from interlock.domain.payload import ApprovalBinding, definition_digest
 from interlock.domain.tool import Consent, ConsentBinding
 from tests.pipeline.approval_e2e.scene import HandClock
-from tests.support import call
+from tests.support import call, facts
 
 TOKEN = "opaque-access-token-of-ada"
 SEND = call("c1", "send_mail", to="bob")
@@ -85,6 +88,45 @@ async def test_without_consent_the_run_waits_and_with_it_the_tool_gets_the_users
 
         assert (done.state, mail.sent) == (RunState.RUNNING, [("bob", TOKEN)])
         assert [word for word in await shown(runtime) if word != "TOOL_CALL"] == ["CONSENT_REQUIRED"]
+
+
+async def test_a_consent_question_says_who_acts_for_whom() -> None:
+    mail = Mail(version="3", risk="network", origin="mcp", source="post", capability="POST /mails/{to}")
+    async with mail.runtime(Access(), agent="clerk", run_id="run_1", limits=Limits(consent_seconds=60)) as runtime:
+        [question] = (await runtime.execute([SEND])).questions
+        [judged] = [fact for fact in await facts(runtime) if isinstance(fact, PolicyEvaluated)]
+
+    definition = definition_digest(mail.tool)
+    shown = definition.removeprefix("sha256:")[:12]
+    acts = f"send_mail of the agent clerk (definition {shown}) acts for ada at mail"
+    assert msgspec.structs.asdict(question) | {
+        "action_id": "",
+        "asked_at": 0,
+        "expires_at": 0,
+    } == msgspec.structs.asdict(
+        Question(
+            action_id="",
+            run_id="run_1",
+            agent="clerk",
+            call_id="c1",
+            tool_name="send_mail",
+            kind="consent",
+            prompt=f"{acts}, and needs their consent to mail.send.",
+            arguments={"to": "bob"},
+            payload_hash="",
+            risk=("network",),
+            bound=ApprovalBinding(tool_origin="mcp", tool_source="post", tool_version="3", tool_definition=definition),
+            layer="consent",
+            reason="The tool declares that it acts for a user at mail.",
+            capability="POST /mails/bob",
+            provider="mail",
+            scopes=("mail.send",),
+        )
+    )
+    assert question.expires_at == question.asked_at + 60 * 10**9
+    decision = judged.decision
+    assert (decision.verdict, decision.layer, decision.rule_ids) == (Verdict.ASK, "consent", ("interlock:consent",))
+    assert decision.reason == question.prompt
 
 
 async def test_with_consent_nobody_is_asked() -> None:

@@ -10,6 +10,7 @@ from interlock import (
     CallbackInteractionProvider,
     Clock,
     DecisionConflictError,
+    Limits,
     Question,
     RunState,
     to_run_events,
@@ -40,6 +41,15 @@ async def test_a_rule_says_how_long_its_question_is_open(timed: Scene) -> None:
         [question] = (await runtime.execute([EDIT])).questions
 
     assert (question.asked_at, question.expires_at) == (START, START + 60 * SECOND)
+
+
+@pytest.mark.parametrize(("own", "seconds"), [(None, 90), (60, 60)])
+async def test_the_limit_holds_where_a_rule_says_no_time(scene: Scene, own: int | None, seconds: int) -> None:
+    scene.policy = ask_rule(answer_within_seconds=own)
+    async with scene.runtime(limits=Limits(approval_seconds=90)) as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+
+    assert question.expires_at == START + seconds * SECOND
 
 
 async def test_without_a_time_a_question_is_open_for_ever(scene: Scene) -> None:

@@ -307,8 +307,11 @@ async def test_start_and_end_of_a_call_happen_once_each_however_it_ends(trace: T
 async def test_whatever_a_guardrail_says_refuses(says: Any, reason: str) -> None:
     stage = Stage()
     quiet: list[Any] = []
-    guardrails = [quiet.append, lambda _: says]
-    runtime = ToolRuntime(tools=[tool(stage.act, name="act", input_guardrails=guardrails)])
+
+    def guardrail(_: Any) -> Any:
+        return says
+
+    runtime = ToolRuntime(tools=[tool(stage.act, name="act", input_guardrails=[quiet.append, guardrail])])
 
     [seen] = (await runtime.execute([call("c1", "act", name="1")])).observations
 
