@@ -302,7 +302,8 @@ def test_code_that_no_approval_is_bound_to_is_in_the_bytes() -> None:
 def test_answers_and_grants_have_hashes_of_their_own() -> None:
     """Neither can be taken for the other, or for a payload."""
     bound = ApprovalBinding(tool_definition="d", requester="ada")
-    tools, places = ["local", "", "edit", "d"], ["", {}, "none", []]
+    tools: list[Any] = ["local", "", "edit", "d"]
+    places: list[Any] = ["", {}, "none", []]
 
     assert hash_answer("h", None, None) == ""
     assert hash_answer("h", {"a": 1}, None) == hash_payload(rfc8785.dumps(["answer", "h", {"a": 1}, None]))
@@ -313,10 +314,13 @@ def test_answers_and_grants_have_hashes_of_their_own() -> None:
 
 
 def test_an_effect_key_that_is_code_is_named_as_code() -> None:
-    written, other, code, as_word = (
-        definition_digest(tool(edit, name="edit", version="1", effect=effect))
-        for effect in ("edit:{path}", "change:{path}", lambda arguments: "x", "function")
-    )
+    def key(arguments: dict[str, Any]) -> str:
+        return "x"
+
+    def digest(effect: Any) -> str:
+        return definition_digest(tool(edit, name="edit", version="1", effect=effect))
+
+    written, other, code, as_word = map(digest, ("edit:{path}", "change:{path}", key, "function"))
 
     assert len({written, other, code}) == 3
     assert code == as_word

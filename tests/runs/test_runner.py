@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,9 @@ from interlock.history.run_view import to_run_events
 from interlock.models.scripted import ScriptedTurn
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import QueuedCommand
+from interlock.tools.skills.skill_tools import skills
 from tests.patience import HANG_SECONDS
+from tests.tools.skill_runs import write_skill
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
 
@@ -326,3 +329,24 @@ async def test_a_run_id_that_cannot_be_shown_is_refused_and_nothing_is_started(r
             await runner.start("Do it.", run_id=run_id)
 
     assert (await log.run_ids(), await log.lease_holders(), asked_of(agent)) == ([], {}, [])
+
+
+@pytest.mark.requirement("R046", "R189")
+async def test_an_agent_starts_with_tools_of_every_origin(tmp_path: Path) -> None:
+    """One registry has them: the model is offered each, each is called, and each says where it is from."""
+    write_skill(tmp_path, "notes")
+    found = tool(look.handler, name="find", origin="mcp", source="web", risk="read")
+    deploy = tool(look.handler, name="deploy", origin="extension", source="ops", risk="read")
+    tools = [look, found, deploy, *skills(tmp_path)]
+    origins = {"look": "local", "find": "mcp", "deploy": "extension", "skill_notes": "skill"}
+    proposed: list[tuple[str, str, dict[str, Any]]] = [(name, name, {}) for name in origins]
+    agent = agent_of(calls(*proposed), "Done.", tools=tools)
+
+    async with Runner(agent) as runner:
+        result = await runner.run("Do it.")
+        registry = runner.app.registry
+        assert registry.names() == tuple(sorted([*origins, "read_artifact"]))
+        assert {name: registry.origin(name) for name in origins} == origins
+
+    assert {spec.name for spec in asked_of(agent)[0].tools} == {*origins, "read_artifact"}
+    assert [(seen.tool, seen.code) for seen in result.observations] == [(name, "ok") for name in origins]
