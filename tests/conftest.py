@@ -17,14 +17,20 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 _COLLECTED = pytest.StashKey[int]()
 
 
-def pytest_configure() -> None:
+#: The same examples in every run, so that a change fails its own run and no other. `pytest --hypothesis-profile=random`
+#: looks for new ones. A busy machine makes any example slow once, so there is no deadline.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("random", deadline=None, max_examples=500)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Make programs start with default signals and an empty mask.
 
     A handler that does nothing replaces an ignored signal. The run itself still survives the signal, and programs do
     not inherit a handler.
     """
-    settings.register_profile("interlock", deadline=None)  # a busy machine makes any example slow once
-    settings.load_profile("interlock")
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("repeatable")
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
