@@ -90,6 +90,13 @@ def test_the_configuration_names_it_and_says_how_its_runs_are_treated(shop: str)
 
     assert (found.name, found.agent.name, found.description) == ("helpdesk", "helpdesk", "Ours.")
     assert (found.mode, found.on_rejection) == (PermissionMode.READ_ONLY, "degrade")
+    assert found.agent.context.window_tokens is None
+
+
+def test_the_configuration_may_set_the_window_of_the_model(shop: str) -> None:
+    (found,) = load_agents({"helpdesk": AgentTable(object=f"{shop}:make", window_tokens=16_000)}, [])
+
+    assert found.agent.context.window_tokens == 16_000
 
 
 @pytest.mark.parametrize(
