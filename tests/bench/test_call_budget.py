@@ -26,7 +26,7 @@ class Counted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def counted() -> Counted:
-    """The count that repeats: a process that stalls for 25 ms also writes what is under way to the log, and counts that."""
+    """The count that repeats: a process that stalls for 25 ms also writes to the log what is under way."""
     command = [sys.executable, "-m", "bench.ours", "calls"]
     seen = list[Counted]()
     for _ in range(8):
