@@ -20,7 +20,7 @@ _COLLECTED = pytest.StashKey[int]()
 #: The same examples in every run, so that a change fails its own run and no other. `pytest --hypothesis-profile=random`
 #: looks for new ones. A busy machine makes any example slow once, so there is no deadline.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
-settings.register_profile("random", deadline=None, max_examples=500)
+settings.register_profile("random", deadline=None, max_examples=100)
 
 
 def pytest_configure(config: pytest.Config) -> None:

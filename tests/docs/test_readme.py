@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from interlock import ERROR_CODES, CallbackInteractionProvider, Observation, Rule, RulePolicy, ToolRuntime, tool
+from interlock import (
+    ERROR_CODES,
+    CallbackInteractionProvider,
+    HeadlessInteractionProvider,
+    Observation,
+    Rule,
+    RulePolicy,
+    ToolRuntime,
+    tool,
+)
 from interlock.domain.outcome import Phase
 from tests.models.loopback import STREAM, Reply, serving
 from tests.models.wire import openai_call, openai_chunks, openai_delta
@@ -161,6 +170,7 @@ BAD_CALLS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
     "call_id_conflict": ([_call("order", '{"count": 1}'), _call("order", '{"count": 2}')], ["Nothing was executed"]),
     "policy_denied": ([_call("order", '{"count": 99}')], ["many", "Too many.", "Order fewer."]),
     "user_denied": ([_call("order", '{"count": 1}')], ["declined"]),
+    "approval_unavailable": ([_call("order", '{"count": 1}')], ["no person"]),
     "timed_out": ([_call("hang")], ['"sideEffects":"unknown"']),
     "tool_failed": ([_call("fail")], ["ValueError: no such table"]),
 }
@@ -175,7 +185,8 @@ def test_every_bad_call_of_the_page_is_tried_here() -> None:
 @pytest.mark.parametrize("code", BAD_CALLS)
 async def test_a_bad_call_gets_the_code_and_the_words_of_the_page(code: str) -> None:
     calls, words = BAD_CALLS[code]
-    interaction = CallbackInteractionProvider(lambda question: False)
+    person = CallbackInteractionProvider(lambda question: False)
+    interaction = HeadlessInteractionProvider() if code == "approval_unavailable" else person
     async with ToolRuntime(tools=[closed, order, hang, fail], policy=POLICY, interaction=interaction) as runtime:
         result = await runtime.execute(calls)
     observation: Observation = result.observations[0]

@@ -140,7 +140,7 @@ EDGES: set[tuple[object, object]] = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(FACTS)), st.lists(ANY_FACT, max_size=30))
 def test_no_list_of_facts_leaves_the_tables(recorded: int, more: list[Fact]) -> None:
     ledger = ledger_of(*FACTS[:recorded])

@@ -328,7 +328,7 @@ intents: st.SearchStrategy[Any] = st.one_of(
 
 
 @pytest.mark.requirement("R175", "R207", "R274")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(intents, max_size=6), st.lists(intents, max_size=3))
 async def test_no_intents_raise_and_each_is_answered_and_only_valid_ones_run(
     first: list[Any], second: list[Any]

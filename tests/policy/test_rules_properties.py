@@ -14,7 +14,7 @@ from interlock.policy.interface import PolicyEvent
 from .rule_strategies import NOW, any_events, defaults, events, rule_lists, rules, strictness
 
 RESTRICTING = (Verdict.DENY, Verdict.ASK, Verdict.REQUEST_INPUT)
-many = settings(deadline=None, max_examples=200)
+many = settings(deadline=None, max_examples=100)
 
 
 def policy(made: Sequence[Rule], default: DefaultVerdict = "risk") -> RulePolicy:
@@ -27,7 +27,7 @@ def by_rule(decision: Decision) -> bool:
 
 
 @pytest.mark.requirement("D04", "R208", "R215")
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 @given(rule_lists(), rules(verdicts=RESTRICTING), events(), defaults)
 def test_adding_a_rule_that_refuses_or_asks_never_loosens_anything(
     before: list[Rule], added: Rule, event: PolicyEvent, default: DefaultVerdict
@@ -114,7 +114,7 @@ def test_the_strictest_part_of_a_call_decides(made: list[Rule], event: PolicyEve
     assert strictness(decided) == max(map(strictness, parts)) or len(wanted) > 1
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(rule_lists(max_size=8), any_events(), defaults)
 def test_any_arguments_at_all_get_a_decision(made: list[Rule], event: PolicyEvent, default: DefaultVerdict) -> None:
     judging = policy(made, default)

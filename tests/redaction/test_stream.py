@@ -52,7 +52,7 @@ def redacted(content: bytes) -> bytes:
     return REDACTOR.redact(text).encode(errors="surrogateescape")
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(texts, st.lists(st.integers(0, 2_000), max_size=12))
 def test_any_chunks_of_any_text_come_out_as_the_redacted_whole(text: str, cuts: list[int]) -> None:
     content = text.encode(errors="surrogateescape")
@@ -60,7 +60,7 @@ def test_any_chunks_of_any_text_come_out_as_the_redacted_whole(text: str, cuts: 
     assert streamed(REDACTOR, chunks_of(content, cuts)) == redacted(content)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(texts)
 def test_lines_fed_one_by_one_come_out_as_the_redacted_whole(text: str) -> None:
     content = text.encode(errors="surrogateescape")
