@@ -81,8 +81,9 @@ async def test_a_transaction_that_cannot_begin_ends_the_log(tmp_path: Path) -> N
     logs: list[SqliteLog] = []
     logs.append(SqliteLog(tmp_path / "log", factory=watched(see)))
 
-    with pytest.raises(LogWriteError, match="disk I/O error"):
+    with pytest.raises(LogWriteError, match="disk I/O error") as raised:
         await append(logs[0], "run", chained("run", 1))
+    assert isinstance(raised.value.__cause__, sqlite3.OperationalError)
     assert (len(begun), "disk I/O error" in logs[0].problem) == (1, True)
     await logs[0].close()
 
