@@ -163,7 +163,7 @@ async def test_a_host_that_no_rule_allows_is_not_reached(root: Path, server: Tic
         [refused] = (await runtime.execute([call("c1", "find_ticket", url=host)])).observations
         started = [fact for fact in await facts(runtime) if isinstance(fact, InvocationStarted)]
 
-    assert (refused.code, started, server.seen) == ("user_denied", [], [])
+    assert (refused.code, started, server.seen) == ("approval_unavailable", [], [])
 
 
 async def test_a_server_that_does_not_answer_is_a_timeout_with_unknown_effects(

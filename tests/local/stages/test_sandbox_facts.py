@@ -146,7 +146,7 @@ async def test_without_a_sandbox_and_with_nobody_to_ask_nothing_runs(root: Path)
         behind = await run.bash("touch x", background=True)
         started = await run.facts(InvocationStarted)
 
-    assert ({refused.code, behind.code}, started) == ({"user_denied"}, [])
+    assert ({refused.code, behind.code}, started) == ({"approval_unavailable"}, [])
     assert not (root / "x").exists()
 
 
