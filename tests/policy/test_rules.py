@@ -62,7 +62,7 @@ def test_a_policy_may_set_its_own_default() -> None:
     policy = RulePolicy(default="deny")
     assert policy.evaluate(event) == Decision(
         verdict=Verdict.DENY,
-        reason="No rule allows this, and then this policy says deny.",
+        reason="No rule matches; the policy default is deny.",
         risk=("read",),
         policy_digest=policy.digest,
     )

@@ -84,7 +84,7 @@ def _is_protected(path: PathAccess) -> bool:
 
 
 def _policy_default(default: DefaultVerdict, risk: frozenset[Risk]) -> Decision:
-    reason = f"No rule allows this, and then this policy says {default}."
+    reason = f"No rule matches; the policy default is {default}."
     return Decision(verdict=Verdict(default), reason=reason, risk=tuple(sorted(risk)))
 
 
