@@ -129,6 +129,11 @@ def test_explain_shows_the_effect_key(run: Run, tmp_path: Path, arguments: str, 
     assert json.loads(run("explain", "refund", arguments, "--user", file, "--json").stdout)["effect"] == effect
 
 
+def test_explain_suggests_the_tool_that_was_meant(run: Run, policy: Path) -> None:
+    assert "Did you mean `bash`?" in run("explain", "bsh", "{}", "--policy", policy).stderr
+    assert "Did you mean" not in run("explain", "send_mail", "{}", "--policy", policy).stderr
+
+
 def test_explain_resolves_paths_in_the_workspace(run: Run, policy: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").symlink_to(tmp_path / ".env")
 

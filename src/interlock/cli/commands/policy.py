@@ -16,6 +16,7 @@ import typer
 from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
+from ...domain.suggestions import suggest_name
 from ...domain.tool import CallContext, JsonObject, PermissionMode, Risk
 from ...policy.analysis.backtest import backtest
 from ...policy.analysis.explain import describe_rule, explain
@@ -47,7 +48,7 @@ from ..config.policy_files import (
 )
 from ..config.settings import load_settings
 from ..config.user_paths import find_user_paths
-from ..display.output import echo, echo_json, echo_problems, echo_result
+from ..display.output import echo, echo_json, echo_notice, echo_problems, echo_result
 from ..display.policy_output import echo_backtest, echo_explanation, echo_rules, echo_suggestions, to_yaml
 from ..exit_codes import ExitCode
 from ..options import JsonOption, argument, create_app, option
@@ -159,6 +160,8 @@ def explain_call(  # noqa: PLR0913 - one for each option
     context = CallContext(
         run_id="run_explain", agent=agent, mode=mode or applied.mode, workspace=folder, interactive=interactive
     )
+    if tool not in TOOL_DEFAULTS and (hint := suggest_name(tool, TOOL_DEFAULTS)):
+        echo_notice(f"`{tool}` is not a built-in tool, and is judged by --risk. {hint}")
     declared: ToolDeclaration = {"origin": origin, "source": server}
     if risk is not None:
         declared["risk"] = risk
