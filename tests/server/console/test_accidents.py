@@ -292,7 +292,7 @@ async def test_a_value_never_goes_into_an_address(on: Stage) -> None:
     async with visit(on, "olga", f"/console/inbox/{action_id}", java_script_enabled=False) as (page, _):
         await expect(page.get_by_text("Answering questions and beginning runs need scripts.")).to_be_visible()
         await expect(page.locator("[data-question]")).to_contain_text("rename")
-        await expect(page.get_by_role("button", name="Give it")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Answer", exact=True)).to_be_disabled()
         await expect(page).to_have_url(re.compile(f"{action_id}$"))
 
 

@@ -210,7 +210,7 @@ async def test_a_value_that_is_asked_for_is_given(operator: Page, served: Runnin
     await is_live(operator)
 
     await operator.get_by_label("Value for name").fill("Golden October")
-    await operator.get_by_role("button", name="Give it").click()
+    await operator.get_by_role("button", name="Answer", exact=True).click()
 
     await expect(operator.get_by_text("Given.")).to_be_visible()
     await served.ended(run_id)
