@@ -15,22 +15,23 @@ import sys
 import termios
 import time
 from html import escape
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import pyte
 from rich.text import Text
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "images" / "demo.svg"
-COLUMNS, ROWS = 80, 24
+COLUMNS, ROWS, _MAX_LINES = 80, 24, 500
 _CHAR, _LINE, _MARGIN = 8.4, 18, 16
-#: The longest wait that is shown, and how long the end stays.
-_MAX_WAIT, _REST = 0.9, 6.0
+#: The shortest and the longest wait that are shown, and how long the end stays.
+_MIN_WAIT, _MAX_WAIT, _REST = 0.06, 0.9, 6.0
 #: How the line of choices ends, and how long a person reads.
-_QUESTION, _READING = b"d details: ", 2.0
-_FOLDER = re.compile(r"/\S+/interlock-demo-\w+")
-_SPINNER = re.compile("[\u2801-\u28ff]")
+_QUESTION, _READING = "d details:", 2.0
+_FOLDER = re.compile(r"(/\S+/interlock-demo-|…\S*demo-)\w+")
 _PROCESS = re.compile(r"Process \d+")
+_PYTE_COLORS = {"default": "", "brown": "yellow"}
 _COLORS = {"red": "#e06c75", "green": "#98c379", "yellow": "#e5c07b", "blue": "#61afef", "cyan": "#56b6c2"}
 
 
@@ -50,8 +51,11 @@ def record() -> list[Line]:
     demo = [str(Path(sys.executable).with_name("interlock")), "demo"]
     process = subprocess.Popen(demo, stdin=slave, stdout=slave, stderr=slave, env=env)  # noqa: S603
     os.close(slave)
-    lines: list[Line] = []
-    rest, at, last = b"", 0.0, time.monotonic()
+    # Taller than the window, so that nothing scrolls out of it.
+    screen = pyte.Screen(COLUMNS, _MAX_LINES)
+    stream = pyte.ByteStream(screen)
+    shown: dict[int, Line] = {}
+    is_asked = False
     while True:
         try:
             ready, _, _ = select.select([master], [], [], 60)
@@ -60,23 +64,41 @@ def record() -> list[Line]:
             data = b""
         if not data:
             break
-        now = time.monotonic()
-        at, last = at + min(now - last, _MAX_WAIT), now
-        *whole, rest = (rest + data).split(b"\n")
-        for line in whole:
-            printed = _FOLDER.sub("/home/ana/demo", line.decode(errors="replace").rstrip("\r"))
-            if _SPINNER.search(printed):
-                continue
-            at += 0.06
-            lines.append(Line(Text.from_ansi(_PROCESS.sub("Process 4711", printed)), at))
-        if rest.endswith(_QUESTION):
+        stream.feed(data)
+        for row in sorted(screen.dirty):
+            text = _read_row(screen, row)
+            if row not in shown or shown[row].text != text:
+                shown[row] = Line(text, time.monotonic())
+        screen.dirty.clear()
+        is_question = screen.display[screen.cursor.y].rstrip().endswith(_QUESTION)
+        if is_question and not is_asked:
             os.write(master, b"y")
-            at += _READING
+        is_asked = is_question
     os.close(master)
     if process.wait():
         raise SystemExit(f"the demo ended with {process.returncode}")
-    began = lines[0].at
-    return [Line(text, at - began) for text, at in lines]
+    printed = [shown[row] for row in range(max(row for row, line in shown.items() if line.text.plain) + 1)]
+    # A line appears when it has got its last content, after the one above it. Waits are cut, and a question is read.
+    lines, at = [Line(printed[0].text, 0.0)], 0.0
+    for above, line in pairwise(printed):
+        is_question = _QUESTION in above.text.plain
+        at += _READING if is_question else min(max(line.at - above.at, _MIN_WAIT), _MAX_WAIT)
+        lines.append(Line(line.text, at))
+    return lines
+
+
+def _read_row(screen: pyte.Screen, row: int) -> Text:
+    text = Text()
+    for (is_bold, color), chars in groupby(
+        (screen.buffer[row][column] for column in range(COLUMNS)), lambda char: (char.bold, char.fg)
+    ):
+        words = ("bold" if is_bold else "", _PYTE_COLORS.get(color, color))
+        text.append("".join(char.data for char in chars), " ".join(filter(None, words)))
+    text.rstrip()
+    for pattern, words in ((_FOLDER, "/home/ana/demo"), (_PROCESS, "Process 4711")):
+        if found := pattern.search(text.plain):
+            text = Text.assemble(text[: found.start()], words, text[found.end() :])
+    return text
 
 
 def draw(lines: list[Line]) -> str:
