@@ -39,7 +39,10 @@ SHOWN_ON = {
     "chat": "docs/agents.md",
     "durable_run": "docs/runs.md",
     "handoff": "docs/agents.md",
+    "local_tools": "docs/local-tools.md",
     "nested_agents": "docs/agents.md",
+    "quickstart": "docs/guide.md",
+    "refusal": "README.md",
     "typed_output": "docs/agents.md",
     "your_own_model": "docs/models.md",
 }

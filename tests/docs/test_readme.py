@@ -53,15 +53,6 @@ def test_the_picture_has_every_stage_in_order() -> None:
     assert f"{Phase.RECORD}: after every stage" in picture
 
 
-@pytest.mark.parametrize(
-    ("name", "page"),
-    [("refusal", "README.md"), ("quickstart", "docs/guide.md"), ("local_tools", "docs/local-tools.md")],
-)
-def test_an_example_prints_what_its_page_says(name: str, page: str) -> None:
-    run = subprocess.run([sys.executable, f"examples/{name}.py"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"```text\n{run.stdout}```" in text_of(page)
-
-
 async def test_the_first_agent_asks_a_real_server_and_the_person() -> None:
     order = openai_call(id="c1", function={"name": "order", "arguments": '{"item": "tea", "count": 50}'})
     replies = [(order, openai_delta(finish_reason="tool_calls")), (openai_delta({"content": "Ordered."}, "stop"),)]
