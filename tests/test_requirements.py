@@ -60,8 +60,8 @@ def _line(id_: str, source: str, words: dict[str, str]) -> Line:
 @cache
 def marks() -> tuple[Mark, ...]:
     """Every requirement mark in this folder."""
-    files = sorted(TESTS.rglob("*.py"))
-    return tuple(mark for file in files for mark in marks_in(file.read_text("utf-8"), _name(file)))
+    sources = ((file.read_text("utf-8"), _name(file)) for file in sorted(TESTS.rglob("*.py")))
+    return tuple(mark for source, name in sources if "mark.requirement" in source for mark in marks_in(source, name))
 
 
 def _name(file: Path) -> str:
