@@ -1,5 +1,6 @@
 """Scripts for the model of a command, and a terminal that a command runs on."""
 
+import os
 import re
 import subprocess
 import sys
@@ -69,6 +70,8 @@ class OnTerminal:
 @contextmanager
 def on_terminal(*words: object, ignores: Sequence[int] = (), **options: Any) -> Generator[OnTerminal]:
     """Start a command that ignores these signals, as under `nohup`."""
+    # A service has no TERM or a dumb one, which would be a terminal that cannot move its cursor.
+    options["env"] = {**(options.get("env") or os.environ), "TERM": "xterm-256color"}
     with at_terminal() as person:
         process: subprocess.Popen[Any] = subprocess.Popen(
             [sys.executable, "-c", _ON_TERMINAL, str([*map(int, ignores)]), *map(str, words)],
