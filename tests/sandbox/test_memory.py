@@ -56,7 +56,8 @@ import mmap, os
 fd = os.memfd_create("x")
 os.ftruncate(fd, 60 << 20)
 held = mmap.mmap(fd, 60 << 20)
-held[:] = bytes(60 << 20)
+for megabyte in range(60):
+    held[megabyte << 20 : megabyte + 1 << 20] = bytes(1 << 20)
 print(len(held))
 """
 
