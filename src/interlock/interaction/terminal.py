@@ -18,7 +18,7 @@ from typing import TextIO
 from ..domain.call import Answer, Question
 from ..rendering.text import describe_error
 from .interface import Fallback, check_fallback
-from .terminal_dialog import DialogSupport, require_suggested_rule, run_dialog
+from .terminal_dialog import DialogSupport, run_dialog
 from .terminal_screen import QuestionWithdrawnError, TerminalScreen, WithdrawalSignal
 
 #: How long a withdrawn question waits for its thread; it only takes longer when the terminal takes no output.
@@ -36,15 +36,12 @@ class TerminalInteractionProvider:
         keys: TextIO | None = None,
         output: TextIO | None = None,
         now: Callable[[], int] = time.time_ns,
-        find_rule_problem: Callable[[str, str], str] = require_suggested_rule,
         support: DialogSupport | None = None,
     ) -> None:
         """
         Args:
-            find_rule_problem: Says why a rule that was typed may not be saved in place of the suggested one; empty when
-                it may. Default: only the suggested rule can be saved.
             support: How rules are shown and changed, and edited arguments checked. Default: rules as they are in the
-                policy file, and no check before the answer is given.
+                policy file, only the suggested one can be saved, and no check before the answer is given.
         """
         check_fallback(approval_fallback)
         self.approval_timeout_s = approval_timeout_s
@@ -52,7 +49,7 @@ class TerminalInteractionProvider:
         self._given_keys = keys
         self._given_output = output
         self._now = now
-        self._support = support or DialogSupport(find_rule_problem)
+        self._support = support or DialogSupport()
         self._queue = _QuestionQueue()
 
     @property

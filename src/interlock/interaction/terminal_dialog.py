@@ -133,16 +133,13 @@ class ChangedRule(NamedTuple):
 class DialogSupport:
     """What a dialog knows about rules and tools: here nothing, so rules are shown as they are in the policy file."""
 
-    def __init__(self, find_rule_problem: Callable[[str, str], str]) -> None:
-        self._find_rule_problem = find_rule_problem
-
     def format_rule(self, rule: str) -> str:
         """Return a rule as text for a person, in one line where that is possible."""
         return rule
 
     def parse_rule(self, text: str, suggested: str) -> ChangedRule:
         """Return the rule of a text that a person wrote in place of the suggested one."""
-        return ChangedRule(text, self._find_rule_problem(text, suggested))
+        return ChangedRule(text, "" if text == suggested else "Only the suggested rule can be kept here.")
 
     def preview_rule(self, rule: str) -> str:
         """Return what the rule would have allowed before; empty where that is not known."""
@@ -151,11 +148,6 @@ class DialogSupport:
     def check_arguments(self, tool_name: str, arguments: JsonObject) -> str:
         """Return why edited arguments do not fit the tool; empty when they do. They are validated again later."""
         return ""
-
-
-def require_suggested_rule(rule: str, suggested: str) -> str:
-    """Return why a typed rule may not be saved, where rules cannot be compared."""
-    return "" if rule == suggested else "Only the suggested rule can be kept here."
 
 
 def run_dialog(

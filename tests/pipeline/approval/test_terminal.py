@@ -11,7 +11,7 @@ import pytest
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import APPROVAL_SCOPES
 from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, FileOperand
-from interlock.interaction.terminal_dialog import KEYS, SCOPE_OF_KEY, find_high_risk
+from interlock.interaction.terminal_dialog import KEYS, SCOPE_OF_KEY, ChangedRule, DialogSupport, find_high_risk
 from interlock.policy.files.saved_rules import find_rule_problem
 from tests.pipeline.approval.person import HASH, Person, at_terminal, make_question
 
@@ -98,20 +98,25 @@ async def test_a_saves_the_rule_that_was_shown(person: Person) -> None:
     assert f"always allow here:\n  - {RULE}\n" in plain(person)
 
 
+class Comparing(DialogSupport):
+    def parse_rule(self, text: str, suggested: str) -> ChangedRule:
+        return ChangedRule(text, find_rule_problem(text, suggested))
+
+
 @pytest.mark.requirement("P22")
 async def test_a_shows_a_changed_rule_before_saving(person: Person) -> None:
     rule, other = "{decision: allow, tools: bash}", "{decision: allow, tools: bash, agent: a}"
     question = make_question(scope="rule", suggested_rule=rule)
     keys = ("a", f"allow: {rule}<\x7f", "tools: bash<, agent: a}", "agent: a}<\n", f"allow: {other}<\n")
 
-    answer = await person.answers(question, *keys, find_rule_problem=find_rule_problem)
+    answer = await person.answers(question, *keys, support=Comparing())
 
     assert answer == Answer(approved=True, by=BY, scope="rule", rule=other)
     assert f"always allow here:\n  - {other}\n" in plain(person)
 
 
 @pytest.mark.requirement("P22")
-@pytest.mark.parametrize("options", [{}, {"find_rule_problem": find_rule_problem}])
+@pytest.mark.parametrize("options", [{}, {"support": Comparing()}])
 async def test_a_takes_no_wider_rule(person: Person, options: dict[str, Any]) -> None:
     rule = "{decision: allow, tools: bash}"
     question = make_question(scope="rule", suggested_rule=rule)

@@ -9,7 +9,7 @@ import pytest
 
 from interlock.domain.call import Answer
 from interlock.domain.payload import Payload, canonical_payload, hash_payload
-from interlock.interaction.terminal_dialog import DialogSupport, require_suggested_rule
+from interlock.interaction.terminal_dialog import DialogSupport
 from tests.pipeline.approval.person import Person, at_terminal, make_question
 from tests.pipeline.approval.test_terminal import BY, CUT, ENDED, RULE, plain
 
@@ -102,10 +102,8 @@ class Strict(DialogSupport):
 
 
 async def test_edited_arguments_are_checked_before_they_are_sent(person: Person) -> None:
-    support = Strict(require_suggested_rule)
-
     answer = await person.answers(
-        make_question(), "e", f"{LINE}{CLEAR}", "\r$ <\n", f"{AGAIN}y", "$ <ls", f"\r$ ls{SAVE}", "y", support=support
+        make_question(), "e", f"{LINE}{CLEAR}", "\r$ <\n", f"{AGAIN}y", "$ <ls", f"\r$ ls{SAVE}", "y", support=Strict()
     )
 
     assert answer == Answer(approved=True, by=BY, arguments={"command": "ls"})

@@ -12,10 +12,9 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from ...domain.errors import ConfigurationError, InterlockError
-from ...domain.event import Event
 from ...domain.tool import JsonObject, ToolDefinition
 from ...interaction.terminal_dialog import ChangedRule, DialogSupport
-from ...policy.analysis.recorded_calls import read_recorded_calls
+from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
 from ...policy.analysis.suggestions import measure_coverage
 from ...policy.files.saved_rules import find_rule_problem, parse_rule
 from ...policy.files.shorthand import parse_shorthand
@@ -31,7 +30,6 @@ class LocalDialogSupport(DialogSupport):
     """Support for the runs in a log, with the tools that `find_tool` knows."""
 
     def __init__(self, log_path: Path, find_tool: Callable[[str], ToolDefinition | None]) -> None:
-        super().__init__(find_rule_problem)
         self._log_path = log_path
         self._find_tool = find_tool
 
@@ -55,8 +53,7 @@ class LocalDialogSupport(DialogSupport):
         entry = _load(rule)
         where = f"Only in {entry['workspace']}. " if "workspace" in entry else ""
         try:
-            calls = read_recorded_calls(asyncio.run(self._read_recent_events()))
-            found = measure_coverage(entry, calls, _MAX_CALLS)
+            found = measure_coverage(entry, asyncio.run(self._read_recent_calls()), _MAX_CALLS)
         except (InterlockError, OSError):
             return where.strip()
         if not found.total:
@@ -79,10 +76,15 @@ class LocalDialogSupport(DialogSupport):
             return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in found)
         return ""
 
-    async def _read_recent_events(self) -> list[Event]:
+    async def _read_recent_calls(self) -> list[RecordedCall]:
+        """Read the newest runs until there are enough calls. The oldest call comes first."""
+        calls: list[RecordedCall] = []
         async with SqliteLog(self._log_path) as log:
-            run_ids = (await log.run_ids())[-_MAX_RUNS:]
-            return [event for run_id in run_ids async for event in read_events(log, run_id)]
+            for run in await log.list_runs(_MAX_RUNS):
+                if len(calls) < _MAX_CALLS:
+                    events = [event async for event in read_events(log, run.first.run_id)]
+                    calls = read_recorded_calls(events) + calls
+        return calls
 
 
 def _load(rule: str) -> JsonObject:

@@ -183,8 +183,8 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     @property
     def task_count(self) -> int:
         """The number of messages that the conversation begins with before the model's first answer: the task."""
-        people = (index for index, message in enumerate(self.messages) if not isinstance(message, UserMessage))
-        return next(people, len(self.messages))
+        others = (index for index, message in enumerate(self.messages) if not isinstance(message, UserMessage))
+        return next(others, len(self.messages))
 
     def window_head(self) -> list[Message]:
         """Return what the model is sent for the compacted messages: the task, the summary, the user's last message."""
