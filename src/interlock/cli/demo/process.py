@@ -29,6 +29,8 @@ from .scenario import EDIT, RUN_ID, TASK, demo_agent, demo_tools
 
 CRASH, SURVIVE = "dies", "lives"
 _ANSWERED_BY = "the demo"
+#: All of what the tests print: the log is removed at the end, so the rest could not be looked up.
+_MAX_OUTPUT_LINES = 40
 
 
 def main(arguments: list[str]) -> None:
@@ -46,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 async def _run_demo(folder: Path, modes: TerminalModes, *, crashes: bool) -> ExitCode:
     region = LiveRegion(make_live_console())
-    view = LiveView(region)
+    view = LiveView(region, max_output_lines=_MAX_OUTPUT_LINES)
     artifacts = FileArtifacts(folder / "artifacts")
     agent = demo_agent(demo_tools(folder / "project"))
     async with (
