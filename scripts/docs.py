@@ -3,7 +3,7 @@
 `FILES` are generated as a whole. `BLOCKS` go between two markers of any Markdown file, and the text around them is
 written by hand:
 
-    <!-- generated: run-states -->
+    <!-- generated: error-codes -->
     <!-- end -->
 """
 
@@ -187,15 +187,13 @@ def fill_blocks(text: str, name: str) -> str:
     return _BLOCK.sub(filled, text)
 
 
-def state_diagram(table: Mapping[Any, Mapping[str, StrEnum]]) -> str:
-    """A transition table as a Mermaid diagram. The first state is where everything starts."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(table))}"]
-    for state, row in table.items():
-        for word, after in row.items():
-            lines.append(f"    {state} --> {after}: {word}")
-        if not row:
-            lines.append(f"    {state} --> [*]")
-    return "\n".join([*lines, "```"])
+def state_table(transitions: Mapping[Any, Mapping[str, StrEnum]]) -> str:
+    """A transition table. The first state is where everything starts."""
+    rows = [(f"`{state}`", word, f"`{after}`") for state, row in transitions.items() for word, after in row.items()]
+    ends = ", ".join(f"`{state}`" for state, row in transitions.items() if not row)
+    return f"It begins as `{next(iter(transitions))}`. It ends as {ends}.\n\n" + table(
+        ("state", "event", "next state"), rows
+    )
 
 
 def code_table() -> str:
@@ -409,17 +407,17 @@ def _page(source: str, *parts: str) -> str:
     return "\n\n".join([NOTICE.format(source=f"`{source}`"), *(part for part in parts if part)]) + "\n"
 
 
-def _state_diagrams() -> str:
+def _states() -> str:
     return _page(
         "src/interlock/domain/state/lifecycle.py",
         "# States",
-        "An arrow is an event, or what an event says. What has no arrow is refused and changes nothing.",
+        "Each row is an event, or what an event says. An event that a state has no row for is refused.",
         "## Run\n\n![The states of a run](images/run-states.svg)",
-        state_diagram(RUN_TRANSITIONS),
+        state_table(RUN_TRANSITIONS),
         "## Call",
-        state_diagram(CALL_TRANSITIONS),
+        state_table(CALL_TRANSITIONS),
         "## Action\n\nAn action is one question to a person, and its answer.",
-        state_diagram(ACTION_TRANSITIONS),
+        state_table(ACTION_TRANSITIONS),
     )
 
 
@@ -450,7 +448,7 @@ def _draw(draw: Callable[[], Diagram]) -> str:
 
 
 FILES: Mapping[str, Callable[[], str]] = {
-    "docs/state-diagrams.md": _state_diagrams,
+    "docs/states.md": _states,
     "docs/error-codes.md": _error_codes,
     "docs/events.md": _events,
     "docs/policy.schema.json": schema_text,
@@ -501,9 +499,6 @@ def api_reference() -> str:
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "api-reference": api_reference,
-    "run-states": lambda: state_diagram(RUN_TRANSITIONS),
-    "call-states": lambda: state_diagram(CALL_TRANSITIONS),
-    "action-states": lambda: state_diagram(ACTION_TRANSITIONS),
     "cli-exit-codes": cli_exit_codes,
     "cli-help": cli_help,
     "cli-reference": cli_reference,

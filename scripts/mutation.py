@@ -101,7 +101,7 @@ class MutationRun:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         settings: Any = import_module("hypothesis").settings  # not before pytest, which rewrites it
-        settings.register_profile("mutation", settings.get_profile("interlock"), database=None)
+        settings.register_profile("mutation", settings.get_profile(settings.get_current_profile_name()), database=None)
         settings.load_profile("mutation")
         print(f"running {len(session.items)} tests without a mutant", flush=True)
         baseline = _measure(session, self._paths)

@@ -7,7 +7,7 @@ import pytest
 from interlock.domain.event import InvocationStarted, RunStarted
 from interlock.domain.outcome import ERROR_CODES
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS
-from scripts.docs import UnknownBlockError, event_table, fields, fill_blocks, main, state_diagram
+from scripts.docs import UnknownBlockError, event_table, fields, fill_blocks, main, state_table
 
 
 def test_docs_are_written_once_and_then_fresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,7 +22,7 @@ def test_docs_are_written_once_and_then_fresh(tmp_path: Path, capsys: pytest.Cap
         "events.md",
         "images",
         "policy.schema.json",
-        "state-diagrams.md",
+        "states.md",
     ]
 
 
@@ -39,13 +39,12 @@ def test_an_edited_file_is_named_and_written_again(tmp_path: Path, capsys: pytes
     assert main(["--check"], tmp_path) == 0
 
 
-def test_a_diagram_has_every_transition_of_its_table() -> None:
-    diagram = state_diagram(RUN_TRANSITIONS).splitlines()
+def test_every_transition_has_a_row() -> None:
+    begin, _, *rows = state_table(RUN_TRANSITIONS).splitlines()
 
-    assert diagram[:3] == ["```mermaid", "stateDiagram-v2", "    [*] --> running"]
-    assert "    paused_approval --> running: run.resumed" in diagram
-    assert "    completed --> [*]" in diagram
-    assert len([line for line in diagram if ": " in line]) == sum(len(row) for row in RUN_TRANSITIONS.values())
+    assert begin == "It begins as `running`. It ends as `completed`, `degraded`, `failed`, `cancelled`."
+    assert "| `paused_approval` | run.resumed | `running` |" in rows
+    assert len(rows) - 2 == sum(len(row) for row in RUN_TRANSITIONS.values())
 
 
 def test_every_code_has_a_row(tmp_path: Path) -> None:
@@ -76,20 +75,20 @@ def test_every_event_has_a_row_with_its_fields() -> None:
 
 
 def test_a_block_is_filled_and_the_text_around_it_stays() -> None:
-    text = "# Mine\n\n<!-- generated: run-states -->\nold\n<!-- end -->\n\nAlso mine.\n"
+    text = "# Mine\n\n<!-- generated: error-codes -->\nold\n<!-- end -->\n\nAlso mine.\n"
     filled = fill_blocks(text, "README.md")
 
-    assert filled.startswith("# Mine\n\n<!-- generated: run-states -->\n```mermaid\n")
-    assert filled.endswith("```\n<!-- end -->\n\nAlso mine.\n")
-    assert "old" not in filled
+    assert filled.startswith("# Mine\n\n<!-- generated: error-codes -->\n| code |")
+    assert filled.endswith("|\n<!-- end -->\n\nAlso mine.\n")
+    assert "\nold\n" not in filled
     assert fill_blocks(filled, "README.md") == filled
 
 
 def test_two_blocks_in_one_file_are_both_filled() -> None:
     block = "<!-- generated: {} -->\n<!-- end -->\n"
-    filled = fill_blocks(block.format("run-states") + block.format("error-codes"), "README.md")
+    filled = fill_blocks(block.format("cli-exit-codes") + block.format("error-codes"), "README.md")
 
-    assert "stateDiagram-v2" in filled
+    assert "| `130` | interrupted |" in filled
     assert "`policy_denied`" in filled
 
 
@@ -102,7 +101,7 @@ def test_a_marker_inside_a_line_is_text() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("<!-- generated: nonsense -->\n<!-- end -->\n", "README.md asks for 'nonsense'; there are action-states"),
+        ("<!-- generated: nonsense -->\n<!-- end -->\n", "README.md asks for 'nonsense'; there are api-reference"),
         ("<!-- generated: run-states -->\n", "README.md has a generated block without '<!-- end -->'"),
         (
             "<!-- generated: run-states -->\n<!-- generated: events -->\n<!-- end -->\n",
