@@ -104,6 +104,30 @@ async def test_a_secret_that_a_task_prints_is_nowhere(workspace: Path, kept: Kep
 
 
 @pytest.mark.requirement("R239")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env; tr '\\0' '\\n' < /proc/self/environ",
+        "cat /proc/1/environ /proc/self/../1/environ",
+        "head -c 3000 /dev/urandom",
+    ],
+    ids=["environment", "environment of another process", "binary noise"],
+)
+async def test_our_environment_and_binary_noise_are_not_shown(
+    workspace: Path, kept: Kept, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_UNDECLARED", SECRET)
+    async with kept.log, box(workspace, commands=commands_of("bubblewrap"), log=kept.log) as run:
+        said = await run.bash(command)
+        shown = render_for_model(said)
+
+    assert SECRET not in shown
+    assert str(kept.folder) not in shown
+    assert [char for char in shown if not char.isprintable() and char != "\n"] == []
+    assert len(shown) < 5_000
+
+
+@pytest.mark.requirement("R239")
 async def test_a_secret_in_files_and_names_is_not_shown_by_any_tool(workspace: Path, kept: Kept) -> None:
     (workspace / f"name-{SECRET}.txt").write_text(f"one {SECRET}\ntwo\n")
     (workspace / "plain.txt").write_text(f"x = '{SECRET}'\n" * 50)
