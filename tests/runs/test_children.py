@@ -23,7 +23,14 @@ from interlock import (
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError, RunClaimedError
-from interlock.domain.event import CallObserved, InvocationStarted, RunCancelled, RunStarted
+from interlock.domain.event import (
+    CallObserved,
+    InvocationStarted,
+    InvocationSuspended,
+    RunCancelled,
+    RunStarted,
+    decode_event,
+)
 from interlock.domain.ids import child_run_id, is_valid_name
 from interlock.domain.messages import Usage
 from interlock.models.scripted import ScriptedFault, ScriptedTurn
@@ -468,3 +475,29 @@ async def test_what_a_child_used_counts_in_the_run_around_it() -> None:
 
     assert (result.usage.input_tokens, result.usage.cost) == (75, 3.0)
     assert result.message == "The run has used its budget of 3 of cost."
+
+
+@pytest.mark.requirement("R114", "P06")
+async def test_a_run_killed_beside_its_child_continues_with_the_child() -> None:
+    world, log, killed = World(), MemoryLog(), MemoryLog()
+    artifacts = MemoryArtifacts()
+    async with Runner(pair(world), log=log, artifacts=artifacts) as runner:
+        waiting = await runner.run("Do it.")
+    (question,) = waiting.questions
+    outer = await log.read(waiting.run_id)
+    begun = next(place for place, entry in enumerate(outer) if decode_event(entry).type == "tool.invocation.started")
+    killed.append(waiting.run_id, outer[: begun + 1])
+    killed.append(question.run_id, await log.read(question.run_id))
+
+    async with Runner(pair(world), log=killed, artifacts=artifacts) as runner:
+        handle = await runner.open(waiting.run_id)
+        assert (await handle.result()).questions == (question,)
+        await handle.decide(question.action_id, approved=True)
+        await handle.resume()
+        result = await handle.result()
+
+    recovered, *_ = await facts_of(InvocationSuspended, killed, waiting.run_id)
+    assert (recovered.call_id, recovered.child_run_id, recovered.invocation_id) == ("out", question.run_id, "")
+    types = [decode_event(entry).type for entry in await killed.read(waiting.run_id)]
+    assert types[types.index("run.paused") :][:3] == ["run.paused", "run.resumed", "tool.invocation.started"]
+    assert (result.status, world.changes) == ("COMPLETED", ["x"])

@@ -24,7 +24,7 @@ from .approval.recheck import revalidate
 from .call import prepare_call
 from .context import RunContext
 from .effects import reconcile
-from .events import permission_event, record_observation, record_repeat, resume_if_unblocked
+from .events import permission_event, record_observation, record_repeat
 from .permit import judge, permit
 from .refusals import denied_before, rejection_failure, unknown_outcome
 from .validate import validate
@@ -139,7 +139,6 @@ def _resume_child(received: Received, entry: CallEntry, run: RunContext) -> Perm
         child = entry.child_run_id
         message = f"{entry.tool} started, and {child} inside it cannot go on: {valid.code}. What it did stays done."
         return Failure.from_code("outcome_unknown", message)
-    resume_if_unblocked(entry.proposed_seq, run)
     reason = f"It was permitted before, and continues with {entry.child_run_id}."
     return PermittedCall(valid, Decision(verdict=Verdict.ALLOW, reason=reason))
 
