@@ -16,6 +16,7 @@ import msgspec
 
 from interlock import LogEntry, Replay, read_export, render_for_model, render_for_user, to_run_events
 from interlock.audit.schemas import SCHEMAS, export_run
+from interlock.history.fold import fold_entries
 from interlock.history.run_handle_view import to_run_handle_events
 from interlock.history.state_view import build_state_at
 
@@ -82,6 +83,7 @@ def final_state(entries: Sequence[LogEntry]) -> dict[str, Any]:
     """Return the fold of the whole log under names of its own, so that a renamed attribute is one edit here."""
     state = build_state_at(entries[0].run_id, entries)
     moment = Replay(entries).moment(len(entries) - 1)
+    ledger = fold_entries(entries[0].run_id, entries)
     return {
         "run": [state.run_id, state.status, state.state, state.message, state.agent, state.active_agent],
         "for": [state.requester, state.created_by, state.parent_run_id],
@@ -106,6 +108,13 @@ def final_state(entries: Sequence[LogEntry]) -> dict[str, Any]:
         ],
         "conversation": [f"{type(message).__name__}: {message.text[:60]}" for message in moment.conversation],
         "open": [question.action_id for question in moment.questions],
+        "menu": ledger.menu_digest,
+        "failure": ledger.code,
+        "artifacts": sorted(ledger.artifact_ids),
+        "tool_state": msgspec.to_builtins(ledger.tool_state),
+        "grants": [[grant.action_id, grant.until] for grant in ledger.grants.values()],
+        "unknown": sorted(ledger.unknown_calls.values()),
+        "written": [[action.written_hash, action.answered_at] for action in ledger.actions.values()],
     }
 
 
