@@ -23,6 +23,8 @@ from interlock.domain.event import (
     InputProvided,
     InputRefused,
     InputRequested,
+    ModelRequested,
+    ModelResponded,
     PolicyEvaluated,
     RunCancelled,
     RunCompleted,
@@ -35,7 +37,8 @@ from interlock.domain.event import (
     WarningRaised,
     event_type,
 )
-from interlock.domain.observation import ArtifactRef, Observation
+from interlock.domain.observation import ArtifactRef, Observation, SideEffect
+from interlock.domain.outcome import Failure
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import (
     ACTION_TRANSITIONS,
@@ -279,8 +282,11 @@ def test_the_ledger_knows_every_artifact_of_its_run() -> None:
     kept = ArtifactRef(id="sha256:1", kind="output", size_bytes=1)
     seen = msgspec.structs.replace(observation("write"), artifacts=(kept,))
     menu = ToolsOffered(digest="m", versions={}, artifact_id="sha256:m")
+    request = ModelRequested(menu_digest="m", message_count=1, instructions_artifact_id="sha256:i")
+    response = ModelResponded(private_artifact_id="sha256:p")
 
-    assert ledger_of(menu, proposed("write", "grep"), observed(seen)).artifact_ids == {"sha256:m", "sha256:1"}
+    ledger = ledger_of(menu, request, response, proposed("write", "grep"), observed(seen))
+    assert ledger.artifact_ids == {"sha256:m", "sha256:i", "sha256:p", "sha256:1"}
 
 
 @pytest.mark.parametrize(
@@ -298,6 +304,79 @@ def test_a_run_pauses_for_what_it_waits_for_and_goes_on(kind: str, state: RunSta
     assert ledger.state is state
     ledger.apply(event(2, RunResumed()))
     assert ledger.state is RunState.RUNNING
+
+
+def test_an_answer_to_another_call_is_refused() -> None:
+    ledger = ledger_of(*asked(), proposed("other", "write_file"))
+    before = _bytes(ledger)
+
+    for fact in (GRANTED, VOIDED):
+        with pytest.raises(IllegalTransitionError, match="act_1 is about write, not other"):
+            ledger.apply(event(7, msgspec.structs.replace(fact, call_id="other")))
+    assert _bytes(ledger) == before
+
+
+def test_a_call_starts_with_its_own_approval_only() -> None:
+    ledger = ledger_of(*asked(), GRANTED)
+
+    with pytest.raises(IllegalTransitionError, match="write starts with '', not 'act_1'"):
+        ledger.apply(event(7, started("write", "write_file", 7)))
+    assert ledger.actions["act_1"].state is ActionState.APPROVED
+
+
+def test_the_code_of_a_failure_is_kept() -> None:
+    ledger = ledger_of(RunStarted(schema=1), RunFailed(message="Too long.", code="budget_exceeded"))
+
+    assert (ledger.state, ledger.message, ledger.code) == (RunState.FAILED, "Too long.", "budget_exceeded")
+
+
+def lost(call_id: str, code: str) -> Fact:
+    failure = Failure.from_code(code, "It may have happened.", side_effects="unknown")
+    seen = msgspec.structs.replace(observation(call_id), ok=False, failure=failure, side_effects="unknown")
+    return observed(seen)
+
+
+@pytest.mark.parametrize("code", ["outcome_unknown", "timed_out", "cancelled"])
+def test_an_unknown_outcome_stays_until_the_same_call_ran(code: str) -> None:
+    run = [*asked(), GRANTED, START, ended("write", 7), lost("write", code)]
+    again = CallProposed(call_id="again", tool="write_file", digest="d-write")
+    refused = ledger_of(*run, again, CallValidated(call_id="again", ok=False), observed(observation("again")))
+    assert refused.unknown_calls == {"d-write": "write"}
+
+    permitted: list[Fact] = [
+        CallValidated(call_id="again", ok=True),
+        PolicyEvaluated(call_id="again", tool="write_file", decision=ALLOW),
+    ]
+    start = len(run) + 3
+    ran = [started("again", "write_file", start), ended("again", start), observed(observation("again"))]
+    assert ledger_of(*run, again, *permitted, *ran).unknown_calls == {}
+
+
+def test_what_runs_and_changes_is_known_to_the_checks() -> None:
+    forked = RunStarted(schema=1, forked_at=3)
+    running = ledger_of(forked, *asked()[1:], GRANTED, START)
+    assert (running.checks.forked_at, running.checks.running) == (3, {"write": 7})
+
+    effect = SideEffect(kind="write", target="notes.txt")
+    end = msgspec.structs.replace(ended("write", 7), side_effects=(effect,))
+    done = ledger_of(*asked(), GRANTED, START, end)
+    (change,) = done.checks.changes
+    assert (change.seq, change.call_id, change.target) == (8, "write", "notes.txt")
+
+    after_crash = msgspec.structs.replace(observation("write"), side_effects=(effect,))
+    seen = ledger_of(*asked(), GRANTED, START, observed(after_crash))
+    assert [change.seq for change in seen.checks.changes] == [8]
+
+    quiet = ledger_of(*asked(), GRANTED, START, observed(observation("write")))
+    assert (quiet.checks.running, quiet.checks.changes) == ({}, [])
+
+
+def test_state_that_a_tool_sets_to_nothing_is_gone() -> None:
+    def sets(call_id: str, **state: object) -> list[Fact]:
+        seen = msgspec.structs.replace(observation(call_id), state=state)
+        return [proposed(call_id, "write_file"), observed(seen)]
+
+    assert ledger_of(*sets("a", x=1, y=2), *sets("b", x=None, z=3)).tool_state == {"y": 2, "z": 3}
 
 
 def test_two_ledgers_share_nothing() -> None:

@@ -31,7 +31,7 @@ class Run:
 
     def _call(self, tool: str, effects: SideEffects, **told: Any) -> None:
         call_id = f"c{self.seq}"
-        self.checks.record_start(call_id, self.seq)
+        self.checks.running[call_id] = self.seq
         self.checks.record_change(self.seq + 1, effects, call_id, tool)
         observation = Observation(call_id=call_id, tool=tool, side_effects=effects, summary="", **told)
         self.checks.record_observation(observation, self.seq + 2)
@@ -158,8 +158,8 @@ def test_what_a_check_writes_itself_makes_other_checks_stale_and_not_its_own() -
 
 def test_a_change_while_a_check_ran_makes_it_stale() -> None:
     checks = VerificationState()
-    checks.record_start("tests", 1)
-    checks.record_start("edit", 2)
+    checks.running["tests"] = 1
+    checks.running["edit"] = 2
     checks.record_change(3, EDIT, "edit", "edit_file")
     checks.record_change(5, UNKNOWN_SIDE_EFFECTS, "tests", "run_tests")
     told = Observation(

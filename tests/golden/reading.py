@@ -111,8 +111,9 @@ def final_state(entries: Sequence[LogEntry]) -> dict[str, Any]:
         "menu": ledger.menu_digest,
         "failure": ledger.code,
         "artifacts": sorted(ledger.artifact_ids),
-        "tool_state": msgspec.to_builtins(ledger.tool_state),
+        "tool_state": ledger.tool_state,
         "grants": [[grant.action_id, grant.until] for grant in ledger.grants.values()],
+        "checks": msgspec.json.decode(msgspec.json.encode(ledger.checks)),
         "unknown": sorted(ledger.unknown_calls.values()),
         "written": [[action.written_hash, action.answered_at] for action in ledger.actions.values()],
     }

@@ -332,7 +332,7 @@ def _on_call_observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> Non
         ledger.checks.record_observation(observation, seq, _find_starting_call(ledger, observation))
     elif observation.call_id in ledger.checks.running:
         del ledger.checks.running[observation.call_id]
-    if observation.facts and USAGE_FACT_KEY in observation.facts:
+    if USAGE_FACT_KEY in observation.facts:
         ledger.dialogue.add_usage(observation.facts[USAGE_FACT_KEY])
     if ledger.dialogue.open:
         ledger.dialogue.add_observation(observation, seq)

@@ -141,14 +141,10 @@ class VerificationState(msgspec.Struct, omit_defaults=True):
     checks: list[CheckResult] = []
     #: The newest change, and the newest by another call: so there is always one that a given call did not make.
     changes: list[WorkspaceChange] = []
-    #: Calls that run now, and since when.
+    #: Calls that run now, and since when. Without its start, a check counts from its observation.
     running: dict[str, int] = {}
     #: The last event that was copied from another run; -1: none.
     forked_at: int = -1
-
-    def record_start(self, call_id: str, seq: int) -> None:
-        """Record the start of a call. Without it, a check counts from its observation."""
-        self.running[call_id] = seq
 
     def record_change(self, seq: int, side_effects: SideEffects, call_id: str = "", tool: str = "") -> None:
         """Record the side effects of an ended call, also when there are none."""
