@@ -26,10 +26,7 @@ from tests.patience import HANG_SECONDS
 
 _SCRIPT = Path(__file__).parent / "oidc.mjs"
 #: The paths that it sends people back to, on any port of 127.0.0.1.
-REDIRECT_PATHS = (
-    "/consents/callback",
-    "/session/callback",
-)
+REDIRECT_PATHS = ("/consents/callback", "/session/callback")
 #: The clients that it knows, and their secrets. `public` has none.
 SECRETS = {"interlock": "a secret of the interlock client", "console": "a secret of the console client", "public": ""}
 
@@ -109,11 +106,11 @@ def visitor(name: str) -> Generator[Visitor]:
 
 
 @contextmanager
-def running_oidc_server(*redirect_paths: str) -> Generator[OidcServer]:
+def running_oidc_server() -> Generator[OidcServer]:
     program = found(PAGE_TOOLS)
     if isinstance(program, NoRegistryError):
         pytest.skip(str(program))
-    command = [NODE, _SCRIPT, program, *(redirect_paths or REDIRECT_PATHS)]
+    command = [NODE, _SCRIPT, program, *REDIRECT_PATHS]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
     ) as process:

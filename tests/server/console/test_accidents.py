@@ -3,11 +3,9 @@ older than what it shows, a sign-in that ended."""
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 
 from interlock import LocalTools, PolicyFiles
@@ -16,16 +14,10 @@ from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.runs.approval_service import Approval
 from tests.server.console.browser import is_live, opened_as
 from tests.server.console.scenes import REFUND, RENAME
-from tests.server.console.visits import ADMIN, Stage, stage, visit
+from tests.server.console.visits import ADMIN, Stage, visit
 from tests.server.server_process import Call, Running, console_server, demo_agent
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with stage(tmp_path_factory.mktemp("state")) as running:
-        yield running
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def _write_policy(file: Path, work: Path) -> None:

@@ -5,24 +5,16 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Download
 
 from tests.patience import HANG_SECONDS
 from tests.server.console.browser import assert_accessible, assert_no_sideways
-from tests.server.console.visits import Stage, edited_refund, stage, visit
+from tests.server.console.visits import Stage, edited_refund, visit
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with stage(tmp_path_factory.mktemp("house")) as made:
-        yield made
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.mark.requirement("R170", "R173")

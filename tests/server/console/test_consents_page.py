@@ -1,7 +1,7 @@
 """The consents page in a real browser, against a real provider: access is given, refused and taken back there."""
 
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,18 @@ from interlock import ToolContext, tool
 from interlock.domain.tool import Consent
 from interlock.oauth.providers import OAuthProvider
 from interlock.server.core.settings import ServerSettings
-from tests.node.oidc_server import SECRETS, OidcServer, running_oidc_server
+from tests.node.oidc_server import SECRETS, OidcServer
 from tests.runs.support import agent_of, calls
 from tests.server.console.browser import Watch, assert_accessible, assert_no_sideways, opened_as
 from tests.server.server_process import PASSWORD, Running, running_server
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @tool(consent=Consent(provider="mail", scopes=("mail.read",)), risk="read")
 def read_mail(folder: str, context: ToolContext) -> str:
     """Read the mail of the user."""
     return f"3 letters in {folder}" if context.access_token else "no access"
-
-
-@pytest.fixture(scope="module")
-def provider() -> Generator[OidcServer]:
-    with running_oidc_server() as server:
-        yield server
 
 
 @asynccontextmanager
@@ -57,7 +51,7 @@ async def post_office(folder: Path, issuer: str) -> AsyncGenerator[Running]:
         yield served
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def office(tmp_path: Path, provider: OidcServer) -> AsyncGenerator[Running]:
     async with post_office(tmp_path, provider.issuer) as served:
         yield served

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from interlock.server.console.rendering import NAV_ENTRIES
 from interlock.server.core.runs.served_agent import ServedAgent
 from tests.corpora import injection
-from tests.server.console.browser import assert_no_sideways, browser, is_live
+from tests.server.console.browser import assert_no_sideways, is_live
 from tests.server.console.visits import ADMIN, OPERATOR, Stage, visit
 from tests.server.server_process import console_server, demo_agent
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 _LONG = "W" * 180
 _CONSOLE = [attack.payload for attack in injection.load() if attack.target == "console"]
@@ -28,11 +28,11 @@ _PARTS = ("/calls/c0", "/artifacts")
 _FOREIGN = "main script, main iframe, main img, main meta, main style, main math, main base, main object"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def on(program: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     folder: Path = tmp_path_factory.mktemp("state")
     hostile = ServedAgent(agent=demo_agent(name=_AGENT), description="</title><script>alert(1)</script>" + _LONG)
-    async with console_server(folder, agents=[hostile]) as served, browser() as program:
+    async with console_server(folder, agents=[hostile]) as served:
         yield Stage(served, program)
 
 

@@ -14,7 +14,7 @@ from tests.server.console.browser import is_live, opened_as
 from tests.server.console.scenes import EDIT, LONG, REFUND, RENAME
 from tests.server.server_process import Call, Running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ALEX = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
 

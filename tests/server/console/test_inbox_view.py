@@ -44,7 +44,7 @@ async def _asked(house: Running, call: Call = REFUND) -> Question:
     return (await house.service.run_queries.get_question(alex, row.action_id)).action.question
 
 
-@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_nothing_drifts_while_nothing_changes_and_what_changed_is_named(served: Running) -> None:
     question, fleet = await _asked(served), served.service.runners
     assert await detect_question_drift(question, fleet) == ()
@@ -59,7 +59,7 @@ async def test_nothing_drifts_while_nothing_changes_and_what_changed_is_named(se
     assert await detect_question_drift(_replaced(question, agent="elsewhere"), fleet) is None
 
 
-@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_file_that_changed_since_it_was_asked_about_is_named(tmp_path: Path) -> None:
     page = tmp_path / "work" / "page.html"
     page.parent.mkdir()

@@ -13,7 +13,7 @@ from tests.patience import HANG_SECONDS
 from tests.server.console.browser import is_live, opened, opened_as, sign_in
 from tests.server.server_process import PASSWORD, Running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_whoever_is_not_signed_in_is_led_to_the_sign_in_and_then_to_where_they_wanted(

@@ -1,22 +1,13 @@
 """The policy page in a real browser: rules, why, and another policy tried on what was recorded."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
-import pytest_asyncio
 
 from tests.server.console.browser import assert_accessible, assert_no_sideways
-from tests.server.console.visits import Stage, edited_refund, stage, visit
+from tests.server.console.visits import Stage, edited_refund, visit
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 STRICT = "version: 1\nrules:\n  - id: never\n    decision: deny\n    tools: [refund]\n"
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with stage(tmp_path_factory.mktemp("house")) as made:
-        yield made
 
 
 async def test_rules_are_listed_with_verdict_layer_and_what_they_are_about(on: Stage) -> None:

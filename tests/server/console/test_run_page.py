@@ -1,12 +1,10 @@
 """The page of a run in a real browser: what it shows, to whom, and that it is only ever shown."""
 
 import json
-from collections.abc import AsyncGenerator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import ViewportSize, expect
 
 from interlock.domain.event import RunStarted, UserMessageReceived, decode_event
@@ -14,15 +12,9 @@ from interlock.rendering.escaping import unescape_invisible
 from interlock.rendering.times import format_utc
 from tests.patience import HANG_SECONDS
 from tests.server.console.browser import DESKTOP, PHONE, assert_accessible, assert_no_sideways, opened_as
-from tests.server.console.visits import ADMIN, Stage, edited_refund, stage, visit, written
+from tests.server.console.visits import ADMIN, Stage, edited_refund, visit, written
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with stage(tmp_path_factory.mktemp("house")) as made:
-        yield made
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_a_call_is_shown_in_three_lenses_that_do_not_mix(on: Stage) -> None:

@@ -14,7 +14,7 @@ from tests.server.console.scenes import REFUND, make_scene
 from tests.server.console.screenshots import PAGES
 from tests.server.server_process import Running, console_server
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 _ALEX = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
 #: Of the pages that are shown in the docs.

@@ -1,28 +1,21 @@
 """Moving along a run: to any event and back, while it goes on, after the server was away, and in very long runs."""
 
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import pytest_asyncio
+from playwright.async_api import Browser
 
 from interlock.domain.event import Fact, RunStarted, UserMessageReceived, WarningRaised
 from interlock.history.state_view import RunStateView
 from interlock.server.core.runs.approval_service import Approval
-from tests.server.console.browser import browser, is_live
-from tests.server.console.visits import ADMIN, OPERATOR, Stage, edited_refund, stage, visit, written
+from tests.server.console.browser import is_live
+from tests.server.console.visits import ADMIN, OPERATOR, Stage, edited_refund, visit, written
 from tests.server.server_process import Running, console_server
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 _STATES = {"running": "Running", "paused_approval": "Waiting for approval", "completed": "Completed"}
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with stage(tmp_path_factory.mktemp("house")) as made:
-        yield made
 
 
 async def approve(served: Running, run_id: str) -> None:
@@ -86,30 +79,29 @@ async def test_a_run_that_goes_on_is_followed_and_whoever_reads_is_left_in_peace
     assert rows == list(range(last + 1))
 
 
-async def test_nothing_is_missed_while_the_server_was_away(tmp_path: Path) -> None:
-    async with browser() as program:
-        async with console_server(tmp_path) as served:
-            port = urlsplit(served.base).port or 0
-            run_id = await served.begin("Give it back.", ("refund", {"order": "E", "amount": 3.0}))
-            await served.questions(run_id)
-            context = visit(Stage(served, program), path=f"/console/runs/{run_id}")
-            page, watch = await context.__aenter__()
-            watch.expected.append("net::ERR_")
+async def test_nothing_is_missed_while_the_server_was_away(program: Browser, tmp_path: Path) -> None:
+    async with console_server(tmp_path) as served:
+        port = urlsplit(served.base).port or 0
+        run_id = await served.begin("Give it back.", ("refund", {"order": "E", "amount": 3.0}))
+        await served.questions(run_id)
+        context = visit(Stage(served, program), path=f"/console/runs/{run_id}")
+        page, watch = await context.__aenter__()
+        watch.expected.append("net::ERR_")
+        await is_live(page)
+    try:
+        await page.locator('#live[data-state="again"]').wait_for()
+        async with console_server(tmp_path, port) as served:
+            await approve(served, run_id)
+            last = (await served.ended(run_id)).last_seq
+            await page.locator("#run-status", has_text="Completed").wait_for()
+            await page.locator(f"#event-{last}").wait_for()
+            rows = page.locator("#events .event")
+            assert await rows.evaluate_all("all => all.map((each) => Number(each.dataset.seq))") == list(
+                range(last + 1)
+            )
             await is_live(page)
-        try:
-            await page.locator('#live[data-state="again"]').wait_for()
-            async with console_server(tmp_path, port) as served:
-                await approve(served, run_id)
-                last = (await served.ended(run_id)).last_seq
-                await page.locator("#run-status", has_text="Completed").wait_for()
-                await page.locator(f"#event-{last}").wait_for()
-                rows = page.locator("#events .event")
-                assert await rows.evaluate_all("all => all.map((each) => Number(each.dataset.seq))") == list(
-                    range(last + 1)
-                )
-                await is_live(page)
-        finally:
-            await context.__aexit__(None, None, None)
+    finally:
+        await context.__aexit__(None, None, None)
 
 
 async def test_a_run_of_ten_thousand_events_is_shown_window_by_window(on: Stage) -> None:

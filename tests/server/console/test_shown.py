@@ -15,7 +15,7 @@ from tests.server.console.browser import is_live, opened_as
 from tests.server.console.scenes import make_scene
 from tests.server.server_process import Running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 OLGA = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
 #: The elements that arguments are shown with.

@@ -15,7 +15,7 @@ from interlock.server.core.errors import UnavailableError
 from tests.patience import HANG_SECONDS
 from tests.server.server_process import Running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 _IMPORTED = re.compile(r'from "\./([^"]+)"')
 
 

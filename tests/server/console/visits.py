@@ -1,8 +1,7 @@
-"""A server and a browser for the tests of a module, and ways into pages that cost no sign-in form."""
+"""A server and a browser, and ways into pages that cost no sign-in form."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from playwright.async_api import Browser, Page
@@ -10,8 +9,8 @@ from playwright.async_api import Browser, Page
 from interlock.domain.event import Event, Fact, LogEntry, encode_event, genesis_hash, next_hash
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.approval_service import Approval
-from tests.server.console.browser import Watch, browser, opened_as
-from tests.server.server_process import Running, console_server
+from tests.server.console.browser import Watch, opened_as
+from tests.server.server_process import Running
 
 OPERATOR = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
 ADMIN = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
@@ -20,12 +19,6 @@ ADMIN = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)
 class Stage(NamedTuple):
     house: Running
     browser: Browser
-
-
-@asynccontextmanager
-async def stage(folder: Path) -> AsyncGenerator[Stage]:
-    async with console_server(folder) as served, browser() as program:
-        yield Stage(served, program)
 
 
 @asynccontextmanager

@@ -27,8 +27,6 @@ from tests.server.console.browser import Watch
 from tests.server.server_process import PASSWORD, Running, running_server
 from tests.server.story.agents import MAX_TURNS, turn
 
-#: As they are registered at the provider.
-REDIRECTS = ("/consents/callback", "/session/callback")
 CONSENT_SECONDS = 5_000.0
 PEOPLE = ("ada", "bob", "cleo", "dora", "emil", "fay")
 _FONT = "https://fonts.googleapis.com/"

@@ -7,20 +7,21 @@ from tests.server.console.browser import is_live, opened, sign_in
 from tests.server.story.agents import task
 from tests.server.story.process import Served
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.mark.requirement("R124", "R127", "R129", "R131", "R147", "R149", "R150", "R152", "R153", "P12")
 async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_it_is_looked_at(
     program: Browser, served: Served
 ) -> None:
+    before = served.ledger
     async with opened(program, served.base) as (page, _):
         await sign_in(page, "olga", "/console/runs")
         await is_live(page)
         run_id = served.begin(task("Mia wants her money back.", ("refund", {"order": "B-7", "amount": 42.5})))
         await expect(page.locator(f'tr[data-key="{run_id}"]')).to_contain_text("Waiting for approval")
         assert served.run(run_id)["status"] == "PAUSED_APPROVAL"
-        assert served.ledger == []
+        assert served.ledger == before
 
         await page.get_by_role("link", name="Mia wants her money back.").click()
         await is_live(page)
@@ -48,7 +49,7 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
 
         await expect(watching.locator("#run-status")).to_contain_text("Completed")
         await expect(watching.locator(".said")).to_contain_text("refunded 20.0 for B-7")
-        assert served.ledger == ["B-7 20.0"]
+        assert served.ledger == [*before, "B-7 20.0"]
         # The model repeats what it was told: that it was a person, and what they made of it.
         told = served.run(run_id)["message"]
         assert "A person (user:olga) changed the arguments before it ran" in told

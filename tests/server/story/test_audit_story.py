@@ -14,12 +14,12 @@ from tests.server.console.browser import opened, sign_in
 from tests.server.story.agents import task
 from tests.server.story.process import Served
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 _STATES = {"running": "Running", "paused_approval": "Waiting for approval", "completed": "Completed"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def refunded(served: Served) -> str:
     """A run that is over: it asked, and was allowed to."""
     run_id = served.begin(

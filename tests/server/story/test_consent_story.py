@@ -1,7 +1,7 @@
 """Consent in a real browser, at a real provider: given, used, renewed, taken back, refused, too late, not one's own."""
 
 import logging
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -9,13 +9,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.node.oidc_server import OidcServer, running_oidc_server
+from tests.node.oidc_server import OidcServer
 from tests.server.console.browser import Watch, is_live, opened, sign_in
 from tests.server.story.agents import task
 from tests.server.story.pages import forced
 from tests.server.story.post_office import (
     CONSENT_SECONDS,
-    REDIRECTS,
     Clock,
     PostOffice,
     may_leave,
@@ -23,7 +22,7 @@ from tests.server.story.post_office import (
     sign_in_there,
 )
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 READ = task("What is new?", ("read_mail", {"folder": "in"}))
 SEND = task("Answer them.", ("send_mail", {"to": "them"}))
@@ -32,17 +31,11 @@ _NEARLY_AN_HOUR = 3_570.0
 
 
 @pytest.fixture(scope="module")
-def provider() -> Generator[OidcServer]:
-    with running_oidc_server(*REDIRECTS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def clock() -> Clock:
     return Clock()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def office(
     tmp_path_factory: pytest.TempPathFactory, provider: OidcServer, clock: Clock
 ) -> AsyncGenerator[PostOffice]:

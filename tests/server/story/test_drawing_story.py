@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 from tests.server.console.browser import is_live, opened_as
 from tests.server.server_process import console_server
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_what_happens_while_a_page_is_drawn_appears_on_it_by_itself(

@@ -1,26 +1,20 @@
 """Signing in to the console with a real identity provider, in a real browser."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.node.oidc_server import OidcServer, running_oidc_server
+from tests.node.oidc_server import OidcServer
 from tests.server.console.browser import Watch, is_live, opened, sign_in
-from tests.server.story.post_office import REDIRECTS, Clock, PostOffice, may_leave, post_office, sign_in_there
+from tests.server.story.post_office import Clock, PostOffice, may_leave, post_office, sign_in_there
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def provider() -> Generator[OidcServer]:
-    with running_oidc_server(*REDIRECTS) as server:
-        yield server
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def office(tmp_path_factory: pytest.TempPathFactory, provider: OidcServer) -> AsyncGenerator[PostOffice]:
     async with post_office(tmp_path_factory.mktemp("office"), provider, Clock()) as served:
         yield served

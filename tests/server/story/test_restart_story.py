@@ -10,7 +10,7 @@ from tests.server.console.browser import is_live, needed_chromium, opened, sign_
 from tests.server.story.agents import task
 from tests.server.story.process import serving, settled
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 REFUND = task("Give it back.", ("refund", {"order": "B-7", "amount": 5.0}))
 

@@ -11,7 +11,7 @@ from tests.server.story.agents import task
 from tests.server.story.pages import asked, forced
 from tests.server.story.process import PASSWORD, Served, serving
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 REFUND = task("Give it back.", ("refund", {"order": "B-7", "amount": 5.0}))
 #: Changes that only operators and admins may make, or admins alone.
@@ -25,7 +25,7 @@ _NOT_FOR_OTHERS = {
 
 
 async def test_an_auditor_looks_at_everything_and_changes_nothing(program: Browser, served: Served) -> None:
-    run_id = served.begin(REFUND)
+    before, run_id = served.ledger, served.begin(REFUND)
     async with opened(program, served.base) as (page, _):
         await sign_in(page, "audrey", f"/console/runs/{run_id}")
         await is_live(page)
@@ -42,11 +42,11 @@ async def test_an_auditor_looks_at_everything_and_changes_nothing(program: Brows
         for path, body in (_NOT_FOR_OTHERS | {f"/v1/runs/{run_id}/cancel": {"reason": "No."}}).items():
             wish = {key: hash_ if value == "{hash}" else value for key, value in body.items()}
             assert await forced(page, path.replace("{action}", action), wish) == 403, path
-    assert (served.run(run_id)["status"], served.ledger) == ("PAUSED_APPROVAL", [])
+    assert (served.run(run_id)["status"], served.ledger) == ("PAUSED_APPROVAL", before)
 
 
 async def test_somebody_without_roles_has_their_own_runs_and_nothing_else(program: Browser, served: Served) -> None:
-    own, other = served.begin(REFUND), served.begin(REFUND, on_behalf_of="audrey")
+    before, own, other = served.ledger, served.begin(REFUND), served.begin(REFUND, on_behalf_of="audrey")
     async with opened(program, served.base) as (page, _):
         await sign_in(page, "sam", "/console/runs")
         await is_live(page)
@@ -70,7 +70,7 @@ async def test_somebody_without_roles_has_their_own_runs_and_nothing_else(progra
             assert await forced(page, path, method="GET") == 403, path
         for path in (f"/v1/runs/{other}", f"/v1/runs/{other}/events", f"/v1/runs/{other}/state?at=0"):
             assert await forced(page, path, method="GET") == 404, path
-    assert (served.run(own)["status"], served.ledger) == ("PAUSED_APPROVAL", [])
+    assert (served.run(own)["status"], served.ledger) == ("PAUSED_APPROVAL", before)
 
 
 async def test_signing_out_ends_it_on_every_open_page(program: Browser, served: Served) -> None:
