@@ -1,5 +1,7 @@
 """Attacks on the eyes of whoever approves, judged on the screen of a terminal emulator."""
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 from unicodedata import category, combining, normalize
 
@@ -71,6 +73,12 @@ def known_to_the_emulator(character: str) -> bool:
     return category(character)[0] != "M" or bool(combining(character))
 
 
+@cache
+def on_screen_with(command: str, width: int) -> tuple[str, ...]:
+    """The rows of the question about this command."""
+    return tuple(on_screen(make_question({"command": command}), width))
+
+
 def on_screen(question: Question, width: int) -> list[str]:
     """The rows of a terminal after the question was written on it."""
     lines = [line.text for line in render_question(question, width).lines]
@@ -79,7 +87,7 @@ def on_screen(question: Question, width: int) -> list[str]:
     return [row.rstrip(" ") for row in screen.display][: len(lines)]
 
 
-def facts_of(rows: list[str]) -> list[str]:
+def facts_of(rows: Sequence[str]) -> list[str]:
     """What stands below the payload, without the warnings."""
     facts = rows[rows.index("question: Run it?") :]
     start = facts.index("WARNINGS:") if "WARNINGS:" in facts else len(facts) - 1
@@ -90,7 +98,7 @@ def facts_of(rows: list[str]) -> list[str]:
 @both_widths
 @each_attack
 def test_the_screen_says_exactly_what_would_run(attack: Attack, width: int) -> None:
-    rows = on_screen(make_question({"command": attack.payload}), width)
+    rows = on_screen_with(attack.payload, width)
 
     assert parse_display(rows).arguments == {"command": attack.payload}
     assert not [c for row in rows for c in row if category(c) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}]
@@ -99,9 +107,9 @@ def test_the_screen_says_exactly_what_would_run(attack: Attack, width: int) -> N
 @both_widths
 @each_attack
 def test_the_facts_below_the_payload_are_unchanged(attack: Attack, width: int) -> None:
-    harmless = on_screen(make_question({"command": "ls"}), width)
+    harmless = on_screen_with("ls", width)
 
-    rows = on_screen(make_question({"command": attack.payload}), width)
+    rows = on_screen_with(attack.payload, width)
 
     assert facts_of(rows) == facts_of(harmless)
     assert "".join(row.removeprefix("  > ") for row in rows).endswith(f"hash: {HASH}")
@@ -145,7 +153,7 @@ def test_an_attack_by_any_other_field_stays_behind_its_label(attack: Attack, wid
 @both_widths
 def test_a_canary_can_be_read_on_the_screen_by_whoever_looks(width: int) -> None:
     for attack in ATTACKS:
-        rows = on_screen(make_question({"command": attack.payload}), width)
+        rows = on_screen_with(attack.payload, width)
         text = "".join(row.strip(" ").removeprefix("> ").removeprefix("| ") for row in rows)
 
         assert (CANARY.replace(" ", "") in text.replace(" ", "")) == (CANARY in attack.payload), attack.why

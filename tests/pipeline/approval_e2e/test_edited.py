@@ -1,7 +1,7 @@
 """A person approves with other arguments: validated, judged, bound and hashed as if the model had sent them."""
 
-import asyncio
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,24 +10,45 @@ from pydantic import BaseModel, ConfigDict
 from interlock import (
     Answer,
     AnswerRefusedError,
+    CallContext,
     Decision,
+    ExecutionEnvironment,
     MemoryLog,
     PolicyEvent,
     Rule,
     RulePolicy,
+    ToolDefinition,
     ToolRuntime,
     Verdict,
     tool,
 )
 from interlock.domain.event import InvocationStarted
 from interlock.domain.payload import Payload, canonical_payload, hash_payload
-from tests.pipeline.batch.stage import codes, others_ran
+from interlock.domain.tool import JsonObject
+from interlock.sandbox.handlers.executor import HandlerExecutor
+from tests.patience import eventually
+from tests.pipeline.batch.stage import codes
 from tests.support import call, facts
 
 from .scene import OPEN, RUN, Person, Scene, SetPolicy, changed, rewritten, soon, statuses
 
 EDIT = call("c1", "edit", path="notes.txt")
 EDITED = {"path": "other.txt", "text": "by a person", "size": 2.0}
+
+
+class WatchedSandbox(HandlerExecutor):
+    """Remembers for which arguments it described the environment that an approval is bound to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.described: list[JsonObject] = []
+
+    def describe_environment(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
+    ) -> ExecutionEnvironment:
+        found = super().describe_environment(tool, arguments, situation, paths)
+        self.described.append(arguments)
+        return found
 
 
 async def starts(runtime: ToolRuntime) -> list[InvocationStarted]:
@@ -86,18 +107,17 @@ async def test_edited_arguments_have_a_hash_of_their_own_over_the_files_that_the
 @pytest.mark.requirement("P12")
 async def test_a_file_that_edited_arguments_name_is_held_fast_until_the_start(scene: Scene) -> None:
     """They name another file, which an earlier call of the batch writes after the answer."""
-    other, asked = scene.folder / "other.txt", asyncio.Event()
+    other, sandbox = scene.folder / "other.txt", WatchedSandbox()
 
     @tool(concurrency="exclusive")
     async def prepare() -> str:
-        await asked.wait()
-        await others_ran()
+        await eventually(lambda: EDITED in sandbox.described)
         other.write_text("prepared")
         return "prepared"
 
     edited, no = Answer(approved=True, arguments=EDITED), Answer(approved=False, reason="It changed.")
-    person = Person(edited, no, thinks=lambda _: asked.set())
-    async with scene.runtime(tools=[prepare, scene.tool()], interaction=person) as runtime:
+    person = Person(edited, no)
+    async with scene.runtime(tools=[prepare, scene.tool()], interaction=person, sandbox=sandbox) as runtime:
         result = await soon(runtime.execute([call("c0", "prepare"), EDIT]))
         assert await statuses(runtime) == ["VOID", "REJECTED"]
 
