@@ -91,6 +91,15 @@ class TestStarted:
 
         assert (seen.ok, jobs.done) == (True, ["a", "a"])
 
+    @pytest.mark.requirement("D15")
+    async def test_an_idempotent_call_runs_again_without_its_approval(self) -> None:
+        jobs = Jobs()
+        tools = [jobs.tool(idempotent=True)]
+        yes = CallbackInteractionProvider(lambda question: True)
+        seen = only((await resume(await killed_after(STARTED, tools, policy=policy("ask"), interaction=yes), tools))[0])
+
+        assert (seen.ok, jobs.done) == (True, ["a", "a"])
+
     async def test_without_its_tool_the_outcome_stays_unknown(self) -> None:
         seen = only((await resume(await killed_after(STARTED, [Jobs().tool()]), []))[0])
 

@@ -2,43 +2,14 @@
 
 import asyncio
 
-import pytest
-
 from interlock import (
     CallbackInteractionProvider,
     HeadlessInteractionProvider,
-    LogError,
-    MemoryLog,
     PermissionMode,
-    RulePolicy,
     ToolRuntime,
     tool,
 )
-from tests.crash.faults import FaultyLog
 from tests.support import call
-
-
-@pytest.mark.requirement("D15")
-async def test_an_approved_idempotent_call_that_was_interrupted_runs_again_when_policy_allows_it_by_then() -> None:
-    ran: list[str] = []
-
-    async def save() -> str:
-        ran.append("save")
-        return "saved"
-
-    memory, tools = MemoryLog(), [tool(save, risk="write", idempotent=True)]
-    yes = CallbackInteractionProvider(lambda _: True)
-    # The first append holds the question, the second one the start; the end is lost.
-    broken = ToolRuntime(run_id="run_1", tools=tools, interaction=yes, log=FaultyLog(memory, "refused", 2))
-    with pytest.raises(LogError):
-        await broken.execute([call("c1", "save")])
-
-    reopened = ToolRuntime(run_id="run_1", tools=tools, policy=RulePolicy(default="allow"), log=memory)
-    result = await reopened.execute([call("c1", "save")])
-
-    assert [observation.code for observation in result.observations] == ["ok"]
-    assert ran == ["save", "save"]
-    assert (await reopened.verify()).ok
 
 
 async def test_a_mode_that_is_entered_while_the_run_is_opened_holds_for_its_first_batch() -> None:
