@@ -187,13 +187,12 @@ OTHER_DATA: dict[str, Any] = {
     "raise_on_error": True,
     "propagate_errors": True,
     "timeout_behavior": "raise_exception",
+    "resumes": True,
+    "hands_over": True,
 }
-#: What it declares as code, which has no digest, what only repeats the schema, and the two kinds of handler that only
-#: the runtime makes.
+#: What it declares as code, which has no digest, and what only repeats the schema.
 CODE = {
     "handler",
-    "resumes",
-    "hands_over",
     "is_async",
     "args_model",
     "args_parameter",
@@ -226,6 +225,13 @@ def test_an_approval_is_bound_to_every_field() -> None:
     assert not OTHER_DATA.keys() & CODE
     digests = {definition_digest(each) for each in (plain, *others.values())}
     assert len(digests) == 1 + len(others)
+
+
+def test_a_capability_is_not_mistaken_for_another_field() -> None:
+    plain = tool(edit, name="edit", version="1")
+    named = msgspec.structs.replace(plain, capability="contained")
+
+    assert definition_digest(named) != definition_digest(msgspec.structs.replace(plain, contained=True))
 
 
 def test_a_parameter_more_is_another_definition() -> None:

@@ -123,8 +123,10 @@ def definition_digest(tool: ToolDefinition) -> str:
         tool.timeout_behavior,
         tool.raise_on_error,
         tool.propagate_errors,
-        *([tool.capability] if tool.capability else ()),
+        *([{"capability": tool.capability}] if tool.capability else ()),
         *(["contained"] if tool.contained else ()),
+        *(["child run"] if tool.resumes else ()),
+        *(["handoff"] if tool.hands_over else ()),
     ]
     if tool.effect is not None:
         declared += [tool.effect if isinstance(tool.effect, str) else "function", tool.repeat]
