@@ -32,6 +32,7 @@ from .tools.files.write_file import write_file_tool
 from .tools.search.glob import glob_tool
 from .tools.search.grep import grep_tool
 from .tools.shell.bash import ShellTools
+from .tools.shell.diagnostics import DiagnosticsSetting
 
 _EVERY_TOOL, _SHELL = "", "bash"
 _LIMITS = CommandLimits()
@@ -53,6 +54,7 @@ class LocalTools(Toolbox):
         network: bool = False,
         limits: CommandLimits = _LIMITS,
         allow_unsandboxed: bool = False,
+        diagnostics: DiagnosticsSetting = "off",
     ) -> None:
         """
         Args:
@@ -63,6 +65,9 @@ class LocalTools(Toolbox):
             network: Commands may access the network. Off by default.
             limits: What a command may use.
             allow_unsandboxed: Also offer `bash_outside`, which runs without a sandbox and asks a person every time.
+            diagnostics: What checks a file after `edit_file` and `write_file`, in the sandbox: `off`, `auto` (the
+                checkers that the project is configured for), or a list of `ruff`, `pyright`, `tsc` and commands such as
+                `*.js: eslint --format unix {file}`.
         """
         self._masks: Callable[[str], tuple[Mask, ...]] = _masks_not_set
         self._compiled_masks: dict[str, tuple[tuple[Mask, ...], MaskMatcher]] = {}
@@ -85,6 +90,7 @@ class LocalTools(Toolbox):
             limits=limits,
             network=network,
         )
+        self._diagnose = self._shell.make_diagnose(diagnostics)
         self.definitions = self._build_definitions(allow_unsandboxed)
 
     @property
@@ -121,8 +127,8 @@ class LocalTools(Toolbox):
         workspace, commands, rg = self._workspace, self._commands, _require_ripgrep()
         tools = (
             read_file_tool(workspace),
-            write_file_tool(workspace),
-            edit_file_tool(workspace),
+            write_file_tool(workspace, self._diagnose),
+            edit_file_tool(workspace, self._diagnose),
             grep_tool(workspace, commands, rg, self._unsearchable_paths),
             glob_tool(workspace, commands, rg),
             list_dir_tool(workspace),

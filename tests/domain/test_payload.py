@@ -206,6 +206,7 @@ CODE = {
     "authorize",
     "normalize",
     "reconcile",
+    "diagnose",
     "pre_hooks",
     "middleware",
     "post_hooks",

@@ -19,6 +19,8 @@ TURNS = (
     ScriptedTurn(calls=(tool_call("bash", command="cat sum.py; exit 3"), tool_call("list_dir", path="."))),
     ScriptedTurn(text="Done."),
 )
+#: Fails in a replay: it would report another text.
+CHECKER = ("*.py: grep -nH return {file}",)
 
 
 async def _yes(question: Question) -> Answer:
@@ -26,7 +28,7 @@ async def _yes(question: Question) -> Answer:
 
 
 def fixer(folder: Path) -> Agent:
-    return Agent(provider=ScriptedModel(TURNS, by_position=True), tools=LocalTools(folder))
+    return Agent(provider=ScriptedModel(TURNS, by_position=True), tools=LocalTools(folder, diagnostics=CHECKER))
 
 
 @pytest.mark.requirement("R269")
@@ -46,5 +48,6 @@ async def test_a_replay_of_edits_and_commands_changes_nothing_and_runs_nothing(t
     replay = await replay_model(entries, fixer(folder), artifacts)
 
     assert [observation.ok for observation in result.observations] == [True, True, True, False, False, True]
+    assert "Diagnostics:" in str(result.observations[2].content)
     assert replay.same, replay.words
     assert (folder / "sum.py").read_text() == "something else\n"

@@ -1,6 +1,7 @@
 """A process that makes one call that writes, and dies around that: `python -m ... ROOT STATE WHEN CALL`.
 
-`WHEN` is `before` or `after` the file takes its name. The call is JSON: the name of the tool and its arguments.
+`WHEN` is `before` or `after` the file takes its name, or `diagnosing` it. The call is JSON: the name of the
+tool and its arguments.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ KNOWN = "known.txt"
 
 
 def runtime_in(workspace: Workspace, state: Path, log: SqliteLog, **options: Any) -> ToolRuntime:
-    tools = [read_file_tool(workspace), write_file_tool(workspace), edit_file_tool(workspace)]
+    diagnose = options.pop("diagnose", None)
+    tools = [read_file_tool(workspace), write_file_tool(workspace, diagnose), edit_file_tool(workspace, diagnose)]
     artifacts = FileArtifacts(state / "artifacts")
     return ToolRuntime(
         tools=tools, workspace=workspace.root, log=log, artifacts=artifacts, run_id="run_killed", **options
@@ -33,10 +35,15 @@ def runtime_in(workspace: Workspace, state: Path, log: SqliteLog, **options: Any
 async def live(root: str, state: Path, when: str, tool_name: str, arguments: dict[str, Any]) -> None:
     yes = CallbackInteractionProvider(lambda question: True)
     with Workspace(root) as workspace:
-        runtime = runtime_in(workspace, state, SqliteLog(state / "log.db"), interaction=yes)
+        runtime = runtime_in(workspace, state, SqliteLog(state / "log.db"), interaction=yes, diagnose=_diagnose)
         await runtime.execute([call("c1", "read_file", path=KNOWN)])
-        _die(when, arguments["path"])
+        if when != "diagnosing":
+            _die(when, arguments["path"])
         await runtime.execute([call("c2", tool_name, **arguments)])
+
+
+async def _diagnose(*arguments: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _die(when: str, name: str) -> None:

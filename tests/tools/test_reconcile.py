@@ -148,6 +148,20 @@ async def test_what_was_written_when_the_process_was_killed_is_known_and_not_wri
         assert (file.read_text(), file.stat().st_ino, await starts(runtime)) == ("one\n2\n", written.st_ino, 1)
 
 
+@pytest.mark.requirement("D15", "P07", "R236")
+@pytest.mark.parametrize(("tool_name", "arguments"), CALLS)
+async def test_an_edit_is_known_when_its_diagnostics_died(
+    tmp_path: Path, tool_name: str, arguments: dict[str, str]
+) -> None:
+    async with after_a_kill(tmp_path, "diagnosing", tool_name, **arguments) as runtime:
+        (tmp_path / "project" / arguments["path"]).write_text("mine\n")  # so that the file itself says nothing
+        [done] = (await runtime.resume()).observations
+
+        assert (done.call_id, done.ok, await starts(runtime)) == ("c2", True, 1)
+        assert done.side_effects != "unknown"
+        assert [effect.target for effect in done.side_effects] == [arguments["path"]]
+
+
 @pytest.mark.requirement("D15", "P07")
 @pytest.mark.parametrize(("tool_name", "arguments"), CALLS)
 async def test_what_was_not_written_when_the_process_was_killed_is_asked_again(

@@ -272,6 +272,17 @@ class NormalizedOutput(msgspec.Struct, frozen=True, kw_only=True):
         validate_fields(self)
 
 
+class Diagnostics(msgspec.Struct, frozen=True, kw_only=True):
+    """What checkers report about the files that a call changed: the return value of a tool's `diagnose`."""
+
+    #: What the model reads after the output of the call. Untrusted, like all output.
+    text: str
+    #: For the one line that a person reads.
+    summary: str = ""
+    #: For the log, under `diagnostics`.
+    facts: list[JsonObject] = []
+
+
 class SandboxScope(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a running call can access: for the record, and as part of the approval binding."""
 
@@ -316,6 +327,8 @@ PostHook: TypeAlias = Callable[..., Any]
 Guardrail: TypeAlias = Callable[..., str | Awaitable[str | None] | None]
 #: What happened to a call that started and has no recorded end: True it happened, False it did not, None unknown.
 Reconcile: TypeAlias = Callable[[JsonObject], bool | Awaitable[bool | None] | None]
+#: Called with the arguments and the facts of a successful call that changed something. None: nothing to report.
+Diagnose: TypeAlias = Callable[[JsonObject, JsonObject, ToolContext], Awaitable[Diagnostics | None]]
 #: A template over the arguments (`refund:{order}`), or a function of them that returns the key, or None for no key.
 EffectKey: TypeAlias = str | Callable[[JsonObject], str | Awaitable[str | None] | None]
 ErrorFormatter: TypeAlias = Callable[[ToolContext, BaseException], str]
@@ -388,6 +401,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     authorize: Callable[[JsonObject, CallContext], Any] | None = None
     normalize: Callable[[Any], NormalizedOutput] | None = None
     reconcile: Reconcile | None = None
+    #: Reports on what a successful call changed, when its end is recorded. It cannot fail the call.
+    diagnose: Diagnose | None = None
     pre_hooks: tuple[PreHook, ...] = ()
     middleware: tuple[Middleware, ...] = ()
     post_hooks: tuple[PostHook, ...] = ()

@@ -20,7 +20,7 @@ from ..domain.json import InvalidJsonError, check_value, encode
 from ..domain.observation import NormalizedResult, Observation, RawResult
 from ..domain.outcome import Failure
 from ..domain.state.lifecycle import CallState
-from ..domain.tool import JsonObject, ToolContext
+from ..domain.tool import Diagnose, Diagnostics, JsonObject, ToolContext
 from ..rendering.text import end_sentence
 from .accept import Received
 from .approval.consent import require_consent
@@ -42,7 +42,7 @@ from .events import (
 from .execute import Execution, execute, outcome_of_stop
 from .lookup import lookup
 from .normalize import normalize
-from .observe import observe, observe_failure, with_kept, withheld
+from .observe import add_diagnostics, observe, observe_failure, with_kept, withheld
 from .permit import judge, permit, run_guardrails
 from .refusals import unknown_outcome
 from .schedule import schedule
@@ -121,9 +121,12 @@ async def run_call(
             case SuspendedCall():
                 return suspend_call(execution, result, run)
             case _:
-                return _observe(execution, result, run)
+                diagnose = tool.diagnose
+                return (
+                    await _diagnose(diagnose, execution, result, run) if diagnose else _observe(execution, result, run)
+                )
     except asyncio.CancelledError:
-        if not execution.abandoned:
+        if not execution.abandoned and execution.ended_seq < 0:
             record_cancelled(execution, run)
         raise
     finally:
@@ -263,7 +266,9 @@ def _observe(execution: Execution, result: NormalizedResult | Observation | Fail
         observation = msgspec.structs.replace(observation, summary=summarize_edit(observation, invocation, run))
     if observation.failure is not None or invocation.context.warnings:
         record_warnings(execution, observation, run)
-    ended = run.recorder.add(end_event(execution, observation, run), call_id, execution.started_seq)
+    ended = execution.ended_seq
+    if ended < 0:
+        ended = run.recorder.add(end_event(execution, observation, run), call_id, execution.started_seq)
     observed = CallObserved(
         observation_id="obs_" + call_id,
         observation=observation,
@@ -274,6 +279,50 @@ def _observe(execution: Execution, result: NormalizedResult | Observation | Fail
         observation = as_recorded(observation, run)
     parts.telemetry.call_finished(tool.spec.name, "success" if observation.ok else "error", "execute", milliseconds)
     return observation
+
+
+async def _diagnose(
+    diagnose: Diagnose, execution: Execution, result: NormalizedResult | Observation | Failure, run: RunContext
+) -> Observation:
+    """Record the end of a call, so that it is known if this process dies, then run its diagnostics and observe it. They
+    cannot fail the call; whatever stops the call only stops them.
+    """
+    parts, invocation = run.parts, execution.invocation
+    call_id, context = invocation.valid.call_id, invocation.context
+    if isinstance(result, NormalizedResult):
+        result = observe(call_id, invocation.tool, result, parts.artifacts, parts.redactor)
+    if isinstance(result, Failure) or not (result.ok and result.side_effects):
+        return _observe(execution, result, run)
+    if context.warnings:
+        record_warnings(execution, result, run)
+        context.warnings = []
+    execution.ended_seq = run.recorder.add(end_event(execution, result, run), call_id, execution.started_seq)
+    execution.diagnosis = asyncio.ensure_future(_run_diagnose(diagnose, result.facts, execution, run))
+    run.executions.add(execution)
+    try:
+        await asyncio.wait([execution.diagnosis])
+    except asyncio.CancelledError:
+        _observe(execution, result, run)
+        raise
+    finally:
+        run.executions.remove(execution)
+        if not execution.diagnosis.done():
+            execution.diagnosis.cancel()
+            await asyncio.wait([execution.diagnosis], timeout=parts.limits.drain_seconds)
+    return _observe(execution, add_diagnostics(result, execution.diagnosis, parts.redactor), run)
+
+
+async def _run_diagnose(
+    diagnose: Diagnose, facts: JsonObject, execution: Execution, run: RunContext
+) -> Diagnostics | None:
+    invocation = execution.invocation
+    arguments = (execution.changed or invocation.valid).copy_arguments()
+    await run.recorder.commit()
+    found = await run.parts.check(diagnose, arguments, facts, invocation.context)
+    if found is not None and invocation.tool.output_guardrails:
+        reason = await run_guardrails(invocation.tool.output_guardrails, found.text, invocation.context, run)
+        return found if reason is None else Diagnostics(text=f"Diagnostics: withheld: {reason}")
+    return found
 
 
 async def _guard_output(

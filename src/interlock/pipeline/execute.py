@@ -19,7 +19,7 @@ from ..domain.decision import Decision
 from ..domain.errors import PreconditionError, RunSuspendedError, SandboxDeniedError, SandboxSetupError
 from ..domain.observation import RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffect, SideEffects
-from ..domain.tool import CallNext, ErrorFormatter, JsonObject, Middleware, ToolContext
+from ..domain.tool import CallNext, Diagnostics, ErrorFormatter, JsonObject, Middleware, ToolContext
 from ..rendering.text import describe_error, end_sentence
 from ..sandbox.interface import Sandbox, SandboxFullError
 from .parts import Clock
@@ -68,10 +68,16 @@ class Execution(msgspec.Struct):
     finishing: bool = False
     #: What the handler or a hook raised.
     error: BaseException | None = None
+    #: The recorded end, where diagnostics follow it; a stop ends only these.
+    ended_seq: int = -1
+    diagnosis: "asyncio.Future[Diagnostics | None] | None" = None
 
     def end(self, stop: Stop, now: float) -> None:
         """Request the end of the execution. It has a bounded time to comply."""
-        if not self.stop:
+        if self.diagnosis is not None:
+            self.diagnosis.cancel()
+            self.deadline = float("inf")
+        elif not self.stop:
             self.stop = stop
             self.invocation.context.cancelled = True
             self.deadline = now + self.drain_seconds

@@ -1,5 +1,6 @@
 """Stage 8: what model, user and log get to see. Secrets out, all of it kept, then cut where it must be, and said so."""
 
+import asyncio
 from typing import cast
 
 import msgspec
@@ -20,16 +21,17 @@ from ..domain.outcome import (
     SideEffects,
 )
 from ..domain.redaction import redact_json, redact_json_text, redact_line
-from ..domain.tool import JsonObject, ToolContext, ToolDefinition
+from ..domain.tool import Diagnostics, JsonObject, ToolContext, ToolDefinition
 from ..redaction.interface import Redactor
 from ..rendering.binary import describe_binary
 from ..rendering.excerpt import apply_tool_output_limits
-from ..rendering.text import shorten
+from ..rendering.text import describe_error, shorten
 from ..storage.artifacts import ArtifactStore
 
 _READER = "read_artifact"
 _MAX_LINE_CHARS = 500
 _MAX_MESSAGE_CHARS = 2_000
+_MAX_DIAGNOSTICS_CHARS = 6_000
 #: Larger facts of a tool are an artifact; a longer hint for the next call is left out.
 _MAX_FACTS_BYTES = 1 << 20
 _MAX_HINT_BYTES = 4_096
@@ -91,6 +93,33 @@ def with_kept(observation: Observation, context: ToolContext) -> Observation:
         return observation
     refs = tuple(ref for ref in cast(list[object], kept) if isinstance(ref, ArtifactRef))
     return msgspec.structs.replace(observation, artifacts=(*refs, *observation.artifacts))
+
+
+def add_diagnostics(
+    observation: Observation, diagnosis: "asyncio.Future[Diagnostics | None]", redactor: Redactor
+) -> Observation:
+    """Return the observation with what the diagnostics of the call found: redacted, and cut. Where they failed or were
+    stopped, it says so.
+    """
+    if diagnosis.cancelled():
+        found = Diagnostics(text="Diagnostics: stopped before they ended")
+    elif (error := diagnosis.exception()) is not None:
+        found = Diagnostics(text=f"Diagnostics: failed: {describe_error(error)}")
+    elif (result := diagnosis.result()) is not None:
+        found = result
+    else:
+        return observation
+    content, facts = observation.content, observation.facts
+    text = shorten(redactor.redact(found.text), _MAX_DIAGNOSTICS_CHARS)
+    if content is not None and content.text:
+        text = f"{content.text}\n\n{text}"
+    if "diagnostics" in facts and found.facts:
+        facts = facts | _facts({"diagnostics": found.facts}, redactor)
+    user_text = observation.user_text
+    if found.summary:
+        user_text = _line(f"{user_text or observation.summary}; {found.summary}", redactor)
+    content = Content(text=text, format=content.format if content is not None else "text")
+    return msgspec.structs.replace(observation, content=content, facts=facts, user_text=user_text)
 
 
 def observe_failure(

@@ -10,11 +10,11 @@ import msgspec
 from ..domain.call import PermittedCall, ToolIntent, ValidCall, WaitingCall
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import ArtifactError
-from ..domain.event import CallProposed, InvocationSuspended, decode_event
+from ..domain.event import CallProposed, InvocationCompleted, InvocationSuspended, decode_event
 from ..domain.ids import child_run_id
 from ..domain.json import InvalidJsonError, encode, parse
 from ..domain.observation import Observation
-from ..domain.outcome import Failure
+from ..domain.outcome import UNKNOWN_SIDE_EFFECTS, Failure, SideEffects
 from ..domain.state.ledger import ActionEntry, CallEntry
 from ..domain.state.lifecycle import ActionState, CallState
 from .accept import Received
@@ -60,8 +60,7 @@ async def _resume_unanswered(
         case CallState.SUSPENDED:
             return _resume_child(received, entry, run)
         case CallState.ENDED:
-            message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
-            return Failure.from_code("outcome_unknown", message)
+            return await _report_end(received.intent.call_id, entry, run)
         case CallState.PERMITTED:
             return await _resume_permitted(received, entry, run)
         case CallState.REFUSED:
@@ -69,6 +68,21 @@ async def _resume_unanswered(
             return valid if isinstance(valid, Failure) else denied_before(entry.tool)
         case _:
             return await prepare_call(received, run)
+
+
+async def _report_end(call_id: str, entry: CallEntry, run: RunContext) -> Failure | Observation:
+    """Report a call whose end is recorded and whose observation is not: its process died between the two."""
+    for logged in await run.log.read(run.ledger.run_id, entry.proposed_seq, _MAX_EVENTS_READ):
+        fact = decode_event(logged).fact
+        if isinstance(fact, InvocationCompleted) and fact.call_id == call_id and fact.exit == "ok":
+            return record_observation(_done_before(call_id, entry.tool, fact.side_effects), run)
+    message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
+    return Failure.from_code("outcome_unknown", message)
+
+
+def _done_before(call_id: str, tool_name: str, side_effects: SideEffects) -> Observation:
+    summary = f"{tool_name} had been done before the run stopped; its output was not recorded."
+    return Observation(call_id=call_id, tool=tool_name, ok=True, summary=summary, side_effects=side_effects)
 
 
 async def _resume_permitted(
@@ -174,9 +188,7 @@ async def _repeat(
         return await _ask_or_report(valid, run)
     if happened is False:
         return await prepare_call(received, run)
-    summary = f"{valid.tool.name} had been done before the run stopped; its output was not recorded."
-    done = Observation(call_id=valid.call_id, tool=valid.tool.name, ok=True, summary=summary, side_effects="unknown")
-    return record_observation(done, run)
+    return record_observation(_done_before(valid.call_id, valid.tool.name, UNKNOWN_SIDE_EFFECTS), run)
 
 
 def _ran_with_edited_arguments(call_id: str, run: RunContext) -> bool:

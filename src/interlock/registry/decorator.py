@@ -21,6 +21,7 @@ from ..domain.tool import (
     CallContext,
     Concurrency,
     Consent,
+    Diagnose,
     EffectKey,
     ErrorFormatter,
     Guardrail,
@@ -95,6 +96,8 @@ class ToolOptions(TypedDict, total=False):
     authorize: Callable[[JsonObject, CallContext], Any]
     normalize: Callable[[Any], NormalizedOutput]
     reconcile: Reconcile
+    #: Reports on what a successful call changed: `await diagnose(arguments, facts, context)`.
+    diagnose: Diagnose
     pre_hooks: Iterable[PreHook]
     middleware: Iterable[Middleware]
     post_hooks: Iterable[PostHook]
@@ -127,6 +130,7 @@ _FUNCTIONS = {
     "authorize": 2,
     "normalize": 1,
     "reconcile": 1,
+    "diagnose": 3,
     "read_keys": 1,
     "write_keys": 1,
     "failure_error_function": 2,
@@ -150,6 +154,7 @@ _PASSED_THROUGH = (
     "authorize",
     "normalize",
     "reconcile",
+    "diagnose",
     "raise_on_error",
     "propagate_errors",
     "failure_error_function",

@@ -42,6 +42,7 @@ def _as_recorded_tool(tool: ToolDefinition, calls: dict[str, ReplayCall]) -> Too
         normalize=_restore_output,
         consent=None,
         reconcile=None,
+        diagnose=None,
         pre_hooks=(),
         middleware=(),
         post_hooks=(),

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...domain.errors import PreconditionError
-from ...domain.tool import CheckProblem, JsonObject, ToolContext, ToolDefinition
+from ...domain.tool import CheckProblem, Diagnose, JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import Workspace
 from .baseline import display_path
@@ -64,7 +65,7 @@ class EditFile(BaseModel):
         return self
 
 
-def edit_file_tool(workspace: Workspace) -> ToolDefinition:
+def edit_file_tool(workspace: Workspace, diagnose: Diagnose | None = None) -> ToolDefinition:
     """Return the tool, for the files of this workspace."""
 
     def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange:
@@ -83,7 +84,7 @@ def edit_file_tool(workspace: Workspace) -> ToolDefinition:
         """
         return write_change(workspace, call.path, _prepare_change(workspace, call, context), context)
 
-    return tool(
+    definition = tool(
         handler,
         name="edit_file",
         args_model=EditFile,
@@ -96,6 +97,7 @@ def edit_file_tool(workspace: Workspace) -> ToolDefinition:
         normalize=normalize_change,
         reconcile=make_reconcile(was_done),
     )
+    return msgspec.structs.replace(definition, diagnose=diagnose)
 
 
 def _prepare_change(workspace: Workspace, call: EditFile, context: ToolContext) -> PlannedChange:

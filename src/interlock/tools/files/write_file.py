@@ -1,6 +1,8 @@
 """`write_file`: create a file, or replace one that the run has read completely."""
 
-from ...domain.tool import JsonObject, ToolContext, ToolDefinition
+import msgspec
+
+from ...domain.tool import Diagnose, JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import Workspace
 from .baseline import FileBaseline, display_path
@@ -20,7 +22,7 @@ from .path_boundary import describe_write_scope, make_path_authorizer
 from .text_file import TextFile, detect_line_endings, parse_byte_order_mark
 
 
-def write_file_tool(workspace: Workspace) -> ToolDefinition:
+def write_file_tool(workspace: Workspace, diagnose: Diagnose | None = None) -> ToolDefinition:
     """Return the tool, for the files of this workspace."""
 
     def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange | UnchangedFile:
@@ -42,7 +44,7 @@ def write_file_tool(workspace: Workspace) -> ToolDefinition:
         prepared = _prepare_change(workspace, path, content, context)
         return prepared if isinstance(prepared, UnchangedFile) else write_change(workspace, path, prepared, context)
 
-    return tool(
+    definition = tool(
         handler,
         name="write_file",
         risk="write",
@@ -54,6 +56,7 @@ def write_file_tool(workspace: Workspace) -> ToolDefinition:
         normalize=normalize_change,
         reconcile=make_reconcile(was_done),
     )
+    return msgspec.structs.replace(definition, diagnose=diagnose)
 
 
 def _prepare_change(

@@ -29,6 +29,7 @@ from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 from ..files.path_boundary import make_path_authorizer
 from .command import MAX_OUTPUT_CHARS, CommandRequest, ScriptParser, run_command
 from .command_result import CommandResult, normalize_command
+from .diagnostics import DiagnosticsSetting, FileDiagnostics
 from .profile import (
     SANDBOX_LAYER,
     CommandTimeout,
@@ -106,6 +107,11 @@ class ShellTools:
     async def close(self) -> None:
         """Stop all background tasks."""
         await self._tasks.close()
+
+    def make_diagnose(self, setting: DiagnosticsSetting) -> FileDiagnostics | None:
+        """Return the diagnostics of edited files; None when they are off, or cannot be confined."""
+        diagnostics = FileDiagnostics(self._config, self._commands, setting)
+        return diagnostics if diagnostics.is_on else None
 
     def task_tools(self) -> tuple[ToolDefinition, ...]:
         """Return the tools for background tasks."""
