@@ -69,6 +69,7 @@ _TIGHTENED = {
     "_take_project": "choose",
     "_take_stricter": "be stricter",
     "_allow_only_both": "switch off",
+    "_keep_off": "choose, if not off",
     "_take_lower": "lower",
 }
 #: A policy that the docs show, and a call that it is asked about.

@@ -154,6 +154,7 @@ _NAMES = {
         "CheckProblem",
         "Consent",
         "ConsentBinding",
+        "Diagnostics",
         "Mask",
         "Middleware",
         "NormalizedOutput",

@@ -178,6 +178,9 @@ from .domain.tool import (
     ConsentBinding as ConsentBinding,
 )
 from .domain.tool import (
+    Diagnostics as Diagnostics,
+)
+from .domain.tool import (
     Mask as Mask,
 )
 from .domain.tool import (

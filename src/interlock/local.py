@@ -32,7 +32,7 @@ from .tools.files.write_file import write_file_tool
 from .tools.search.glob import glob_tool
 from .tools.search.grep import grep_tool
 from .tools.shell.bash import ShellTools
-from .tools.shell.diagnostics import DiagnosticsSetting
+from .tools.shell.checkers import DiagnosticsSetting
 
 _EVERY_TOOL, _SHELL = "", "bash"
 _LIMITS = CommandLimits()

@@ -271,3 +271,41 @@ def test_renamed_settings_name_their_successor(tmp_path: Path) -> None:
         f"{file}:1: Setting `outside` was renamed to `allow_unsandboxed`.",
         f"{file}:2: Setting `readable` was renamed to `extra_read_paths`.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("user", "project_line", "expected"),
+    [
+        ("", "", "auto"),
+        ('diagnostics = "off"', "", "off"),
+        ('diagnostics = "off"', 'diagnostics = ["ruff"]', "off"),
+        ("", 'diagnostics = "off"', "off"),
+        ('diagnostics = ["ruff"]', 'diagnostics = ["tsc", "*.js: eslint {file}"]', ("tsc", "*.js: eslint {file}")),
+    ],
+)
+def test_a_project_chooses_diagnostics_unless_they_are_off(
+    project: Path, places: UserPaths, user: str, project_line: str, expected: str | tuple[str, ...]
+) -> None:
+    write(places.settings_file, f"{user}\n")
+    write(project / CONFIG, f"{project_line}\n")
+
+    assert load(project, places).settings.diagnostics == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("diagnostics = 3", "diagnostics must be off, auto or a list of checkers"),
+        ('diagnostics = "ruff"', "diagnostics must be off, auto or a list of checkers"),
+        ('diagnostics = ["rufff"]', "Did you mean `ruff`"),
+    ],
+)
+def test_wrong_diagnostics_are_reported(project: Path, places: UserPaths, line: str, message: str) -> None:
+    write(places.settings_file, f"{line}\n")
+
+    with pytest.raises(PolicyFileError, match=message):
+        load(project, places)
+
+
+def test_a_variable_lists_checkers(project: Path, places: UserPaths) -> None:
+    assert load(project, places, {"INTERLOCK_DIAGNOSTICS": "ruff,tsc"}).settings.diagnostics == ("ruff", "tsc")

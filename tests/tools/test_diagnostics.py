@@ -11,7 +11,7 @@ from interlock import ConfigurationError, LocalTools, Observation, ToolRuntime
 from interlock.domain.rendering import render_for_model
 from interlock.sandbox.interface import CAPABILITIES, Confinement
 from interlock.tools.shell import diagnostics
-from interlock.tools.shell.diagnostics import Checker, DiagnosticsSetting, parse_checkers
+from interlock.tools.shell.checkers import Checker, DiagnosticsSetting, parse_checkers
 from tests.local.toolbox import commands_of
 from tests.patience import HANG_SECONDS
 from tests.support import call

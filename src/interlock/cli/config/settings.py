@@ -1,9 +1,9 @@
 """Settings, and the precedence of their sources.
 
 From weak to strong: defaults, the user's `config.toml`, the project's `.interlock/config.toml` once it is trusted,
-variables (`INTERLOCK_MODEL` for `model`), options of a command. A project may choose the model, and beyond that only
-tighten: lower a budget, choose a stricter mode, switch something off. It never sets where keys are sent, who decides,
-or what commands may access. Keys are no settings: see `model_keys`.
+variables (`INTERLOCK_MODEL` for `model`), options of a command. A project may choose the model and how edited files
+are checked, and beyond that only tighten: lower a budget, choose a stricter mode, switch something off. It never sets
+where keys are sent, who decides, or what commands may access. Keys are no settings: see `model_keys`.
 
 A file of settings has plain keys at the top level of a TOML file. Everything that is wrong with it is said at once,
 with its line. It is changed as text: one line is put in, replaced or taken out, and everything else stays as it was.
@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,6 +25,7 @@ from ...policy.files.problems import PolicyFileError, PolicyProblem
 from ...policy.files.source import parse_source, read_policy_file
 from ...rendering.text import describe_unknown
 from ...sandbox.workspace.toolchain import AUTO
+from ...tools.shell.checkers import OFF, DiagnosticsSetting, parse_checkers
 from .project_trust import PROJECT_FOLDER, TrustedProject
 from .user_paths import UserPaths
 
@@ -75,9 +76,12 @@ def read_values(
 
 
 def parse_setting(name: str, type_: Any, text: str, origin: str) -> Any:
-    """Return a value from a variable or the command line. Several paths are separated as in `PATH`."""
+    """Return a value from a variable or the command line. Several paths are separated as in `PATH`, checkers by
+    commas.
+    """
     try:
-        given: Any = text.split(os.pathsep) if "tuple[" in str(type_) else text
+        separator = "," if name == "diagnostics" else os.pathsep
+        given: Any = text.split(separator) if "tuple[" in str(type_) else text
         return _convert_value(name, type_, given, strict=False)
     except ValueError as error:
         raise ConfigurationError(f"{origin}: {error}.") from None
@@ -136,6 +140,8 @@ def _convert_value(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
 
 def _describe_error(name: str, type_: Any, error: str) -> str:
     """Rephrase `Expected `int | null`, got `str``."""
+    if name == "diagnostics":
+        return f"{name} must be off, auto or a list of checkers"
     if error.startswith("Invalid enum value"):
         return f"{name} must be one of {', '.join(map(str, get_args(type_) or type_))}"
     found = _EXPECTED_TYPE.match(error)
@@ -158,11 +164,19 @@ def _check_paths(name: str, value: str | tuple[str, ...]) -> None:
             raise ValueError(f"{name} must be an absolute path or begin with ~")
 
 
+def _check_diagnostics(name: str, value: str | tuple[str, ...]) -> None:
+    try:
+        parse_checkers(cast(DiagnosticsSetting, value))
+    except ConfigurationError as error:
+        raise ValueError(f"{name}: {str(error).removesuffix('.')}") from None
+
+
 _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "base_url": _check_address,
     "policy": _check_paths,
     "extra_read_paths": _check_paths,
     "toolchain": _check_paths,
+    "diagnostics": _check_diagnostics,
 }
 
 
@@ -190,6 +204,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_unsandboxed: bool = False
     extra_read_paths: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
     toolchain: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = (AUTO,)
+    diagnostics: Annotated[tuple[str, ...], msgspec.Meta(max_length=20)] | Literal["off", "auto"] = "auto"
     max_model_calls: _Count = 50
     max_tool_calls: _Count = 200
     max_seconds: _Seconds | None = None
@@ -211,6 +226,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "allow_unsandboxed": "Offer a tool for commands without a sandbox. Every call requires approval.",
     "extra_read_paths": "Directories outside the workspace that commands may read.",
     "toolchain": "Directories of programs for commands, as in PATH. auto: those that your shell finds.",
+    "diagnostics": "Checks of edited files: off, auto (those the project configures), or a list: ruff, pyright, tsc.",
     "max_model_calls": "Maximum number of model requests of a run.",
     "max_tool_calls": "Maximum number of tool calls of a run.",
     "max_seconds": "Maximum duration of a run in seconds.",
@@ -239,6 +255,10 @@ def _allow_only_both(user_value: bool, project_value: bool) -> bool:
     return user_value and project_value
 
 
+def _keep_off(user_value: str | tuple[str, ...], project_value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    return user_value if user_value in (OFF, (OFF,)) else project_value
+
+
 def _take_project(user_value: Any, project_value: Any) -> Any:
     return project_value
 
@@ -248,6 +268,7 @@ PROJECT_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
     "model": _take_project,
     "mode": _take_stricter,
     "network": _allow_only_both,
+    "diagnostics": _keep_off,
     "allow_unsandboxed": _allow_only_both,
     **{name: _take_lower for name in SETTING_TYPES if name.startswith("max_")},
     "window_tokens": _take_lower,

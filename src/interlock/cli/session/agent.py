@@ -51,6 +51,7 @@ def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) 
         environment=toolchain.environment,
         network=settings.network,
         allow_unsandboxed=settings.allow_unsandboxed,
+        diagnostics=settings.diagnostics,
     )
     tools.protect_paths(user_paths.own_paths)
     return tools

@@ -27,9 +27,10 @@ from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 from ..files.path_boundary import make_path_authorizer
+from .checkers import DiagnosticsSetting
 from .command import MAX_OUTPUT_CHARS, CommandRequest, ScriptParser, run_command
 from .command_result import CommandResult, normalize_command
-from .diagnostics import DiagnosticsSetting, FileDiagnostics
+from .diagnostics import FileDiagnostics
 from .profile import (
     SANDBOX_LAYER,
     CommandTimeout,

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from os.path import basename, dirname, join
@@ -20,20 +20,17 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from ...domain.errors import ConfigurationError, SandboxSetupError
+from ...domain.errors import SandboxSetupError
 from ...domain.tool import Diagnostics, JsonObject, ToolContext
-from ...rendering.text import describe_unknown, pluralize, shorten
+from ...rendering.text import pluralize, shorten
 from ...sandbox.host.programs import SYSTEM_PATH
 from ...sandbox.interface import CommandExit, CommandSandbox, OutputStream
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from .checkers import AUTO, CONFIG, FILE, Checker, DiagnosticsSetting, parse_checkers
 from .command import start_command
 from .command_effects import CommandRequest
 from .profile import CommandTimeout, ShellConfig, is_contained
 
-#: `off`, `auto`, or names of checkers and commands with `{file}` in them.
-DiagnosticsSetting: TypeAlias = Literal["off", "auto"] | Sequence[str]
-
-OFF, AUTO = "off", "auto"
 #: For all checkers of an edit, which run at the same time: those that `auto` chose, and those that were named.
 AUTO_SECONDS, NAMED_SECONDS = 5.0, 20.0
 _MAX_LINES = 10
@@ -41,91 +38,10 @@ _MAX_LINE_CHARS = 300
 _MAX_OUTPUT_BYTES = 1 << 20
 _MAX_CONFIG_BYTES = 256 * 1024
 _MAX_FOLDERS_UP = 30
-_FILE, _CONFIG = "{file}", "{config}"
 _NOT_EXECUTABLE = frozenset((126, 127))
 _PLACE = re.compile(r"[:(](\d{1,9})")
 
 CheckStatus: TypeAlias = Literal["clean", "problems", "timed out", "failed"]
-
-
-class Checker(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that reports problems of files, one in each line that starts with the path."""
-
-    name: str
-    #: Names of files that it can check.
-    files: tuple[str, ...]
-    #: The file and the configuration take the places of `{file}` and `{config}`.
-    argv: tuple[str, ...]
-    #: Files that configure it, in the folder of the file or above.
-    configs: tuple[str, ...] = ()
-    #: How its table begins in `pyproject.toml`.
-    table: str = ""
-    #: How it exits when it found problems.
-    problem_codes: frozenset[int] = frozenset({1})
-
-
-_CHECKERS = (
-    Checker(
-        name="ruff",
-        files=("*.py", "*.pyi"),
-        argv=(
-            "ruff",
-            "check",
-            "--quiet",
-            "--no-fix",
-            "--no-cache",
-            "--force-exclude",
-            "--output-format=concise",
-            _FILE,
-        ),
-        configs=("ruff.toml", ".ruff.toml"),
-        table="[tool.ruff",
-    ),
-    Checker(
-        name="pyright",
-        files=("*.py", "*.pyi"),
-        argv=("pyright", _FILE),
-        configs=("pyrightconfig.json",),
-        table="[tool.pyright",
-    ),
-    Checker(
-        name="tsc",
-        files=("*.ts", "*.tsx", "*.mts", "*.cts"),
-        argv=("tsc", "--noEmit", "--pretty", "false", "--project", _CONFIG),
-        configs=("tsconfig.json",),
-        problem_codes=frozenset({1, 2}),
-    ),
-)
-CHECKERS = {checker.name: checker for checker in _CHECKERS}
-
-
-def parse_checkers(setting: DiagnosticsSetting) -> tuple[Checker, ...]:
-    """Return the checkers of a setting; none for `off`, all known ones for `auto`. Raise `ConfigurationError`."""
-    names = (setting,) if isinstance(setting, str) else tuple(setting)
-    match names:
-        case () | ("off",):
-            return ()
-        case ("auto",):
-            return _CHECKERS
-        case _:
-            return tuple(map(_parse_checker, names))
-
-
-def _parse_checker(text: object) -> Checker:
-    """Return a checker by name, or one that is a command: `*.js *.ts: eslint --format unix {file}`."""
-    if not isinstance(text, str):
-        raise ConfigurationError(f"diagnostics must be a list of texts, not of {type(text).__name__}.")
-    if _FILE not in text:
-        if text not in CHECKERS:
-            problem = describe_unknown("checker", text, (*CHECKERS, OFF, AUTO))
-            raise ConfigurationError(f"{problem} A command needs {_FILE} in it.")
-        return CHECKERS[text]
-    patterns, _, command = text.rpartition(": ")
-    try:
-        argv = tuple(shlex.split(command))
-    except ValueError as error:
-        raise ConfigurationError(f"diagnostics: the command {command[:200]!r} cannot be read: {error}.") from None
-    return Checker(name=basename(argv[0]), files=tuple(patterns.split()) or ("*",), argv=argv)
 
 
 class _CheckResult(NamedTuple):
@@ -212,11 +128,11 @@ class FileDiagnostics:
                 continue
             config = _find_config(self._config.workspace, file, checker)
             program = self._find_program(checker.argv[0])
-            if (not config and (self._is_auto or _CONFIG in checker.argv)) or (self._is_auto and not program):
+            if (not config and (self._is_auto or CONFIG in checker.argv)) or (self._is_auto and not program):
                 continue
             root = self._config.workspace.root
-            places = {_FILE: join(root, file), _CONFIG: join(root, config)}
-            words = tuple(places.get(word, word.replace(_FILE, places[_FILE])) for word in checker.argv[1:])
+            places = {FILE: join(root, file), CONFIG: join(root, config)}
+            words = tuple(places.get(word, word.replace(FILE, places[FILE])) for word in checker.argv[1:])
             yield checker, (program or checker.argv[0], *words)
 
     def _find_program(self, name: str) -> str:
