@@ -45,6 +45,10 @@ async def asked_about(tools: Any, tool_name: str, arguments: dict[str, Any], **o
     [
         ({"command": "make test"}, "Makefile"),
         ({"command": "make test"}, "GNUmakefile"),
+        ({"command": "make -C sub -f x.mk"}, "sub/x.mk"),
+        ({"command": "npm test"}, "package.json"),
+        ({"command": "python3 -m pytest sub/test_a.py"}, "sub/conftest.py"),
+        ({"command": "go test ./..."}, "go.mod"),
         ({"command": "bash x.sh", "cwd": "sub"}, "sub/x.sh"),
         ({"command": "make -f ../Makefile test", "cwd": "sub"}, "Makefile"),
     ],

@@ -33,9 +33,16 @@ for _commands in TABLES.command_kinds:
 
 RUNNERS = by_program(TABLES.runners)
 #: Runners whose plain words are no files.
-_SCRIPT_RUNNERS = make_word_set("npm pnpm yarn bun make gmake just task rake cargo gradle gradlew mvn mvnw ant")
+_SCRIPT_RUNNERS = make_word_set(
+    "npm pnpm yarn bun make gmake just task rake cargo gradle gradlew mvn mvnw ant go hatch pdm poe inv invoke composer"
+    " mix turbo nx"
+)
 _TARGET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_-]*")
 _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._-]*")
+#: So many words are looked at for folders.
+_MAX_OPERANDS = 20
+#: `-m`, or the last of several options in one word; the module may follow at once.
+_MODULE_OPTION = re.compile(r"-[A-Za-z]*?m(.*)")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _SYSTEM_FOLDERS = frozenset(("", "/bin", "/usr/bin", "/sbin", "/usr/sbin"))
 
@@ -77,10 +84,26 @@ def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:
     """Return the files that decide what a well-known runner does, relative to the folders it may run in."""
     found = dict[str, None]()
     for runner in _find_runners(command):
-        for base in command.bases:
-            for folder in ("", *_find_option_values(command.argv, runner.folder_options)):
-                found.update((join(base, folder, file), None) for file in runner.files)
+        folders = tuple(_find_option_values(command.argv, runner.folder_options))
+        # Files that are named are bound anyway, but from the folder on that the command starts in.
+        named = tuple(_find_option_values(command.argv, runner.file_options))
+        decisive = [
+            *runner.files,
+            *(join(folder, file) for folder in folders for file in (*runner.files, *named)),
+            *(join(folder, file) for folder in _find_operand_folders(command) for file in runner.operand_files),
+        ]
+        found.update((join(base, file), None) for base in command.bases for file in decisive)
     return tuple(found)
+
+
+def _find_operand_folders(command: SimpleCommand) -> Iterator[str]:
+    """Yield the folders of the operands that look like paths, with those above them: `a/b`, `a` of `a/b/test_x.py`."""
+    for word in command.argv[1 : _MAX_OPERANDS + 1]:
+        path = word.partition("::")[0].rstrip("/")
+        folder = dirname(path) if path.endswith(".py") else path
+        while not word.startswith("-") and folder not in ("", "/", ".", ".."):
+            yield folder
+            folder = dirname(folder)
 
 
 def find_script_names(command: SimpleCommand) -> frozenset[str]:
@@ -104,9 +127,12 @@ def can_run_unnamed_code(command: SimpleCommand) -> bool:
 def _find_runners(command: SimpleCommand) -> Iterator[Runner]:
     program, *words = command.argv
     name = basename(program)
-    starts = name in TABLES.starters or (_PYTHON.fullmatch(name) is not None and "-m" in words)
+    modules = (
+        [found[1] for word in words if (found := _MODULE_OPTION.fullmatch(word))] if _PYTHON.fullmatch(name) else []
+    )
     # Which word is the program depends on options that are not known here: every one of them may be.
-    for started in (name, *(basename(word).replace("_", "-") for word in words if starts)):
+    named = (*words, *modules) if modules or name in TABLES.starters else ()
+    for started in (name, *(basename(word).replace("_", "-") for word in named)):
         runner = RUNNERS.get(started)
         if runner is not None and (not runner.verbs or not runner.verbs.isdisjoint(words)):
             yield runner

@@ -63,6 +63,10 @@ class Runner(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
     #: Options whose value is another folder to run in.
     folder_options: tuple[str, ...] = ()
+    #: Options whose value is a file to use, from the folder on that it runs in.
+    file_options: tuple[str, ...] = ()
+    #: In the folders of its operands and those above them.
+    operand_files: tuple[str, ...] = ()
     #: Only with one of these words.
     verbs: frozenset[str] = frozenset()
 
