@@ -29,7 +29,7 @@ def suggest_rule(event: PolicyEvent, parts: Sequence[CallPart]) -> str:
     Args:
         parts: Those that a person is asked about.
     """
-    if any(part.opaque or RUNS_ANY_CODE in part.risk_descriptions for part in parts):
+    if any(part.opaque or (RUNS_ANY_CODE in part.risk_descriptions and not _has_kind(part)) for part in parts):
         return ""
     commands = [part.command for part in parts if part.command is not None]
     rule: dict[str, Any] | None
@@ -63,6 +63,10 @@ def find_file_kind(places: Collection[str | None]) -> str:
         and not any(name.startswith(".") for name in place.split("/"))
     }
     return kinds.pop() if len(kinds) == len(places) == 1 else ""
+
+
+def _has_kind(part: CallPart) -> bool:
+    return part.command is not None and bool(find_command_kind(part.command.argv))
 
 
 def _list_places(parts: Sequence[CallPart]) -> set[str | None]:

@@ -63,7 +63,7 @@ def describe_risks(command: SimpleCommand) -> tuple[str, ...]:
 
 def find_command_kind(argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return the leading words of all commands of the same kind: `pytest` of `pytest -q x`; empty where only exactly
-    the same command is of its kind. What runs other programs or any code has no kind.
+    the same command is of its kind. What runs other programs or any code has no kind, but `python -m pytest` has.
     """
     for words in _COMMAND_KINDS.get(argv[0], ()):
         found = argv[: len(words)]
