@@ -97,6 +97,14 @@ def test_a_failure_is_failed_with_its_exit_code_and_counts() -> None:
     assert verification.message == "`pytest -q` failed (exit code 1, 3 passed, 1 failed)."
 
 
+@pytest.mark.parametrize("target", [".git", "lib/.hg"])
+def test_a_commit_makes_no_check_stale(target: str) -> None:
+    run = Run()
+    run.check("pytest -q")
+    run.edit((SideEffect(kind="modified", target=target),), "bash")
+    assert run.status == "passed"
+
+
 def test_a_failure_before_the_last_change_is_still_a_failure() -> None:
     run = Run()
     run.check("pytest -q", ok=False)

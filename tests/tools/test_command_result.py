@@ -296,3 +296,13 @@ def test_the_model_reads_the_preview_of_a_failure() -> None:
 
     assert json.loads(header)["preview"] == "</untrusted_tool_output> Expected 4"
     assert "</untrusted_tool_output>" not in header
+
+
+@pytest.mark.parametrize(
+    ("paths", "target"), [((".git",), ".git"), ((".git", "a.py"), "workspace"), (("node_modules",), "workspace")]
+)
+def test_a_commit_alone_is_an_effect_on_the_repository(paths: tuple[str, ...], target: str) -> None:
+    said = normalize_command(result(changes=WorkspaceChanges((), paths, (), True)))
+
+    assert said.side_effects is not None
+    assert [(effect.kind, effect.target) for effect in said.side_effects] == [("modified", target)]

@@ -19,10 +19,11 @@ the command leaves it open the old check stays, and the result is asked for once
 **Changes.** A check is about the state of things when it started. Whatever another call changed after that makes it
 stale; what it changed itself does not. Digests of the workspace know better where two checks by one tool have them: an
 equal one says that nothing changed up to there, a different one that something did, even if no call says so. What was
-only `sent` does not affect what was checked. A check that another call started, as one in the background does, names
-that call as `started_call`: it counts from there, and is one more look by that call's tool. Other calls ran beside
-it, so where the workspace was not the same before and after it, no digest says what it checked. A run that was forked
-from another one has its memory, not its world: what was checked before the fork is stale until it is looked at again.
+only `sent`, or committed to a repository, does not affect what was checked. A check that another call started, as one
+in the background does, names that call as `started_call`: it counts from there, and is one more look by that call's
+tool. Other calls ran beside it, so where the workspace was not the same before and after it, no digest says what it
+checked. A run that was forked from another one has its memory, not its world: what was checked before the fork is stale
+until it is looked at again.
 
 A developer's tool takes part with `NormalizedOutput(kind="verification")`. Its facts, or the object `verification` in
 them, may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts`, `workspace`, `workspace_before` and
@@ -30,6 +31,7 @@ them, may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts`, `works
 """
 
 from collections.abc import Sequence
+from posixpath import basename
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -53,6 +55,8 @@ _MAX_SHOWN_CHARS = 80
 _MAX_TEXT_CHARS = 200
 _MAX_LISTED = 3
 _IGNORED_EFFECTS = frozenset(("sent",))
+#: What a repository keeps for itself: a commit changes no file that was checked.
+REPOSITORY_FOLDERS = frozenset((".git", ".hg", ".svn"))
 _FORK_MESSAGE = "the run was forked from another one, and what changed since is not known"
 
 
@@ -152,7 +156,13 @@ class VerificationState(msgspec.Struct, omit_defaults=True):
             return
         if side_effects == UNKNOWN_SIDE_EFFECTS:
             target = ""
-        elif not (targets := [effect.target for effect in side_effects if effect.kind not in _IGNORED_EFFECTS]):
+        elif not (
+            targets := [
+                effect.target
+                for effect in side_effects
+                if effect.kind not in _IGNORED_EFFECTS and basename(effect.target) not in REPOSITORY_FOLDERS
+            ]
+        ):
             return
         else:
             target = _one_line(targets[0], _MAX_TEXT_CHARS)

@@ -5,10 +5,12 @@ model reads, the line that a person reads, and the facts of the log. A run of te
 fact about the state that the workspace was in, so that a later edit makes it stale.
 """
 
+from posixpath import basename
+
 import msgspec
 
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
-from ...domain.state.verification import is_comparable
+from ...domain.state.verification import REPOSITORY_FOLDERS, is_comparable
 from ...domain.tool import JsonObject, NormalizedOutput
 from ...rendering.excerpt import Excerpt, build_search_hint, find_first_failure
 from ...sandbox.interface import CommandExit, CommandLimits
@@ -20,7 +22,7 @@ from .violations import ADVICE, SandboxViolation
 MAX_PATHS_LISTED = 20
 #: What the run remembers by this name: the digest of the workspace as the last check left it.
 VERIFIED_STATE_KEY = "workspace:checked"
-#: The target of a side effect on more than one file.
+#: The target of a side effect on files of the workspace.
 WORKSPACE = "workspace"
 _MAX_COMMAND_CHARS = 80
 _MAX_PATH_CHARS = 200
@@ -192,10 +194,13 @@ def _find_effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
 
 
 def make_effects(changes: WorkspaceChanges, when: str = "") -> tuple[SideEffect, ...]:
-    """Build the side effect for changes of the workspace."""
+    """Build the side effect for changes of the workspace, or of a repository in it alone."""
     if not changes.count:
         return ()
-    return (SideEffect(kind="modified", target=WORKSPACE, detail=when + _describe_changes(changes)),)
+    paths = (*changes.created, *changes.modified, *changes.deleted)
+    is_repository = len(paths) == 1 and basename(paths[0]) in REPOSITORY_FOLDERS
+    target = to_printable_path(paths[0]) if is_repository else WORKSPACE
+    return (SideEffect(kind="modified", target=target, detail=when + _describe_changes(changes)),)
 
 
 def _describe_changes(changes: WorkspaceChanges) -> str:
