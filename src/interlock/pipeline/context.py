@@ -151,6 +151,8 @@ class Executions:
         self.background: set[asyncio.Task[None]] = set()
         #: Called when an execution lasts longer than a moment.
         self.on_lasting: Callable[[], None] | None = None
+        #: Digests of the policy before and after a rule was saved with an answer.
+        self.kept_rules: set[tuple[str, str]] = set()
         #: Time spent waiting for people in this process, in nanoseconds.
         self.waited_ns = 0
 

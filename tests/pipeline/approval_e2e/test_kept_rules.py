@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock import Answer, AnswerRefusedError
+from interlock.domain.decision import Decision
 from interlock.domain.event import WarningRaised
 from interlock.pipeline.parts import RuleChange
+from interlock.policy.interface import PolicyEvent
 from tests.pipeline.batch.stage import codes
 from tests.support import call, facts
 
@@ -87,6 +90,38 @@ async def test_rule_that_cannot_be_recorded_is_not_kept(scene: Scene) -> None:
         warned = [fact.message for fact in await facts(runtime) if isinstance(fact, WarningRaised)]
 
     assert (policy.kept, ["no journal" in message for message in warned]) == ([], [True])
+
+
+class _Unrelated(KeepingPolicy):
+    """Keeps rules that are about other calls, and asks as before; with `reason`, for another reason."""
+
+    reason = ""
+
+    def keep(self, rule: str) -> None:
+        self.kept.append(rule)
+        self.digest = f"sha256:{len(self.kept)}"
+
+    def preview_keep(self, rule: str) -> str:
+        return f"sha256:{len(self.kept) + 1}"
+
+    def evaluate(self, event: PolicyEvent) -> Decision:
+        decision = super().evaluate(event)
+        return msgspec.structs.replace(decision, reason=self.reason) if self.kept and self.reason else decision
+
+
+@pytest.mark.parametrize(("reason", "asked"), [("", 3), ("another", 5)])
+async def test_rule_of_one_answer_keeps_the_other_answers(scene: Scene, reason: str, asked: int) -> None:
+    """Unless the policy decides about the other calls in another way from then on."""
+    scene.policy = policy = _Unrelated()
+    policy.reason = reason
+    keep, once = Answer(approved=True, scope="rule", rule=RULE), Answer(approved=True)
+    person = Person(keep, keep, once)
+    async with scene.runtime(interaction=person) as runtime:
+        calls = [call(f"c{number}", "edit", path="notes.txt", text=f"{number}") for number in range(3)]
+        result = await soon(runtime.execute(calls))
+
+    assert set(codes(result).values()) == {"ok"}
+    assert len(person.asked) == asked
 
 
 def _keeper() -> Person:

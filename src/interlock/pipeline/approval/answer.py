@@ -31,9 +31,9 @@ from ..parts import Parts
 from ..permit import judge, permit, run_guardrails
 from ..refusals import denied_by_policy, guardrail_failure, payload_changed, rejection_failure, too_many_questions
 from ..validate import validate
-from .binding import bind_approval, canonicalize, detect_drift, payload_matches
+from .binding import bind_approval, canonicalize, payload_matches
 from .question import require_approval
-from .recheck import ask_again
+from .recheck import ask_again, find_changes
 
 #: How often one call is asked about again because its binding changed before the answer.
 _MAX_ASKED = 5
@@ -67,7 +67,7 @@ async def apply_answer(
 async def _apply_approval(
     waiting: WaitingCall, question: Question, answer: Answer, cause: int | None, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure:
-    changes_since = detect_drift(question, run)
+    changes_since = await find_changes(waiting.valid, waiting.decision, question, run)
     if changes_since:
         return await ask_again(waiting.valid, question, changes_since, run)
     exact = canonicalize(waiting.valid, question)
@@ -103,8 +103,8 @@ async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> Per
     if question.expires_at and parts.clock.now() >= question.expires_at:
         return await _expired(waiting, question, run)
     was_asked = question.action_id in run.ledger.actions
-    changes_since = detect_drift(question, run) if was_asked and question.kind != "consent" else ()
-    if changes_since:
+    is_bound = was_asked and question.kind != "consent"
+    if is_bound and (changes_since := await find_changes(valid, waiting.decision, question, run)):
         return await ask_again(valid, question, changes_since, run)
     objection = await _find_objection(valid, was_asked, run)
     if objection is not None:

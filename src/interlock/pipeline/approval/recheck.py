@@ -3,7 +3,7 @@
 import msgspec
 
 from ...domain.call import AcceptedCall, PermittedCall, Question, ValidCall, WaitingCall
-from ...domain.decision import QUESTION_VERDICTS, RECOVERY_LAYER, Verdict
+from ...domain.decision import QUESTION_VERDICTS, RECOVERY_LAYER, Decision, Verdict
 from ...domain.effect import Effect
 from ...domain.json import encode
 from ...domain.outcome import Failure
@@ -28,7 +28,8 @@ async def recheck_before_start(
     valid = permitted.valid
     if permitted.action_id:
         question = run.ledger.actions[permitted.action_id].question
-        changes_since = detect_drift(msgspec.structs.replace(question, bound=permitted.bound), run)
+        bound = msgspec.structs.replace(question, bound=permitted.bound)
+        changes_since = await find_changes(valid, permitted.decision, bound, run)
         if changes_since:
             return await ask_again(valid, question, changes_since, run)
         failure = await check_state(valid, context, run.parts)
@@ -45,6 +46,20 @@ async def recheck_before_start(
             return outcome
     effect = permitted.decision.effect
     return permitted if effect is None or not effect.digest else await _claim(permitted, effect, run)
+
+
+async def find_changes(
+    valid: ValidCall, decision: Decision, question: Question, run: RunContext
+) -> tuple[BindingChange, ...]:
+    """Return what the question is bound to and differs now. A policy that differs by a rule that was saved with another
+    answer of this run, and asks about this call the same as before, is none.
+    """
+    changes = detect_drift(question, run)
+    is_kept_rule = len(changes) == 1 and changes[0].what == "policy"
+    if not is_kept_rule or (changes[0].was, changes[0].now) not in run.executions.kept_rules:
+        return changes
+    again = await judge(valid, run)
+    return () if msgspec.structs.replace(again, policy_digest=decision.policy_digest) == decision else changes
 
 
 async def _claim(permitted: PermittedCall, effect: Effect, run: RunContext) -> PermittedCall | WaitingCall | Failure:

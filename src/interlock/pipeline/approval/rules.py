@@ -44,6 +44,9 @@ async def keep_rule(permitted: PermittedCall, run: RunContext) -> None:
             change = msgspec.structs.replace(change, after=await _run_policy_work(preview, change.rule, run))
         await parts.record_rule(change)
         recorded = True
+        known = run.executions.kept_rules
+        known |= {(first, change.after) for first, then in known if then == change.before}
+        known.add((change.before, change.after))
         await _run_policy_work(keep, change.rule, run)
     except Exception as error:
         problem = redact_line(describe_error(error), parts.redactor.redact)
