@@ -253,7 +253,7 @@ class ApprovalDialog:
             self._screen.show(render_facts("always allow here", shown.split("\n"), self._width, "warning"))
             if preview := support.preview_rule(rule):
                 self._print(preview)
-            self._print("Enter saves it for every agent that uses the policy file, Esc goes back; you may change it.")
+            self._print("Enter saves it for every agent with this policy file, Esc goes back.")
             text = self._screen.edit_line("allow: ", shown) if _is_plain(shown) else self._confirm_rule(shown)
             if text is None:
                 self._print("No rule is saved, and nothing was approved.")

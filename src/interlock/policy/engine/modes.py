@@ -65,7 +65,7 @@ def _decide_contained(subject: CallPart) -> Decision:
     protected = next((path.given for path in subject.paths if path.writes and _is_protected(path)), "")
     problem = subject.uncontained_risk or (f"it may change {protected[:200]}" if protected else "")
     if problem:
-        reason = f"The sandbox does not contain this: {problem}."
+        reason = f"Not contained: {problem}."
         return _mode_decision(Verdict.ASK, PermissionMode.CONTAINED, reason, subject.risk)
     reason = "The sandbox contains it, and no rule matches."
     return _mode_decision(Verdict.ALLOW, PermissionMode.CONTAINED, reason, subject.risk)

@@ -212,7 +212,7 @@ def authorize_network(
         return None
     return Decision(
         verdict=Verdict.ASK,
-        reason="It needs the network. If you approve, this command gets it, and can send what it reads to any host.",
+        reason="If approved, it can reach any host.",
         rule_ids=("sandbox:network",),
         layer=SANDBOX_LAYER,
         risk=("execute", "network"),
