@@ -98,6 +98,15 @@ def test_a_model_that_cannot_be_reached_leaves_a_run_and_for_programs_its_id(cli
     assert f"  interlock runs resume {told['run_id'][4:12]}\n" in ended.stderr
 
 
+def test_a_key_that_is_too_short_is_refused(cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERLOCK_API_KEY", "abc")
+
+    ended = cli("run", "Say hello.", "--base-url", "http://127.0.0.1:9/v1", "--model", "m")
+
+    assert (ended.exit_code, ended.stdout) == (ExitCode.USAGE, "")
+    assert "The key in INTERLOCK_API_KEY has 3 characters, and needs at least 6." in ended.stderr
+
+
 def test_the_key_in_our_own_variable_is_for_whatever_is_set_and_is_not_kept(
     cli: Run, home: Path, project: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from ...models.interface import NO_KEY, ModelProvider
 from ...models.provider_factory import create_provider, load_adapter
 from ...models.usage import Prices
 from ...policy.files.policy_files import PolicyFiles
+from ...redaction.redactor import MIN_SECRET_CHARS
 from ...runs.runner import Runner
 from ...sandbox.commands.probe import choose_sandbox
 from ...sandbox.workspace.toolchain import detect_toolchain
@@ -105,6 +106,11 @@ def choose_model(
     load_adapter(provider)  # not installed: said now, before anything is written
     # A key that is given keeps the SDK from sending the provider's own key to another address.
     value = key.value if key is not None else NO_KEY
+    if key is not None and len(value) < MIN_SECRET_CHARS:
+        raise ConfigurationError(
+            f"The key in {key.origin} has {len(value)} characters, and needs at least {MIN_SECRET_CHARS}. "
+            "Nothing was started."
+        )
     make = partial(
         create_provider, provider, model=settings.model, base_url=base_url, key=value, prices=_read_prices(settings)
     )
