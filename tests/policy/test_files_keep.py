@@ -55,6 +55,17 @@ def user(tmp_path: Path) -> Path:
     return tmp_path / "user.yaml"
 
 
+@pytest.mark.parametrize("rules", ["rules: []  # none yet", "rules:\n  []"])
+def test_an_empty_list_takes_a_rule(user: Path, rules: str) -> None:
+    user.write_text(f"version: 1\n{rules}\nallow: [read_file]\n")
+
+    PolicyFiles(user=user).keep(NPM_TEST)
+
+    policy = PolicyFiles(user=user)
+    assert (policy.problems, verdict(policy, "bash(npm test)")) == ((), Verdict.ALLOW)
+    assert user.read_text().endswith("\nallow: [read_file]\n")
+
+
 def test_a_kept_rule_holds_at_once_and_after_a_revoke_no_longer(user: Path) -> None:
     user.write_text(MINE)
     policy = PolicyFiles(user=user)
@@ -192,7 +203,7 @@ def test_a_rule_that_the_file_would_refuse_changes_nothing(tmp_path: Path, user:
 
 @pytest.mark.parametrize(
     "text",
-    ["{version: 1}", "version: 1\nrules: []\n", "version: 1\nrules: [{id: a, decision: ask}]\n", "version: 1\n...\n"],
+    ["{version: 1}", "version: 1\nrules: [{id: a, decision: ask}]\n", "version: 1\n...\n"],
 )
 def test_a_file_that_cannot_be_changed_line_by_line_is_left_alone(user: Path, text: str) -> None:
     user.write_text(text)

@@ -88,7 +88,7 @@ def has_rule(content: bytes, rule: dict[str, Any], path: str) -> bool:
 
 def add_rule(content: bytes, rule: dict[str, Any], path: str) -> bytes:
     """Return the file with one rule more. An empty file becomes a policy."""
-    text = content.decode() or "version: 1\n"
+    text = _drop_empty_list(content.decode() or "version: 1\n")
     newline = "\r\n" if "\r\n" in text else "\n"
     line = json.dumps(rule, ensure_ascii=False, separators=(", ", ": "))
     lines = _split_lines(text)
@@ -118,7 +118,10 @@ def remove_rule(content: bytes, rule_id: str, path: str) -> bytes | None:
 def _verify_change(less: bytes, more: bytes, rule: dict[str, Any], path: str) -> bytes:
     """Return the longer text, when it says what the shorter one does and this rule."""
     said: Any = parse_source(less, path).value
-    now: Any = parse_source(more, path).value
+    try:
+        now: Any = parse_source(more, path).value
+    except PolicyFileError:
+        now = {}
     rules: list[Any] = list(now.get("rules") or [])
     found = next((index for index, each in enumerate(rules) if _encode(each) == _encode(rule)), None)
     if found is not None:
@@ -126,6 +129,14 @@ def _verify_change(less: bytes, more: bytes, rule: dict[str, Any], path: str) ->
         if _encode({**said, "rules": said.get("rules") or []}) == _encode({**now, "rules": rules}):
             return more
     raise ConfigurationError(f"{path}: a rule can be kept only in a plain list of rules, one under the other.")
+
+
+def _drop_empty_list(text: str) -> str:
+    """Return the text with `rules:` in place of `rules: []`."""
+    for key, value in _YAML.compose(text, Loader=_LOADER).value:
+        if key.value == "rules" and isinstance(value, yaml.SequenceNode) and not value.value:
+            return text[: value.start_mark.index].rstrip(" ") + text[value.end_mark.index :]
+    return text
 
 
 def _find_insertion_point(text: str, lines: list[str]) -> tuple[int, str, list[str] | None]:
