@@ -1,4 +1,5 @@
 """`python -m bench`: our own figures, and those of the local tools, which `python -m bench local` prints alone.
+`python -m bench daily`: questions in everyday work, by mode, and how soon a question is there.
 `python -m bench service`: what a server costs, over HTTP on this machine.
 `python -m bench peers`: ours in the same rounds as other people's.
 """
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import local_tools, service
+from . import daily, local_tools, service
 from .peers import run_peers
 from .rounds import NAMES, Step, measure
 from .table import render
@@ -23,6 +24,9 @@ def main() -> int:
         return run_peers(options.source, options.only, options.sections, options.rounds)
     if options.command == "local":
         return _run_local(options.sections, options.local_rounds)
+    if options.command == "daily":
+        daily.main(options.daily_rounds)
+        return 0
     if options.command == "service":
         print(service.report(options.sections or tuple(service.SECTIONS), service.Sizes()))
         return 0
@@ -53,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     local = commands.add_parser("local", help="only what the local tools cost")
     local.add_argument("sections", nargs="*", choices=(*local_tools.SECTIONS, []), metavar="SECTION")
     local.add_argument("--rounds", dest="local_rounds", type=_positive, default=_LOCAL_ROUNDS)
+    everyday = commands.add_parser("daily", help="only the questions of everyday work")
+    everyday.add_argument("--rounds", dest="daily_rounds", type=_positive, default=daily.ROUNDS)
     served = commands.add_parser("service", help="only what a server costs")
     served.add_argument("sections", nargs="*", choices=(*service.SECTIONS, []), metavar="SECTION")
     return parser
