@@ -1,5 +1,6 @@
 """`interlock chat`: a conversation is one run, which is kept."""
 
+import json
 import termios
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from interlock.cli.exit_codes import ExitCode
 from interlock.cli.session.chat import CHAT_COMMANDS
+from interlock.domain.messages import Usage
+from interlock.models.scripted import ScriptedTurn
 
 from .conftest import Run, newest
 from .scripts import CTRL_C, CTRL_D, calls, command, on_terminal, write_script
@@ -173,3 +176,20 @@ def test_another_model_is_asked_from_then_on(
 
     assert ended.output.count("The model is gpt-x (openai).") == 2
     assert "not-to-be-seen" not in ended.output
+
+
+def test_compact_summarizes_all_but_the_newest_turn(cli: Run, script: Path, project: Path) -> None:
+    """A script answers by what the request has: the one for a summary has no answer in it yet."""
+    write_script(script, ScriptedTurn(text="Hello.", usage=Usage(input_tokens=90)), "Tea.")
+
+    ended = cli("chat", "--script", script, input="/compact\nhi\n/compact\nwhat?\n/compact\n/cost\nand?\n")
+
+    assert ended.exit_code == ExitCode.OK, ended.output
+    said = ["There is no run yet", "nothing to summarize yet", "Conversation summarized", "180 tokens in", "| Tea."]
+    places = [ended.output.rindex(text) for text in said]
+    assert places == sorted(places), ended.output
+    facts = [json.loads(line)["fact"] for line in cli("runs", "events", "last", "--json").output.splitlines()]
+    [compacted] = [fact for fact in facts if fact["type"] == "context.compacted"]
+    assert (compacted["summary"], compacted["usage"]["input_tokens"]) == ("Hello.", 90)
+    replayed = cli("replay", "last", "--mode", "model")
+    assert replayed.exit_code == ExitCode.OK, replayed.output

@@ -33,6 +33,8 @@ _TRIM_TARGET, _TRIM_ENOUGH = 0.6, 0.8
 _REFUSED_PART = 0.7
 _MIN_SAVED_TOKENS = 32
 _SUMMARY_PART, _MIN_SUMMARY_TOKENS, _MAX_SUMMARY_TOKENS = 6, 64, 2_000
+#: The longest text to summarize where the window is not known.
+_MAX_TRANSCRIPT_TOKENS = 100_000
 #: As long as every artifact id.
 _SAMPLE_ID = "sha256:" + "0" * 64
 #: What the model sees of arguments whose artifact was deleted.
@@ -218,6 +220,15 @@ class ContextPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if plan is None and total > ceiling:
             raise self._exhausted(state, total)
         return plan
+
+    def plan_summary(self, state: ContextState) -> ContextPlan | None:
+        """Plan a summary of everything before the newest turn, whether it is needed or not; None: there is nothing."""
+        turns, budget = _Turns(state), min(self._limits(state)[0], _MAX_TRANSCRIPT_TOKENS)
+        cut = turns.boundary(1)
+        if not cut:
+            return None
+        [compact] = turns.to_messages([turns.fitting_boundary(cut, (), budget)])
+        return ContextPlan(compact=compact, transcript_tokens=int(max(budget, _MIN_SUMMARY_TOKENS)))
 
     def _limits(self, state: ContextState) -> tuple[float, float]:
         """Return the estimated size that messages should have, and the one that they must not exceed."""

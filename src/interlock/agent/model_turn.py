@@ -89,6 +89,20 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
 
 
+async def summarize_now(session: AgentSession) -> bool:
+    """Ask the model for a summary of everything before the newest turn. Return False when there is none: nothing was
+    left to summarize, or the model was interrupted.
+    """
+    agent_name = session.run.ledger.active_agent
+    run, agent = session.switch_agent(agent_name), session.agents[agent_name]
+    messages, dialogue = session.window.update(run.ledger.dialogue), run.ledger.dialogue
+    plan, compacted = agent.context.plan_summary(_context_state(session, agent, messages, 0)), dialogue.compacted
+    if plan is not None:
+        await _compact(session, agent, messages, plan)
+        await run.recorder.commit()
+    return dialogue.compacted > compacted
+
+
 async def _request_answer(
     session: AgentSession, agent: Agent, request: ModelRequest, event: ModelRequested
 ) -> tuple[ModelAnswer, float, int] | None:

@@ -19,7 +19,8 @@ import msgspec
 
 from ..agent.agent import Agent, AgentTool, collect_team
 from ..agent.driver import advance
-from ..agent.next_step import Budgets
+from ..agent.model_turn import summarize_now
+from ..agent.next_step import Budgets, is_user_turn
 from ..agent.session import AgentSession
 from ..app import App
 from ..domain.errors import ConfigurationError, ModelError, ToolError
@@ -201,6 +202,8 @@ async def _drive(environment: ReplayEnvironment) -> bool:
         answer_count = environment.model.answer_count
         try:
             await advance(session)
+            while _is_summary_due(environment, run.ledger) and await summarize_now(session):
+                pass
         except RecordingExhaustedError:
             await run.recorder.commit()
             return True
@@ -215,6 +218,13 @@ async def _drive(environment: ReplayEnvironment) -> bool:
             )
     await run.recorder.commit()
     return False
+
+
+def _is_summary_due(environment: ReplayEnvironment, ledger: Ledger) -> bool:
+    """Return True if a person asked for a summary at this place: no message of theirs waited for an answer."""
+    count = environment.model.answer_count
+    is_next = any(step.answer == count and step.compacted for step in environment.recording.context)
+    return is_next and not ledger.is_over and is_user_turn(ledger.dialogue)
 
 
 def build_environment(recording: Recording, agent: Agent) -> ReplayEnvironment:

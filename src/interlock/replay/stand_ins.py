@@ -238,6 +238,10 @@ class RecordedContextPolicy(ContextPolicy, frozen=True, kw_only=True):
         most = sum(state.sizes)
         return ContextPlan(trim=trim, compact=compact, summary_tokens=most, transcript_tokens=most)
 
+    def plan_summary(self, state: ContextState) -> ContextPlan | None:
+        """Return the summary that a person asked for before the next answer."""
+        return self.plan(state)
+
 
 class RecordedInteraction:
     """Implementation of `InteractionProvider`: every question about a call gets the last recorded answer about it.

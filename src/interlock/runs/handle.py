@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import msgspec
 
 from ..agent.driver import advance
+from ..agent.model_turn import summarize_now
 from ..agent.next_step import AgentStep, Ended, Wait
 from ..agent.session import AgentSession, ModelListener
 from ..domain.call import Answer, AnswerFields, Question
@@ -83,6 +84,22 @@ class RunHandle:
         """Send the user's next message to a conversational run."""
         await self._wait_until_stopped()
         await self._add_user_message(text)
+
+    async def compact(self) -> bool:
+        """Have the model summarize everything before the newest turn, as it does when its window is full. Return False
+        when there is nothing to summarize.
+        """
+        await self._wait_until_stopped()
+        session = await self._lease.acquire()
+        ledger, self._cached_result = session.run.ledger, None
+        all_known = self._observations.next_seq == ledger.next_seq
+        try:
+            _check_accepts_message(ledger, new=False)
+            return await summarize_now(session)
+        finally:
+            await self._lease.release()
+            if all_known:
+                self._observations.next_seq = ledger.next_seq
 
     async def resume(self, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> None:
         """Resume the run: after an answer, after a pause, or when another process left it behind. `force` takes it and

@@ -236,6 +236,7 @@ class LiveView:
             facts.InvocationSuspended: self._on_suspended,
             facts.CallObserved: self._on_observation,
             **dict.fromkeys(NOTE_EVENTS, self._on_note),
+            facts.ContextCompacted: self._on_summary,
             facts.ModelFailed: self._on_model_failure,
         }
 
@@ -310,7 +311,7 @@ class LiveView:
             self._handlers[type(event.fact)](event.fact, event)
         elif isinstance(event.fact, facts.CallObserved):
             self._calls.pop(event.fact.observation.call_id, None)
-        elif isinstance(event.fact, facts.ModelResponded):
+        elif isinstance(event.fact, facts.ModelResponded | facts.ContextCompacted):
             self._usage += event.fact.usage
 
     def refresh(self) -> None:
@@ -388,6 +389,11 @@ class LiveView:
         self._streamed.clear()
         self._asked_at = 0
         self._finish_text()
+        self._on_note(fact, event)
+
+    def _on_summary(self, fact: facts.ContextCompacted, event: Event) -> None:
+        self._asked_at = 0
+        self._usage += fact.usage
         self._on_note(fact, event)
 
     def _on_intent(self, fact: facts.CallProposed, event: Event) -> None:

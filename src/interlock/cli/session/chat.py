@@ -1,5 +1,7 @@
 """A conversation: the user sends a message, the agent works on it, and the run is idle until the next one."""
 
+import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import NamedTuple
@@ -31,7 +33,7 @@ from .live_session import (
     restore_view,
     show_run,
 )
-from .terminal import TerminalModes
+from .terminal import TerminalModes, signal_handlers
 
 _SHOWN_RUNS = 8
 _SHOWN_MESSAGES = 6
@@ -117,6 +119,29 @@ class ChatSession:
             await handle.resume()
             self._print_result(await show_run(handle, session, self._last_seq), session)
         finally:
+            await self._mark_shown(session)
+
+    async def compact(self, _: str = "") -> None:
+        """Have the model summarize all but the newest turn. Ctrl-C stops that."""
+        session = await self._open_session()
+        if not self._run_id:
+            session.view.print_note("There is no run yet: say what to do.")
+            return
+        handle = self._handle or await self._reopen_run(session)
+        work = asyncio.ensure_future(handle.compact())
+        try:
+            with signal_handlers({signal.SIGINT: work.cancel}):
+                await asyncio.wait([work])
+            if work.cancelled():
+                session.view.print_note("Stopped. The conversation is as it was.", "yellow")
+            elif not work.result():
+                session.view.print_note("There is nothing to summarize yet: the newest turn always stays.")
+        finally:
+            events = [event async for event in read_events(session.runner.log, self._run_id)]
+            for event in events[self._last_seq + 1 :]:
+                session.view.on_event(event)
+            session.view.stop()
+            self._usage = (await load_run(session.runner.log, self._run_id)).ledger.dialogue.usage
             await self._mark_shown(session)
 
     async def choose_mode(self, word: str) -> None:
@@ -279,6 +304,7 @@ CHAT_COMMANDS: Mapping[str, ChatCommand] = {
     "/mode": ChatCommand("how much is done without asking; with a word: another mode", ChatSession.choose_mode),
     "/diff": ChatCommand("what the edits of this conversation changed", ChatSession.print_diff),
     "/cost": ChatCommand("tokens and cost of this conversation", ChatSession.print_cost),
+    "/compact": ChatCommand("summarize all but the newest turn, to make room", ChatSession.compact),
     "/tools": ChatCommand("the tools of the agent", ChatSession.print_tools),
     "/resume": ChatCommand("go on: ask open questions again, or the model", ChatSession.resume),
     "/runs": ChatCommand("the newest runs", ChatSession.list_runs),
