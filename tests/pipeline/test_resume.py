@@ -155,14 +155,24 @@ class TestStarted:
 _ASKS = FailSafeConfig(unknown_outcome_policy="ask")
 
 
-async def test_an_ended_call_without_a_result_is_not_run_again() -> None:
-    jobs = Jobs()
-    tools = [jobs.tool(risk="read")]
-    seen = only((await resume(await killed_after(COMPLETED, tools), tools))[0])
+class TestEnded:
+    async def test_what_was_done_is_reported_as_done(self) -> None:
+        jobs = Jobs()
+        seen = only((await resume(await killed_after(COMPLETED, [jobs.tool()]), [jobs.tool()]))[0])
 
-    assert seen.code == "outcome_unknown"
-    assert "ended, and the run stopped before its result was recorded" in seen.summary
-    assert jobs.done == ["a"]
+        assert (seen.call_id, seen.tool, seen.ok, jobs.done) == ("c1", "work", True, ["a"])
+        assert seen.summary == "work had been done before the run stopped; its output was not recorded."
+
+    async def test_what_failed_has_an_unknown_outcome(self) -> None:
+        def work(name: str) -> str:
+            jobs.done.append(name)
+            raise ValueError(name)
+
+        jobs, tools = Jobs(), [tool(work, risk="read")]
+        seen = only((await resume(await killed_after(COMPLETED, tools), tools))[0])
+
+        assert (seen.code, jobs.done) == ("outcome_unknown", ["a"])
+        assert "ended, and the run stopped before its result was recorded" in seen.summary
 
 
 class TestRefused:
