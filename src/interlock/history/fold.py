@@ -60,10 +60,16 @@ def has_ended(summary: RunSummary) -> bool:
 
 async def load_run(log: EventLog, run_id: str) -> LoadedRun:
     """Return the state of a run as the log has it now; an unknown run has the state before its first event."""
-    loaded = await _load_snapshot(log, run_id) or _empty_run(run_id)
-    while entries := await log.read(run_id, loaded.ledger.next_seq - 1, _PAGE):
+    return await load_more(log, await _load_snapshot(log, run_id) or _empty_run(run_id))
+
+
+async def load_more(log: EventLog, loaded: LoadedRun) -> LoadedRun:
+    """Fold what was appended since into the same ledger."""
+    while True:
+        entries = await log.read(loaded.ledger.run_id, loaded.ledger.next_seq - 1, _PAGE)
         loaded = fold_more(loaded, entries)
-    return loaded
+        if len(entries) < _PAGE:
+            return loaded
 
 
 def build_snapshot(ledger: Ledger, head_hash: bytes) -> Snapshot:

@@ -39,7 +39,7 @@ from ..domain.errors import (
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RunState
 from ..domain.tool import CallContext, JsonObject
-from ..history.fold import has_ended, load_run
+from ..history.fold import LoadedRun, has_ended, load_more, load_run
 from ..pipeline.context import RunContext
 from ..rendering.times import format_utc
 from ..storage.artifacts import ArtifactStore
@@ -95,10 +95,7 @@ class Inbox:
 
     async def load_ledger(self, run_id: str) -> Ledger:
         """Return the state of a run. `ConfigurationError` when the log has no such run."""
-        ledger = (await load_run(self._log, run_id)).ledger
-        if not ledger.started:
-            raise ConfigurationError(f"There is no run {run_id!r} in the log.")
-        return ledger
+        return (await self._load(run_id)).ledger
 
     async def pending(self, run_id: str | None = None) -> list[Question]:
         """Return the open questions of a run, oldest first. Without `run_id`: those of all runs of the log.
@@ -192,8 +189,9 @@ class Inbox:
         """Record an `Answer` to a question, or queue it: what `approve`, `reject` and `answer` do with theirs."""
         command = AnswerCommand(action_id, answer, payload_hash, self._app.parts.clock.now())
         key = command_key(command)
+        loaded = await self._load(run_id)
         while True:
-            self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash, command.at)
+            self._app.check_answer(loaded.ledger, action_id, answer, payload_hash, command.at)
             try:
                 storable = cast(AnswerCommand, redact_command(command, self._app.parts.redactor.redact))
             except AnswerRefusedError:
@@ -203,8 +201,10 @@ class Inbox:
             if await self._log.enqueue(run_id, QueuedCommand(key, encode_command(storable))):
                 break
             await self._raise_conflict(run_id, command)
+            loaded = await load_more(self._log, loaded)
         # An answer that was recorded before this one was queued is in the log now, and no later one can be first.
-        ledger = await self.load_ledger(run_id)
+        loaded = await load_more(self._log, loaded)
+        ledger = loaded.ledger
         action = ledger.actions[action_id]
         if not action.is_open and not is_recorded(storable, ledger):
             await self._log.ack(run_id, key)
@@ -215,7 +215,7 @@ class Inbox:
         await self.apply_queued(run_id)
         if any(other.key == key for other in await self._log.queued_commands(run_id)):
             return "queued"
-        self._check_applied(storable, await self.load_ledger(run_id))
+        self._check_applied(storable, (await load_more(self._log, loaded)).ledger)
         return "recorded"
 
     async def cancel_children(self, ledger: Ledger) -> None:
@@ -255,6 +255,12 @@ class Inbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _load(self, run_id: str) -> LoadedRun:
+        loaded = await load_run(self._log, run_id)
+        if not loaded.ledger.started:
+            raise ConfigurationError(f"There is no run {run_id!r} in the log.")
+        return loaded
 
     async def _unfinished_runs(self) -> AsyncIterator[Ledger]:
         """Yield the state of every run that is not over, except those whose events are damaged."""

@@ -93,7 +93,9 @@ class EventLog(Protocol):
         ...
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
-        """Return the entries after `after_seq`, in order; an unknown run has none."""
+        """Return the entries after `after_seq`, in order; an unknown run has none. Fewer than `limit` mean that there are
+        no more.
+        """
         ...
 
     async def run_ids(self) -> list[str]:
