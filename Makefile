@@ -55,10 +55,14 @@ test-fast: $(READY) ## Run the tests of the core, in less than a minute
 
 TEMPLATES := src/interlock/server/console/templates
 
-.PHONY: check
-check: check-format check-lint check-types check-pages check-imports check-words check-docs ## Check format, lint, types, pages, layers, words and generated docs
+CHECKS := check-types check-format check-lint check-pages check-imports check-words check-docs
 
-.PHONY: check-format check-lint check-types check-pages check-imports check-words check-docs
+# Two at a time: the types alone take longer than all others together, and do not use both cores.
+.PHONY: check
+check: $(READY) ## Check format, lint, types, pages, layers, words and generated docs
+	@$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(CHECKS)
+
+.PHONY: $(CHECKS)
 check-format: $(READY)
 	@echo "format"
 	@$(BIN)/ruff format --check --quiet . || { echo "error: run 'make format'" >&2; exit 1; }
@@ -69,7 +73,7 @@ check-lint: $(READY)
 
 check-types: $(READY)
 	@echo "types"
-	@$(BIN)/pyright --warnings
+	@NODE_OPTIONS=--max-semi-space-size=128 $(BIN)/pyright --warnings
 
 check-pages: $(READY)
 	@echo "pages"

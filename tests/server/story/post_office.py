@@ -79,7 +79,7 @@ def post_agent(issuer: str, used: list[str]) -> Agent:
     async def asked(context: ToolContext) -> str:
         used.append(context.access_token or "")
         headers = {"Authorization": f"Bearer {context.access_token}"}
-        async with httpx2.AsyncClient(headers=headers, trust_env=False, timeout=HANG_SECONDS) as client:
+        async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=False, timeout=HANG_SECONDS) as client:
             answer = await client.get(f"{issuer}/api/mail")
         return f"{answer.status_code}: the mail of {answer.json().get('user')}"
 

@@ -67,7 +67,7 @@ class Served:
     @contextmanager
     def as_person(self, name: str, password: str = PASSWORD) -> Generator[httpx2.Client]:
         """Somebody who signed in over the API."""
-        with httpx2.Client(base_url=self.base, timeout=HANG_SECONDS, trust_env=False) as client:
+        with httpx2.Client(base_url=self.base, timeout=HANG_SECONDS, trust_env=False, verify=False) as client:
             me = client.post("/v1/session", json={"name": name, "password": password})
             assert me.status_code == 201, me.text
             client.headers["X-CSRF-Token"] = me.json()["csrf_token"]
@@ -103,7 +103,13 @@ class Served:
     def _as_agent(self, method: str, path: str, **options: Any) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
         return httpx2.request(
-            method, f"{self.base}{path}", headers=headers, timeout=HANG_SECONDS, trust_env=False, **options
+            method,
+            f"{self.base}{path}",
+            headers=headers,
+            timeout=HANG_SECONDS,
+            trust_env=False,
+            verify=False,
+            **options,
         )
 
 

@@ -11,6 +11,7 @@ on one address must not share one), and time and size of the answer are bounded.
 import asyncio
 import ssl
 from collections.abc import Mapping
+from functools import cache
 
 import httpx2
 import msgspec
@@ -64,11 +65,17 @@ class RequestRefusedError(httpx2.RequestError):
 def create_ssl_context(ca_file: str = "") -> ssl.SSLContext:
     """Return an SSL context that trusts the system's certificates, or only those in the file. Always verifies."""
     if not ca_file:
-        return httpx2.create_ssl_context(trust_env=False)
+        return _system_ssl_context()
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"The certificates in {ca_file} cannot be read: {error}.") from error
+
+
+@cache
+def _system_ssl_context() -> ssl.SSLContext:
+    """Return the context that all connections share: reading the certificates takes tens of milliseconds."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 def find_url_problem(url: str, access: NetworkAccess) -> str:
