@@ -65,8 +65,12 @@ def pytest_as_ordinary_user(file: str, *options: str) -> None:
         "no:cacheprovider",
         "-p",
         "no:schemathesis",
+        # What these files do not use takes as long to load as many of their tests.
+        "-p",
+        "no:inline_snapshot",
+        "-p",
+        "no:xdist",
         "--no-header",
-        "--inline-snapshot=disable",
     )
     # Not in a folder of the test's own, which nobody else may enter.
     with TemporaryDirectory(dir=_open_folder()) as folder:
