@@ -108,10 +108,11 @@ _RENAMED = {"PolicyDecision": "Decision"}
 #: Those in `__all__`, and older flat names that now also have a place in a subpackage.
 _NAMES = {
     "agent.agent": ("Agent", "AgentTool"),
-    "agent.context": ("ContextPolicy",),
+    "agent.context": ("AttachmentLimits", "ContextPolicy"),
     "agent.next_step": ("Budgets",),
     "audit.export": ("read_export", "to_json", "to_ndjson"),
     "audit.verify": ("ChainFlaw", "ChainVerification", "Checkpoint", "verify"),
+    "domain.attachments": ("Attachment",),
     "domain.call": ("Answer", "Question", "ToolIntent", "WaitingCall"),
     "domain.decision": ("Decision", "FailSafeConfig", "PolicyDecision", "Verdict"),
     "domain.errors": (
@@ -225,6 +226,7 @@ _NAMES = {
     "replay.export_test": ("export_test",),
     "replay.model": ("ModelReplay", "replay_model"),
     "replay.trace": ("Replay",),
+    "runs.attachments": ("attach",),
     "runs.fork": ("fork",),
     "runs.handle": ("RunHandle",),
     "runs.inbox": ("Inbox",),
@@ -246,12 +248,14 @@ _LISTED = (
     # Agents and runs
     "Agent",
     "AgentResult",
+    "Attachment",
     "Budgets",
     "ContextPolicy",
     "Inbox",
     "RunHandle",
     "RunState",
     "Runner",
+    "attach",
     # Your own loop
     "BatchResult",
     "Observation",

@@ -10,6 +10,7 @@ from . import replay as replay
 from . import storage as storage
 from .agent.agent import Agent
 from .agent.agent import AgentTool as AgentTool
+from .agent.context import AttachmentLimits as AttachmentLimits
 from .agent.context import ContextPolicy
 from .agent.next_step import Budgets
 from .audit.export import read_export as read_export
@@ -27,6 +28,7 @@ from .audit.verify import (
 from .audit.verify import (
     verify as verify,
 )
+from .domain.attachments import Attachment
 from .domain.call import Answer, Question
 from .domain.call import ToolIntent as ToolIntent
 from .domain.call import WaitingCall as WaitingCall
@@ -313,6 +315,7 @@ from .replay.export_test import export_test as export_test
 from .replay.model import ModelReplay as ModelReplay
 from .replay.model import replay_model as replay_model
 from .replay.trace import Replay as Replay
+from .runs.attachments import attach
 from .runs.fork import fork as fork
 from .runs.handle import RunHandle
 from .runs.inbox import Inbox
@@ -345,6 +348,7 @@ __all__ = [
     "AgentResult",
     "Answer",
     "AnthropicMessages",
+    "Attachment",
     "BatchResult",
     "Budgets",
     "CallbackInteractionProvider",
@@ -376,6 +380,7 @@ __all__ = [
     "ToolContext",
     "ToolDefinition",
     "ToolRuntime",
+    "attach",
     "load_policy",
     "skills",
     "tool",

@@ -46,6 +46,20 @@ def test_a_run_works_on_its_task_and_says_what_it_did(cli: Run, script: Path, pr
     assert "interlock runs show " in ended.output
 
 
+def test_files_are_attached_to_the_task(cli: Run, script: Path, project: Path) -> None:
+    (project / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    write_script(script, "I see it.")
+
+    missing = cli("run", "Look.", "--attach", "nothing.png", "--script", script)
+    ended = cli("run", "Look.", "--attach", project / "shot.png", "--script", script)
+    events = cli("runs", "events", "last")
+
+    assert missing.exit_code == ExitCode.USAGE, missing.output
+    assert "nothing.png cannot be attached" in missing.output
+    assert ended.exit_code == ExitCode.OK, ended.output
+    assert "[1 attachment]" in events.output
+
+
 def test_without_a_terminal_a_question_pauses_the_run_and_the_way_on_is_told(
     cli: Run, script: Path, project: Path
 ) -> None:

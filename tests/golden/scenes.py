@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from interlock import (
     Agent,
     Answer,
+    Attachment,
     CallbackInteractionProvider,
     Clock,
     Consent,
@@ -387,6 +388,24 @@ async def remembering() -> Runs:
     return {"remembering": await log.read("run_remembering")}
 
 
+async def attached() -> Runs:
+    """A user and a tool attach images."""
+    content = "47494638396101000100800000ffffff0000002c00000000010001000002024401003b"
+    log, pixel = MemoryLog(), Attachment(bytes.fromhex(content), "a.gif")
+
+    @tool(risk="read")
+    async def take_picture() -> list[str | Attachment]:
+        """Take a picture."""
+        return ["Taken.", pixel]
+
+    looks = ScriptedTurn(calls=(tool_call("take_picture", call_id="picture_1"),))
+    provider = ScriptedModel([looks, ScriptedTurn(text="Two pixels.")], by_position=True)
+    watcher = Agent(name="watcher", provider=provider, tools=[take_picture], policy=RulePolicy(RULES))
+    async with runner(watcher, log) as runs:
+        await (await runs.start(["What is this?", pixel], run_id="run_attached")).result()
+    return {"attached": await log.read("run_attached")}
+
+
 async def forked() -> Runs:
     """A run waits for a person and is forked; the yes in one of them does not count in the other."""
     log = MemoryLog()
@@ -453,6 +472,7 @@ SCENES: tuple[Scene, ...] = (
     forked,
     compacted,
     remembering,
+    attached,
 )
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {

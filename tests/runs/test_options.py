@@ -47,11 +47,11 @@ def test_a_runner_is_given_an_agent() -> None:
         Runner(ScriptedModel([]))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("task", [None, ["Look."], 3])
+@pytest.mark.parametrize("task", [None, ["Look.", None], 3])
 def test_a_task_is_text(task: Any) -> None:
     with (
         Runner(agent_of("Done.")) as runner,
-        pytest.raises(ConfigurationError, match=r"text, and this is a .* Nothing"),
+        pytest.raises(ConfigurationError, match=r"attachments, and this is a .* Nothing"),
     ):
         runner.run_sync(task)
 

@@ -13,7 +13,7 @@ from ..domain.tool import CallContext, Guardrail, ToolDefinition, Visibility
 from ..models.interface import ModelProvider, ToolChoice
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Toolbox
-from .context import ContextPolicy
+from .context import AttachmentLimits, ContextPolicy
 from .next_step import Budgets
 
 _FieldCheck = Callable[[Any], bool]
@@ -41,6 +41,7 @@ _FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
     ("fail_safe", lambda value: isinstance(value, FailSafeConfig), "Give FailSafeConfig(...)."),
     ("budgets", lambda value: isinstance(value, Budgets), "Give Budgets(max_steps=..., ...)."),
     ("context", lambda value: isinstance(value, ContextPolicy), "Give ContextPolicy(window_tokens=...)."),
+    ("attachments", lambda value: isinstance(value, AttachmentLimits), "Give AttachmentLimits(media_types=...)."),
     ("tool_choice", lambda value: isinstance(value, str), 'Give "auto", "none", "required", or the name of a tool.'),
 )
 
@@ -121,6 +122,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         fail_safe: What failures do to the run.
         budgets: Limits of the run: steps, calls, time, tokens, cost.
         context: The window of the model, and what is left out of a long conversation.
+        attachments: Which images and files the model is sent.
         tool_choice: `auto`, `none`, `required`, or the name of a tool.
         reset_tool_choice: Lift a forced tool choice once a tool was used.
         output_type: The type of the final answer, as pydantic knows it. Default: text.
@@ -145,6 +147,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     fail_safe: FailSafeConfig = FailSafeConfig()
     budgets: Budgets = Budgets()
     context: ContextPolicy = ContextPolicy()
+    attachments: AttachmentLimits = AttachmentLimits()
     tool_choice: ToolChoice = "auto"
     #: A choice that forces a tool is lifted once this agent has used one; else the model could never end.
     reset_tool_choice: bool = True

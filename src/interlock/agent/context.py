@@ -13,12 +13,20 @@ from math import inf
 
 import msgspec
 
+from ..domain.attachments import (
+    MAX_ATTACHMENT_BYTES,
+    MEDIA_TYPES,
+    TEXT_TYPE,
+    describe_attachment,
+    detect_media_type,
+)
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ArtifactError, ConfigurationError, ModelError
 from ..domain.json import encode
-from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
-from ..domain.rendering import render_trimmed, split_rendered
+from ..domain.messages import AssistantMessage, LoadedPart, Message, MessagePart, ProposedCall, ToolMessage, UserMessage
+from ..domain.rendering import ATTACHMENT_MARK, find_attachments, render_trimmed, split_rendered
 from ..domain.state.conversation import Dialogue
-from ..domain.tool import ToolCatalog
+from ..domain.tool import RunArtifacts, ToolCatalog
+from ..rendering.text import describe_unknown
 from ..storage.artifacts import ArtifactStore
 
 _BYTES_PER_TOKEN = 4
@@ -32,6 +40,8 @@ _TRIM_TARGET, _TRIM_ENOUGH = 0.6, 0.8
 #: After a request was refused as too long, requests stay below this part of it.
 _REFUSED_PART = 0.7
 _MIN_SAVED_TOKENS = 32
+#: About what providers count for an image, and for a document.
+_IMAGE_TOKENS, _PDF_BYTES_PER_TOKEN = 1_600, 40
 _SUMMARY_PART, _MIN_SUMMARY_TOKENS, _MAX_SUMMARY_TOKENS = 6, 64, 2_000
 #: The longest text to summarize where the window is not known.
 _MAX_TRANSCRIPT_TOKENS = 100_000
@@ -61,7 +71,78 @@ def estimate_message(message: Message) -> int:
     if isinstance(message, AssistantMessage):
         for call in message.calls:
             tokens += _CALL_TOKENS + estimate_tokens(call.arguments)
+    elif message.parts:
+        tokens += sum(map(_estimate_part, message.parts))
     return tokens
+
+
+def _estimate_part(part: MessagePart) -> int:
+    if part.media_type == TEXT_TYPE:
+        return -(-part.size_bytes // _BYTES_PER_TOKEN)
+    is_document = part.media_type == "application/pdf"
+    return max(_IMAGE_TOKENS, part.size_bytes // _PDF_BYTES_PER_TOKEN) if is_document else _IMAGE_TOKENS
+
+
+class AttachmentLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Declare which images and files a model is sent. It reads a line of text about every other one.
+
+        Agent(provider=..., attachments=AttachmentLimits(media_types=()))  # a model that reads only text
+
+    Args:
+        media_types: What the model takes. Default: `image/png`, `image/jpeg`, `image/gif`, `image/webp`,
+            `application/pdf` and `text/plain`.
+        max_count: How many in one request: the newest.
+        max_bytes: How many bytes in one request, of all of them together.
+    """
+
+    media_types: tuple[str, ...] = MEDIA_TYPES
+    max_count: int = 20
+    max_bytes: int = 20 << 20
+
+    def __post_init__(self) -> None:
+        """Reject unknown types."""
+        if unknown := [each for each in self.media_types if each not in MEDIA_TYPES]:
+            raise ConfigurationError(describe_unknown("media type", unknown[0], MEDIA_TYPES))
+
+
+def load_parts(messages: Sequence[Message], limits: AttachmentLimits, artifacts: RunArtifacts) -> tuple[Message, ...]:
+    """Return the messages of a request with the contents of their parts, the newest first as far as they fit, and with
+    a line of text in place of the others. Reads artifacts.
+    """
+    loaded: list[Message] = []
+    count, left_bytes = limits.max_count, limits.max_bytes
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage) or not message.parts:
+            loaded.append(message)
+            continue
+        kept: list[MessagePart] = []
+        lines: list[str] = []
+        for part in message.parts:
+            content = _read_part(part, min(left_bytes, MAX_ATTACHMENT_BYTES), artifacts) if count > 0 else b""
+            media_type = detect_media_type(content) if content else part.media_type
+            # The text of a result is in its envelope. A file of text would be outside of it.
+            is_quoted = media_type == TEXT_TYPE and isinstance(message, ToolMessage)
+            if content and media_type in limits.media_types and not is_quoted:
+                size, artifact_id = len(content), part.artifact_id
+                kept.append(
+                    LoadedPart(
+                        artifact_id=artifact_id, media_type=media_type, size_bytes=size, name=part.name, content=content
+                    )
+                )
+                count, left_bytes = count - 1, left_bytes - len(content)
+            elif isinstance(message, UserMessage):
+                lines.append(describe_attachment(part.name, media_type, part.size_bytes, part.artifact_id))
+        text = "\n".join((message.text, *lines)) if lines else message.text
+        loaded.append(msgspec.structs.replace(message, text=text, parts=tuple(kept)))
+    return tuple(reversed(loaded))
+
+
+def _read_part(part: MessagePart, max_bytes: int, artifacts: RunArtifacts) -> bytes:
+    """Return the content of a part; empty when it is too large or gone."""
+    try:
+        return artifacts.read(part.artifact_id) if artifacts.size_bytes(part.artifact_id) <= max_bytes else b""
+    except (ArtifactError, OSError):
+        return b""
 
 
 class ContextWindow:
@@ -75,6 +156,8 @@ class ContextWindow:
         self._overhead: tuple[str, str, int] = ("", "", 0)
         #: How many messages stand for compacted ones.
         self.head = 0
+        #: Whether any message had images or files.
+        self.has_parts = False
 
     def update(self, dialogue: Dialogue) -> tuple[Message, ...]:
         """Return the messages to send, as `Dialogue.window` has them. Only new ones are looked at."""
@@ -87,8 +170,20 @@ class ContextWindow:
         said = dialogue.messages + dialogue.open_messages if dialogue.open else dialogue.messages
         for index in range(len(ready) - self.head + dialogue.compacted, len(said)):
             message = dialogue.shown(index) if index in dialogue.trimmed else said[index]
-            ready.append(self._restore_message(message) if isinstance(message, AssistantMessage) else message)
+            if isinstance(message, AssistantMessage):
+                message = self._restore_message(message)
+            elif message.parts or ATTACHMENT_MARK in message.text:
+                message = self._find_parts(message)
+            ready.append(message)
         return tuple(ready)
+
+    def _find_parts(self, message: UserMessage | ToolMessage) -> Message:
+        """Return the message with references to its attachments: those of a result are named in its first line."""
+        if isinstance(message, ToolMessage):
+            ids = find_attachments(message.text)
+            message = ToolMessage(message.call_id, message.text, tuple(MessagePart(artifact_id=each) for each in ids))
+        self.has_parts |= bool(message.parts)
+        return message
 
     def sizes(self) -> list[int]:
         """Return the estimated size of each message."""
@@ -337,7 +432,10 @@ def render_transcript(messages: Iterable[Message]) -> str:
     for message in messages:
         match message:
             case UserMessage():
-                parts.append(f"## User\n{message.text}")
+                attached = (
+                    describe_attachment(p.name, p.media_type, p.size_bytes, p.artifact_id) for p in message.parts
+                )
+                parts.append("\n".join((f"## User\n{message.text}", *attached)))
             case ToolMessage():
                 parts.append(f"## Result of {message.call_id}\n{message.text}")
             case AssistantMessage():

@@ -36,6 +36,7 @@ from .context import (
     cut_to_tokens,
     estimate_message,
     estimate_tokens,
+    load_parts,
     render_transcript,
 )
 from .session import AgentSession
@@ -79,6 +80,8 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
             if len(dialogue.trimmed) == trimmed_count:
                 break
         estimated_tokens = overhead + sum(session.window.sizes()) if agent.context.window_tokens else 0
+    if session.window.has_parts:
+        messages = await asyncio.to_thread(load_parts, messages, agent.attachments, run.artifacts)
     request = _build_request(session, agent, catalog, instructions, messages)
     event = _request_event(session, agent, request, catalog, estimated_tokens)
     answered = await _request_answer(session, agent, request, event)

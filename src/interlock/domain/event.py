@@ -14,7 +14,7 @@ from .call import Answer, Question
 from .decision import Decision
 from .errors import LogCorruptError, LogVersionError
 from .json import escape_surrogates
-from .messages import Usage
+from .messages import MessagePart, Usage
 from .observation import ExitStatus, Observation
 from .outcome import SideEffects
 from .payload import BindingChange
@@ -108,6 +108,8 @@ class UserMessageReceived(_Fact, frozen=True, gc=False, tag="user.message"):
 
     text: str
     by: str = ""
+    #: Images and files in it.
+    parts: tuple[MessagePart, ...] = ()
 
 
 class ModelRequested(_Fact, frozen=True, gc=False, tag="model.request"):
@@ -454,7 +456,7 @@ TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 #: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
 #: a field that it does not know. A change that adds a type or a field raises it and names it in `NEWER`.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 
@@ -463,6 +465,7 @@ _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 #: that older code recognizes it, also in a run that older code began.
 NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
     RunStarted: ((b'"settings":', 3),),
+    UserMessageReceived: ((b'"parts":', 4),),
     PolicyEvaluated: _EFFECT,
     InvocationStarted: _EFFECT[:1],
     InvocationCompleted: _EFFECT,

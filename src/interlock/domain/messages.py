@@ -15,10 +15,27 @@ class ProposedCall(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
     artifact_id: str = ""
 
 
-class UserMessage(msgspec.Struct, frozen=True, gc=False, tag="user"):
+class MessagePart(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An image or a file in a message: the artifact that holds it."""
+
+    artifact_id: str
+    #: Detected by content; empty until it was read.
+    media_type: str = ""
+    size_bytes: int = 0
+    name: str = ""
+
+
+class LoadedPart(MessagePart, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part with its content: in requests to a model, never in the log."""
+
+    content: bytes
+
+
+class UserMessage(msgspec.Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
     """A message of the user."""
 
     text: str
+    parts: tuple[MessagePart, ...] = ()
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, gc=False, tag="assistant", omit_defaults=True):
@@ -32,11 +49,13 @@ class AssistantMessage(msgspec.Struct, frozen=True, gc=False, tag="assistant", o
     private_artifact_id: str = ""
 
 
-class ToolMessage(msgspec.Struct, frozen=True, gc=False, tag="tool"):
+class ToolMessage(msgspec.Struct, frozen=True, gc=False, tag="tool", omit_defaults=True):
     """The result of a call as shown to the model: rendered by the runtime, output marked as untrusted."""
 
     call_id: str
     text: str
+    #: Only in requests to a model: the log has them as artifacts of the observation.
+    parts: tuple[MessagePart, ...] = ()
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage

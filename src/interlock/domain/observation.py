@@ -4,6 +4,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from .attachments import Attachment
 from .call import Invocation
 from .json import InvalidJsonError, Json, parse
 from .outcome import NO_SIDE_EFFECTS, ArtifactRef, Failure, NextTool, OutputSize, SideEffect, SideEffects
@@ -94,6 +95,7 @@ class NormalizedResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     next_tool: NextTool | None = None
     kind: ObservationKind = "tool"
     state: JsonObject = {}
+    attachments: tuple[Attachment, ...] = ()
 
 
 DENIED_BY_POLICY = "Denied by policy"

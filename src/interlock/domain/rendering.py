@@ -23,6 +23,7 @@ from unicodedata import normalize
 
 import msgspec
 
+from .attachments import ATTACHMENT
 from .json import escape_surrogates
 from .observation import TRUST_LABEL, Content, Observation
 from .outcome import TOOL_OUTPUT, Failure, display_side_effects
@@ -134,6 +135,19 @@ def split_rendered(text: str) -> RenderedOutput | None:
     found = [ref["id"] for ref in kept.artifacts if ref["kind"] == TOOL_OUTPUT] or [ref["id"] for ref in kept.artifacts]
     output = "\n".join(line[2:] for line in envelope.split("\n")[1:-1])
     return RenderedOutput(facts, output, found[0] if found and kept.truncated else "")
+
+
+#: Only where an observation has an attachment, or its output says so.
+ATTACHMENT_MARK = f'"kind":"{ATTACHMENT}"'
+
+
+def find_attachments(text: str) -> list[str]:
+    """Return the artifacts of the attachments in what `render_for_model` made. Only the runtime's own line counts."""
+    try:
+        kept = _decode_artifacts(text.partition("\n")[0])
+    except msgspec.MsgspecError:
+        return []
+    return [ref["id"] for ref in kept.artifacts if ref.get("kind") == ATTACHMENT and "id" in ref]
 
 
 def render_trimmed(rendered: RenderedOutput, artifact_id: str) -> str:

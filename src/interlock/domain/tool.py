@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 import msgspec
 from pydantic import BaseModel
 
+from .attachments import Attachment
 from .errors import ArtifactError
 from .json import JsonObject, validate_fields
 from .outcome import ArtifactRef, NextTool, OutputSize, SideEffect
@@ -267,6 +268,8 @@ class NormalizedOutput(msgspec.Struct, frozen=True, kw_only=True):
     #: State for later calls of this run, by name; None removes it. It is folded from the log, so it is
     #: still there after a restart, and `ToolContext.state` has it.
     state: JsonObject = {}
+    #: Images and files that the model is shown beside the text.
+    attachments: tuple[Attachment, ...] = ()
 
     def __post_init__(self) -> None:
         validate_fields(self)

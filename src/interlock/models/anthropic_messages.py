@@ -3,6 +3,7 @@
 The SDK does not check what it hands on, so that is done here: events are read by their attributes.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,12 +18,22 @@ except ImportError as missing:
         "AnthropicMessages needs the `anthropic` package: pip install 'interlock[anthropic]'"
     ) from missing
 
+from ..domain.attachments import TEXT_TYPE
 from ..domain.json import JsonObject, escape_surrogates, parse
-from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
+from ..domain.messages import (
+    AssistantMessage,
+    LoadedPart,
+    Message,
+    MessagePart,
+    ProposedCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from ..domain.tool import ToolSpec
 from .anthropic_thinking import ThinkingBlocks, restore_blocks
 from .connection import DEFAULT_TIMEOUTS, SdkErrors, SdkProvider, Timeouts, check_base_url, create_http_client
-from .conversation import sanitize_messages
+from .conversation import format_text_part, sanitize_messages
 from .interface import NO_KEY, FinishReason, ModelEvent, ModelRequest
 from .response_assembly import CallAssembler, TextAssembler, build_final_events, convert_event, encode_arguments
 from .usage import Prices, add_cost, get_field, read_tokens
@@ -140,12 +151,24 @@ def _messages(request: ModelRequest, model: str) -> list[JsonObject]:
 
 def _blocks(message: Message, model: str) -> list[JsonObject]:
     match message:
-        case ToolMessage():
-            return [{"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}]
-        case UserMessage():
-            return [{"type": "text", "text": message.text}] if message.text.strip() else []
+        case ToolMessage(call_id, text, parts):
+            content = [{"type": "text", "text": text}, *_parts(parts)] if parts else text
+            return [{"type": "tool_result", "tool_use_id": call_id, "content": content}]
+        case UserMessage(text, parts):
+            return [*([{"type": "text", "text": text}] if text.strip() else []), *_parts(parts)]
         case AssistantMessage():
             return restore_blocks(message.private, model, message.text, map(_call, message.calls))
+
+
+def _parts(parts: Iterable[MessagePart]) -> list[JsonObject]:
+    return [_part(part) for part in parts if isinstance(part, LoadedPart)]
+
+
+def _part(part: LoadedPart) -> JsonObject:
+    if part.media_type == TEXT_TYPE:
+        return {"type": "text", "text": format_text_part(part)}
+    source = {"type": "base64", "media_type": part.media_type, "data": b64encode(part.content).decode()}
+    return {"type": "image" if part.media_type.startswith("image/") else "document", "source": source}
 
 
 def _call(call: ProposedCall) -> JsonObject:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 from ..domain.json import InvalidJsonError, encode, escape_surrogates, parse
-from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
+from ..domain.messages import AssistantMessage, LoadedPart, Message, ProposedCall, ToolMessage, UserMessage
+from ..domain.rendering import neutralize
 
 #: What stands for arguments that are no JSON object.
 UNREADABLE = "unreadable_arguments"
@@ -32,13 +33,19 @@ def sanitize_messages(messages: Iterable[Message]) -> list[Message]:
             case ToolMessage():
                 results.append(message)
             case UserMessage():
-                said.append(UserMessage(escape_surrogates(message.text)))
+                said.append(UserMessage(escape_surrogates(message.text), message.parts))
             case AssistantMessage():
                 sanitized += [*_pair_results(asked, results), *said]
                 asked, results, said = _deduplicate(message.calls), [], []
                 text, calls = escape_surrogates(message.text), tuple(map(_sanitize_call, asked))
                 sanitized.append(AssistantMessage(text, calls, message.private))
     return [*sanitized, *_pair_results(asked, results), *said]
+
+
+def format_text_part(part: LoadedPart) -> str:
+    """Return a text file as text, with its name."""
+    name = neutralize(part.name) or "without a name"
+    return f"Attached file {name}:\n{neutralize(part.content.decode(errors='replace'))}"
 
 
 def _deduplicate(calls: Iterable[ProposedCall]) -> tuple[ProposedCall, ...]:
@@ -55,9 +62,10 @@ def _pair_results(calls: tuple[ProposedCall, ...], results: list[ToolMessage]) -
     for result in results:
         if result.call_id in texts and result.text not in texts[result.call_id]:
             texts[result.call_id].append(result.text)
-    for call_id, parts in texts.items():
-        text = "\n\n".join(parts) if parts else next(strangers, NO_RESULT)
-        yield ToolMessage(_sanitize_id(call_id), escape_surrogates(text))
+    for call_id, said in texts.items():
+        text = "\n\n".join(said) if said else next(strangers, NO_RESULT)
+        parts = tuple(part for result in results if result.call_id == call_id for part in result.parts)
+        yield ToolMessage(_sanitize_id(call_id), escape_surrogates(text), tuple(dict.fromkeys(parts)))
 
 
 def _sanitize_call(call: ProposedCall) -> ProposedCall:

@@ -240,7 +240,9 @@ async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome
             result = await normalize(raw, parts)
             if tool.output_guardrails:
                 result = await _guard_output(result, invocation, run)
-            if type(result) is NormalizedResult and (result.binary or len(result.model_text) > tool.max_output_chars):
+            if type(result) is NormalizedResult and (
+                result.binary or result.attachments or len(result.model_text) > tool.max_output_chars
+            ):
                 call_id = invocation.valid.call_id
                 return await asyncio.to_thread(observe, call_id, tool, result, parts.artifacts, parts.redactor)
             return result

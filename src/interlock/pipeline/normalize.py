@@ -4,10 +4,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from ..domain.attachments import Attachment
 from ..domain.json import encode, parse
 from ..domain.observation import NormalizedResult, RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffects
-from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, OutputFormat, Risk
+from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, OutputFormat, Risk, ToolDefinition
 from ..rendering.binary import is_binary
 from ..rendering.text import describe_error
 from .parts import Parts
@@ -20,6 +21,8 @@ _MAX_STATE_BYTES = 1 << 20
 
 _AS_IS = NormalizedOutput()
 _BYTES = (bytes, bytearray)
+#: What may be or hold attachments.
+_HOLDERS = (Attachment, list, tuple)
 
 
 async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
@@ -34,11 +37,9 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
         if not isinstance(said, NormalizedOutput):
             return _misshapen(raw, f"it returned {type(said).__name__}")
     state = _facts(said.state) if said.state else {}
-    if state and not tool.hands_over and any(name.startswith(RESERVED_STATE_PREFIX) for name in state):
-        return _misshapen(raw, f"it may not remember a name that begins with {RESERVED_STATE_PREFIX}")
-    if state and len(encode(state)) > _MAX_STATE_BYTES:
-        return _misshapen(raw, f"it may remember at most {_MAX_STATE_BYTES:,} bytes")
-    binary = b""
+    if state and (problem := _find_state_problem(state, tool)):
+        return _misshapen(raw, problem)
+    binary, attachments = b"", said.attachments
     if said.text is not None:
         text, form = said.text, said.format
     elif type(raw.value) is str:
@@ -46,6 +47,8 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
         # A text that was made of bytes has a character for each.
         if "\0" in text and is_binary(text.encode("latin-1", "ignore")):
             binary = text.encode(errors="surrogatepass")
+    elif type(raw.value) in _HOLDERS and (attached := _split_attachments(raw.value)):
+        (text, attachments), form = attached, "text"
     else:
         text, form = as_text(raw.value)
         if isinstance(raw.value, _BYTES) and is_binary(content := bytes(raw.value)):
@@ -69,7 +72,22 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
         next_tool=said.next_tool,
         kind=said.kind,
         state=state,
+        attachments=attachments,
     )
+
+
+def _find_state_problem(state: JsonObject, tool: ToolDefinition) -> str:
+    if not tool.hands_over and any(name.startswith(RESERVED_STATE_PREFIX) for name in state):
+        return f"it may not remember a name that begins with {RESERVED_STATE_PREFIX}"
+    return f"it may remember at most {_MAX_STATE_BYTES:,} bytes" if len(encode(state)) > _MAX_STATE_BYTES else ""
+
+
+def _split_attachments(value: Any) -> tuple[str, tuple[Attachment, ...]] | None:
+    """Return the text and the attachments of a result; None when it has no attachments."""
+    items: tuple[Any, ...] = (value,) if isinstance(value, Attachment) else tuple(value)
+    attachments = tuple(item for item in items if isinstance(item, Attachment))
+    texts = (as_text(item)[0] for item in items if not isinstance(item, Attachment))
+    return ("\n".join(texts), attachments) if attachments else None
 
 
 def as_text(value: Any) -> tuple[str, OutputFormat]:

@@ -5,6 +5,7 @@ from typing import cast
 
 import msgspec
 
+from ..domain.attachments import ATTACHMENT, MAX_ATTACHMENTS, describe_attachment, detect_media_type
 from ..domain.errors import ArtifactError
 from ..domain.json import encode, escape_surrogates
 from ..domain.observation import Content, NormalizedResult, Observation
@@ -60,6 +61,13 @@ def observe(
         text = redact(result.model_text)
     else:
         text = redact_json_text(result.model_text, redact)
+    attached: tuple[ArtifactRef, ...] = ()
+    if result.attachments:
+        kept = _keep_attachments(result, artifacts, redactor)
+        if isinstance(kept, Failure):
+            return observe_failure(call_id, tool.name, kept, redactor, result.duration_ms)
+        attached, lines = kept
+        text = f"{text}\n{lines}" if text else lines
     if result.binary or len(text) > tool.max_output_chars:
         cut = _cut(text, result, tool.max_output_chars, artifacts)
         if isinstance(cut, Failure):
@@ -74,7 +82,7 @@ def observe(
         failure=None if result.ok else _failure(result, redactor),
         content=Content(text=text, format="text" if cut else result.format) if text else None,
         size=cut.size if cut else result.size,
-        artifacts=(cut.artifact,) if cut else (),
+        artifacts=(*attached, cut.artifact) if cut else attached,
         side_effects=_effects(result.side_effects, redactor) if result.side_effects else (),
         exit_code=result.exit_code,
         duration_ms=result.duration_ms,
@@ -169,6 +177,27 @@ def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: 
         f"The output was cut. Read the rest with {_READER}.",
         NextTool(tool=_READER, input_hint=hint),
     )
+
+
+def _keep_attachments(
+    result: NormalizedResult, artifacts: ArtifactStore, redactor: Redactor
+) -> tuple[tuple[ArtifactRef, ...], str] | Failure:
+    """Store attachments, without secrets, and return them with the lines that stand for them in the text."""
+    refs: list[ArtifactRef] = []
+    lines: list[str] = []
+    for attachment in result.attachments[:MAX_ATTACHMENTS]:
+        text = redactor.redact(attachment.content.decode(errors="surrogateescape"))
+        content, name = text.encode(errors="surrogateescape"), redactor.redact(attachment.name)
+        try:
+            kept = artifacts.keep(content)
+        except (ArtifactError, OSError) as error:
+            message = f"{result.title} ran, but an attachment of {len(content)} bytes could not be kept: {error}."
+            return Failure.from_code("artifact_lost", message, side_effects=result.side_effects)
+        refs.append(ArtifactRef(id=kept, kind=ATTACHMENT, size_bytes=len(content), path=artifacts.path(kept)))
+        lines.append(describe_attachment(name, detect_media_type(content), len(content), kept))
+    if (left := len(result.attachments) - MAX_ATTACHMENTS) > 0:
+        lines.append(f"[{left:,} more attachments were not kept: {MAX_ATTACHMENTS} is the limit]")
+    return tuple(refs), "\n".join(lines)
 
 
 def _failure(result: NormalizedResult, redactor: Redactor) -> Failure:

@@ -160,7 +160,9 @@ _DETAILS: Mapping[type, Callable[[Any], str]] = {
     facts.RunPaused: lambda fact: f"waits for {fact.kind}: {pluralize(len(fact.waiting), 'question')}",
     facts.RunCancelled: lambda fact: _join(": ", f"by {fact.by}" if fact.by not in fact.message else "", fact.message),
     facts.ToolsOffered: lambda fact: f"{pluralize(len(fact.versions), 'tool')}: {', '.join(fact.versions)}",
-    facts.UserMessageReceived: lambda fact: _join(": ", fact.by, fact.text),
+    facts.UserMessageReceived: lambda fact: _join(
+        ": ", fact.by, _join(" ", fact.text, f"[{pluralize(len(fact.parts), 'attachment')}]" if fact.parts else "")
+    ),
     facts.ModelRequested: _model_requested,
     facts.ModelResponded: _model_responded,
     facts.ContextTrimmed: lambda fact: (

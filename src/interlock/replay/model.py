@@ -195,9 +195,10 @@ async def _drive(environment: ReplayEnvironment) -> bool:
     )
     start_run(run)
     texts: tuple[str, ...] | None = environment.recording.opening
+    attachments = iter(environment.recording.attachments)
     while texts is not None and not run.ledger.is_over:
         for text in texts:
-            run.recorder.add(UserMessageReceived(text=text))
+            run.recorder.add(UserMessageReceived(text=text, parts=next(attachments, ())))
         session.pause_requested = False
         answer_count = environment.model.answer_count
         try:

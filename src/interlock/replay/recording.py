@@ -17,7 +17,7 @@ from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError
 from ..domain.event import CallProposed
 from ..domain.json import MAX_FILE_DEPTH, InvalidJsonError, encode, encode_sorted, is_too_deep, parse
-from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
+from ..domain.messages import AssistantMessage, Message, MessagePart, ProposedCall, ToolMessage, Usage, UserMessage
 from ..domain.observation import Observation
 from ..domain.outcome import ERROR_CODES, SideEffects
 from ..domain.tool import PermissionMode, ToolSpec
@@ -131,6 +131,8 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     forked_at: int = -1
     #: What people said before the model was asked first.
     opening: tuple[str, ...] = ()
+    #: The attachments of each message of people, in their order.
+    attachments: tuple[tuple[MessagePart, ...], ...] = ()
     answers: tuple[ReplayAnswer, ...] = ()
     #: In the order in which they were proposed.
     calls: dict[str, ReplayCall] = {}

@@ -11,7 +11,7 @@ from ..domain import event as facts
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import ArtifactError, LogCorruptError
 from ..domain.event import LogEntry, decode_event
-from ..domain.messages import ProposedCall
+from ..domain.messages import MessagePart, ProposedCall
 from ..domain.observation import Observation
 from ..domain.outcome import TOOL_OUTPUT
 from ..domain.rendering import render_for_model
@@ -76,6 +76,7 @@ class _RecordingReader:
         self._artifacts = artifacts
         self._started = facts.RunStarted(schema=1)
         self._opening: list[str] = []
+        self._attachments: list[tuple[MessagePart, ...]] = []
         self._answers: list[ReplayAnswer] = []
         self._calls: dict[str, ReplayCall] = {}
         self._context: list[tuple[int, facts.ContextTrimmed | facts.ContextCompacted]] = []
@@ -103,6 +104,7 @@ class _RecordingReader:
             requester=self._started.requester,
             forked_at=self._started.forked_at,
             opening=tuple(self._opening),
+            attachments=tuple(self._attachments) if any(self._attachments) else (),
             answers=tuple(self._answers),
             calls=self._calls,
             context=tuple(_context_step(answer, fact, ledger) for answer, fact in self._context),
@@ -125,6 +127,7 @@ class _RecordingReader:
                 self._started = fact
             case facts.UserMessageReceived():
                 self._feed_message(fact.text)
+                self._attachments.append(fact.parts)
             case facts.ToolsOffered():
                 self._menus[fact.digest] = fact.versions
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

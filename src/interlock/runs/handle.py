@@ -15,17 +15,20 @@ from ..agent.driver import advance
 from ..agent.model_turn import summarize_now
 from ..agent.next_step import AgentStep, Ended, Wait
 from ..agent.session import AgentSession, ModelListener
+from ..domain.attachments import ATTACHMENT, Attachment, UserContent, split_content
 from ..domain.call import Answer, AnswerFields, Question
 from ..domain.commands import CancelCommand
 from ..domain.errors import AnswerRefusedError, ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
 from ..domain.event import Event, UserMessageReceived
 from ..domain.json import escape_surrogates
+from ..domain.messages import MessagePart
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RunState
 from ..domain.tool import CallContext
 from ..history.fold import load_run
 from ..history.run_handle_view import AgentRunEvent, to_run_handle_events
 from ..pipeline.batch import start_run
+from ..pipeline.context import RunContext
 from .lease import CANCELLED_MESSAGE, RunLease
 from .readiness import follow_events, wait_for_write
 from .result import AgentResult, ObservationCollector, build_result
@@ -76,11 +79,11 @@ class RunHandle:
         """Register a listener for the model's streamed output."""
         self._lease.listeners.append(listener)
 
-    async def begin(self, task: str, settings: Mapping[str, str]) -> None:
+    async def begin(self, task: UserContent, settings: Mapping[str, str]) -> None:
         """Start a run that is not in the log yet. Used by `Runner.start`."""
         await self._add_user_message(task, begin_with=settings)
 
-    async def send_message(self, text: str) -> None:
+    async def send_message(self, text: UserContent) -> None:
         """Send the user's next message to a conversational run."""
         await self._wait_until_stopped()
         await self._add_user_message(text)
@@ -218,10 +221,9 @@ class RunHandle:
             if self._lease.session is not None:  # the task was cancelled before it began
                 await self._lease.release()
 
-    async def _add_user_message(self, text: str, *, begin_with: Mapping[str, str] | None = None) -> None:
+    async def _add_user_message(self, content: UserContent, *, begin_with: Mapping[str, str] | None = None) -> None:
         """Record the user's message, and continue."""
-        if type(text) is not str:
-            raise ConfigurationError(f"What is said is text, and this is a {type(text).__name__}. Nothing was started.")
+        text, attachments = split_content(content)
         session = await self._lease.acquire()
         run = session.run
         all_known = self._observations.next_seq == run.ledger.next_seq
@@ -229,9 +231,10 @@ class RunHandle:
             _check_accepts_message(run.ledger, new=begin_with is not None)
             if begin_with is not None:
                 start_run(run, begin_with)
-            if text:
+            if text or attachments:
                 said = run.parts.redactor.redact(escape_surrogates(text))
-                run.recorder.add(UserMessageReceived(text=said, by=self._situation.requester))
+                parts = await asyncio.to_thread(_keep_attachments, attachments, run) if attachments else ()
+                run.recorder.add(UserMessageReceived(text=said, by=self._situation.requester, parts=parts))
             await run.recorder.commit()
         except BaseException:
             await self._lease.release()
@@ -349,3 +352,17 @@ def _check_accepts_message(ledger: Ledger, *, new: bool) -> None:
         raise RunEndedError(f"{run_id} is {ledger.state.value}. Nothing was started.")
     if ledger.open_calls():
         raise RunPausedError(f"{run_id} is not done with its calls. Answer its questions, and resume it.")
+
+
+def _keep_attachments(attachments: tuple[Attachment, ...], run: RunContext) -> tuple[MessagePart, ...]:
+    """Store attachments, without secrets, and return the parts of the message."""
+    parts: list[MessagePart] = []
+    for attachment in attachments:
+        kept = run.artifacts.keep(attachment.content, ATTACHMENT)
+        name = run.parts.redactor.redact(escape_surrogates(attachment.name))
+        parts.append(
+            MessagePart(
+                artifact_id=kept.id, media_type=attachment.media_type, size_bytes=kept.size_bytes, name=name[:200]
+            )
+        )
+    return tuple(parts)

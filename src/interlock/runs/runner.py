@@ -14,6 +14,7 @@ import msgspec
 from ..agent.agent import Agent, AgentTool, collect_team
 from ..agent.session import AgentSession
 from ..app import App
+from ..domain.attachments import UserContent
 from ..domain.call import Answer
 from ..domain.errors import (
     ConfigurationError,
@@ -198,7 +199,7 @@ class Runner:
 
     async def start(  # noqa: PLR0913 - every keyword is explicit
         self,
-        task: str,
+        task: UserContent,
         *,
         run_id: str = "",
         parent_call: ToolContext | None = None,
@@ -209,7 +210,7 @@ class Runner:
         """Start a new run and return its handle.
 
         Args:
-            task: What to do: the first message of the conversation.
+            task: What to do: the first message of the conversation. A text, or a list of texts and attachments.
             run_id: The id of the run. Default: a new one.
             parent_call: The call that the run answers. It decides who the run acts for.
             requester: Who the run acts for. Default: that of the runner.
@@ -247,11 +248,11 @@ class Runner:
         await handle.resume(answers=answers, force=force)
         return handle
 
-    async def run(self, task: str) -> AgentResult:
+    async def run(self, task: UserContent) -> AgentResult:
         """Start a run, and wait until it is over or waits for a person."""
         return await (await self.start(task)).result()
 
-    def run_sync(self, task: str) -> AgentResult:
+    def run_sync(self, task: UserContent) -> AgentResult:
         """Call `run` from code without an event loop."""
         return self._run_sync(lambda: self.run(task))
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import ConfigurationError
+from ...runs.attachments import attach
 from ..config.logs import LogOption
 from ..exit_codes import format_exit_codes
 from ..options import (
@@ -61,6 +62,9 @@ def run(  # noqa: PLR0913 - one for each option
     max_cost: Annotated[
         float | None, option("Maximum cost, in the currency of the prices.", metavar="C", min=0.000001)
     ] = None,
+    files: Annotated[
+        list[Path] | None, option("Image or file to send with the task; repeatable.", "--attach", metavar="FILE")
+    ] = None,
     headless: HeadlessOption = False,
     log: LogOption = None,
     as_json: JsonOption = False,
@@ -89,9 +93,10 @@ def run(  # noqa: PLR0913 - one for each option
         headless=headless,
     )
     session = SessionOptions(headless=headless, as_json=as_json)
+    content = [task, *map(attach, files or ())]
     prepared = prepare_run(options)
     raise typer.Exit(
-        run_and_report(prepared, lambda runner: runner.start(task, settings=prepared.run_settings), session)
+        run_and_report(prepared, lambda runner: runner.start(content, settings=prepared.run_settings), session)
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from ..json import encode
-from ..messages import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
+from ..messages import AssistantMessage, Message, MessagePart, ProposedCall, ToolMessage, Usage, UserMessage
 from ..observation import Observation
 from ..outcome import Failure
 from ..rendering import render_for_model, render_trimmed, split_rendered
@@ -87,10 +87,10 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     conflicts: int = 0
     conflict: str = ""
 
-    def add_user_message(self, text: str, seq: int) -> None:
+    def add_user_message(self, text: str, seq: int, parts: tuple[MessagePart, ...] = ()) -> None:
         """Append a message of the user and reset the counters of refused answers."""
         self._close()
-        self._append_user_text(text, seq)
+        self._append_user_text(text, seq, parts)
         self.refusals = self.conflicts = 0
         self.conflict = ""
 
@@ -216,8 +216,8 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         last = self.messages[-1] if self.messages else None
         return last.text if isinstance(last, AssistantMessage) else ""
 
-    def _append_user_text(self, text: str, seq: int) -> None:
-        self.messages.append(UserMessage(text))
+    def _append_user_text(self, text: str, seq: int, parts: tuple[MessagePart, ...] = ()) -> None:
+        self.messages.append(UserMessage(text, parts))
         self.seqs.append(seq)
         self.last = "person"
 

@@ -354,7 +354,9 @@ def _update_tool_state(tool_state: dict[str, Any], update: dict[str, Any]) -> No
 
 
 def _on_user_message(ledger: Ledger, fact: facts.UserMessageReceived, seq: int) -> None:
-    ledger.dialogue.add_user_message(fact.text, seq)
+    ledger.dialogue.add_user_message(fact.text, seq, fact.parts)
+    if fact.parts:
+        ledger.artifact_ids.update(part.artifact_id for part in fact.parts)
 
 
 def _on_model_requested(ledger: Ledger, fact: facts.ModelRequested, seq: int) -> None:

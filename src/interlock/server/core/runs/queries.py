@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from ....domain import event as facts
+from ....domain.attachments import ATTACHMENT
 from ....domain.call import Question
 from ....domain.errors import ArtifactError
 from ....domain.event import Event, LogEntry, decode_event
@@ -311,6 +312,9 @@ def _iterate_artifact_references(event: Event) -> Iterator[tuple[str, str, str]]
         case facts.CallObserved(observation=observation):
             for artifact in observation.artifacts:
                 yield artifact.id, artifact.kind, observation.call_id
+        case facts.UserMessageReceived(parts=parts):
+            for part in parts:
+                yield part.artifact_id, ATTACHMENT, ""
         case facts.CallProposed(raw_artifact_id=artifact_id, call_id=call_id):
             yield artifact_id, "arguments", call_id
         case facts.ToolsOffered(artifact_id=artifact_id):
