@@ -120,6 +120,7 @@ async def test_a_model_without_images_reads_a_line() -> None:
         (AttachmentLimits(max_count=1), [b"GIF89a2"]),
         (AttachmentLimits(max_bytes=14), [b"GIF89a1", b"GIF89a2"]),
         (AttachmentLimits(media_types=("image/png",)), []),
+        (AttachmentLimits(max_part_bytes=6), []),
     ],
 )
 async def test_the_newest_attachments_fit_the_limits(limits: AttachmentLimits, expected: list[bytes]) -> None:

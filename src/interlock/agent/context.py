@@ -14,7 +14,6 @@ from math import inf
 import msgspec
 
 from ..domain.attachments import (
-    MAX_ATTACHMENT_BYTES,
     MEDIA_TYPES,
     TEXT_TYPE,
     describe_attachment,
@@ -93,11 +92,13 @@ class AttachmentLimits(msgspec.Struct, frozen=True, kw_only=True):
             `application/pdf` and `text/plain`.
         max_count: How many in one request: the newest.
         max_bytes: How many bytes in one request, of all of them together.
+        max_part_bytes: How many bytes each may have. Providers refuse requests with larger images.
     """
 
     media_types: tuple[str, ...] = MEDIA_TYPES
     max_count: int = 20
     max_bytes: int = 20 << 20
+    max_part_bytes: int = 5 << 20
 
     def __post_init__(self) -> None:
         """Reject unknown types."""
@@ -118,7 +119,7 @@ def load_parts(messages: Sequence[Message], limits: AttachmentLimits, artifacts:
         kept: list[MessagePart] = []
         lines: list[str] = []
         for part in message.parts:
-            content = _read_part(part, min(left_bytes, MAX_ATTACHMENT_BYTES), artifacts) if count > 0 else b""
+            content = _read_part(part, min(left_bytes, limits.max_part_bytes), artifacts) if count > 0 else b""
             media_type = detect_media_type(content) if content else part.media_type
             # The text of a result is in its envelope. A file of text would be outside of it.
             is_quoted = media_type == TEXT_TYPE and isinstance(message, ToolMessage)
