@@ -14,7 +14,7 @@ from interlock.models.scripted import ScriptedTurn
 from .conftest import Run, newest
 from .scripts import CTRL_C, CTRL_D, calls, command, on_terminal, write_script
 
-SHIFT_TAB, ALT_ENTER = "\x1b[Z", "\x1b\r"
+SHIFT_TAB, ALT_ENTER, CTRL_O = "\x1b[Z", "\x1b\r", "\x0f"
 WRITE = calls(("write_file", {"path": "note.txt", "content": "hello\n"}))
 
 
@@ -143,6 +143,22 @@ def test_on_a_terminal_ctrl_c_interrupts_the_agent_and_ctrl_d_ends_the_chat(
     assert "Traceback" not in here.person.text
     assert "bye\\nnow" in cli("runs", "events", "last", "--json").output
     assert (home / ".local" / "state" / "interlock" / "chat_history").stat().st_mode & 0o077 == 0
+
+
+def test_a_key_shows_all_of_the_last_output(home: Path, script: Path, project: Path) -> None:
+    write_script(script, command("seq 101 130"), command("sleep 54"), "I stopped.")
+
+    with on_terminal("chat", "--script", script, "--mode", "trusted") as here:
+        here.sees("Shift-Tab")
+        here.types("count\n")
+        here.sees("54")
+        here.types(CTRL_O)
+        here.sees("    | 101")
+        here.types(CTRL_C)
+        here.sees("I stopped.")
+        here.sees("Shift-Tab")
+        here.types(CTRL_D)
+        assert here.ends() == ExitCode.OK
 
 
 def test_slash_commands_show_model_cost_diff_and_tools(cli: Run, script: Path, project: Path) -> None:

@@ -30,7 +30,9 @@ _NEW_LINE_MODE = 20
 class Watching:
     """A view, and what somebody in front of it sees."""
 
-    def __init__(self, columns: int = 80, lines: int = 24, *, terminal: bool = True, **options: Any) -> None:
+    def __init__(
+        self, columns: int = 80, lines: int = 24, *, terminal: bool = True, notify: Any = "bell", **options: Any
+    ) -> None:
         self._file = StringIO()
         self._shown = 0
         self._screen = pyte.Screen(columns, lines)
@@ -47,7 +49,7 @@ class Watching:
             highlight=False,
             soft_wrap=True,
         )
-        self.view = LiveView(LiveRegion(console), now=lambda: self.now, **options)
+        self.view = LiveView(LiveRegion(console, notify=notify), now=lambda: self.now, **options)
 
     def happens(self, *happened: Any) -> None:
         for fact in happened:
@@ -431,6 +433,32 @@ def test_the_end_of_an_output_stays() -> None:
     ]
 
 
+def test_a_key_shows_all_of_an_output() -> None:
+    watching = Watching(lines=90, mode="default")
+    output = "".join(f"line {number}\n" for number in range(1, 31))
+    watching.happens(proposed(), printed(output))
+
+    watching.view.toggle_output()
+    assert [row for row in watching.rows if "| line" in row][-30:] == [f"    | line {n}" for n in range(1, 31)]
+    watching.happens(proposed(), printed(output))
+    assert sum("| line" in row for row in watching.rows) == 10 + 30 + 30
+    watching.view.toggle_output()
+    watching.happens(proposed(), printed(output))
+    assert sum("| line" in row for row in watching.rows) == 10 + 30 + 30 + 10
+
+
+def test_a_key_shows_more_of_what_is_printed_now() -> None:
+    watching = Watching(mode="default")
+    watching.happens(proposed(), started())
+    watching.now += SECOND
+    watching.view.on_progress("c1", "\n".join(f"line {number}" for number in range(30)))
+
+    watching.view.refresh()
+    assert sum("| line" in row for row in watching.rows) == 7
+    watching.view.toggle_output()
+    assert sum("| line" in row for row in watching.rows) == 19
+
+
 def test_a_cut_output_says_how_much_there_is() -> None:
     watching = Watching(log_path=Path("m.db"))
 
@@ -506,3 +534,24 @@ def test_the_bell_rings_once_for_a_question() -> None:
         each.view.refresh()
 
     assert (terminal.written.count("\a"), pipe.written.count("\a")) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("notify", "term", "sequence"),
+    [
+        ("off", "xterm", ""),
+        ("bell", "xterm", "\a"),
+        ("desktop", "xterm", "\a\x1b]9;Interlock: bashx0owned waits for an answer\x1b\\"),
+        ("desktop", "foot", "\a\x1b]777;notify;Interlock;bashx0owned waits for an answer\x1b\\"),
+    ],
+)
+def test_a_notification_has_only_plain_text(
+    notify: Any, term: str, sequence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    watching = Watching(notify=notify)
+    question = make_question(tool_name="bash\x07\x1b\\x0;owned\u202e")
+
+    watching.happens(facts.ApprovalRequested(call_id="c1", question=question))
+
+    assert watching.written == sequence

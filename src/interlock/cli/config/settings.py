@@ -214,6 +214,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     price_input: _Price | None = None
     price_output: _Price | None = None
     approval_timeout_seconds: _Seconds = 300.0
+    notify: Literal["off", "bell", "desktop"] = "bell"
 
 
 DESCRIPTIONS: Mapping[str, str] = {
@@ -235,6 +236,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "window_tokens": "Window of the model in tokens. Older outputs are left out of what it sees before it is full.",
     "price_input": "Price of a million input tokens. Costs are counted when both prices are set.",
     "price_output": "Price of a million output tokens.",
+    "notify": "What the terminal does when a question waits: off, bell or desktop (a bell and a notification).",
     "approval_timeout_seconds": "Seconds that a question in a terminal waits for an answer.",
 }
 

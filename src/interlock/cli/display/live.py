@@ -36,6 +36,9 @@ from .transcript import NOTE_EVENTS, QUESTION_EVENTS, TONE_STYLES, summarize_arg
 MAX_DIFF_LINES = 12
 #: The last lines of a command's output that stay on the terminal.
 MAX_OUTPUT_LINES = 10
+_ALL_LINES = 1_000_000
+#: The key that shows more output, for people.
+OUTPUT_KEY = "Ctrl-O"
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 10
 #: From so long on a running call shows its output.
@@ -86,10 +89,12 @@ class LiveCall(msgspec.Struct):
         frame = SPINNER[int(elapsed_ms / 1e3 * _FRAMES_PER_SECOND) % len(SPINNER)]
         return [_format_row(frame, "cyan", f"{elapsed_ms / 1e3:,.0f} s", self.tool, self.summary)]
 
-    def output_rows(self, now: int) -> list[Text]:
+    def output_rows(self, now: int, max_rows: int) -> list[Text]:
         """Return the last lines of the output of a running call."""
         is_seen = self.started_at and now - self.started_at >= _PROGRESS_AFTER_MS * 1_000_000
-        return _mark_output(self.progress) if is_seen and not self.is_waiting else []
+        if not is_seen or self.is_waiting or max_rows < 1:
+            return []
+        return _mark_output("\n".join(self.progress.strip("\r\n").split("\n")[-max_rows:]))[-max_rows:]
 
 
 def format_finished_call(
@@ -174,7 +179,7 @@ _MIN_ROWS = 3
 _FREE_ROWS = 3
 _HANGING = "    "
 _MAX_EARLY_PROGRESS = 100
-_MAX_PROGRESS_CHARS = 2_000
+_MAX_PROGRESS_CHARS = 6_000
 _MAX_NAME_CHARS = 60
 #: A model that takes longer is seen to be waited for.
 _MODEL_WAIT_NS = 500_000_000
@@ -211,6 +216,10 @@ class LiveView:
         self._mode = mode
         self._log_path = log_path
         self._max_output_lines = max_output_lines
+        #: Outputs are shown in full.
+        self._is_expanded = False
+        #: The last output of which only the end was shown.
+        self._cut_output: Observation | None = None
         self._usage = Usage()
         #: When the first event was shown; 0: nothing was, or the run is no longer driven.
         self._shown_since = 0
@@ -222,6 +231,8 @@ class LiveView:
         self._asked_at = 0
         self._text = StreamedText(region.width - MARK_CELLS)
         self._markdown = MarkdownRows()
+        #: Keys of the terminal reach the view.
+        self.has_keys = False
         #: Questions that were answered at this terminal.
         self.answered_locally: set[str] = set()
         #: Set: the log has come to the question.
@@ -303,7 +314,7 @@ class LiveView:
                 show(event.fact, event)
             self.refresh()
         if isinstance(event.fact, QUESTION_EVENTS):
-            self._region.ring()
+            self._region.notify(f"{event.fact.question.tool_name} waits for an answer")
 
     def restore_event(self, event: Event) -> None:
         """Restore an earlier event without showing it, so that open calls have a name."""
@@ -318,13 +329,14 @@ class LiveView:
         """Draw the running calls as they are now."""
         now = self._now()
         status = self._format_status(now)
-        max_rows = max(_MIN_ROWS, min(_MAX_ROWS, self._region.height - _FREE_ROWS - len(status)))
+        most = self._region.height if self._is_expanded else _MAX_ROWS
+        max_rows = max(_MIN_ROWS, min(most, self._region.height - _FREE_ROWS - len(status)))
         running = [(call, row) for call in self._calls.values() for row in call.rows(now)]
         if len(running) > max_rows:
             rows = [*(row for _, row in running[: max_rows - 1]), Text("  ... and more", "dim")]
         else:
             room = (max_rows - len(running)) // max(len(running), 1)
-            rows = [each for call, row in running for each in (row, *(call.output_rows(now)[-room:] if room else ()))]
+            rows = [each for call, row in running for each in (row, *call.output_rows(now, room))]
         if self._text.partial_row:
             rows.insert(0, mark_row(self._markdown.preview(self._text.partial_row)))
         elif self._asked_at and not rows and now - self._asked_at >= _MODEL_WAIT_NS:
@@ -332,6 +344,19 @@ class LiveView:
             frame = SPINNER[int(seconds * _FRAMES_PER_SECOND) % len(SPINNER)]
             rows = [Text(f"  {frame}        {seconds:,.0f} s   waiting for the model", "dim")]
         self._region.draw([*rows, *status])
+
+    def toggle_output(self) -> None:
+        """Show outputs in full from now on, beginning with the last one, or only their ends again."""
+        self._is_expanded = not self._is_expanded
+        last, self._cut_output = self._cut_output, None
+        with self._region.one_frame():
+            if self._is_expanded:
+                self.print_note(f"  All of each output is shown. {OUTPUT_KEY} shows the last lines.", "dim")
+            else:
+                self.print_note(f"  The last lines of each output are shown. {OUTPUT_KEY} shows all.", "dim")
+            if last is not None and self._is_expanded:
+                self._region.print_lines(*format_output(last, self._region.width, self._log_path, _ALL_LINES))
+            self.refresh()
 
     def stop(self) -> None:
         """Stop the view: the run is no longer driven."""
@@ -346,7 +371,8 @@ class LiveView:
     def _format_status(self, now: int) -> list[Text]:
         if not self._mode or not self._shown_since:
             return []
-        parts = (self._mode, format_usage(self._usage), format_duration(now - self._shown_since))
+        hint = f"{OUTPUT_KEY}: {'less' if self._is_expanded else 'more'} output" if self.has_keys else ""
+        parts = (self._mode, format_usage(self._usage), format_duration(now - self._shown_since), hint)
         return [Text(f"  {' · '.join(filter(None, parts))}", "dim")]
 
     def _print_streamed(self) -> None:
@@ -425,8 +451,11 @@ class LiveView:
     def _on_observation(self, fact: facts.CallObserved, event: Event) -> None:
         observation = fact.observation
         call = self._calls.pop(observation.call_id, LiveCall(observation.tool, ""))
-        width, log_path, max_lines = self._region.width, self._log_path, self._max_output_lines
+        width, log_path = self._region.width, self._log_path
+        max_lines = _ALL_LINES if self._is_expanded else self._max_output_lines
         self._region.print_lines(*format_finished_call(call, observation, width, log_path, max_lines))
+        if is_command(observation):
+            self._cut_output = None if self._is_expanded else observation
 
     def _on_note(self, fact: Fact, event: Event) -> None:
         shown = present_event(fact)

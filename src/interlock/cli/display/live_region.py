@@ -11,10 +11,11 @@ for what became of a call, for a question or for the end of a run.
 """
 
 import os
+import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, TypeAlias, cast
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
@@ -83,7 +84,15 @@ def _iter_rows(line: str, width: int) -> Iterator[str]:
     yield line
 
 
+#: How a person is told that a question waits.
+NotifyMode: TypeAlias = Literal["off", "bell", "desktop"]
+
 _BELL = "\a"
+#: Desktop notifications: most terminals know the first form, some only the second.
+_OSC_9, _OSC_777 = "\x1b]9;Interlock: {}\x1b\\", "\x1b]777;notify;Interlock;{}\x1b\\"
+_OSC_777_TERMINALS = ("rxvt", "foot", "vte")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 _.-]")
+_MAX_NOTICE_CHARS = 60
 _TO_END_OF_LINE = "\x1b[K"
 _TO_END_OF_SCREEN = "\x1b[J"
 
@@ -96,9 +105,10 @@ def make_live_console() -> Console:
 class LiveRegion:
     """The output region of a live view."""
 
-    def __init__(self, console: Console, *, animated: bool = True) -> None:
-        """Write to a console. `animated`: redraw rows, where the terminal can."""
+    def __init__(self, console: Console, *, animated: bool = True, notify: NotifyMode = "bell") -> None:
+        """Write to a console. `animated`: redraw rows, where the terminal can; `notify`: when a question waits."""
         self._console = console
+        self._notify: NotifyMode = notify
         self._is_animated = animated and console.is_terminal and not console.is_dumb_terminal
         #: Writes nothing: what a text is on the terminal is found out here.
         self._measure_console = Console(
@@ -159,10 +169,14 @@ class LiveRegion:
         if drawn != self._drawn_rows or self._buffered:
             self._write_frame(self._take_buffered(), drawn)
 
-    def ring(self) -> None:
-        """Ring the bell of the terminal."""
-        if self._is_animated:
-            self._write(_BELL)
+    def notify(self, text: str) -> None:
+        """Ring the bell of the terminal, and have it show a notification on the desktop. Only plain characters of the
+        text are shown.
+        """
+        if self._is_animated and self._notify != "off":
+            plain = _NOT_PLAIN.sub("", text)[:_MAX_NOTICE_CHARS]
+            form = _OSC_777 if os.environ.get("TERM", "").startswith(_OSC_777_TERMINALS) else _OSC_9
+            self._write(_BELL + (form.format(plain) if self._notify == "desktop" else ""))
 
     def clear(self) -> None:
         """Erase the live region."""

@@ -34,7 +34,14 @@ from ..display.run_list import list_stopped
 from ..exit_codes import ExitCode
 from .agent import AGENT_NAME, PreparedRun, open_runner
 from .dialog_support import LocalDialogSupport
-from .terminal import InterruptHandler, TerminalModes, TerminalPerson, preserve_terminal, signal_handlers
+from .terminal import (
+    InterruptHandler,
+    TerminalModes,
+    TerminalPerson,
+    preserve_terminal,
+    signal_handlers,
+    watch_keys,
+)
 
 _LABEL_CHARS = 12
 _TICK_SECONDS = 0.1
@@ -134,9 +141,10 @@ async def open_session(
     prepared: PreparedRun, modes: TerminalModes, *, headless: bool = False, silent: bool = False, chat: bool = False
 ) -> AsyncGenerator[LiveSession]:
     """Open the runner of a prepared run, with a view and a person at the terminal."""
-    region = LiveRegion(Console(file=StringIO()) if silent else make_live_console())
+    settings = prepared.settings
+    region = LiveRegion(Console(file=StringIO()) if silent else make_live_console(), notify=settings.notify)
     view = LiveView(region, mode=prepared.mode, log_path=prepared.log_path)
-    seconds = prepared.settings.approval_timeout_seconds
+    seconds = settings.approval_timeout_seconds
     opened: list[Runner] = []
     support = LocalDialogSupport(prepared.files.log, lambda name: opened[0].app.registry.find(name) if opened else None)
     terminal = TerminalInteractionProvider(seconds, "wait", support=support)
@@ -171,7 +179,7 @@ async def show_run(handle: RunHandle, session: LiveSession, after_seq: int = -1)
     interrupts.attach(handle)
     display, refresh = asyncio.create_task(show_events()), asyncio.create_task(refresh_view())
     if view.is_animated:
-        session.modes.disable_echo()
+        watch_keys(view, session.modes)
     handlers: dict[signal.Signals, Callable[[], None]] = {
         signal.SIGINT: interrupts.interrupt,
         signal.SIGTERM: lambda: interrupts.stop("This process received SIGTERM."),

@@ -23,7 +23,9 @@ from ...interaction.terminal import TerminalInteractionProvider
 from ...rendering.text import pluralize
 from ..display.live import LiveView
 
-_LOCAL_MODES = 3
+_LOCAL_MODES, _CONTROL_CHARACTERS = 3, 6
+_MAX_TYPED_BYTES = 4_096
+_CTRL_O = b"\x0f"
 
 
 class TerminalModes:
@@ -31,11 +33,13 @@ class TerminalModes:
 
     def __init__(self) -> None:
         self._original: list[Any] | None = None
+        self._reading: asyncio.AbstractEventLoop | None = None
         with suppress(OSError, ValueError, termios.error, AttributeError):
             self._original = termios.tcgetattr(sys.stdin.fileno())
 
     def restore(self) -> None:
-        """Restore the modes the terminal had at the start."""
+        """Restore the modes the terminal had at the start. Keys are for others from now on."""
+        self._stop_reading()
         if self._original is not None:
             self._set(self._original)
 
@@ -46,12 +50,46 @@ class TerminalModes:
             modes[_LOCAL_MODES] &= ~termios.ECHO
             self._set(modes)
 
+    def read_keys(self, on_key: Callable[[bytes], None]) -> bool:
+        """Read single keys without an echo until the modes are restored. Return False where there are none to read."""
+        if self._original is None or not self._is_in_foreground():
+            return False
+        modes = [*self._original]
+        modes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
+        modes[_CONTROL_CHARACTERS] = [*modes[_CONTROL_CHARACTERS]]
+        modes[_CONTROL_CHARACTERS][termios.VMIN], modes[_CONTROL_CHARACTERS][termios.VTIME] = 1, 0
+        self._set(modes)
+        self._stop_reading()
+        self._reading, keys = asyncio.get_running_loop(), sys.stdin.fileno()
+
+        def read() -> None:
+            typed = b""
+            with suppress(OSError):  # the terminal is gone
+                typed = os.read(keys, _MAX_TYPED_BYTES) if self._is_in_foreground() else b""
+            if typed:
+                on_key(typed)
+            else:
+                self._stop_reading()
+
+        self._reading.add_reader(keys, read)
+        return True
+
+    def _stop_reading(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None and not reading.is_closed():
+            reading.remove_reader(sys.stdin.fileno())
+
+    def _is_in_foreground(self) -> bool:
+        try:
+            return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+        except (OSError, ValueError):
+            return False
+
     def _set(self, modes: list[Any]) -> None:
         """Set the modes, unless this process is in the background: it would be stopped."""
         with suppress(OSError, ValueError, termios.error):
-            keys = sys.stdin.fileno()
-            if os.tcgetpgrp(keys) == os.getpgrp():
-                termios.tcsetattr(keys, termios.TCSANOW, modes)
+            if self._is_in_foreground():
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
 
 
 @contextmanager
@@ -113,7 +151,7 @@ class TerminalPerson:
             finally:
                 self._asking.discard(asking)
                 if not self._asking:
-                    self._modes.disable_echo()
+                    watch_keys(self._view, self._modes)
         if answer is not None:
             self._view.answered_locally.add(question.action_id)
         return answer
@@ -128,6 +166,16 @@ class TerminalPerson:
     def accept_questions(self) -> None:
         """Ask the person again after their questions were dismissed."""
         self._is_dismissed = False
+
+
+def watch_keys(view: LiveView, modes: TerminalModes) -> None:
+    """Let the key for more output reach the view. What else is typed while nothing is asked is discarded."""
+
+    def handle(typed: bytes) -> None:
+        if typed == _CTRL_O:
+            view.toggle_output()
+
+    view.has_keys = modes.read_keys(handle)
 
 
 SECOND_INTERRUPT_SECONDS = 5.0
