@@ -144,6 +144,7 @@ async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Bro
             rule = await page.get_by_label("Rule to keep").input_value()
             assert "touch" in rule
             await expect(page.locator("[data-rule-target]")).to_contain_text("It also holds for other")
+            await expect(page.locator("[data-rule-preview]")).to_contain_text(f"Only in {work}.")
             await page.get_by_label("Rule to keep").fill("{decision: allow}")
             await page.get_by_role("button", name="Yes, run it").click()
             await expect(page.locator("#approve [data-problem]")).to_contain_text("not provably narrower")

@@ -106,6 +106,25 @@ async def test_who_does_not_own_the_agent_sees_nothing_of_its_policy(tmp_path: P
             await asked[what]()
 
 
+@pytest.mark.parametrize(
+    ("who", "rule", "text"),
+    [
+        (OPERATOR, "{decision: allow, tools: look_up}", "It would have allowed 1 of the last 2 recorded calls."),
+        (OPERATOR, "{decision: allow, tools: x, workspace: /w}", "Only in /w. It would have allowed 0 of the last 2 "),
+        (OPERATOR, "permit(principal, action)", ""),
+        (STRANGER, "{decision: allow, tools: look_up}", ""),
+    ],
+)
+async def test_a_rule_is_previewed_for_those_who_may_see(tmp_path: Path, who: Principal, rule: str, text: str) -> None:
+    async with desk(tmp_path) as (policies, fleet):
+        await run_once(fleet)
+        shown = await policies.preview_rule(who, "shop", rule)
+        assert await policies.preview_rule(who, "other", rule) == ""
+
+    assert shown.startswith(text)
+    assert bool(shown) == bool(text)
+
+
 async def test_an_agent_that_is_not_here_is_unknown(tmp_path: Path) -> None:
     admin = Principal(name="user:ada", kind="person", roles=frozenset((Role.ADMIN,)))
     async with desk(tmp_path) as (policies, _):

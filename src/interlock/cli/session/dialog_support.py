@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,10 +16,9 @@ from ...domain.errors import ConfigurationError, InterlockError
 from ...domain.tool import JsonObject, ToolDefinition
 from ...interaction.terminal_dialog import ChangedRule, DialogSupport
 from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
-from ...policy.analysis.suggestions import measure_coverage
+from ...policy.analysis.suggestions import describe_coverage, measure_coverage
 from ...policy.files.saved_rules import find_rule_problem, parse_rule
 from ...policy.files.shorthand import parse_shorthand
-from ...rendering.text import pluralize
 from ...storage.sqlite.log import SqliteLog
 from ..display.run_list import read_events
 
@@ -50,19 +50,10 @@ class LocalDialogSupport(DialogSupport):
 
     def preview_rule(self, rule: str) -> str:
         """Return where the rule would hold, and what it would have allowed of the last recorded calls."""
-        entry = _load(rule)
-        where = f"Only in {entry['workspace']}. " if "workspace" in entry else ""
-        try:
+        entry, found = _load(rule), None
+        with suppress(InterlockError, OSError):
             found = measure_coverage(entry, asyncio.run(self._read_recent_calls()), _MAX_CALLS)
-        except (InterlockError, OSError):
-            return where.strip()
-        if not found.total:
-            return f"{where}No call was recorded before."
-        rejected = f", and {found.rejected:,} of them had been rejected" if found.rejected else ""
-        return (
-            f"{where}It would have allowed {found.allowed:,} of the last {pluralize(found.total, 'recorded call')}"
-            f"{rejected}."
-        )
+        return describe_coverage(entry, found)
 
     def check_arguments(self, tool_name: str, arguments: JsonObject) -> str:
         """Return why arguments do not fit the schema of a tool; empty when they do."""

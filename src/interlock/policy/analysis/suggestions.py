@@ -21,6 +21,7 @@ import msgspec
 from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.tool import JsonObject, declared_paths
+from ...rendering.text import pluralize
 from ..engine.paths import PathResolver
 from ..engine.rule_policy import RulePolicy
 from ..engine.suggested_rule import find_file_kind
@@ -117,6 +118,18 @@ def measure_coverage(rule: JsonObject, calls: Iterable[RecordedCall], max_calls:
     decided = [call for call in calls if call.said != "none" or call.decision.verdict is not Verdict.ASK][-max_calls:]
     allowed = [call for call in decided if call.event is not None and _is_allowed(policy, call.event)]
     return RuleCoverage(len(decided), len(allowed), sum(map(_was_rejected, allowed)))
+
+
+def describe_coverage(rule: JsonObject, found: RuleCoverage | None) -> str:
+    """Return where a rule would hold, and what it would have allowed; None: that is not known."""
+    where = f"Only in {rule['workspace']}. " if "workspace" in rule else ""
+    if found is None:
+        return where.strip()
+    if not found.total:
+        return f"{where}No call was recorded before."
+    rejected = f", and {found.rejected:,} of them had been rejected" if found.rejected else ""
+    last = pluralize(found.total, "recorded call")
+    return f"{where}It would have allowed {found.allowed:,} of the last {last}{rejected}."
 
 
 def _was_rejected(call: RecordedCall) -> bool:

@@ -16,21 +16,24 @@ from pydantic import BaseModel, ValidationError
 from ...audit.verify import verify
 from ...domain import json
 from ...domain.decision import Decision
+from ...domain.errors import InterlockError
 from ...domain.event import Event, LogEntry, decode_event
 from ...domain.json import JsonObject
 from ...domain.tool import CallContext, PermissionMode, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
 from ...policy.analysis.explain import Explanation, describe_rule, explain
 from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
+from ...policy.analysis.suggestions import describe_coverage, measure_coverage
 from ...policy.engine.example_event import example_event
 from ...policy.engine.rule_policy import RulePolicy
 from ...policy.files.policy_files import PolicyFiles, read_layer
 from ...policy.files.problems import PolicyFileError
+from ...policy.files.saved_rules import parse_rule
 from ...policy.interface import PolicyEngine, PolicyEvent
 from ...runs.runner import Runner
 from .errors import InvalidRequestError, UnavailableError
 from .identity.guard import AccessGuard
-from .identity.permissions import Operation, RunOwnershipData
+from .identity.permissions import Operation, RunOwnershipData, is_allowed
 from .identity.principal import Principal
 from .index.rows import RunQuery, RunRow
 from .index.run_index import RunIndex
@@ -99,6 +102,8 @@ MAX_ARGUMENTS_CHARS = 64 << 10
 MAX_RUNS = 500
 MAX_SECONDS = 10.0
 _MAX_ERRORS = 10
+#: How much is read to preview a rule with a question.
+_PREVIEW_RUNS, _PREVIEW_CALLS, _PREVIEW_SECONDS = 20, 50, 0.5
 
 RuleBasedPolicy: TypeAlias = RulePolicy | PolicyFiles
 #: `files`: read from policy files. `code`: rules that the agent brings. `custom`: an engine without rules to list.
@@ -243,6 +248,21 @@ class PolicyService:
             policy, warnings = await self._load_candidate(runner, text)
             return await self._run_backtest(runner, policy, warnings, max(1, min(runs, MAX_RUNS)))
 
+    async def preview_rule(self, principal: Principal, agent: str, rule: str) -> str:
+        """Return where a suggested rule would hold, and what it would have allowed of the agent's last calls. Empty for
+        those who may not see the policy, and for rules of another policy engine.
+        """
+        runner = self._runners.by_agent.get(agent)
+        if runner is None or not is_allowed(principal, Operation.READ_POLICY, RunOwnershipData(agent=agent)):
+            return ""
+        try:
+            entry = parse_rule(rule)
+            calls, _ = await self._read_calls(runner, _PREVIEW_RUNS, self._clock() + _PREVIEW_SECONDS)
+            found = await asyncio.to_thread(measure_coverage, entry, calls, _PREVIEW_CALLS)
+        except InterlockError:
+            return ""
+        return describe_coverage(entry, found)
+
     async def _load_candidate(self, runner: Runner, text: str) -> tuple[RuleBasedPolicy, tuple[str, ...]]:
         if text.strip():
             return await asyncio.to_thread(_parse_policy_text, text)
@@ -255,9 +275,7 @@ class PolicyService:
         self, runner: Runner, policy: RuleBasedPolicy, warnings: tuple[str, ...], max_runs: int
     ) -> BacktestReport:
         deadline = self._clock() + MAX_SECONDS
-        recent = await read_recent_events(self._index, runner.agent.name, max_runs, lambda: self._clock() > deadline)
-        tools = {tool.name: tool for tool in runner.app.registry.list_visible(CallContext(run_id="run_backtest"))}
-        calls = await asyncio.to_thread(read_recorded_calls, recent.events, tools)
+        calls, recent = await self._read_calls(runner, max_runs, deadline)
         calls_in_time = _CallsUntilDeadline(calls, deadline, self._clock)
         result = await asyncio.to_thread(backtest, policy, calls_in_time)
         return BacktestReport(
@@ -268,6 +286,13 @@ class PolicyService:
             stopped="time" if calls_in_time.yielded_count < len(calls) else recent.stopped,
             warnings=warnings,
         )
+
+    async def _read_calls(
+        self, runner: Runner, max_runs: int, deadline: float
+    ) -> tuple[list[RecordedCall], RecentEvents]:
+        recent = await read_recent_events(self._index, runner.agent.name, max_runs, lambda: self._clock() > deadline)
+        tools = {tool.name: tool for tool in runner.app.registry.list_visible(CallContext(run_id="run_backtest"))}
+        return await asyncio.to_thread(read_recorded_calls, recent.events, tools), recent
 
     async def _get_runner(self, principal: Principal, agent: str) -> Runner:
         await self._guard.check(principal, Operation.READ_POLICY, RunOwnershipData(agent=agent), agent)

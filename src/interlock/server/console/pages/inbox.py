@@ -100,7 +100,11 @@ async def _load_detail(
     question = view.action.question
     is_open = view.row.state is ActionState.PENDING
     drift = await detect_question_drift(question, service.runners) if is_open else None
+    can_keep = is_open and view.rule_target is not None and not view.rule_target.denied_reason
     return {
+        "rule_preview": await service.policy_service.preview_rule(principal, view.run.agent, question.suggested_rule)
+        if can_keep
+        else "",
         "view": view,
         "question": question,
         "is_open": is_open,
