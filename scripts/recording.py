@@ -66,7 +66,7 @@ def record() -> list[Line]:
             break
         stream.feed(data)
         for row in sorted(screen.dirty):
-            text = _read_row(screen, row)
+            text = read_row(screen, row)
             if row not in shown or shown[row].text != text:
                 shown[row] = Line(text, time.monotonic())
         screen.dirty.clear()
@@ -87,7 +87,8 @@ def record() -> list[Line]:
     return lines
 
 
-def _read_row(screen: pyte.Screen, row: int) -> Text:
+def read_row(screen: pyte.Screen, row: int) -> Text:
+    """Return a row of a terminal with its colours."""
     text = Text()
     for (is_bold, color), chars in groupby(
         (screen.buffer[row][column] for column in range(COLUMNS)), lambda char: (char.bold, char.fg)
@@ -129,21 +130,44 @@ text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#dcdfe
 """
 
 
-def _draw_line(number: int, line: Line, total: float) -> str:
+def draw_still(rows: list[Text], title: str) -> str:
+    """Return what a terminal shows as an SVG document that does not move."""
+    texts = "\n".join(
+        f'<text xml:space="preserve" x="{_MARGIN}" y="{_MARGIN + (number + 1) * _LINE - 5}">{_draw_spans(row)}</text>'
+        for number, row in enumerate(rows)
+    )
+    width, height = COLUMNS * _CHAR + 2 * _MARGIN, len(rows) * _LINE + 2 * _MARGIN
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">
+<title>{escape(title)}</title>
+<style>
+text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#dcdfe4;white-space:pre}}
+.b{{font-weight:700}} .d{{opacity:.65}}
+</style>
+<rect width="100%" height="100%" rx="8" fill="#1e2127"/>
+{texts}
+</svg>
+"""
+
+
+def _draw_spans(row: Text) -> str:
     spans: list[str] = []
-    text = line.text.plain
-    edges = sorted({0, len(text), *(edge for span in line.text.spans for edge in (span.start, span.end))})
+    text = row.plain
+    edges = sorted({0, len(text), *(edge for span in row.spans for edge in (span.start, span.end))})
     for start, end in pairwise(edges):
-        styles = " ".join(str(span.style) for span in line.text.spans if span.start <= start and end <= span.end)
+        styles = " ".join(str(span.style) for span in row.spans if span.start <= start and end <= span.end)
         classes = " ".join(name for word, name in (("bold", "b"), ("dim", "d")) if word in styles)
         color = next((value for name, value in _COLORS.items() if name in styles), "")
         marks = (f' class="{classes}"' if classes else "") + (f' fill="{color}"' if color else "")
         spans.append(f"<tspan{marks}>{escape(text[start:end], quote=False)}</tspan>")
+    return "".join(spans)
+
+
+def _draw_line(number: int, line: Line, total: float) -> str:
     name, y = f"l{number}", _MARGIN + (number + 1) * _LINE - 5
     frames = f"@keyframes {name}{{0%{{opacity:0}}{100 * line.at / total:.2f}%,100%{{opacity:1}}}}"
     return (
         f'<style>{frames}</style><text class="l" style="animation-name:{name}" xml:space="preserve"'
-        f' x="{_MARGIN}" y="{y}">{"".join(spans)}</text>'
+        f' x="{_MARGIN}" y="{y}">{_draw_spans(line.text)}</text>'
     )
 
 

@@ -89,7 +89,7 @@ class RunHandle:
         await self._add_user_message(text)
 
     async def compact(self) -> bool:
-        """Have the model summarize everything before the newest turn, as it does when its window is full. Return False
+        """Ask the model to summarize everything before the newest turn, as when its window is full. Return False
         when there is nothing to summarize.
         """
         await self._wait_until_stopped()

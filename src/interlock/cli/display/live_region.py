@@ -84,7 +84,7 @@ def _iter_rows(line: str, width: int) -> Iterator[str]:
     yield line
 
 
-#: How a person is told that a question waits.
+#: What happens when a question waits.
 NotifyMode: TypeAlias = Literal["off", "bell", "desktop"]
 
 _BELL = "\a"

@@ -122,7 +122,7 @@ class ChatSession:
             await self._mark_shown(session)
 
     async def compact(self, _: str = "") -> None:
-        """Have the model summarize all but the newest turn. Ctrl-C stops that."""
+        """Ask the model to summarize all but the newest turn. Ctrl-C stops that."""
         session = await self._open_session()
         if not self._run_id:
             session.view.print_note("There is no run yet: say what to do.")
