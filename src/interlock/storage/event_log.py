@@ -93,8 +93,8 @@ class EventLog(Protocol):
         ...
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
-        """Return the entries after `after_seq`, in order; an unknown run has none. Fewer than `limit` mean that there are
-        no more.
+        """Return the entries after `after_seq`, in order; an unknown run has none. Fewer than `limit`: there are no
+        more.
         """
         ...
 
