@@ -4,6 +4,7 @@ A script's background job ignores SIGINT and SIGQUIT, `nohup` ignores SIGHUP, an
 Programs inherit this, and a test that interrupts one would wait until its timeout.
 """
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -47,6 +48,9 @@ def budget(request: pytest.FixtureRequest) -> Iterator[Budget]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[_COLLECTED] = len(session.items)
+    # Thousands of tests stay until the end. Without this the collector would look at all of them again and again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
