@@ -77,8 +77,10 @@ async def test_keys_move_between_questions_and_do_nothing_while_somebody_types(o
 
     await operator.keyboard.press("j")
     await expect(operator).to_have_url(re.compile(second[1]))
+    await is_live(operator)
     await operator.keyboard.press("k")
     await expect(operator).to_have_url(re.compile(first[1]))
+    await is_live(operator)
     await operator.keyboard.press("/")
     await expect(operator.get_by_label("Agent")).to_be_focused()
     await operator.keyboard.type("jad?")
