@@ -255,7 +255,6 @@ _LISTED = (
     "RunHandle",
     "RunState",
     "Runner",
-    "attach",
     # Your own loop
     "BatchResult",
     "Observation",

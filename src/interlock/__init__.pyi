@@ -315,7 +315,7 @@ from .replay.export_test import export_test as export_test
 from .replay.model import ModelReplay as ModelReplay
 from .replay.model import replay_model as replay_model
 from .replay.trace import Replay as Replay
-from .runs.attachments import attach
+from .runs.attachments import attach as attach
 from .runs.fork import fork as fork
 from .runs.handle import RunHandle
 from .runs.inbox import Inbox
@@ -380,7 +380,6 @@ __all__ = [
     "ToolContext",
     "ToolDefinition",
     "ToolRuntime",
-    "attach",
     "load_policy",
     "skills",
     "tool",
