@@ -306,3 +306,12 @@ def test_a_commit_alone_is_an_effect_on_the_repository(paths: tuple[str, ...], t
 
     assert said.side_effects is not None
     assert [(effect.kind, effect.target) for effect in said.side_effects] == [("modified", target)]
+
+
+@pytest.mark.parametrize(("profile", "is_said"), [("workspace-write", True), ("unconfined", False)])
+def test_an_install_into_the_home_is_said_to_be_gone(profile: Any, is_said: bool) -> None:
+    printed = "Defaulting to user installation because normal site-packages is not writeable\n"
+
+    said = normalize_command(result(printed, profile=profile))
+
+    assert ("is gone with this command; use a venv in the workspace" in (said.text or "")) == is_said

@@ -25,6 +25,8 @@ VERIFIED_STATE_KEY = "workspace:checked"
 #: The target of a side effect on files of the workspace.
 WORKSPACE = "workspace"
 _MAX_COMMAND_CHARS = 80
+#: What pip prints when it installs into the home, which is another one for each command.
+_PIP_HOME = b"Defaulting to user installation"
 _MAX_PATH_CHARS = 200
 _MB = 1 << 20
 
@@ -163,6 +165,8 @@ def build_notes(result: CommandResult) -> list[str]:
         lines.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
     for violation in result.violations:
         lines.append(f"[sandbox, probably ({violation.cause}): {ADVICE[violation.cause]}]")
+    if _PIP_HOME in result.stdout and result.profile != "unconfined":
+        lines.append("[what pip installed into the home is gone with this command; use a venv in the workspace]")
     if result.excerpt.omitted and not result.output:
         lines.append("[what is left out could not be kept]")
     return lines
