@@ -252,7 +252,7 @@ def test_a_run_continues_with_the_model_it_was_started_with(
     """Whatever is configured meanwhile; only what the command says is different."""
     write(places.settings_file, 'model = "configured"\nprovider = "openai"\n')
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-a")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-o")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-mine")
     run = resumed("run_1", provider="anthropic", model="first", base_url="http://127.0.0.1:9", mode="trusted")
 
     before = prepare_resumed(run, RunOptions(workspace=project))

@@ -69,7 +69,7 @@ async def test_network_is_a_question_and_a_grant(root: Path, fetch: str) -> None
     assert (approved.ok, text_of(approved), text_of(again)) == (True, "hello", "hello")
     assert started.profile == "workspace-write+network"
     assert len(person.asked) == 2
-    assert "this command gets it" in person.asked[0].reason
+    assert person.asked[0].reason == "If approved, it can reach any host."
     assert person.asked[0].bound.surroundings.sandbox.endswith("+network")
 
 
