@@ -45,11 +45,11 @@ test: check ## Check everything, then run the tests
 	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.server.console.install
 	@$(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
 
-# No browser, node, sandbox or process that is killed, and no file that needs many seconds for large inputs.
-FAST := agent domain history pipeline policy redaction registry rendering runtime scheduler storage/artifacts \
-	telemetry testing
+# No browser, node, sandbox or process that is killed, and no file that needs many seconds for large inputs. `tests/policy`
+# takes about as long as half of this, so it is run on its own.
+FAST := agent domain history pipeline redaction registry rendering runtime scheduler storage/artifacts telemetry testing
 NOT_FAST := redaction/test_redaction_limits.py redaction/test_stream.py \
-	pipeline/approval/test_display_attacks.py pipeline/approval_e2e/test_deciders.py
+	pipeline/approval/test_display_attacks.py pipeline/approval_e2e/test_deciders.py pipeline/effects/test_processes.py
 
 .PHONY: test-fast
 test-fast: $(READY) ## Run the tests of the core, in less than a minute
