@@ -172,7 +172,8 @@ async def test_at_the_timeout_it_is_asked_to_end_and_then_killed(
     sandbox: BubblewrapSandbox, tmp_path: Path, script: str, expected: tuple[str, int | None, str]
 ) -> None:
     up = Word(b"up")
-    running = await sandbox.start(a_command(script, tmp_path, limits=SHORT), up)
+    limits = SHORT if expected[2] == "SIGKILL" else CommandLimits(grace_seconds=HANG_SECONDS)
+    running = await sandbox.start(a_command(script, tmp_path, limits=limits), up)
     await asyncio.wait_for(up.seen.wait(), HANG_SECONDS)
 
     assert shape(await running.wait(0)) == expected
