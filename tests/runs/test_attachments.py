@@ -19,7 +19,8 @@ from interlock import (
     tool,
 )
 from interlock.agent.agent import Agent
-from interlock.domain.attachments import MAX_ATTACHMENT_BYTES, detect_media_type
+from interlock.domain.attachments import MAX_ATTACHMENT_BYTES
+from interlock.domain.file_kind import detect_media_type
 from interlock.domain.messages import LoadedPart, ToolMessage, UserMessage
 from interlock.domain.rendering import find_attachments
 from interlock.models.anthropic_messages import messages_body

@@ -13,13 +13,9 @@ from math import inf
 
 import msgspec
 
-from ..domain.attachments import (
-    MEDIA_TYPES,
-    TEXT_TYPE,
-    describe_attachment,
-    detect_media_type,
-)
+from ..domain.attachments import describe_attachment
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ArtifactError, ConfigurationError, ModelError
+from ..domain.file_kind import MEDIA_TYPES, TEXT_TYPE, detect_media_type
 from ..domain.json import encode
 from ..domain.messages import AssistantMessage, LoadedPart, Message, MessagePart, ProposedCall, ToolMessage, UserMessage
 from ..domain.rendering import ATTACHMENT_MARK, find_attachments, render_trimmed, split_rendered

@@ -6,23 +6,14 @@ from typing import TypeAlias, cast
 import msgspec
 
 from .errors import ConfigurationError
+from .file_kind import detect_media_type
 from .json import validate_fields
 
 #: The kind of the artifact that holds an attachment.
 ATTACHMENT = "attachment"
-TEXT_TYPE, UNKNOWN_TYPE = "text/plain", "application/octet-stream"
-#: Images and documents that providers take.
-MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", TEXT_TYPE)
 MAX_ATTACHMENTS = 20
 MAX_ATTACHMENT_BYTES = 20 << 20
 _MAX_NAME_CHARS = 200
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -49,20 +40,6 @@ class Attachment(msgspec.Struct, frozen=True):
 
 #: What a user says: text, or texts and attachments.
 UserContent: TypeAlias = str | Sequence[str | Attachment]
-
-
-def detect_media_type(content: bytes) -> str:
-    """Return the media type of a content by its bytes: one of `MEDIA_TYPES`, or `application/octet-stream`."""
-    for signature, media_type in _SIGNATURES:
-        if content.startswith(signature):
-            return media_type
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return UNKNOWN_TYPE
-    return UNKNOWN_TYPE if "\0" in text else TEXT_TYPE
 
 
 def describe_attachment(name: str, media_type: str, size_bytes: int, artifact_id: str) -> str:

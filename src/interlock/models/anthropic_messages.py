@@ -18,7 +18,7 @@ except ImportError as missing:
         "AnthropicMessages needs the `anthropic` package: pip install 'interlock[anthropic]'"
     ) from missing
 
-from ..domain.attachments import TEXT_TYPE
+from ..domain.file_kind import TEXT_TYPE
 from ..domain.json import JsonObject, escape_surrogates, parse
 from ..domain.messages import (
     AssistantMessage,

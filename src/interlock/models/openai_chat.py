@@ -16,7 +16,7 @@ try:
 except ImportError as missing:
     raise ConfigurationError("OpenAIChat needs the `openai` package: pip install 'interlock[openai]'") from missing
 
-from ..domain.attachments import TEXT_TYPE
+from ..domain.file_kind import TEXT_TYPE
 from ..domain.json import JsonObject, escape_surrogates
 from ..domain.messages import (
     AssistantMessage,

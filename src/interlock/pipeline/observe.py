@@ -5,8 +5,9 @@ from typing import cast
 
 import msgspec
 
-from ..domain.attachments import ATTACHMENT, MAX_ATTACHMENTS, describe_attachment, detect_media_type
+from ..domain.attachments import ATTACHMENT, MAX_ATTACHMENTS, describe_attachment
 from ..domain.errors import ArtifactError
+from ..domain.file_kind import detect_media_type
 from ..domain.json import encode, escape_surrogates
 from ..domain.observation import Content, NormalizedResult, Observation
 from ..domain.outcome import (

@@ -2,33 +2,8 @@
 
 from hashlib import sha256
 
-#: How files begin whose kind is known; the bytes that matter, and where they are.
-_MAGIC: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x89PNG\r\n\x1a\n", "png"),
-    (0, b"\xff\xd8\xff", "jpeg"),
-    (0, b"GIF8", "gif"),
-    (8, b"WEBP", "webp"),
-    (0, b"%PDF-", "pdf"),
-    (0, b"PK\x03\x04", "zip"),
-    (0, b"PK\x05\x06", "zip"),
-    (0, b"\x1f\x8b", "gzip"),
-    (0, b"BZh", "bzip2"),
-    (0, b"\xfd7zXZ\x00", "xz"),
-    (0, b"\x28\xb5\x2f\xfd", "zstd"),
-    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
-    (257, b"ustar", "tar"),
-    (0, b"\x7fELF", "elf"),
-    (0, b"MZ", "exe"),
-    (0, b"\xcf\xfa\xed\xfe", "mach-o"),
-    (0, b"\xca\xfe\xba\xbe", "java class or mach-o"),
-    (0, b"\x00asm", "wasm"),
-    (0, b"SQLite format 3\x00", "sqlite"),
-    (4, b"ftyp", "mp4"),
-    (0, b"ID3", "mp3"),
-    (0, b"OggS", "ogg"),
-    (0, b"RIFF", "riff"),
-    (0, b"wOF2", "woff2"),
-)
+from ..domain.file_kind import detect_file_kind
+
 #: Controls that text has: tab, the line breaks, backspace, bell, escape.
 _TEXT_CONTROLS = b"\t\n\r\f\v\b\a\x1b"
 #: Controls that text does not have.
@@ -47,11 +22,6 @@ def is_binary(content: bytes) -> bool:
     controls = len(sample) - len(sample.translate(None, NON_TEXT_BYTES))
     malformed = sample.decode(errors="replace").count("\ufffd")
     return len(sample) >= _MIN_BYTES and (controls + malformed) * _TEXT_BYTES_PER_OTHER > len(sample)
-
-
-def detect_file_kind(content: bytes) -> str:
-    """Return the kind of a file by its first bytes; empty when unknown."""
-    return next((kind for at, magic, kind in _MAGIC if content.startswith(magic, at)), "")
 
 
 def describe_binary(content: bytes) -> str:

@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ...rendering.binary import NON_TEXT_BYTES, detect_file_kind
+from ...domain.file_kind import detect_file_kind
+from ...rendering.binary import NON_TEXT_BYTES
 
 Encoding: TypeAlias = Literal["utf-8", "utf-8-bom", "utf-16-le", "utf-16-be", "unknown-8bit"]
 LineEndings: TypeAlias = Literal["none", "lf", "crlf", "mixed"]

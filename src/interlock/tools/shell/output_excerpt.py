@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...rendering.binary import detect_file_kind, format_binary, is_binary
+from ...domain.file_kind import detect_file_kind
+from ...rendering.binary import format_binary, is_binary
 from ...rendering.excerpt import (
     CAUSED_BY,
     CONTEXT_CHARS,
