@@ -137,11 +137,9 @@ class ChatSession:
             elif not work.result():
                 session.view.print_note("There is nothing to summarize yet: the newest turn always stays.")
         finally:
-            events = [event async for event in read_events(session.runner.log, self._run_id)]
-            for event in events[self._last_seq + 1 :]:
+            async for event in read_events(session.runner.log, self._run_id, self._last_seq):
                 session.view.on_event(event)
             session.view.stop()
-            self._usage = (await load_run(session.runner.log, self._run_id)).ledger.dialogue.usage
             await self._mark_shown(session)
 
     async def choose_mode(self, word: str) -> None:
@@ -283,9 +281,10 @@ class ChatSession:
         return handle
 
     async def _mark_shown(self, session: LiveSession) -> None:
-        """Remember the last event, so that what was shown is not shown again."""
+        """Remember the last event, so that what was shown is not shown again, and what was used so far."""
         if self._run_id:
-            self._last_seq = len(await session.runner.log.read(self._run_id)) - 1
+            ledger = (await load_run(session.runner.log, self._run_id)).ledger
+            self._last_seq, self._usage = ledger.next_seq - 1, ledger.dialogue.usage
 
     def _print_result(self, result: AgentResult, session: LiveSession) -> None:
         width = session.region.width
