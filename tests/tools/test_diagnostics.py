@@ -209,6 +209,8 @@ async def test_hostile_file_names_run_nothing_else(tmp_path: Path, name: str) ->
         (["rufff"], "Did you mean `ruff`"),
         (["eslint ."], "A command needs {file} in it"),
         (["eslint '{file}"], "cannot be read"),
+        (["{file}: "], "names no command"),
+        (["*.js: {file}"], "names no command"),
         ([3], "must be a list of texts"),
     ],
 )

@@ -94,4 +94,6 @@ def _parse_checker(text: object) -> Checker:
         argv = tuple(shlex.split(command))
     except ValueError as error:
         raise ConfigurationError(f"diagnostics: the command {command[:200]!r} cannot be read: {error}.") from None
+    if FILE not in command or argv[0] == FILE:
+        raise ConfigurationError(f"diagnostics: {text[:200]!r} names no command: write `*.js: eslint {FILE}`.")
     return Checker(name=basename(argv[0]), files=tuple(patterns.split()) or ("*",), argv=argv)
