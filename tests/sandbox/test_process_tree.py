@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -101,6 +101,22 @@ def test_a_held_file_counts_once(mapped: bool) -> None:
 
     assert held == 40 << 20
     assert 40 << 20 < used < 80 << 20
+
+
+def test_a_process_that_ends_while_it_is_measured_counts_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = process_tree.sum_proportional_bytes
+
+    def measure_and_end(pids: Iterable[int]) -> int:
+        total = measure(pids)
+        process.kill()
+        process.wait()
+        return total
+
+    monkeypatch.setattr(process_tree, "sum_proportional_bytes", measure_and_end)
+    with holder(mapped=True) as process:
+        used = process_tree.measure_used_bytes([process.pid], 50 << 20, process_tree.SharedMemoryCounter())
+
+    assert used == 40 << 20
 
 
 def test_many_descriptors_do_not_hide_a_file() -> None:

@@ -81,7 +81,7 @@ def measure_used_bytes(pids: list[int], limit: int, shared: "SharedMemoryCounter
     if total > limit:
         total = sum_proportional_bytes(pids) + held
     if total > limit and shared is not None and held:
-        total -= shared.sum_mapped_bytes(pids)
+        total = shared.sum_other_bytes(pids) + held
     return total
 
 
@@ -121,9 +121,9 @@ class SharedMemoryCounter:
                 self._files[found[0]] = _SharedFile(found[1], self._round)
         return sum(held.num_bytes for held in self._files.values())
 
-    def sum_mapped_bytes(self, pids: Iterable[int]) -> int:
-        """Return how much of the held files `sum_proportional_bytes` has counted as well. Slow."""
-        return sum(_sum_mapped(pid, self._files.keys()) for pid in pids) if self._files else 0
+    def sum_other_bytes(self, pids: Iterable[int]) -> int:
+        """Return memory like `sum_proportional_bytes`, without mappings of the held files. Slow."""
+        return sum(_read_proportional_without(pid, self._files) for pid in pids)
 
 
 def _iterate_descriptors(pids: Iterable[int]) -> Iterator[str]:
@@ -141,25 +141,6 @@ def _stat_shared_file(path: str) -> tuple[_FileId, int] | None:
     except OSError:
         return None
     return (found.st_dev, found.st_ino), found.st_blocks * _BLOCK_BYTES
-
-
-def _sum_mapped(pid: int, files: Iterable[_FileId]) -> int:
-    """Return the proportional size of the mappings of these files."""
-    wanted = {(os.major(device), os.minor(device), inode) for device, inode in files}
-    total, is_wanted = 0, False
-    try:
-        lines = read_bytes(f"/proc/{pid}/smaps").splitlines()
-    except OSError:
-        return 0
-    for line in lines:
-        if line.startswith(b"Pss:"):
-            total += _parse_kibibytes(line) if is_wanted else 0
-        elif not line.split(b" ", 1)[0].endswith(b":"):
-            # Addresses, permissions, offset, device, inode.
-            device, inode = line.split(None, 5)[3:5]
-            major, minor = device.split(b":")
-            is_wanted = (int(major, 16), int(minor, 16), int(inode)) in wanted
-    return total
 
 
 def list_children(pid: int) -> list[int]:
@@ -187,6 +168,25 @@ def _read_proportional(pid: int) -> int:
         # Not ours to look into; what it holds counts in full.
         return _read_resident(pid)
     return next((_parse_kibibytes(line) for line in lines if line.startswith(b"Pss:")), 0)
+
+
+def _read_proportional_without(pid: int, files: Iterable[_FileId]) -> int:
+    """Read both in one look: a process that ends between two looks would count its mappings twice."""
+    unwanted = {(os.major(device), os.minor(device), inode) for device, inode in files}
+    total, is_counted = 0, True
+    try:
+        lines = read_bytes(f"/proc/{pid}/smaps").splitlines()
+    except OSError:
+        return _read_resident(pid)
+    for line in lines:
+        if line.startswith(b"Pss:"):
+            total += _parse_kibibytes(line) if is_counted else 0
+        elif not line.split(b" ", 1)[0].endswith(b":"):
+            # Addresses, permissions, offset, device, inode.
+            device, inode = line.split(None, 5)[3:5]
+            major, minor = device.split(b":")
+            is_counted = (int(major, 16), int(minor, 16), int(inode)) not in unwanted
+    return total
 
 
 def _parse_kibibytes(line: bytes) -> int:
