@@ -409,8 +409,8 @@ def other_file(workspace: Path) -> None:
 async def test_a_path_that_is_swapped_between_the_look_and_the_mount_exposes_nothing(
     sandbox: BubblewrapSandbox, workspace: Path, swap: Swap, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swapped(profile: SandboxProfile) -> SandboxView:
-        seen = build_view(profile)
+    def swapped(profile: SandboxProfile, overlay: None) -> SandboxView:
+        seen = build_view(profile, overlay)
         swap(workspace)
         return seen
 

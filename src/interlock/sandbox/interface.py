@@ -83,6 +83,19 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     limits: CommandLimits = CommandLimits()
 
 
+class OverlayPaths(Protocol):
+    """Two private folders of one file system that take what a command changes in its workspace.
+
+    Neither is in the workspace, nor visible in a sandbox. Both are empty before the command starts.
+    """
+
+    @property
+    def upper(self) -> str: ...
+
+    @property
+    def work(self) -> str: ...
+
+
 #: For how long other commands of a workspace are stopped.
 ExclusiveUntil: TypeAlias = Literal["", "start", "end"]
 
@@ -101,6 +114,9 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     exclusive_until: ExclusiveUntil = ""
     #: Files that must be as they were when a person approved the command, looked at right before it begins.
     expected_environment: ExecutionEnvironment | None = None
+    #: Where its changes of the workspace go; None: into the workspace. Requires the capability `overlay`, a profile
+    #: that is writable, and `exclusive_until="end"`: nothing else may change the workspace below it.
+    overlay: OverlayPaths | None = None
     #: Beside the few variables that every command gets.
     environment: Mapping[str, str] = {}
     #: Whether the profile is still valid. Called in a thread when the view is built and before the command begins.
@@ -167,6 +183,7 @@ CAPABILITIES: Mapping[str, str] = {
     "kill_tree": "everything that a command started ends with it",
     "syscalls": "dangerous system calls are refused",
     "metadata": "modes and times of files outside cannot be changed",
+    "overlay": "changes of the workspace can be kept apart until they are approved",
 }
 
 

@@ -106,7 +106,9 @@ def build_prelude(
         lines += [wait, f"exec {gate_fd}<&-; unset REPLY"]
     if folder_fd >= 0:
         folder = shlex.quote(command.cwd or command.profile.workspace)
-        is_there = f"builtin cd -P -- {folder} && [[ . -ef /proc/self/fd/{folder_fd} ]]"
+        # In an overlay it has another device: there it is compared at the gate.
+        is_same = f". -ef /proc/self/fd/{folder_fd}" if command.overlay is None else f"$PWD == {folder}"
+        is_there = f"builtin cd -P -- {folder} && [[ {is_same} ]]"
         moved = f'{{ printf "moved\\0" >&{report_fd}; exit 1; }}'
         lines.append(f"{is_there} || {moved}; exec {folder_fd}<&-; unset OLDPWD")
     if command.script:

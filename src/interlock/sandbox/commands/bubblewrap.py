@@ -20,10 +20,14 @@ import os
 import platform
 import signal
 import stat
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
+
+from msgspec import structs
 
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree, programs, seccomp
@@ -31,7 +35,7 @@ from ..host.cgroups import can_limit_root
 from ..host.programs import is_inside
 from ..interface import CAPABILITIES, CommandSpec, Confinement, OutputHandler, RunningCommand, SandboxProfile
 from . import bash_prelude, covers
-from .covers import Cover
+from .covers import Cover, FileIdentity, get_identity
 from .filesystem_view import SandboxView, build_view, is_below
 from .launch import LaunchDescriptors
 from .running_command import Launch, run_launch
@@ -43,6 +47,7 @@ _NAMESPACES = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _DEVICE_MODE = 0o666
+_OVERLAY_SECONDS = 30
 _ROOT_NOTE = (
     "This process is root. A command cannot use that, except that it could change the modes of devices such as "
     "/dev/null, which are put right when it ends. Run as an ordinary user where you can."
@@ -66,7 +71,8 @@ class BubblewrapSandbox:
     def confinement(self) -> Confinement:
         """Restrictions that are in force on this machine, with notes about missing ones."""
         filtered = _build_seccomp_filter() is not None
-        capabilities = tuple(name for name in CAPABILITIES if filtered or name != "syscalls")
+        missing = {*(() if filtered else ("syscalls",)), *(() if can_overlay(self._bwrap) else ("overlay",))}
+        capabilities = tuple(name for name in CAPABILITIES if name not in missing)
         is_root = os.geteuid() == 0
         notes = (
             *(() if filtered else (_NO_FILTER_NOTE,)),
@@ -80,10 +86,14 @@ class BubblewrapSandbox:
         bash_prelude.check_command(command)
         variables = bash_prelude.build_environment(command.environment)
         options = tuple(word for name, value in variables.items() for word in ("--setenv", name, value))
-        view = build_view(command.profile)
+        view = build_view(command.profile, command.overlay)
         if command.is_still_valid is not None:
             _check_covered(command.profile, view)
         cwd = _check_cwd(command)
+        if command.overlay is not None:
+            if command.exclusive_until != "end":
+                raise SandboxSetupError("A command in an overlay must be alone until it ends. Nothing was executed.")
+            command = structs.replace(command, cwd=cwd)
         # The shell enters it when everything is mounted: a folder that is entered before shows what is below a cover.
         options += ("--chdir", command.profile.workspace if command.profile.system else cwd)
         descriptors = LaunchDescriptors()
@@ -134,7 +144,9 @@ def _build_launch(
         kill_signal=signal.SIGKILL,
         has_no_start_report=not profile.system,
         gate_fd=gate_fd,
-        complete_sandbox=partial(_complete_sandbox, profile, view, descriptors),
+        complete_sandbox=partial(
+            _complete_sandbox, command, view, descriptors, below_overlay=_identify_folders(command)
+        ),
         can_complete_inline=not view.covers,
         is_still_valid=command.is_still_valid,
         limits=None if profile.system else profile.limits,
@@ -176,23 +188,46 @@ class _ActiveCommand(NamedTuple):
     inside: int
     #: What it sees empty.
     hidden: set[str]
+    #: It sees the workspace through an overlay.
+    has_overlay: bool
 
 
 #: By what they were launched with.
 _active_commands: dict[LaunchDescriptors, _ActiveCommand] = {}
 
 
-def _complete_sandbox(
-    profile: SandboxProfile, view: SandboxView, key: LaunchDescriptors, launched: int, inside: int
+def _identify_folders(command: CommandSpec) -> dict[str, FileIdentity]:
+    """Return the folders that an overlay shows under another identity: they are compared outside of it."""
+    if command.overlay is None:
+        return {}
+    start = os.fstat(command.folder_fd) if command.folder_fd >= 0 else os.lstat(command.cwd)
+    return {
+        command.profile.workspace: get_identity(os.lstat(command.profile.workspace)),
+        command.cwd: get_identity(start),
+    }
+
+
+def _complete_sandbox(  # noqa: PLR0913 - what was planned, and what runs
+    command: CommandSpec,
+    view: SandboxView,
+    key: LaunchDescriptors,
+    launched: int,
+    inside: int,
+    *,
+    below_overlay: Mapping[str, FileIdentity],
 ) -> str:
     """Compare what is shown with what was planned, and mount the covers. Return what went wrong; empty: nothing."""
+    profile = command.profile
     root = "" if profile.system else covers.BUILD_ROOT
-    if mismatch := covers.find_mismatch(inside, root, view.identities):
+    shown = {path: identity for path, identity in view.identities.items() if path not in below_overlay}
+    exchanged = (path for path, identity in below_overlay.items() if get_identity(os.lstat(path)) != identity)
+    if mismatch := covers.find_mismatch(inside, root, shown) or next(exchanged, ""):
         return f"{mismatch} was exchanged while the sandbox was made"
     _hide_from_others(view)
-    problem = _mount_in_sandbox(launched, inside, root, view.covers) if view.covers else ""
+    active = _ActiveCommand(profile.workspace, launched, inside, set(view.hidden), bool(below_overlay))
+    problem = _mount_in_sandbox(active, root, view.covers) if view.covers else ""
     if profile.system and not problem:
-        _active_commands[key] = _ActiveCommand(profile.workspace, launched, inside, set(view.hidden))
+        _active_commands[key] = active
     return problem
 
 
@@ -203,15 +238,18 @@ def _hide_from_others(view: SandboxView) -> None:
         new = [cover for cover in new if not is_below(cover.path, other.hidden)]
         # One that has ended meanwhile needs nothing to be hidden.
         with suppress(OSError):
-            if new and not _mount_in_sandbox(other.launched, other.inside, "", new):
+            if new and not _mount_in_sandbox(other, "", new):
                 other.hidden.update(cover.path for cover in new)
 
 
-def _mount_in_sandbox(launched: int, inside: int, root: str, wanted: Sequence[Cover]) -> str:
-    namespace = os.open(f"/proc/{inside}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+def _mount_in_sandbox(command: _ActiveCommand, root: str, wanted: Sequence[Cover]) -> str:
+    if command.has_overlay:
+        is_in_overlay = partial(is_inside, folder=command.workspace)
+        wanted = [covers.make_overlay_cover(one) if is_in_overlay(one.path) else one for one in wanted]
+    namespace = os.open(f"/proc/{command.inside}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
         # A number may be given to another process, but not to another child of one that we have not collected.
-        if inside not in process_tree.list_children(launched):
+        if command.inside not in process_tree.list_children(command.launched):
             return "the sandbox has ended"
         return covers.mount_covers(namespace, root, wanted)
     finally:
@@ -239,6 +277,7 @@ def _check_covered(profile: SandboxProfile, view: SandboxView) -> None:
 
 
 def _check_cwd(command: CommandSpec) -> str:
+    """Return the folder that the command starts in; for an overlay, its real path."""
     workspace = command.profile.workspace
     cwd = command.cwd or workspace
     if not is_inside(os.path.realpath(cwd), workspace):
@@ -247,13 +286,36 @@ def _check_cwd(command: CommandSpec) -> str:
         raise SandboxSetupError(f"The folder {cwd[:500]} is closed to commands. Nothing was executed.")
     if not os.path.isdir(cwd):
         raise SandboxSetupError(f"The folder {cwd[:500]} is gone. Nothing was executed; start in another one.")
-    return cwd
+    return cwd if command.overlay is None else os.path.realpath(cwd)
 
 
 @cache
 def _build_seccomp_filter() -> bytes | None:
     machine = platform.machine()
     return seccomp.build_filter(machine) if machine in seccomp.MACHINES else None
+
+
+@cache
+def can_overlay(bwrap: str) -> bool:
+    """Return True if bubblewrap can mount an overlay on this host: it was tried. Older ones than 0.11 cannot."""
+    with TemporaryDirectory(prefix="interlock-") as folder:
+        workspace, upper, work = (os.path.join(folder, name) for name in ("workspace", "upper", "work"))
+        for each in (workspace, upper, work, os.path.join(workspace, "old")):
+            os.mkdir(each)
+        words = (
+            *(bwrap, "--unshare-user", "--ro-bind", "/", "/"),
+            *("--overlay-src", workspace, "--overlay", upper, work, workspace, "--chdir", workspace),
+            *("--", programs.find_bash(), "--norc", "--noprofile", "-c", "echo new > new && exec rmdir old"),
+        )
+        try:
+            tried = subprocess.run(  # noqa: S603 the program is one of ours
+                words, env={"PATH": programs.SYSTEM_PATH}, capture_output=True, timeout=_OVERLAY_SECONDS, check=False
+            )
+        except (OSError, subprocess.SubprocessError):
+            return False
+        return (
+            tried.returncode == 0 and sorted(os.listdir(upper)) == ["new", "old"] and os.listdir(workspace) == ["old"]
+        )
 
 
 def _restore_device_modes() -> None:

@@ -16,6 +16,7 @@ close the pipe, it continues.
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from errno import ESTALE
 from typing import Literal, NamedTuple, TypeAlias
 
 from . import sandbox_helper
@@ -28,6 +29,9 @@ BUILD_ROOT = "/newroot"
 _REPLY_BYTES = 4096
 
 FileIdentity: TypeAlias = tuple[int, int]
+#: In place of the device: the number after it is the time of the last change of status, in nanoseconds. A file has
+#: another device in an overlay than below it, and a folder may have another inode, but this is the same.
+_OVERLAY_DEVICE = -1
 #: Shown empty; shown as it is, but read-only; shown as it is, but never moved.
 CoverKind: TypeAlias = Literal["hidden", "read_only", "pinned"]
 
@@ -43,6 +47,17 @@ class Cover(NamedTuple):
 def make_cover(path: str, kind: CoverKind) -> Cover:
     """Return the cover of something that exists. Raise `OSError` when it is gone."""
     return Cover(path, get_identity(os.lstat(path)), kind)
+
+
+def make_overlay_cover(cover: Cover) -> Cover:
+    """Return the cover for an overlay of its folder. Raise `OSError` when the path leads to another file by now.
+
+    Nothing else may change the workspace meanwhile: see `CommandSpec.overlay`.
+    """
+    found = os.lstat(cover.path)
+    if get_identity(found) != cover.identity:
+        raise OSError(ESTALE, f"{cover.path} was exchanged while the sandbox was made")
+    return cover._replace(identity=(_OVERLAY_DEVICE, found.st_ctime_ns))
 
 
 def get_identity(found: os.stat_result) -> FileIdentity:

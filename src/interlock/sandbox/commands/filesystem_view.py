@@ -5,6 +5,7 @@ them are covers: see `covers`.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cache
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from ...domain.errors import SandboxSetupError
 from ..host.programs import is_inside, runtime_folders
-from ..interface import SandboxProfile
+from ..interface import OverlayPaths, SandboxProfile
 from . import bash_prelude, covers
 from .covers import Cover, CoverKind, FileIdentity, get_identity
 
@@ -46,6 +47,7 @@ _FORBIDDEN_WORKSPACES = frozenset(
 )
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 inside of a sandbox, where it is empty and private
 _FORBIDDEN_PARENTS = ("/dev", "/proc", "/sys")
+_OCTAL = re.compile(r"\\([0-7]{3})")
 #: Each mount takes longer than the one before.
 _MAX_MOUNTS = 1000
 
@@ -65,9 +67,11 @@ class SandboxView(NamedTuple):
     identities: Mapping[str, FileIdentity]
 
 
-def build_view(profile: SandboxProfile) -> SandboxView:
+def build_view(profile: SandboxProfile, overlay: OverlayPaths | None = None) -> SandboxView:
     """Build the view of a profile. Raise `SandboxSetupError` for a profile that cannot be shown, or shows too much."""
     _check_profile(profile)
+    if overlay is not None:
+        _check_overlay(profile, overlay)
     hidden = _drop_nested(_find_existing(profile.hidden, _visible_folders(profile)))
     hidden_set = frozenset(hidden)
     read_only = _drop_nested(_find_read_only(profile)) if profile.writable else ()
@@ -96,7 +100,7 @@ def build_view(profile: SandboxProfile) -> SandboxView:
             bash_prelude.HOME,
         ),
         *(word for path in profile.readable for word in _bind_readable(path, profile)),
-        *("--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace),
+        *_bind_workspace(profile, overlay),
     ]
     return SandboxView(
         options=tuple(options),
@@ -202,6 +206,33 @@ def _bind_readable(path: str, profile: SandboxProfile) -> tuple[str, ...]:
     if not os.access(path, os.R_OK):
         raise SandboxSetupError(f"{path} is gone or cannot be read.")
     return ("--ro-bind", path, path)
+
+
+def _bind_workspace(profile: SandboxProfile, overlay: OverlayPaths | None) -> tuple[str, ...]:
+    workspace = profile.workspace
+    if overlay is not None:
+        return ("--overlay-src", workspace, "--overlay", overlay.upper, overlay.work, workspace)
+    return ("--bind" if profile.writable else "--ro-bind", workspace, workspace)
+
+
+def _check_overlay(profile: SandboxProfile, overlay: OverlayPaths) -> None:
+    """Raise `SandboxSetupError` where an overlay would show itself, or not all of the workspace."""
+    if not (profile.writable and profile.system):
+        raise SandboxSetupError("An overlay is for a command that can write its workspace. Nothing was executed.")
+    for folder in (overlay.upper, overlay.work):
+        for shown in (profile.workspace, *profile.readable):
+            if is_inside(folder, shown) or is_inside(shown, folder):
+                raise SandboxSetupError(f"The folder {folder} of an overlay would be visible in the sandbox.")
+    if mounted := find_mount_below(profile.workspace):
+        raise SandboxSetupError(f"An overlay of the workspace would not show {mounted}: it is mounted there.")
+
+
+def find_mount_below(folder: str) -> str:
+    """Return a mount point inside of a folder; empty when there is none."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
+        # A blank, a tab, a newline and a backslash are written as octal numbers.
+        points = (_OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in mounts)
+        return next((point for point in points if point != folder and is_inside(point, folder)), "")
 
 
 def _find_read_only(profile: SandboxProfile) -> Iterator[str]:

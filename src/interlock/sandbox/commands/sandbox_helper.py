@@ -16,7 +16,8 @@ then on: it is compared with what was planned, and the mount is made on that ver
 command exchanges meanwhile leads to a refusal, never to a mount, a file or a folder elsewhere.
 
 A plan is words that end with NUL: the root (where the sandbox is still under construction), the path of an empty file
-in it, then four words for each mount: kind, path, device and inode number.
+in it, then four words for each mount: kind, path, device and inode number; or -1 and the time of the last change of
+status, for a file that is seen through an overlay.
 
     hidden      show an empty file or folder instead
     read_only   show it as it is, but it cannot be written
@@ -172,7 +173,7 @@ def _join_namespace(namespace: int) -> None:
 def _mount_one(top: int, kind: str, path: str, identity: tuple[int, int], empty: str) -> None:
     target = _open_in_sandbox(top, path)
     found = os.fstat(target)
-    if (found.st_dev, found.st_ino) != identity:
+    if identity not in ((found.st_dev, found.st_ino), (-1, found.st_ctime_ns)):
         raise MountRefusedError(f"{path} was moved while it was being protected")
     is_folder = stat.S_ISDIR(found.st_mode)
     if kind == "hidden" and is_folder:

@@ -134,6 +134,8 @@ def _check_cwd(command: CommandSpec) -> str:
         raise SandboxSetupError(f"The workspace {profile.workspace} is gone: {error}. Nothing was executed.") from error
     if profile.identity and profile.identity != (found.st_dev, found.st_ino):
         raise SandboxSetupError(f"{profile.workspace} was replaced by another folder. Nothing was executed.")
+    if command.overlay is not None:
+        raise SandboxSetupError("This sandbox cannot keep the changes of a command apart. Nothing was executed.")
     cwd = command.cwd or profile.workspace
     if not is_inside(os.path.realpath(cwd), command.profile.workspace):
         raise SandboxSetupError(f"The folder {cwd[:500]} is not in the workspace. Nothing was executed.")
