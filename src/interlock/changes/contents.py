@@ -1,0 +1,112 @@
+"""Contents of files by their SHA-256, in a private folder. Byte for byte: nothing is redacted."""
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from secrets import token_hex
+
+import msgspec
+
+from .file_access import MAX_SINGLE_SYNCS, read_chunks, sync_filesystem, write_chunk
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TEMPORARY = ".new-"
+
+
+class ChangeLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of one change set is kept. What is not is reported with the change set."""
+
+    max_file_bytes: int = 256 << 20
+    #: Contents before and after, together.
+    max_total_bytes: int = 1 << 30
+    max_files: int = 50_000
+
+
+class MissingContentError(Exception):
+    """A content is not in the store, or is damaged."""
+
+
+class ContentStore:
+    """A folder of contents. Its descriptor is the caller's."""
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+
+    def has(self, digest: str) -> bool:
+        """Return True if the content is there."""
+        try:
+            os.stat(digest, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def add(self, file: int) -> str:
+        """Copy an open file, and return the digest of what was copied."""
+        temporary = f"{_TEMPORARY}{token_hex(8)}"
+        hashed, new = hashlib.sha256(), -1
+        try:
+            for chunk in read_chunks(file):
+                hashed.update(chunk)
+                if new < 0:
+                    new = os.open(temporary, _NEW, 0o600, dir_fd=self._folder)
+                write_chunk(new, chunk)
+            if new < 0:
+                new = os.open(temporary, _NEW, 0o600, dir_fd=self._folder)
+            os.ftruncate(new, os.lseek(new, 0, os.SEEK_CUR))
+            digest = hashed.hexdigest()
+            os.rename(temporary, digest, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            return digest
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=self._folder)
+            raise
+        finally:
+            if new >= 0:
+                os.close(new)
+
+    def add_bytes(self, content: bytes) -> str:
+        """Keep a content, and return its digest."""
+        digest = hashlib.sha256(content).hexdigest()
+        if not self.has(digest):
+            temporary = f"{_TEMPORARY}{token_hex(8)}"
+            with open(os.open(temporary, _NEW, 0o600, dir_fd=self._folder), "wb") as file:
+                file.write(content)
+            os.rename(temporary, digest, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        return digest
+
+    def flush(self, digests: Collection[str]) -> None:
+        """Write contents to the disk."""
+        if len(digests) > MAX_SINGLE_SYNCS:
+            sync_filesystem(self._folder)
+            return
+        for digest in digests:
+            with suppress(FileNotFoundError):
+                opened = os.open(digest, _READ, dir_fd=self._folder)
+                try:
+                    os.fsync(opened)
+                finally:
+                    os.close(opened)
+
+    def adopt(self, folder: int, name: str, digest: str) -> None:
+        """Take over a file of the same file system that has this content and that nothing else has open."""
+        if not self.has(digest):
+            os.chmod(name, 0o600, dir_fd=folder)
+            os.rename(name, digest, src_dir_fd=folder, dst_dir_fd=self._folder)
+
+    def read(self, digest: str) -> Iterator[bytes]:
+        """Yield a content. Raise `MissingContentError` when it is gone, or after its last byte when it is damaged."""
+        try:
+            opened = os.open(digest, _READ, dir_fd=self._folder)
+        except FileNotFoundError:
+            raise MissingContentError(f"the content {digest[:12]} is not kept any more") from None
+        hashed = hashlib.sha256()
+        try:
+            for chunk in read_chunks(opened):
+                hashed.update(chunk)
+                yield chunk
+        finally:
+            os.close(opened)
+        if hashed.hexdigest() != digest:
+            raise MissingContentError(f"the content {digest[:12]} is damaged")

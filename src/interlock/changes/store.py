@@ -1,0 +1,270 @@
+"""The store of change sets: one private folder with contents, manifests, overlays and the journals of commits.
+
+    objects/     contents by their SHA-256
+    manifests/   change sets as JSON, by their digest
+    overlays/    one folder for each command that runs in an overlay
+    journals/    one file for each commit that is under way, or that a killed process left
+
+Several processes may use one folder. Commits in it are done one after the other.
+"""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from threading import Lock
+from typing import NamedTuple
+
+from ..domain.errors import SandboxSetupError
+from ..sandbox.host.programs import is_inside
+from ..sandbox.workspace.workspace import Workspace
+from .change_set import ChangeSet, MalformedChangeSetError
+from .commit import SUFFIX, CommitFailed, CommitResult, Journal, Recovered, recover_journal, run_commit
+from .contents import ChangeLimits, ContentStore, MissingContentError
+from .file_access import remove_tree
+from .overlay import OverlayFolders, OverlayReader
+from .transaction import Transaction, plan_steps
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PARTS = ("objects", "manifests", "overlays", "journals")
+_DIGEST_CHARS = 64
+#: What is younger may be in use by a change set that is not kept yet.
+_UNKEPT_SECONDS = 3600.0
+
+
+class _Parts(NamedTuple):
+    objects: int
+    manifests: int
+    overlays: int
+    journals: int
+
+
+class Collected(NamedTuple):
+    """What `collect` removed and what is left."""
+
+    change_sets: int
+    contents: int
+    freed_bytes: int
+    kept_bytes: int
+
+
+class ChangeStore:
+    """Keeps change sets with their contents, and commits them. Blocks: call it in a thread."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        limits: ChangeLimits | None = None,
+        *,
+        open_journal: Callable[[int, str], Journal] = Journal,
+    ) -> None:
+        """Name the folder. It is created when it is first used.
+
+        Args:
+            limits: How much of one change set is kept.
+            open_journal: Creates the journal of a commit, from an open folder and a name in it.
+        """
+        #: Absolute.
+        self.folder = os.path.abspath(folder)
+        self._limits = limits or ChangeLimits()
+        self._open_journal = open_journal
+        self._opened: _Parts | None = None
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Close the folders of the store."""
+        with self._lock:
+            for part in self._opened or ():
+                os.close(part)
+            self._opened = None
+
+    def open_overlay(self, workspace: Workspace) -> OverlayFolders:
+        """Create the folders for the overlay of one command. Raise `SandboxSetupError` where there can be none."""
+        place = os.path.realpath(self.folder)
+        if is_inside(place, workspace.root) or is_inside(workspace.root, place):
+            raise SandboxSetupError(f"The folder {place} for changes is in the workspace, or around it.")
+        with workspace.open_root() as root:
+            mode = stat.S_IMODE(os.fstat(root.fd).st_mode)
+        try:
+            overlays = os.dup(self._parts.overlays)
+            path = os.path.join(place, "overlays")
+            return OverlayFolders(overlays, path, token_hex(8), mode)
+        except OSError as error:
+            raise SandboxSetupError(f"No overlay can be made in {place}: {error}.") from error
+
+    def read_overlay(self, overlay: OverlayFolders, workspace: Workspace) -> ChangeSet:
+        """Return what a command has changed, and keep the contents. The command must have ended."""
+        upper = os.open(overlay.upper, _FOLDER)
+        try:
+            with workspace.open_root() as root:
+                return OverlayReader(self._contents, self._limits).read(upper, root.fd)
+        finally:
+            os.close(upper)
+
+    def keep(self, change_set: ChangeSet) -> str:
+        """Write a change set to the disk, with its contents, so that other processes find it. Return its digest."""
+        digest, temporary = change_set.digest(), f".new-{token_hex(8)}"
+        self._contents.flush(change_set.contents)
+        folder = self._parts.manifests
+        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        with open(new, "wb") as file:
+            file.write(change_set.to_json())
+            file.flush()
+            os.fsync(new)
+        os.rename(temporary, digest, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+        return digest
+
+    def load(self, digest: str) -> ChangeSet:
+        """Return a kept change set. Raise `MissingContentError` when there is none, or when it is damaged."""
+        if len(digest) != _DIGEST_CHARS or not digest.isalnum():
+            raise MissingContentError(f"{digest[:100]!r} is not the digest of a change set")
+        try:
+            opened = os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._parts.manifests)
+            with open(opened, "rb") as file:
+                found = ChangeSet.from_json(file.read())
+        except FileNotFoundError:
+            raise MissingContentError(f"the change set {digest[:12]} is not kept any more") from None
+        except MalformedChangeSetError as error:
+            raise MissingContentError(f"the change set {digest[:12]} is damaged: {error}") from error
+        if found.digest() != digest:
+            raise MissingContentError(f"the change set {digest[:12]} is damaged")
+        return found
+
+    def read_content(self, digest: str) -> bytes:
+        """Return the content of a file. Raise `MissingContentError` when it is gone or damaged."""
+        return b"".join(self._contents.read(digest))
+
+    def add_content(self, content: bytes) -> str:
+        """Keep a content that is known otherwise, such as that of an edited file, and return its digest."""
+        return self._contents.add_bytes(content)
+
+    def find_missing(self, change_set: ChangeSet) -> tuple[str, ...]:
+        """Return the paths that a commit could not write, because their contents are not kept."""
+        states = ((change.path, change.after) for change in change_set.changes if change.after.kind == "file")
+        return tuple(path for path, state in states if not state.digest or not self._contents.has(state.digest))
+
+    def commit(self, change_set: ChangeSet, workspace: Workspace, *, skip_drifted: bool = False) -> CommitResult:
+        """Apply a change set to the workspace: all of it, or nothing.
+
+        Args:
+            skip_drifted: Leave out files that are not what they were, instead of returning `Drifted`.
+        """
+        try:
+            change_set.check()
+        except MalformedChangeSetError as error:
+            return CommitFailed(reason=str(error))
+        if missing := self.find_missing(change_set):
+            return CommitFailed(reason="its content is not kept", path=missing[0])
+        try:
+            with self._lock_journals() as journals, workspace.open_root() as root:
+                if _list_journals(journals):
+                    return CommitFailed(reason="an earlier commit was interrupted", needs_recovery=True)
+                journal = self._open_journal(journals, f"{token_hex(8)}{SUFFIX}")
+                transaction = Transaction(
+                    root.fd, self._contents, journal.name.removesuffix(SUFFIX), plan_steps(change_set)
+                )
+                return run_commit(transaction, change_set, workspace.root, journal, skip_drifted=skip_drifted)
+        except OSError as error:
+            return CommitFailed(reason=f"the store cannot be written ({error.strerror})")
+
+    def recover(self) -> tuple[Recovered, ...]:
+        """Finish or revert the commits that killed processes left, and remove their overlays."""
+        if not os.path.isdir(self.folder):
+            return ()
+        self._remove_left_overlays()
+        with self._lock_journals() as journals:
+            found = (recover_journal(journals, name, self._contents) for name in _list_journals(journals))
+            return tuple(one for one in found if one is not None)
+
+    def collect(
+        self, keep: Iterable[str] = (), *, max_age_seconds: float = 30 * 86_400.0, max_bytes: int = 4 << 30
+    ) -> Collected:
+        """Remove change sets by age, then the oldest by size, and all contents that nothing refers to.
+
+        Args:
+            keep: Digests of change sets that are never removed, such as those that wait for an approval.
+        """
+        manifests, objects = self._parts.manifests, self._parts.objects
+        with self._lock_journals():
+            kept, now = frozenset(keep), time.time()
+            sizes = {name: found for name in os.listdir(objects) if (found := _lstat(objects, name))}
+            by_age = sorted(
+                ((found.st_mtime, name) for name in os.listdir(manifests) if (found := _lstat(manifests, name))),
+                reverse=True,
+            )
+            used: set[str] = set()
+            used_bytes = removed = 0
+            for changed, name in by_age:
+                try:
+                    contents = self.load(name).contents
+                except MissingContentError:
+                    contents = frozenset[str]()
+                more = sum(sizes[one].st_size for one in contents - used if one in sizes)
+                is_over = now - changed > max_age_seconds or used_bytes + more > max_bytes
+                if name not in kept and is_over:
+                    os.unlink(name, dir_fd=manifests)
+                    removed += 1
+                    continue
+                used |= contents
+                used_bytes += more
+            unused = [one for one in sizes if one not in used and now - sizes[one].st_ctime > _UNKEPT_SECONDS]
+            for name in unused:
+                os.unlink(name, dir_fd=objects)
+        freed = sum(sizes[name].st_blocks * 512 for name in unused)
+        return Collected(removed, len(unused), freed, used_bytes)
+
+    @property
+    def _parts(self) -> _Parts:
+        with self._lock:
+            if self._opened is None:
+                os.makedirs(self.folder, mode=0o700, exist_ok=True)
+                top = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.fchmod(top, 0o700)
+                    for name in _PARTS:
+                        with suppress(FileExistsError):
+                            os.mkdir(name, 0o700, dir_fd=top)
+                    self._opened = _Parts(*(os.open(name, _FOLDER, dir_fd=top) for name in _PARTS))
+                finally:
+                    os.close(top)
+            return self._opened
+
+    @property
+    def _contents(self) -> ContentStore:
+        return ContentStore(self._parts.objects)
+
+    @contextmanager
+    def _lock_journals(self) -> Generator[int]:
+        """Hold the only right to commit. Opened each time: a lock belongs to an opening, not to a process."""
+        opened = os.open(".", _FOLDER, dir_fd=self._parts.journals)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            yield opened
+        finally:
+            os.close(opened)
+
+    def _remove_left_overlays(self) -> None:
+        overlays = self._parts.overlays
+        for name in os.listdir(overlays):
+            with suppress(OSError):
+                opened = os.open(name, _FOLDER, dir_fd=overlays)
+                try:
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_tree(overlays, name)
+                finally:
+                    os.close(opened)
+
+
+def _list_journals(journals: int) -> list[str]:
+    return sorted(name for name in os.listdir(journals) if name.endswith(SUFFIX))
+
+
+def _lstat(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
