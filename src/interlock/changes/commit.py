@@ -7,8 +7,8 @@ says that all is done, and then what is old is removed. A folder that appears or
 in it.
 
 Whatever fails before that is reverted. A process that was killed leaves its journal: `recover` finds by inode numbers
-what was done, and reverts it; or completes it, where somebody has already changed a file that was new. What somebody
-changed meanwhile stays as they left it.
+what was done, and reverts it; or completes it, where another program has already changed a file that was new. What
+others changed meanwhile stays as they left it.
 """
 
 import json
@@ -33,7 +33,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     #: What was applied: less than was given where drifted files were skipped.
     change_set: ChangeSet
     drifted: tuple[DriftedFile, ...] = ()
-    #: Old files that were not removed, since somebody changed them at the last moment, under the names they have now.
+    #: Old files that were not removed, since they were changed at the last moment, under the names they have now.
     left: tuple[SkippedFile, ...] = ()
 
 
@@ -61,7 +61,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     #: `blocked`: its workspace is gone or cannot be written, so it is tried again the next time.
     outcome: Literal["completed", "rolled_back", "blocked"]
     reason: str = ""
-    #: Files that somebody changed meanwhile. They were left as they are.
+    #: Files that others changed meanwhile. They were left as they are.
     conflicts: tuple[SkippedFile, ...] = ()
 
 

@@ -237,7 +237,7 @@ class Transaction:
                 self._change_mode(change.path, {change.after.mode | _OWNER_BITS: change.after.mode})
 
     def _change_mode(self, path: str, modes: Mapping[int, int]) -> None:
-        # One that is gone or belongs to somebody else stays as it is.
+        # One that is gone or belongs to another user stays as it is.
         with suppress(OSError), open_folder(self.root, path, path_only=True) as folder:
             present = stat.S_IMODE(os.fstat(folder).st_mode)
             if modes.get(present, present) != present:
@@ -358,7 +358,7 @@ class Transaction:
                 rename_to_new(folder, temporary, step.name)
 
     def clean(self, index: int) -> list[SkippedFile]:
-        """Remove what is left beside a step, old or staged. Return what was not removed: somebody changed it."""
+        """Remove what is left beside a step, old or staged. Return what was not removed: it was changed."""
         step = self.steps[index]
         left: list[SkippedFile] = []
         with self._open_if_there(step.parent) as folder:
@@ -415,7 +415,7 @@ class Transaction:
             )
 
     def find_edits(self, index: int, is_applied: bool) -> list[SkippedFile]:
-        """Return what somebody changed in a step since it was applied, or since it was staged."""
+        """Return what others changed in a step since it was applied, or since it was staged."""
         step = self.steps[index]
         edits: list[DriftedFile] = []
         with self._open_if_there(step.parent) as folder:
