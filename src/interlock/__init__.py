@@ -169,6 +169,7 @@ _NAMES = {
         "ToolDefinition",
         "ToolSpec",
     ),
+    "domain.trial": ("Trial", "TrialRunner", "TriedChange"),
     "history.actions": ("Action",),
     "history.run_handle_view": ("AgentRunEvent",),
     "history.run_view": ("RunEvent", "to_run_events"),

@@ -212,6 +212,15 @@ from .domain.tool import (
 from .domain.tool import (
     ToolSpec as ToolSpec,
 )
+from .domain.trial import (
+    Trial as Trial,
+)
+from .domain.trial import (
+    TrialRunner as TrialRunner,
+)
+from .domain.trial import (
+    TriedChange as TriedChange,
+)
 from .history.actions import Action as Action
 from .history.run_handle_view import AgentRunEvent as AgentRunEvent
 from .history.run_view import RunEvent as RunEvent

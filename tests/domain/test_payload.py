@@ -189,6 +189,7 @@ OTHER_DATA: dict[str, Any] = {
     "timeout_behavior": "raise_exception",
     "resumes": True,
     "hands_over": True,
+    "trial": object(),
 }
 #: What it declares as code, which has no digest, and what only repeats the schema.
 CODE = {

@@ -10,6 +10,7 @@ from interlock import (
     Answer,
     Attachment,
     CallbackInteractionProvider,
+    CallContext,
     Clock,
     Consent,
     ConsentBinding,
@@ -30,6 +31,8 @@ from interlock import (
     ToolContext,
     ToolIntent,
     ToolRuntime,
+    Trial,
+    TriedChange,
     Usage,
     fork,
     tool,
@@ -406,6 +409,55 @@ async def attached() -> Runs:
     return {"attached": await log.read("run_attached")}
 
 
+class _Trials:
+    """Tries calls: `nothing` has no effect."""
+
+    def find_obstacle(self, arguments: dict[str, Any], situation: CallContext) -> str:
+        return "it is long" if arguments["what"] == "long" else ""
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> Trial:
+        if arguments["what"] == "nothing":
+            return Trial(digest="0" * 64, outcome="exit 0 after 0.1 s")
+        change = TriedChange("a.txt", "modified", "+1 -1")
+        return Trial(
+            digest="1" * 64,
+            outcome="exit 0 after 0.1 s",
+            changes=(change,),
+            change_count=1,
+            diff="diff a.txt\n@@ -1 +1 @@\n-x\n+y",
+            output="done",
+            hosts=("example.com",),
+        )
+
+    def find_drift(self, digest: str) -> tuple[Any, ...]:
+        return ()
+
+    def was_applied(self, digest: str) -> bool | None:
+        return None
+
+    def discard(self, digest: str) -> None: ...
+
+
+async def tried() -> Runs:
+    """Try calls before a person is asked about their effects."""
+
+    @tool(risk="execute", trial=_Trials())
+    async def build(what: str) -> str:
+        return f"built {what}"
+
+    log, people = MemoryLog(), [Answer(approved=True, by="ada"), Answer(approved=False, by="ada", reason="No.")]
+
+    async def answer(question: Question) -> Answer:
+        return people.pop(0)
+
+    options = {"tools": [build], "interaction": CallbackInteractionProvider(answer), "run_id": "run_tried"}
+    async with runtime(log, **options) as run:
+        await run.execute([call("c1", "build", what="it"), call("c2", "build", what="nothing")])
+        await run.execute([call("c3", "build", what="long")])
+        await run.complete("Done.")
+    return {"tried": await log.read("run_tried")}
+
+
 async def forked() -> Runs:
     """A run waits for a person and is forked; the yes in one of them does not count in the other."""
     log = MemoryLog()
@@ -473,6 +525,7 @@ SCENES: tuple[Scene, ...] = (
     compacted,
     remembering,
     attached,
+    tried,
 )
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {

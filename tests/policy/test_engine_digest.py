@@ -81,6 +81,7 @@ OTHERS: dict[str, list[Any]] = {
     "suggested_rule": ["x"],
     "advice": ["Read."],
     "scope": ["once", "window", "rule"],
+    "ask": ["after"],
     "answer_within_seconds": [1.0],
     "expires_at": [0, 6],
 }

@@ -52,6 +52,7 @@ REQUIRED: dict[str, Any] = {
     "action_id": "act_1",
     "answer": Answer(approved=True, by="user:ann", reason="fine"),
     "reason": "r",
+    "outcome": "exit 0",
     "invocation_id": "i",
     "executor": "e",
     "tool_version": "1",

@@ -10,6 +10,7 @@ from .effect import Effect
 from .json import validate_fields
 from .payload import ApprovalBinding, BindingChange
 from .tool import JsonObject, SandboxScope, ToolContext, ToolDefinition
+from .trial import Trial
 
 
 class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -63,7 +64,8 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
     action_id: str = ""
     #: The queued calls that it had to wait for.
     waited_for: tuple[str, ...] = ()
-    #: With an approval: the hash of what runs, what that is bound to, who edited it, and the rule to save.
+    #: With an approval: the hash of what runs, what that is bound to, who edited it, and the rule to save. A call that
+    #: had no effect in its trial is bound to that alone.
     payload_hash: str = ""
     bound: ApprovalBinding = ApprovalBinding()
     edited_by: str = ""
@@ -119,6 +121,8 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     edited_by: str = ""
     #: The effect of the call, and the earlier call that may have had it.
     effect: Effect | None = None
+    #: What the call did in its trial. An approval applies exactly that.
+    trial: Trial | None = None
 
     @property
     def needs_person(self) -> bool:
@@ -171,6 +175,8 @@ class WaitingCall(msgspec.Struct, frozen=True, gc=False):
     decision: Decision
     question: Question | None
     behind: str = ""
+    #: It is tried before the question is asked.
+    is_to_try: bool = False
 
 
 class SuspendedCall(msgspec.Struct, frozen=True, gc=False):

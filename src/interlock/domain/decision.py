@@ -9,6 +9,7 @@ import msgspec
 from .effect import Effect, EffectRule
 from .json import validate_fields
 from .tool import Risk
+from .trial import AskTime
 
 
 class Verdict(StrEnum):
@@ -67,6 +68,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     #: The paths that the call names, as they were evaluated, or that decide what it runs: a file tool opens
     #: no other. With `ask`, what is in them is bound to the approval. The log has them with questions only.
     paths: tuple[str, ...] = ()
+    #: With `ask`: whether a person sees the call before it runs, or its effect after a trial, where that is possible.
+    ask: AskTime = "before"
     #: With `ask`: all code that the call would run is known and named. Otherwise the question says that it is not.
     names_all_code: bool = False
     #: What a policy says about the effect of the call.
@@ -117,6 +120,7 @@ def merge_decisions(decision: Decision, opinion: Decision) -> Decision:
         scope=scope,
         answer_within_seconds=min(limits, default=None),
         paths=tuple(dict.fromkeys((*decision.paths, *opinion.paths))),
+        ask="after" if decision.ask == opinion.ask == "after" else "before",
         names_all_code=decision.names_all_code or opinion.names_all_code,
     )
 
@@ -136,6 +140,8 @@ FourEyes: TypeAlias = Literal["off", "high_risk", "all"]
 
 #: The layer that asks about a call whose outcome is unknown.
 RECOVERY_LAYER = "recovery"
+#: The layer that allows a call because it has no effect in its trial.
+TRIAL_LAYER = "trial"
 #: The layer of decisions about repeated effects; after another one where both ask.
 EFFECT_LAYER = "effect"
 #: Risk words in a question that require a second person.

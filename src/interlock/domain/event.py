@@ -236,6 +236,19 @@ class PolicyEvaluated(_Fact, frozen=True, gc=False, tag="tool.permission"):
     decision: Decision
 
 
+class CallTried(_Fact, frozen=True, gc=False, tag="tool.trial"):
+    """The call ran where its effects are kept apart. Nothing of it stays unless it is applied."""
+
+    call_id: str
+    #: Identifies the effect. The question about it has the details.
+    digest: str
+    outcome: str
+    change_count: int = 0
+    #: Hosts that it tried to reach.
+    hosts: tuple[str, ...] = ()
+    duration_ms: float = 0.0
+
+
 class ApprovalRequested(_Fact, frozen=True, gc=False, tag="approval.requested"):
     """A person is asked to approve a call."""
 
@@ -371,6 +384,8 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     arguments: Any = None
     #: The key of its effect; as a digest where it is long or holds a secret.
     effect: str = ""
+    #: The digest of the tried effect that it applies.
+    trial: str = ""
 
 
 class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.completed"):
@@ -431,6 +446,7 @@ Fact: TypeAlias = (
     | CallProposed
     | CallValidated
     | PolicyEvaluated
+    | CallTried
     | ApprovalRequested
     | ApprovalGranted
     | ApprovalRejected
@@ -456,9 +472,11 @@ TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 #: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
 #: a field that it does not know. A change that adds a type or a field raises it and names it in `NEWER`.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
+_TRIAL = (b'"trial":', 5)
+_ASK = (b'"ask":', 5)
 
 #: What was added after version 1, by event type: the field as it is written, at whatever depth, and its version. For a
 #: new event type that is empty, which every event has. An event that has it carries that version as its `schema`, so
@@ -466,12 +484,13 @@ _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
     RunStarted: ((b'"settings":', 3),),
     UserMessageReceived: ((b'"parts":', 4),),
-    PolicyEvaluated: _EFFECT,
-    InvocationStarted: _EFFECT[:1],
-    InvocationCompleted: _EFFECT,
-    ApprovalRequested: _EFFECT,
-    InputRequested: _EFFECT,
-    ConsentRequested: _EFFECT,
+    PolicyEvaluated: (*_EFFECT, _ASK),
+    CallTried: ((b"", 5),),
+    InvocationStarted: (_EFFECT[0], _TRIAL),
+    InvocationCompleted: (*_EFFECT, _ASK),
+    ApprovalRequested: (*_EFFECT, _TRIAL),
+    InputRequested: (*_EFFECT, _TRIAL),
+    ConsentRequested: (*_EFFECT, _TRIAL),
     RunFailed: ((b'"code":', 3),),
     ModelRequested: ((b'"purpose":', 3), (b'"estimated_tokens":', 3)),
     ModelFailed: ((b'"code":', 3), (b'"estimated_tokens":', 3)),

@@ -83,6 +83,8 @@ class ApprovalBinding(
     mode: str = "default"
     requester: str = ""
     surroundings: ExecutionEnvironment = ExecutionEnvironment()
+    #: The digest of the effect that the call had in its trial. Empty: it was not tried.
+    trial: str = ""
 
 
 class Payload(msgspec.Struct, frozen=True, gc=False):
@@ -127,6 +129,7 @@ def definition_digest(tool: ToolDefinition) -> str:
         *(["contained"] if tool.contained else ()),
         *(["child run"] if tool.resumes else ()),
         *(["handoff"] if tool.hands_over else ()),
+        *(["trial"] if tool.trial is not None else ()),
     ]
     if tool.effect is not None:
         declared += [tool.effect if isinstance(tool.effect, str) else "function", tool.repeat]
@@ -173,6 +176,7 @@ def canonical_payload(payload: Payload) -> bytes:
             "sandbox": surroundings.sandbox,
             "files": [_file_entry(file) for file in surroundings.files],
             **({"unnamed_code": True} if surroundings.unnamed_code else {}),
+            **({"trial": bound.trial} if bound.trial else {}),
             "policy": bound.policy,
             "mode": bound.mode,
             "requester": bound.requester,
@@ -232,6 +236,7 @@ def _describe_binding(bound: ApprovalBinding) -> dict[str, str]:
         "requester": bound.requester,
         "working directory": surroundings.cwd,
         "sandbox": surroundings.sandbox,
+        **({"tried effect": bound.trial} if bound.trial else {}),
         **{f"variable {name}": value for name, value in surroundings.environment.items()},
         **{f"file {file.path}": file.state for file in surroundings.files},
     }

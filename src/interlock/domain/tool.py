@@ -13,6 +13,7 @@ from .attachments import Attachment
 from .errors import ArtifactError
 from .json import JsonObject, validate_fields
 from .outcome import ArtifactRef, NextTool, OutputSize, SideEffect
+from .trial import TrialRunner
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +177,7 @@ class ToolContext:
         "situation",
         "state",
         "tool_name",
+        "trial",
         "warnings",
     )
 
@@ -206,6 +208,8 @@ class ToolContext:
         self.reach: SandboxScope | None = None
         #: Where an approved call runs, and the files that the approval is bound to. None: it was not approved.
         self.bound: ExecutionEnvironment | None = None
+        #: The digest of the tried effect that this call applies. Empty: it was not tried.
+        self.trial = ""
         #: For a tool that declares `consent`: the access token for the user. Never shown.
         self.access_token = ""
         #: State from earlier calls: see `NormalizedOutput.state`. Not available in a separate process.
@@ -394,6 +398,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     effect: EffectKey | None = None
     #: What happens to a call whose effect happened before.
     repeat: Repeat = "ask"
+
+    #: How its calls are tried where policy asks `after`. A call that was tried applies that effect: `context.trial`.
+    trial: TrialRunner | None = None
 
     #: What it shares with other tools: see `registry.interface.Toolbox`.
     toolbox: Any = None

@@ -114,6 +114,8 @@ def _describe_binding(question: Question) -> Iterator[str]:
         yield "the content of the files that are shown"
     if environment.unbound_files:
         yield "NOT to the files shown as not fixed"
+    if question.trial is not None:
+        yield "exactly the effect that it had in its trial; it does not run again"
     if environment.unnamed_code:
         yield "NOT to code of the workspace that the call does not name"
 

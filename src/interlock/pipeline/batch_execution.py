@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from ..domain.call import PermittedCall, WaitingCall
+from ..domain.call import PermittedCall, Question, ValidCall, WaitingCall
 from ..domain.decision import FailurePolicy
 from ..domain.errors import (
     LogError,
@@ -28,6 +28,7 @@ from ..domain.observation import Observation
 from ..domain.outcome import Failure, Phase
 from ..scheduler import Ticket, folder_queue
 from .approval.answer import apply_answer, wait_for_answer
+from .approval.trial import try_call
 from .call import record_failure, run_call
 from .context import RunContext
 from .events import void_question
@@ -196,6 +197,8 @@ class BatchExecution:
             await self._run.recorder.commit()
 
     async def _run_waiting(self, waiting: WaitingCall, place: Ticket) -> Outcome:
+        if waiting.is_to_try and waiting.question is not None:
+            return await self._try_first(waiting, waiting.question, place)
         valid, token = waiting.valid, self._run.cancellation
         settled = token.failure_of(valid.call_id)
         if settled is None:
@@ -213,8 +216,39 @@ class BatchExecution:
             case Failure():
                 void_question(valid.call_id, settled.message, self._run, fails=self.ending == "fail")
                 return record_failure(valid.call_id, valid.tool.name, settled, self._run)
+            case WaitingCall(is_to_try=True):
+                return await self._run_waiting(settled, place)
             case WaitingCall():
                 return settled
+
+    async def _try_first(self, waiting: WaitingCall, question: Question, place: Ticket) -> Outcome:
+        """Try a call when it has its turn, then run it, or ask about its effect."""
+        valid, run = waiting.valid, self._run
+        stopped = await self._wait_for_turn(waiting, place)
+        if stopped is not None:
+            return stopped
+        folder = "" if valid.tool.toolbox is None else valid.tool.toolbox.root
+        ticket = folder_queue(folder).enqueue(valid.call_id, resource_claim(valid)) if folder else None
+        tried: Observation | PermittedCall | WaitingCall | Failure | None = None
+        try:
+            if ticket is not None:
+                tried = await self._wait_for_folder(valid, ticket)
+            while tried is None:
+                tried = await self._wait(valid.call_id, try_call(waiting, question, run))
+                if tried is None:  # woken: it is cancelled, or it is tried again
+                    tried = run.cancellation.failure_of(valid.call_id)
+        finally:
+            if ticket is not None:
+                ticket.release()
+        match tried:
+            case PermittedCall():
+                return await self._run_permitted(tried, place)
+            case WaitingCall():
+                return await self._run_waiting(tried, place)
+            case Failure():
+                return record_failure(valid.call_id, valid.tool.name, tried, run)
+            case Observation():
+                return tried
 
     async def _answered_elsewhere(self, waiting: WaitingCall) -> PermittedCall | WaitingCall | Failure:
         """Return the call after an answer from another process, while a person was asked here."""
@@ -230,17 +264,9 @@ class BatchExecution:
         if turn is not None or valid.call_id in self._behind:
             waited_for = self._behind.get(valid.call_id) or place.blockers[-_MAX_WAITED_FOR:] or ("cap",)
             permitted = msgspec.structs.replace(permitted, waited_for=waited_for)
-        while turn is not None and not turn.done():
-            blocker = self._blocker_of(place)
-            if blocker:
-                return WaitingCall(valid, permitted.decision, None, blocker)
-            self._queued.add(valid.call_id)
-            await self._wait(valid.call_id, turn)
-            self._queued.discard(valid.call_id)
-            stopped = run.cancellation.failure_of(valid.call_id)
+            stopped = await self._wait_for_turn(permitted, place)
             if stopped is not None:
-                return record_failure(valid.call_id, valid.tool.name, stopped, run)
-            turn = place.acquire()
+                return stopped
 
         def abandoned(outcome: Observation | BaseException) -> None:
             self._end_call(valid.call_id, place, outcome)
@@ -270,15 +296,38 @@ class BatchExecution:
             abandoned(outcome)
 
         try:
-            while (turn := ticket.acquire()) is not None and not turn.done():
+            if (turn := ticket.acquire()) is not None and not turn.done():
                 permitted = msgspec.structs.replace(permitted, waited_for=(*permitted.waited_for, "folder"))
-                await self._wait(call_id, turn)
-                stopped = self._run.cancellation.failure_of(call_id)
+                stopped = await self._wait_for_folder(valid, ticket)
                 if stopped is not None:
-                    return record_failure(call_id, valid.tool.name, stopped, self._run)
+                    return stopped
             return await run_call(permitted, self._run, self._tasks[call_id], leave)
         finally:
             ticket.release()
+
+    async def _wait_for_turn(self, planned: PermittedCall | WaitingCall, place: Ticket) -> Outcome | None:
+        """Wait until the call has its turn. Return what becomes of it otherwise: cancelled, or behind a waiting one."""
+        valid, run = planned.valid, self._run
+        while (turn := place.acquire()) is not None and not turn.done():
+            blocker = self._blocker_of(place)
+            if blocker:
+                return WaitingCall(valid, planned.decision, None, blocker)
+            self._queued.add(valid.call_id)
+            await self._wait(valid.call_id, turn)
+            self._queued.discard(valid.call_id)
+            stopped = run.cancellation.failure_of(valid.call_id)
+            if stopped is not None:
+                return record_failure(valid.call_id, valid.tool.name, stopped, run)
+        return None
+
+    async def _wait_for_folder(self, valid: ValidCall, ticket: Ticket) -> Observation | None:
+        """Wait until no call of another run in the folder conflicts. Return the observation of one cancelled before."""
+        while (turn := ticket.acquire()) is not None and not turn.done():
+            await self._wait(valid.call_id, turn)
+            stopped = self._run.cancellation.failure_of(valid.call_id)
+            if stopped is not None:
+                return record_failure(valid.call_id, valid.tool.name, stopped, self._run)
+        return None
 
     async def _wait(self, call_id: str, work: Awaitable[_T]) -> _T | None:
         """Wait for a person or a turn. None when the call was woken to check whether it may continue."""

@@ -101,6 +101,7 @@ async def run_call(
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     context.state, context.judged = run.ledger.tool_state, permitted.evaluated_paths
+    context.trial = permitted.bound.trial
     tool, token, effect = valid.tool, run.cancellation, permitted.decision.effect
     rechecked = permitted.action_id or tool.input_guardrails or tool.consent is not None or effect is not None
     if rechecked or token.reason or token.calls:

@@ -17,6 +17,7 @@ from ..domain.event import (
     ApprovalVoided,
     CallObserved,
     CallProposed,
+    CallTried,
     ConsentExpired,
     ConsentGranted,
     ConsentRefused,
@@ -41,6 +42,7 @@ from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.state.ledger import ActionEntry
 from ..domain.state.lifecycle import ActionState, RunState
 from ..domain.tool import JsonObject, ToolDefinition
+from ..domain.trial import Trial, TriedChange
 from ..redaction.interface import MAX_PLAIN_NAMES
 from ..rendering.text import shorten
 from .accept import Received
@@ -137,6 +139,7 @@ def question_event(question: Question, run: RunContext) -> Fact:
         edited_by=run.parts.redactor.redact(question.edited_by),
         bound=_storable_bound(question.bound, run),
         changes=_storable_changes(question.changes, run),
+        trial=question.trial and _storable_trial(question.trial, run),
     )
     return fact(call_id=question.call_id, question=question)
 
@@ -271,6 +274,7 @@ def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunCon
         payload_hash=invocation.permitted.payload_hash,
         arguments=_storable(valid.arguments, run) if changed else None,
         effect=effect.key if effect is not None else "",
+        trial=invocation.context.trial,
     )
 
 
@@ -354,6 +358,30 @@ def _storable_bound(bound: ApprovalBinding, run: RunContext) -> ApprovalBinding:
     environment = {name: redact(value) for name, value in surroundings.environment.items()}
     storable = msgspec.structs.replace(surroundings, files=files, environment=environment)
     return msgspec.structs.replace(bound, surroundings=storable)
+
+
+def _storable_trial(trial: Trial, run: RunContext) -> Trial:
+    redact = run.parts.redactor.redact
+    changes = (TriedChange(redact(change.path), change.kind, redact(change.detail)) for change in trial.changes)
+    return msgspec.structs.replace(
+        trial,
+        changes=tuple(changes),
+        diff=redact(trial.diff),
+        output=redact(trial.output),
+        hosts=tuple(map(redact, trial.hosts)),
+    )
+
+
+def trial_event(call_id: str, trial: Trial, duration_ms: float, run: RunContext) -> CallTried:
+    """Build the event that a call was tried."""
+    return CallTried(
+        call_id=call_id,
+        digest=trial.digest,
+        outcome=run.parts.redactor.redact(trial.outcome),
+        change_count=trial.change_count,
+        hosts=tuple(map(run.parts.redactor.redact, trial.hosts)),
+        duration_ms=duration_ms,
+    )
 
 
 def _storable_changes(changes: tuple[BindingChange, ...], run: RunContext) -> tuple[BindingChange, ...]:

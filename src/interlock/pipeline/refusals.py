@@ -51,11 +51,12 @@ def rejection_failure(asked: Question, answer: Answer) -> Failure:
         message = f"{asked.tool_name} requires approval, and no person is available to ask. Nothing was executed."
         details = {"action_id": asked.action_id, "by": answer.by}
         return Failure.from_code("approval_unavailable", message, details=details)
+    nothing = "Nothing was executed." if asked.trial is None else "It was only tried: nothing of it was kept."
     if answer.expired:
-        message = f"Nobody approved {asked.tool_name} in time. Nothing was executed."
+        message = f"Nobody approved {asked.tool_name} in time. {nothing}"
         return Failure.from_code("approval_expired", message, details={"action_id": asked.action_id})
     because = f": {answer.reason}" if answer.reason else ""
-    message = f"{end_sentence(f'A person declined {asked.tool_name}{because}')} Nothing was executed."
+    message = f"{end_sentence(f'A person declined {asked.tool_name}{because}')} {nothing}"
     details = {"action_id": asked.action_id, "reason": answer.reason, "by": answer.by}
     return Failure.from_code("user_denied", message, details=details)
 

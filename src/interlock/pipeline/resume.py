@@ -5,12 +5,14 @@ end is never run again silently: only when the tool says that it is idempotent, 
 happened.
 """
 
+import asyncio
+
 import msgspec
 
 from ..domain.call import PermittedCall, ToolIntent, ValidCall, WaitingCall
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import ArtifactError
-from ..domain.event import CallProposed, InvocationCompleted, InvocationSuspended, decode_event
+from ..domain.event import CallProposed, InvocationCompleted, InvocationStarted, InvocationSuspended, decode_event
 from ..domain.ids import child_run_id
 from ..domain.json import InvalidJsonError, encode, parse
 from ..domain.observation import Observation
@@ -183,12 +185,24 @@ async def _repeat(
     received: Received, valid: ValidCall, run: RunContext
 ) -> PermittedCall | WaitingCall | Failure | Observation:
     """Run the call again where that is safe; else act on what is found out about it."""
-    happened = False if valid.tool.idempotent else await reconcile(valid, run)
+    happened = False if valid.tool.idempotent else await _find_applied_trial(valid, run)
+    if happened is None:
+        happened = await reconcile(valid, run)
     if happened is None:
         return await _ask_or_report(valid, run)
     if happened is False:
         return await prepare_call(received, run)
     return record_observation(_done_before(valid.call_id, valid.tool.name, UNKNOWN_SIDE_EFFECTS), run)
+
+
+async def _find_applied_trial(valid: ValidCall, run: RunContext) -> bool | None:
+    """Return whether the tried effect that the call was to apply was applied; None when it was not tried."""
+    runner = valid.tool.trial
+    entries = await run.log.read(run.ledger.run_id, run.ledger.calls[valid.call_id].started_seq - 1, 1)
+    started = decode_event(entries[0]).fact
+    if runner is None or not isinstance(started, InvocationStarted) or not started.trial:
+        return None
+    return await asyncio.to_thread(runner.was_applied, started.trial)
 
 
 def _ran_with_edited_arguments(call_id: str, run: RunContext) -> bool:

@@ -44,6 +44,7 @@ from ..domain.tool import (
     ToolSpec,
     Visibility,
 )
+from ..domain.trial import TrialRunner
 from .docstring import parse_docstring
 from .signature import accepts_arguments, adapt_hook, arguments_schema, is_coroutine_function, read_signature
 
@@ -89,6 +90,8 @@ class ToolOptions(TypedDict, total=False):
     effect: EffectKey
     #: What happens to a call whose effect happened before: `deny`, `ask` (the default) or `allow`.
     repeat: Repeat
+    #: How its calls are tried where policy asks `after`: a `TrialRunner`.
+    trial: TrialRunner
     #: What a call can access, for tools that restrict themselves.
     reach: Callable[[JsonObject, CallContext], SandboxScope]
     visible: Visibility
@@ -148,6 +151,7 @@ _PASSED_THROUGH = (
     "consent",
     "effect",
     "repeat",
+    "trial",
     "reach",
     "visible",
     "check",
@@ -213,6 +217,8 @@ def derive_version(definition: ToolDefinition) -> str:
     if definition.effect is not None:
         key = definition.effect if isinstance(definition.effect, str) else "function"
         declared |= {"effect": key, "repeat": definition.repeat}
+    if definition.trial is not None:
+        declared["trial"] = True
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
 
 

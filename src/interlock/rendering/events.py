@@ -174,6 +174,12 @@ _DETAILS: Mapping[type, Callable[[Any], str]] = {
     facts.CallProposed: _call_proposed,
     facts.CallValidated: lambda fact: "valid" if fact.ok else "; ".join(fact.errors),
     facts.PolicyEvaluated: _policy_evaluated,
+    facts.CallTried: lambda fact: _join(
+        ", ",
+        fact.outcome,
+        f"would change {pluralize(fact.change_count, 'file')}" if fact.change_count else "changes nothing",
+        f"tried to reach {', '.join(fact.hosts)}" if fact.hosts else "",
+    ),
     facts.ApprovalVoided: lambda fact: fact.reason,
     facts.InvocationStarted: lambda fact: (
         f"{fact.tool}, sandbox {fact.sandbox}{f' ({fact.profile})' if fact.profile else ''}"

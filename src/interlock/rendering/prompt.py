@@ -12,10 +12,21 @@ from typing import cast
 
 from ..domain.call import Question
 from ..domain.tool import JsonObject, Risk
+from ..domain.trial import ChangeKind, Trial
 from .argument_outline import MAX_TEXT_INDENT, cell_width, wrap_pieces, write_outline
-from .edit_diff import EditDiff, build_edit_diff
+from .edit_diff import EditDiff, build_edit_diff, parse_unified_diff
 from .escaping import MAX_PIECE_CELLS, visible_pieces
-from .question import MAX_WIDTH, MIN_WIDTH, DisplayLine, LineStyle, QuestionDisplay, find_warnings
+from .question import (
+    CHANGE_SIGNS,
+    MAX_WIDTH,
+    MIN_WIDTH,
+    DisplayLine,
+    LineStyle,
+    QuestionDisplay,
+    describe_tried_change,
+    find_warnings,
+    summarize_trial,
+)
 from .text import shorten_line
 
 COMMAND_TOOLS = frozenset({"bash", "bash_outside"})
@@ -33,6 +44,7 @@ _SANDBOXES = {
     "workspace-write+network": "sandboxed, with network",
 }
 _SIGN_STYLES: dict[str, LineStyle] = {"+": "added", "-": "removed", "@": "hint", " ": "payload"}
+_CHANGE_STYLES: dict[ChangeKind, LineStyle] = {"created": "added", "deleted": "removed", "skipped": "warning"}
 #: Risk facts that are said elsewhere in the prompt, or only in the details.
 _MINOR_RISKS = ("sandbox: ", "output is cut at ")
 
@@ -126,6 +138,7 @@ def _body_lines(question: Question, width: int, old_content: str | None) -> Iter
         for number, line in enumerate(command.split("\n")):
             yield from _wrap("|" if number else "$", line, width, "payload")
         yield from _outline(_drop_unset(question.arguments, "command"), width)
+        yield from _trial_lines(question.trial, width)
     elif diff is not None:
         counts = f" (+{diff.added:,} -{diff.removed:,})"
         remark = f" {diff.remark}" if diff.remark else ""
@@ -138,6 +151,26 @@ def _body_lines(question: Question, width: int, old_content: str | None) -> Iter
         yield from _outline(question.arguments, width)
     else:
         yield DisplayLine("  no arguments", "payload")
+
+
+def _trial_lines(trial: Trial | None, width: int) -> Iterator[DisplayLine]:
+    """Yield what the call did in its trial: how it ended, the files, the diff, and where it printed something, the end
+    of that.
+    """
+    if trial is None:
+        return
+    yield DisplayLine(_fit(f"  tried: {_squeeze(summarize_trial(trial))}", width), "label")
+    for change in trial.changes:
+        style = _CHANGE_STYLES.get(change.kind, "payload")
+        yield from _wrap(CHANGE_SIGNS[change.kind], describe_tried_change(change), width, style)
+    for line in parse_unified_diff(trial.diff):
+        yield from _wrap(line.sign, line.text, width, _SIGN_STYLES[line.sign])
+    if trial.is_diff_cut:
+        yield DisplayLine("  ... the diff goes on", "loud")
+    if trial.output.strip():
+        yield DisplayLine("  it printed:", "label")
+        for text in trial.output.strip("\n").split("\n"):
+            yield from _wrap("|", text, width, "fact")
 
 
 def _drop_unset(arguments: JsonObject, *shown: str) -> JsonObject:

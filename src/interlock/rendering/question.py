@@ -16,6 +16,7 @@ import msgspec
 from ..domain.call import Question
 from ..domain.payload import BindingChange, FileOperand
 from ..domain.tool import JsonObject
+from ..domain.trial import ChangeKind, Trial, TriedChange
 from . import argument_outline as display_arguments
 from .argument_outline import wrap_pieces
 from .escaping import escape_invisible, find_text_warnings, unescape_invisible, visible_pieces
@@ -31,6 +32,7 @@ LineStyle: TypeAlias = Literal[
 
 _TITLES = {
     "approval": "May this call run?",
+    "trial": "This call was tried. May its effect happen?",
     "input": "This call needs a value.",
     "consent": "This call needs a user's consent, which they give at the provider.",
 }
@@ -42,6 +44,8 @@ _PROFILES = {
     "workspace-write": "it can change the workspace only, and reach no host",
     "workspace-write+network": "it can change the workspace only; it can reach hosts",
 }
+#: As in `git status`; what cannot be kept is marked `!`.
+CHANGE_SIGNS: dict[ChangeKind, str] = {"created": "A", "modified": "M", "deleted": "D", "mode": "M", "skipped": "!"}
 #: The warning about a call that may run code of the workspace without naming it.
 UNNAMED_CODE_WARNING = (
     "code of the workspace that this call does not name (imports, sourced files, hooks) may change until it runs"
@@ -123,7 +127,7 @@ def render_text(text: str, width: int, style: LineStyle = "hint") -> list[Displa
 
 def _leading_sections(question: Question, width: int) -> Iterator[list[DisplayLine]]:
     bound = question.bound
-    yield render_text(_TITLES[question.kind], width, "title")
+    yield render_text(_TITLES["trial" if question.trial is not None else question.kind], width, "title")
     yield render_fact("tool", question.tool_name, width, "label")
     if bound.tool_origin != "local" or bound.tool_source:
         yield render_fact("from", f"{bound.tool_origin} {bound.tool_source}".strip(), width)
@@ -141,6 +145,7 @@ def _payload_lines(question: Question, width: int) -> list[DisplayLine]:
 def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayLine]]:
     environment = question.bound.surroundings
     yield render_fact("question", question.prompt, width)
+    yield from _trial_sections(question.trial, width)
     if question.target_arg:
         yield render_fact("value for", question.target_arg, width)
     yield render_fact("asked by", question.layer or "the tool's declared risk", width)
@@ -165,6 +170,34 @@ def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayL
     yield render_fact("expires", format_utc(question.expires_at) if question.expires_at else "never", width)
     yield render_facts("WARNINGS", find_warnings(question), width, "warning")
     yield render_fact("hash", question.payload_hash, width, "hash")
+
+
+def _trial_sections(trial: Trial | None, width: int) -> Iterator[list[DisplayLine]]:
+    if trial is None:
+        return
+    yield render_fact("tried", summarize_trial(trial), width, "label")
+    changes = (f"{CHANGE_SIGNS[change.kind]} {describe_tried_change(change)}" for change in trial.changes)
+    yield render_facts("changes", changes, width)
+    yield render_facts("tried to reach", trial.hosts, width, "warning")
+    yield render_facts("diff", trial.diff.split("\n") if trial.diff else (), width)
+    if trial.is_diff_cut:
+        yield render_text("the diff goes on: not all of it is shown", width, "loud")
+    yield render_facts("it printed", trial.output.strip("\n").split("\n") if trial.output.strip() else (), width)
+    yield render_fact("effect", trial.digest, width, "hash")
+
+
+def summarize_trial(trial: Trial) -> str:
+    """Return how a trial ended and how much it would change, in one line."""
+    count = trial.change_count
+    changed = f"{count:,} file{'s' if count != 1 else ''} would change" if count else "nothing would change"
+    hosts = f"; tried to reach {', '.join(trial.hosts)}, which a trial cannot" if trial.hosts else ""
+    more = count - sum(change.kind != "skipped" for change in trial.changes)
+    return f"{trial.outcome}; {changed}{f' ({more:,} are not listed)' if more > 0 else ''}{hosts}"
+
+
+def describe_tried_change(change: TriedChange) -> str:
+    """Return a changed path with its detail."""
+    return f"{change.path} ({change.detail})" if change.detail else change.path
 
 
 def describe_sandbox(sandbox: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from ..domain import event as facts
-from ..domain.decision import Decision, Verdict
+from ..domain.decision import TRIAL_LAYER, Decision, Verdict
 from ..domain.errors import ArtifactError, LogCorruptError
 from ..domain.event import LogEntry, decode_event
 from ..domain.messages import MessagePart, ProposedCall
@@ -209,7 +209,7 @@ class _RecordingReader:
                 self._feed_proposed_call(fact, seq)
             case facts.CallValidated():
                 self._update_call(fact.call_id, valid=fact.ok, errors=fact.errors, validated_seq=seq)
-            case facts.PolicyEvaluated() if fact.decision.layer not in (_RECOVERY_LAYER, _CONSENT_LAYER):
+            case facts.PolicyEvaluated() if fact.decision.layer not in (_RECOVERY_LAYER, _CONSENT_LAYER, TRIAL_LAYER):
                 self._update_call(fact.call_id, decision=_policy_part(fact.decision), judged_seq=seq)
             case facts.ApprovalRequested() if fact.question.layer == _RECOVERY_LAYER:
                 self._recovery.add(fact.question.action_id)

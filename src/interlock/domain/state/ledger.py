@@ -422,6 +422,7 @@ EVENT_HANDLERS = cast(
         facts.CallProposed: _on_call_proposed,
         facts.CallValidated: _on_call_validated,
         facts.PolicyEvaluated: _on_policy_evaluated,
+        facts.CallTried: _ignore,
         facts.ApprovalRequested: _on_question_asked,
         facts.InputRequested: _on_question_asked,
         facts.ApprovalGranted: _on_question_answered,

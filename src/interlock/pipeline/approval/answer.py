@@ -34,6 +34,7 @@ from ..validate import validate
 from .binding import bind_approval, canonicalize, payload_matches
 from .question import require_approval
 from .recheck import ask_again, find_changes
+from .trial import discard_trial
 
 #: How often one call is asked about again because its binding changed before the answer.
 _MAX_ASKED = 5
@@ -47,6 +48,8 @@ async def wait_for_answer(
         outcome = await _ask(waiting, question, run)
         if not isinstance(outcome, WaitingCall) or outcome.question is None or outcome.question is question:
             return outcome
+        if outcome.is_to_try:
+            return outcome
         waiting, question = outcome, outcome.question
     return payload_changed(question, "something that keeps changing")
 
@@ -58,6 +61,7 @@ async def apply_answer(
     be valid and no rule may deny it.
     """
     if not answer.approved:
+        await discard_trial(question, waiting.valid)
         return rejection_failure(question, answer)
     if question.kind == "consent":
         return await _after_consent(waiting.valid, run)

@@ -56,6 +56,8 @@ def detect_drift(question: Question, run: RunContext) -> tuple[BindingChange, ..
     # It follows from the tool, the arguments and the policy, which are compared themselves.
     around = msgspec.structs.replace(around, unnamed_code=was.unnamed_code)
     now = build_binding(tool, _policy_version(run), run.situation, around)
+    # Whether the tried effect still fits is asked of the tool itself.
+    now = msgspec.structs.replace(now, trial=question.bound.trial)
     changed = diff_bindings(question.bound, now)
     if question.expires_at and run.parts.clock.now() >= question.expires_at:
         changed = (*changed, BindingChange("time", "open", "over"))

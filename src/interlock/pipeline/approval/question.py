@@ -149,9 +149,27 @@ def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> W
     """Return the call as waiting for an approval, bound to exactly what would run."""
     if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
         decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
+    runner = valid.tool.trial if decision.verdict is Verdict.ASK and decision.ask == "after" else None
+    obstacle = runner.find_obstacle(valid.copy_arguments(), run.situation) if runner is not None else ""
+    if obstacle:
+        decision = ask_before(decision, obstacle)
     question = build_question(
         valid, decision, bind_approval(valid, decision, run), run.situation, run.parts.clock.now()
     )
+    waiting = hash_question(valid, decision, question)
+    if isinstance(waiting, Failure) or runner is None or obstacle:
+        return waiting
+    return msgspec.structs.replace(waiting, is_to_try=True)
+
+
+def ask_before(decision: Decision, obstacle: str) -> Decision:
+    """Return the decision that asks before the call runs, because it cannot be tried."""
+    reason = f"{decision.reason} It could not be tried first: {obstacle}."
+    return msgspec.structs.replace(decision, ask="before", reason=reason)
+
+
+def hash_question(valid: ValidCall, decision: Decision, question: Question) -> WaitingCall | Failure:
+    """Return the call as waiting for this question, with the hash of exactly what would run."""
     exact = canonicalize(valid, question)
     if isinstance(exact, Failure):
         return exact

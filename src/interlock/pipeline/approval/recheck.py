@@ -19,6 +19,7 @@ from ..validate import check_state, validate
 from .binding import detect_drift
 from .consent import use_consent
 from .question import repeat_decision
+from .trial import find_trial_drift
 
 
 async def recheck_before_start(
@@ -54,7 +55,7 @@ async def find_changes(
     """Return what the question is bound to and differs now. A policy that differs by a rule that was saved with another
     answer of this run, and asks about this call the same as before, is none.
     """
-    changes = detect_drift(question, run)
+    changes = (*detect_drift(question, run), *await find_trial_drift(question, valid))
     is_kept_rule = len(changes) == 1 and changes[0].what == "policy"
     if not is_kept_rule or (changes[0].was, changes[0].now) not in run.executions.kept_rules:
         return changes

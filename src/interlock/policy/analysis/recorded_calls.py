@@ -16,7 +16,7 @@ import msgspec
 from ...domain import event as facts
 from ...domain import json
 from ...domain.call import Answer, Question
-from ...domain.decision import Decision, Verdict
+from ...domain.decision import TRIAL_LAYER, Decision, Verdict
 from ...domain.event import Event
 from ...domain.tool import CallContext, JsonObject, Risk, ToolDefinition
 from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
@@ -111,7 +111,7 @@ class _HistoryReader:
 
     def _update_call(self, call: _CallHistory, fact: facts.Fact) -> None:
         match fact:
-            case facts.PolicyEvaluated() if fact.decision.layer != _CONSENT_LAYER:
+            case facts.PolicyEvaluated() if fact.decision.layer not in (_CONSENT_LAYER, TRIAL_LAYER):
                 call.tool, call.decision, call.question, call.said = fact.tool, fact.decision, None, "none"
                 call.situation = self._situations[call.run_id]
                 # Beside risks, a decision has other words for the person who is asked.

@@ -20,6 +20,7 @@ from ...domain.decision import APPROVAL_SCOPES, VERDICT_WORDS, ApprovalScope, De
 from ...domain.effect import check_template
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, PermissionMode, Repeat, Risk, ToolDefinition, ToolOrigin, flatten, values_at
+from ...domain.trial import AskTime
 from ..patterns import compile_regex, glob_to_regex, host_matches, normalize_host, path_glob_to_regexes
 from ..shell.command import SimpleCommand
 from ..shell.command_match import matches_narrowly, matches_widely, normalize_program_name
@@ -70,6 +71,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     when: RuleCondition | None
     expires_at: int
     scope: ApprovalScope
+    ask: AskTime
     answer_within_seconds: float | None
     texts: dict[str, Any]
     digest: str
@@ -158,6 +160,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
             risk=tuple(sorted(tool.risk)),
             policy_digest=policy_digest,
             scope=self.scope if self.verdict is Verdict.ASK else "once",
+            ask=self.ask,
             answer_within_seconds=self.answer_within_seconds,
             **self.texts,
         )
@@ -199,6 +202,7 @@ def compile_rule(rule: Rule) -> CompiledRule:
         when=rule.when,
         expires_at=rule.expires_at,
         scope=rule.scope,
+        ask=rule.ask,
         answer_within_seconds=rule.answer_within_seconds,
         texts={
             "reason": rule.reason or f"Rule {rule.id} says {verdict}.",
@@ -271,10 +275,16 @@ def _validate_rule(rule: Rule, verdict: Verdict) -> None:
         raise ConfigurationError(f"Rule {rule.id!r}: {', '.join(empty)} names nothing; leave it out, or say what")
     if not all(map(isabs, _as_tuple(rule.workspace))):
         raise ConfigurationError(f"Rule {rule.id!r}: a workspace is an absolute folder")
+    _validate_question(rule, verdict)
+
+
+def _validate_question(rule: Rule, verdict: Verdict) -> None:
     if rule.scope not in APPROVAL_SCOPES:
         raise ConfigurationError(
             f"Rule {rule.id!r}: the scope is one of {', '.join(APPROVAL_SCOPES)}, not {rule.scope!r}"
         )
+    if rule.ask not in get_args(AskTime) or (rule.ask == "after" and verdict is not Verdict.ASK):
+        raise ConfigurationError(f"Rule {rule.id!r}: ask is before or after, and after is for rules that ask")
     seconds = rule.answer_within_seconds
     if seconds is not None and not (isfinite(seconds) and seconds > 0):
         raise ConfigurationError(f"Rule {rule.id!r}: a question stays open for more than 0 seconds, not {seconds!r}")
@@ -368,6 +378,8 @@ def _rule_digest(rule: Rule, verdict: Verdict) -> str:
     declared |= {"verdict": verdict, "when": rule.when_source or name}
     if rule.workspace is None:
         del declared["workspace"]  # As before there was such a condition.
+    if rule.ask == "before":
+        del declared["ask"]
     for name in {"tools", "risk", *_CONDITIONS} & declared.keys():
         declared[name] = sorted(msgspec.json.encode(each).decode() for each in _as_tuple(declared[name]))
     return sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()

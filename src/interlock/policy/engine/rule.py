@@ -11,6 +11,7 @@ import msgspec
 
 from ...domain.decision import ApprovalScope
 from ...domain.tool import Access, PermissionMode, Repeat, ResourceKind, ToolOrigin
+from ...domain.trial import AskTime
 from ..interface import PolicyEvent
 
 DefaultVerdict: TypeAlias = Literal["risk", "allow", "ask", "deny"]
@@ -93,6 +94,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     target_arg: str = ""
     #: With ask: the widest scope that an approval may have.
     scope: ApprovalScope = "run"
+    #: With ask: whether a person sees the call before it runs, or its effect after a trial, where that is possible.
+    ask: AskTime = "before"
     #: With ask and request_input: how long the question stays open.
     answer_within_seconds: float | None = None
     #: When the rule ends, in nanoseconds since 1970; 0 is never.

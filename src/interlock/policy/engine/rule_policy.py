@@ -104,6 +104,7 @@ def _have_same_declaration(one: ToolDefinition, other: ToolDefinition) -> bool:
         and one.source == other.source
         and one.resources == other.resources
         and one.contained == other.contained
+        and (one.trial is None) == (other.trial is None)
     )
 
 

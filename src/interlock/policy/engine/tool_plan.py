@@ -43,6 +43,7 @@ def merge_decisions(decisions: Sequence[Decision]) -> Decision:
         suggested_rule=_join_unique("\n", (winner.suggested_rule for winner in winners)),
         advice=_join_unique(" ", (winner.advice for winner in winners)),
         scope=min((winner.scope for winner in winners), key=APPROVAL_SCOPES.index),
+        ask="after" if all(winner.ask == "after" for winner in winners) else "before",
         answer_within_seconds=min(
             (winner.answer_within_seconds for winner in winners if winner.answer_within_seconds is not None),
             default=None,
@@ -157,6 +158,8 @@ class ToolPlan:
         if any(each.verdict is Verdict.ALLOW for each in decisions):
             return merge_decisions(decisions)
         default = self._with_digest(decide_by_default(self._default, self._mode, part, contained=self.tool.contained))
+        if default.verdict is Verdict.ASK and self.tool.trial is not None:
+            default = msgspec.structs.replace(default, ask="after")
         return pick_strictest((merge_decisions(decisions), default)) if decisions else default
 
     def _with_digest(self, decision: Decision) -> Decision:

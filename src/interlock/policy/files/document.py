@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError
 from ...domain.decision import ApprovalScope
 from ...domain.suggestions import suggest_name
 from ...domain.tool import Repeat, ResourceKind, ToolOrigin
+from ...domain.trial import AskTime
 from ..engine.rule import Access, DefaultVerdict
 from .problems import MAX_PROBLEMS, PolicyFileError, PolicySource
 
@@ -193,6 +194,11 @@ class _Conditions(_StrictModel):
     prompt: Text = Field("", description="With ask and request_input: the question.")
     scope: ApprovalScope | None = Field(
         None, description="With ask: the widest scope that an approval may have. The default is run."
+    )
+    ask: AskTime | None = Field(
+        None,
+        description="With ask: before the call runs, or after a trial that shows its effect. The default is before.",
+        examples=["after"],
     )
     answer_within: Duration | None = Field(
         None, description="How long the question stays open: seconds, or a text.", examples=[300, "2h", "7d"]

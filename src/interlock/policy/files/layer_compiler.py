@@ -233,6 +233,7 @@ class _RuleBuilder(msgspec.Struct):
             advice=entry.message,
             target_arg=(entry.target_arg or "") if isinstance(entry, RuleEntry) else "",
             scope=entry.scope or "run",
+            ask=entry.ask or "before",
             answer_within_seconds=self._attempt("answer_within", lambda: parse_duration(entry.answer_within), None),
             expires_at=self._attempt("expires", lambda: parse_timestamp(entry.expires), 0),
         )
@@ -249,6 +250,8 @@ class _RuleBuilder(msgspec.Struct):
             self._add_problem(key, f"{key} is for rules that ask; this one says {verdict.value}")
         if entry.scope is not None and verdict is not Verdict.ASK:
             self._add_problem("scope", f"scope is for rules that ask; this one says {verdict.value}")
+        if entry.ask is not None and verdict is not Verdict.ASK:
+            self._add_problem("ask", f"ask: {entry.ask} is for rules that ask; this one says {verdict.value}")
 
     def _build_arguments(self) -> dict[str, ArgumentTest]:
         items = self.entry.arguments.items()

@@ -16,9 +16,17 @@ from ....domain.call import Question
 from ....domain.decision import APPROVAL_SCOPES, ApprovalScope
 from ....domain.payload import BindingChange
 from ....domain.tool import JsonObject
-from ....rendering.edit_diff import EditDiff, build_edit_diff
+from ....domain.trial import ChangeKind, Trial
+from ....rendering.edit_diff import DiffLine, EditDiff, build_edit_diff, parse_unified_diff
 from ....rendering.escaping import escape_invisible
-from ....rendering.question import UNNAMED_CODE_WARNING, describe_sandbox, find_warnings
+from ....rendering.question import (
+    CHANGE_SIGNS,
+    UNNAMED_CODE_WARNING,
+    describe_sandbox,
+    describe_tried_change,
+    find_warnings,
+    summarize_trial,
+)
 from ..markup import OutlineLine, build_outline
 
 UNFOLDED_LINES = 80
@@ -44,6 +52,17 @@ class QuestionFact(msgspec.Struct, frozen=True):
     tone: FactTone = ""
 
 
+class TrialPanel(msgspec.Struct, frozen=True):
+    """What a call did in its trial."""
+
+    summary: str
+    #: Sign, kind and words of each change.
+    changes: tuple[tuple[str, ChangeKind, str], ...]
+    diff: list[DiffLine]
+    is_diff_cut: bool
+    output: str
+
+
 class ApprovalPanel(msgspec.Struct, frozen=True, kw_only=True):
     """Everything shown about a question."""
 
@@ -52,6 +71,7 @@ class ApprovalPanel(msgspec.Struct, frozen=True, kw_only=True):
     rest: list[OutlineLine]
     rest_chars: int
     diff: EditDiff | None
+    trial: "TrialPanel | None"
     facts: tuple[QuestionFact, ...]
     warnings: tuple[str, ...]
     scopes: tuple[tuple[ApprovalScope, str], ...]
@@ -69,10 +89,23 @@ def build_approval_panel(question: Question) -> ApprovalPanel:
         rest=rest,
         rest_chars=sum(len(line.text) for line in rest),
         diff=build_edit_diff(question.arguments, question.bound.surroundings.files),
+        trial=None if question.trial is None else _build_trial_panel(question.trial),
         facts=tuple(fact for fact in _list_facts(question) if fact.values),
         warnings=tuple(find_warnings(question)),
         scopes=tuple((scope, _SCOPE_LABELS[scope]) for scope in _list_scopes(question)),
         text="" if question.arguments.keys() == _REDACTED_KEYS else to_editable_json(question.arguments),
+    )
+
+
+def _build_trial_panel(trial: Trial) -> TrialPanel:
+    return TrialPanel(
+        summary=summarize_trial(trial),
+        changes=tuple(
+            (CHANGE_SIGNS[change.kind], change.kind, describe_tried_change(change)) for change in trial.changes
+        ),
+        diff=parse_unified_diff(trial.diff),
+        is_diff_cut=trial.is_diff_cut,
+        output=trial.output.strip("\n"),
     )
 
 
@@ -132,6 +165,9 @@ def _list_facts(question: Question) -> Iterator[QuestionFact]:
     bound, environment = question.bound, question.bound.surroundings
     yield QuestionFact("Value for", (question.target_arg,) if question.target_arg else ())
     yield QuestionFact("Arguments edited by", (question.edited_by,) if question.edited_by else (), "warning")
+    if question.trial is not None:
+        yield QuestionFact("Tried to reach", question.trial.hosts, "warning")
+        yield QuestionFact("Effect", (question.trial.digest,))
     yield QuestionFact("Deciding rule", question.rule_ids)
     yield QuestionFact("Asked by", (question.layer or "the tool's declared risk",))
     yield QuestionFact("Reason", (question.reason,) if question.reason else ())
