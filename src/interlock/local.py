@@ -12,6 +12,7 @@ from os.path import join, realpath
 
 import msgspec
 
+from .changes.store import ChangeStore
 from .domain.errors import ConfigurationError
 from .domain.tool import Mask, ToolDefinition
 from .policy.analysis.masks import MaskMatcher
@@ -19,7 +20,7 @@ from .policy.engine.call_parts import is_read_only_script, list_script_commands,
 from .registry.interface import Toolbox
 from .sandbox.commands.probe import choose_sandbox
 from .sandbox.commands.unconfined import UnconfinedSandbox
-from .sandbox.host.programs import find_program_problems, find_ripgrep, python_folders
+from .sandbox.host.programs import find_program_problems, find_ripgrep, is_inside, python_folders
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 from .sandbox.workspace.frozen_paths import FrozenPaths
 from .sandbox.workspace.hidden_files import HiddenFileScanner, WorkspaceScan
@@ -55,6 +56,8 @@ class LocalTools(Toolbox):
         limits: CommandLimits = _LIMITS,
         allow_unsandboxed: bool = False,
         diagnostics: DiagnosticsSetting = "off",
+        changes: str | PathLike[str] | None = None,
+        undo_commands: bool = True,
     ) -> None:
         """
         Args:
@@ -68,6 +71,11 @@ class LocalTools(Toolbox):
             diagnostics: What checks a file after `edit_file` and `write_file`, in the sandbox: `off`, `auto` (the
                 checkers that the project is configured for), or a list of `ruff`, `pyright`, `tsc` and commands such as
                 `*.js: eslint --format unix {file}`.
+            changes: A private folder, outside of the workspace, where changes of commands and edits are kept. With it,
+                what would be asked about is tried first, and a person approves its effect; and what a run changed can
+                be undone. Without it, neither.
+            undo_commands: With `changes`: what commands change without a question can be undone, too. They write to
+                the workspace when they end, not while they run.
         """
         self._masks: Callable[[str], tuple[Mask, ...]] = _masks_not_set
         self._compiled_masks: dict[str, tuple[tuple[Mask, ...], MaskMatcher]] = {}
@@ -78,6 +86,7 @@ class LocalTools(Toolbox):
         self._root = self._workspace.open_root()
         self._files = HiddenFileScanner(self._root.fd, self._is_hidden, self._is_read_only, frozen=self._frozen)
         self._commands = choose_sandbox() if commands is None else commands
+        self._changes = None if changes is None else _open_change_store(changes, self.root)
         self._shell = ShellTools(
             self._workspace,
             self._commands,
@@ -89,6 +98,8 @@ class LocalTools(Toolbox):
             environment=environment or {},
             limits=limits,
             network=network,
+            changes=self._changes,
+            undo=undo_commands,
         )
         self._diagnose = self._shell.make_diagnose(diagnostics)
         self.definitions = self._build_definitions(allow_unsandboxed)
@@ -120,6 +131,8 @@ class LocalTools(Toolbox):
     async def close(self) -> None:
         """Stop the background tasks."""
         await self._shell.close()
+        if self._changes is not None:
+            self._changes.close()
         self._root.close()
         self._workspace.close()
 
@@ -127,8 +140,8 @@ class LocalTools(Toolbox):
         workspace, commands, rg = self._workspace, self._commands, _require_ripgrep()
         tools = (
             read_file_tool(workspace),
-            write_file_tool(workspace, self._diagnose),
-            edit_file_tool(workspace, self._diagnose),
+            write_file_tool(workspace, self._diagnose, self._changes),
+            edit_file_tool(workspace, self._diagnose, self._changes),
             grep_tool(workspace, commands, rg, self._unsearchable_paths),
             glob_tool(workspace, commands, rg),
             list_dir_tool(workspace),
@@ -173,6 +186,15 @@ class LocalTools(Toolbox):
 
     def _is_read_only(self, relative_path: str) -> bool:
         return self._shell_mask.is_read_only(relative_path)
+
+
+def _open_change_store(folder: str | PathLike[str], root: str) -> ChangeStore:
+    place = realpath(folder)
+    if is_inside(place, root) or is_inside(root, place):
+        raise ConfigurationError(
+            f"The folder for changes, {place}, must be outside of the workspace, and not around it."
+        )
+    return ChangeStore(place)
 
 
 def _require_ripgrep() -> str:

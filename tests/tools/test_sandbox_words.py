@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.sandbox.interface import SandboxProfile
 from interlock.tools.shell.violations import ADVICE, MAX_LINE_CHARS, SIGNS, SandboxViolation, find_violations
-
-PROFILE = SandboxProfile(workspace="/w", writable=True)
 
 
 @pytest.mark.parametrize(
@@ -25,23 +22,21 @@ PROFILE = SandboxProfile(workspace="/w", writable=True)
     ],
 )
 def test_a_line_that_tells_of_a_refusal_is_found(line: str, cause: str) -> None:
-    assert find_violations(f"some output\n{line}\nmore", PROFILE, 1) == (SandboxViolation(cause, line),)  # pyright: ignore[reportArgumentType] - a parameter
+    assert find_violations(f"some output\n{line}\nmore", 1, has_network=False) == (SandboxViolation(cause, line),)  # pyright: ignore[reportArgumentType] - a parameter
 
 
 def test_a_command_that_succeeded_may_speak_of_anything() -> None:
-    assert find_violations("docs.md: Read-only file system", PROFILE, 0) == ()
+    assert find_violations("docs.md: Read-only file system", 0, has_network=False) == ()
 
 
 def test_a_missing_right_counts_only_when_nothing_surer_was_found() -> None:
     text = "x: Permission denied\ny: Read-only file system\n"
 
-    assert [violation.cause for violation in find_violations(text, PROFILE, 1)] == ["read_only"]
+    assert [violation.cause for violation in find_violations(text, 1, has_network=False)] == ["read_only"]
 
 
 def test_a_network_that_is_there_was_not_refused() -> None:
-    profile = SandboxProfile(workspace="/w", writable=True, network=True)
-
-    assert find_violations("Could not resolve host: nowhere.invalid", profile, 1) == ()
+    assert find_violations("Could not resolve host: nowhere.invalid", 1, has_network=True) == ()
 
 
 def test_every_cause_has_words_for_a_model() -> None:
@@ -50,6 +45,6 @@ def test_every_cause_has_words_for_a_model() -> None:
 
 @given(st.text(), st.sampled_from([sign for signs in SIGNS.values() for sign in signs]), st.text())
 def test_whatever_is_printed_a_violation_is_one_short_printable_line(before: str, sign: str, after: str) -> None:
-    for violation in find_violations(before + sign + after, PROFILE, 1):
+    for violation in find_violations(before + sign + after, 1, has_network=False):
         assert violation.line.isprintable()
         assert len(violation.line) <= MAX_LINE_CHARS

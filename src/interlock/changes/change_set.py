@@ -8,7 +8,7 @@ comparison with what is found later.
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -46,6 +46,8 @@ class FileState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 ABSENT = FileState(kind="absent")
+#: The fact of a call's observation that names its change set.
+CHANGE_SET_FACT = "change_set"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,14 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise MalformedChangeSetError(f"This is not a change set: {error}") from error
         found.check()
         return found
+
+
+def compare_states(before: Mapping[str, FileState], after: Mapping[str, FileState]) -> ChangeSet:
+    """Return the differences of the states of paths. A path that one side does not name is absent there."""
+    pairs = ((path, before.get(path, ABSENT), after.get(path, ABSENT)) for path in sorted({*before, *after}))
+    return ChangeSet(
+        changes=tuple(Change(path=path, before=was, after=now) for path, was, now in pairs if not was.matches(now))
+    )
 
 
 def _list_words(state: FileState) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
     objects/     contents by their SHA-256
     manifests/   change sets as JSON, by their digest
+    notes/       what belongs to a change set that waits for an approval, by its digest
     overlays/    one folder for each command that runs in an overlay
     journals/    one file for each commit that is under way, or that a killed process left
 
@@ -14,6 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
@@ -21,15 +23,15 @@ from typing import NamedTuple
 from ..domain.errors import SandboxSetupError
 from ..sandbox.host.programs import is_inside
 from ..sandbox.workspace.workspace import Workspace
-from .change_set import ChangeSet, MalformedChangeSetError
+from .change_set import ABSENT, ChangeSet, FileState, MalformedChangeSetError
 from .commit import SUFFIX, CommitFailed, CommitResult, Journal, Recovered, recover_journal, run_commit
 from .contents import ChangeLimits, ContentStore, MissingContentError
-from .file_access import remove_tree
+from .file_access import UnsupportedFileError, hash_content, open_folder, read_state, remove_tree
 from .overlay import OverlayFolders, OverlayReader
-from .transaction import Transaction, plan_steps
+from .transaction import DriftedFile, Transaction, describe_drift, plan_steps
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PARTS = ("objects", "manifests", "overlays", "journals")
+_PARTS = ("objects", "manifests", "notes", "overlays", "journals")
 _DIGEST_CHARS = 64
 #: What is younger may be in use by a change set that is not kept yet.
 _UNKEPT_SECONDS = 3600.0
@@ -38,6 +40,7 @@ _UNKEPT_SECONDS = 3600.0
 class _Parts(NamedTuple):
     objects: int
     manifests: int
+    notes: int
     overlays: int
     journals: int
 
@@ -106,22 +109,72 @@ class ChangeStore:
 
     def keep(self, change_set: ChangeSet) -> str:
         """Write a change set to the disk, with its contents, so that other processes find it. Return its digest."""
-        digest, temporary = change_set.digest(), f".new-{token_hex(8)}"
+        digest = change_set.digest()
         self._contents.flush(change_set.contents)
-        folder = self._parts.manifests
-        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        with open(new, "wb") as file:
-            file.write(change_set.to_json())
-            file.flush()
-            os.fsync(new)
-        os.rename(temporary, digest, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
+        _write_file(self._parts.manifests, digest, change_set.to_json())
         return digest
+
+    def keep_note(self, content: bytes) -> str:
+        """Write a note to the disk, and return its digest."""
+        digest = sha256(content).hexdigest()
+        _write_file(self._parts.notes, digest, content)
+        return digest
+
+    def load_note(self, digest: str) -> bytes:
+        """Return a note. Raise `MissingContentError` when there is none, or when it is damaged."""
+        _check_digest(digest)
+        try:
+            opened = os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._parts.notes)
+        except FileNotFoundError:
+            raise MissingContentError(f"the note {digest[:12]} is not kept any more") from None
+        with open(opened, "rb") as file:
+            content = file.read()
+        if sha256(content).hexdigest() != digest:
+            raise MissingContentError(f"the note {digest[:12]} is damaged")
+        return content
+
+    def discard_note(self, digest: str) -> None:
+        """Remove a note, if there is one."""
+        _check_digest(digest)
+        with suppress(FileNotFoundError):
+            os.unlink(digest, dir_fd=self._parts.notes)
+
+    def read_states(self, workspace: Workspace, path: str) -> dict[str, FileState]:
+        """Return the states of a path and of the folders above it, and keep the content of a file."""
+        names = path.split("/")
+        states: dict[str, FileState] = {}
+        with workspace.open_root() as root:
+            for count in range(1, len(names) + 1):
+                place = "/".join(names[:count])
+                with suppress(OSError), open_folder(root.fd, "/".join(names[: count - 1])) as folder:
+                    states[place] = read_state(folder, names[count - 1], self._add_opened)
+        return states
+
+    def _add_opened(self, opened: int, status: os.stat_result) -> str:
+        return self._contents.add(opened) if status.st_size <= self._limits.max_file_bytes else ""
+
+    def find_drift(self, change_set: ChangeSet, workspace: Workspace) -> tuple[DriftedFile, ...]:
+        """Return the files that are not what they were before the change."""
+        drifted: list[DriftedFile] = []
+        with workspace.open_root() as root:
+            for change in change_set.changes:
+                parent, _, name = change.path.rpartition("/")
+                try:
+                    with open_folder(root.fd, parent) as folder:
+                        found = read_state(folder, name, hash_content)
+                except (FileNotFoundError, NotADirectoryError):
+                    found = ABSENT
+                except (OSError, UnsupportedFileError) as error:
+                    drifted.append(DriftedFile(path=change.path, reason=str(error), expected=change.before))
+                    continue
+                if not change.before.matches(found):
+                    reason = describe_drift(change.before, found)
+                    drifted.append(DriftedFile(path=change.path, reason=reason, expected=change.before, found=found))
+        return tuple(drifted)
 
     def load(self, digest: str) -> ChangeSet:
         """Return a kept change set. Raise `MissingContentError` when there is none, or when it is damaged."""
-        if len(digest) != _DIGEST_CHARS or not digest.isalnum():
-            raise MissingContentError(f"{digest[:100]!r} is not the digest of a change set")
+        _check_digest(digest)
         try:
             opened = os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._parts.manifests)
             with open(opened, "rb") as file:
@@ -211,6 +264,10 @@ class ChangeStore:
                     continue
                 used |= contents
                 used_bytes += more
+            notes = self._parts.notes
+            for name in os.listdir(notes):
+                if (found := _lstat(notes, name)) is not None and now - found.st_mtime > max_age_seconds:
+                    os.unlink(name, dir_fd=notes)
             unused = [one for one in sizes if one not in used and now - sizes[one].st_ctime > _UNKEPT_SECONDS]
             for name in unused:
                 os.unlink(name, dir_fd=objects)
@@ -257,6 +314,22 @@ class ChangeStore:
                     remove_tree(overlays, name)
                 finally:
                     os.close(opened)
+
+
+def _check_digest(digest: str) -> None:
+    if len(digest) != _DIGEST_CHARS or not digest.isalnum():
+        raise MissingContentError(f"{digest[:100]!r} is not a digest")
+
+
+def _write_file(folder: int, name: str, content: bytes) -> None:
+    temporary = f".new-{token_hex(8)}"
+    new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    with open(new, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(new)
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
 
 
 def _list_journals(journals: int) -> list[str]:

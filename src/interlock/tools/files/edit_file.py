@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ...changes.store import ChangeStore
 from ...domain.errors import PreconditionError
 from ...domain.tool import CheckProblem, Diagnose, JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
@@ -65,7 +66,9 @@ class EditFile(BaseModel):
         return self
 
 
-def edit_file_tool(workspace: Workspace, diagnose: Diagnose | None = None) -> ToolDefinition:
+def edit_file_tool(
+    workspace: Workspace, diagnose: Diagnose | None = None, changes: ChangeStore | None = None
+) -> ToolDefinition:
     """Return the tool, for the files of this workspace."""
 
     def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange:
@@ -82,7 +85,7 @@ def edit_file_tool(workspace: Workspace, diagnose: Diagnose | None = None) -> To
         old_string must be the file's text, with its indentation and without line numbers, and must be there once,
         unless replace_all is set. The result is a diff. When the file changed since you read it, read it again.
         """
-        return write_change(workspace, call.path, _prepare_change(workspace, call, context), context)
+        return write_change(workspace, call.path, _prepare_change(workspace, call, context), context, changes)
 
     definition = tool(
         handler,

@@ -13,11 +13,14 @@ from typing import Literal
 
 import msgspec
 
+from ...changes.change_set import CHANGE_SET_FACT, FileState, compare_states
+from ...changes.file_access import UnsupportedFileError
+from ...changes.store import ChangeStore
 from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.tool import CheckProblem, NormalizedOutput, ToolContext
 from ...rendering.diff import Diff, DiffExcerpt, make_unified_diff, truncate_diff
-from ...sandbox.workspace.workspace import ReplacedFile, Workspace
+from ...sandbox.workspace.workspace import PathRefusedError, ReplacedFile, Workspace
 from .baseline import FileBaseline, display_path
 from .file_content import (
     MAX_FILE_BYTES,
@@ -68,6 +71,8 @@ class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
     diff_artifact: ArtifactRef | None
     mtime_ns: int
     baseline: FileBaseline
+    #: The digest of the change set, by which it can be undone. Empty: it has none.
+    change_set: str = ""
     #: Nothing checks the new content.
     diagnostics: Literal["not run"] = "not run"
 
@@ -87,9 +92,14 @@ class UnchangedFile(msgspec.Struct, frozen=True):
 
 
 def write_change(
-    workspace: Workspace, path: str, change: PlannedChange, context: ToolContext
+    workspace: Workspace, path: str, change: PlannedChange, context: ToolContext, changes: ChangeStore | None = None
 ) -> WrittenFile | WriteFailure:
-    """Write the change. `path` is the caller's, so that it is resolved and checked once more."""
+    """Write the change. `path` is the caller's, so that it is resolved and checked once more.
+
+    Args:
+        changes: Where it is kept what the file was, so that the change can be undone.
+    """
+    history = None if changes is None else _ChangeRecorder(workspace, path, changes, context)
     if change.before is not None:
         _keep_content(context, change.before.content, change.old, "file_before")
     try:
@@ -99,7 +109,36 @@ def write_change(
             )
     except OSError as error:
         return WriteFailure(change.path, error.strerror or type(error).__name__)
-    return _record_evidence(change, replaced, context)
+    written = _record_evidence(change, replaced, context)
+    return written if history is None else msgspec.structs.replace(written, change_set=history.keep())
+
+
+class _ChangeRecorder:
+    """Keeps what a file was before a write and is after it. A problem does not fail the write."""
+
+    def __init__(self, workspace: Workspace, path: str, changes: ChangeStore, context: ToolContext) -> None:
+        self._workspace, self._changes, self._context = workspace, changes, context
+        self._path, self._before = "", dict[str, FileState]()
+        try:
+            self._path = workspace.locate(path, judged=context.judged).relative
+            self._before = changes.read_states(workspace, self._path)
+        except (OSError, PathRefusedError, UnsupportedFileError) as error:
+            self._warn(error)
+
+    def keep(self) -> str:
+        """Keep the change set, and return its digest; empty when it could not be kept."""
+        if not self._path:
+            return ""
+        try:
+            now = self._changes.read_states(self._workspace, self._path)
+            return self._changes.keep(compare_states(self._before, now))
+        except (OSError, UnsupportedFileError) as error:
+            self._warn(error)
+            return ""
+
+    def _warn(self, error: Exception) -> None:
+        self._path = ""
+        self._context.warn(f"This change cannot be undone: what the file was could not be kept ({error})")
 
 
 def stale_file_error(path: str, problem: str = "changed since it was read") -> PreconditionError:
@@ -255,6 +294,7 @@ def _normalize_written(changed: WrittenFile) -> NormalizedOutput:
             "removed_lines": diff.removed,
             "hunks": [list(hunk[:4]) for hunk in diff.hunks[:_MAX_HUNKS_LOGGED]],
             "diagnostics": changed.diagnostics,
+            **({CHANGE_SET_FACT: changed.change_set} if changed.change_set else {}),
         },
         size=_measure_diff(changed),
         next_hint="The diff was cut. Read the rest with read_artifact." if artifact is not None else "",

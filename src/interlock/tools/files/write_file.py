@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ...changes.store import ChangeStore
 from ...domain.tool import Diagnose, JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import Workspace
@@ -22,7 +23,9 @@ from .path_boundary import describe_write_scope, make_path_authorizer
 from .text_file import TextFile, detect_line_endings, parse_byte_order_mark
 
 
-def write_file_tool(workspace: Workspace, diagnose: Diagnose | None = None) -> ToolDefinition:
+def write_file_tool(
+    workspace: Workspace, diagnose: Diagnose | None = None, changes: ChangeStore | None = None
+) -> ToolDefinition:
     """Return the tool, for the files of this workspace."""
 
     def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange | UnchangedFile:
@@ -42,7 +45,11 @@ def write_file_tool(workspace: Workspace, diagnose: Diagnose | None = None) -> T
             content: All of the new content.
         """
         prepared = _prepare_change(workspace, path, content, context)
-        return prepared if isinstance(prepared, UnchangedFile) else write_change(workspace, path, prepared, context)
+        return (
+            prepared
+            if isinstance(prepared, UnchangedFile)
+            else write_change(workspace, path, prepared, context, changes)
+        )
 
     definition = tool(
         handler,

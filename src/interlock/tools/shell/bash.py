@@ -5,12 +5,13 @@ never choose the sandbox. `bash_outside` is another tool, opt-in for developers:
 requires approval, whatever rules say.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Required, TypedDict, Unpack
 
 import msgspec
 from pydantic import Field
 
+from ...changes.store import ChangeStore
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import PreconditionError
 from ...domain.tool import (
@@ -23,6 +24,7 @@ from ...domain.tool import (
     ToolContext,
     ToolDefinition,
 )
+from ...domain.trial import Trial
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
@@ -49,6 +51,7 @@ from .profile import (
 )
 from .task_tools import make_task_tools, normalize_start
 from .tasks import BackgroundTasks, TaskReport
+from .trial import CommandTrials
 
 MAX_SCRIPT_BYTES = 100_000
 #: For what is done around a command: looking at the workspace, ending it, keeping its output.
@@ -81,6 +84,10 @@ class ShellOptions(TypedDict, total=False):
     max_timeout_seconds: float
     #: For commands in the background.
     max_task_seconds: float
+    #: Where changes of commands are kept, for approval after a trial and for undo. None: neither.
+    changes: ChangeStore | None
+    #: With `changes`: commands that need no approval can be undone, too.
+    undo: bool
 
 
 class ShellTools:
@@ -100,6 +107,9 @@ class ShellTools:
         self._commands = commands
         self._parse_script = options["words"]
         self._tasks = BackgroundTasks()
+        changes = options.get("changes")
+        self._trials = CommandTrials(workspace, changes) if changes is not None else None
+        self._undo = options.get("undo", True)
         self._default_seconds = options.get("default_timeout_seconds", 120.0)
         self._max_seconds = options.get("max_timeout_seconds", 600.0)
         self._max_task_seconds = options.get("max_task_seconds", 3_600.0)
@@ -145,7 +155,13 @@ class ShellTools:
             most = self._max_task_seconds if background else self._max_seconds
             seconds = choose_timeout(timeout_seconds, most if background else self._default_seconds, most)
             order = msgspec.structs.replace(self._make_request(command, cwd, seconds, context), background=background)
-            return await (self._tasks.start(order, context) if background else run_command(order, context))
+            if background:
+                return await self._tasks.start(order, context)
+            if self._trials is not None and context.trial:
+                return await self._trials.commit(context.trial, order, context)
+            if self._trials is not None and order.can_write and self._can_be_undone():
+                return await self._trials.run_and_commit(order, context)
+            return await run_command(order, context)
 
         definition = tool(
             bash,
@@ -159,7 +175,9 @@ class ShellTools:
             timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
-        return msgspec.structs.replace(definition, contained=is_contained(self._config, self._commands.confinement))
+        trial = None if self._trials is None else _BashTrials(self._find_trial_obstacle, self._try, self._trials)
+        is_held = is_contained(self._config, self._commands.confinement)
+        return msgspec.structs.replace(definition, contained=is_held, trial=trial)
 
     def bash_outside_tool(self, unconfined: CommandSandbox) -> ToolDefinition:
         """Return `bash_outside`, to be registered only where people may be asked for unconfined commands."""
@@ -205,6 +223,25 @@ class ShellTools:
             timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
+
+    def _can_be_undone(self) -> bool:
+        """Return True if a command can run in an overlay. Beside a background task it cannot: both would write."""
+        is_alone = not self._tasks.has_running()
+        return self._undo and is_alone and "overlay" in self._commands.confinement.capabilities
+
+    def _find_trial_obstacle(self, arguments: JsonObject, situation: CallContext) -> str:
+        held = self._commands.confinement
+        if arguments.get("background"):
+            return "it runs in the background"
+        if not is_contained(self._config, held):
+            return "the sandbox does not keep all effects of commands in the workspace here"
+        if "overlay" not in held.capabilities:
+            return "this host has no overlay file systems for commands"
+        return "it needs the network" if self._config.uses_network(arguments["command"]) else ""
+
+    async def _try(self, arguments: JsonObject, context: ToolContext, trials: CommandTrials) -> Trial:
+        seconds = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
+        return await trials.run(self._make_request(arguments["command"], arguments["cwd"], seconds, context), context)
 
     def _make_request(
         self,
@@ -311,6 +348,26 @@ class ShellTools:
         """Return the scope with the timeout of this command, which is the one in force."""
         timeout = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
         return msgspec.structs.replace(scope, timeout_seconds=timeout.seconds)
+
+
+class _BashTrials:
+    """The trials of `bash`, for the pipeline."""
+
+    def __init__(
+        self,
+        find_obstacle: Callable[[JsonObject, CallContext], str],
+        run: Callable[[JsonObject, ToolContext, CommandTrials], Awaitable[Trial]],
+        trials: CommandTrials,
+    ) -> None:
+        self.find_obstacle = find_obstacle
+        self.find_drift = trials.find_drift
+        self.was_applied = trials.was_applied
+        self.discard = trials.discard
+        self._run = run
+        self._trials = trials
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> Trial:
+        return await self._run(arguments, context, self._trials)
 
 
 def _find_script_problem(script: str) -> str:

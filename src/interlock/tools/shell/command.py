@@ -10,6 +10,8 @@ from contextlib import suppress
 from os.path import join, relpath
 from typing import NamedTuple, ParamSpec, TypeVar
 
+import msgspec
+
 from ...domain.errors import ArtifactError, SandboxSetupError
 from ...domain.outcome import ArtifactRef
 from ...domain.tool import RunArtifacts, ToolContext
@@ -26,21 +28,24 @@ from .command_effects import (
 )
 from .command_result import MAX_PATHS_LISTED, CommandResult, to_printable_path
 from .fingerprint import WorkspaceChanges, WorkspaceFingerprint, compare_fingerprints
-from .output_excerpt import OutputSpool, make_excerpt
+from .output_excerpt import OutputExcerpt, OutputSpool, make_excerpt
 from .profile import GuardedFiles, build_profile, choose_environment, inspect_profile
 from .verification import ScriptOutput
 from .violations import find_violations
 
 __all__ = (
     "MAX_OUTPUT_CHARS",
+    "CommandOutput",
     "CommandRequest",
     "KeptOutput",
     "ScriptParser",
     "StartedCommand",
+    "build_result",
     "keep_output",
     "redact_command",
     "run_command",
     "run_to_completion",
+    "run_to_end",
     "start_command",
     "to_relative_path",
     "warn_about_guarded",
@@ -85,9 +90,40 @@ class StartedCommand(NamedTuple):
     guarded: GuardedFiles | None
 
 
+class CommandOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command printed, with secrets redacted."""
+
+    #: The ends of each stream where it is long; the artifact has all of it.
+    stdout: bytes
+    stderr: bytes
+    stdout_bytes: int
+    stderr_bytes: int
+    excerpt: OutputExcerpt
+    parts: tuple[ArtifactRef, ...] = ()
+    streams: ArtifactRef | None = None
+    #: For reports of checks: the output, or its ends.
+    text: str
+    is_complete: bool
+
+
+class EndedCommand(NamedTuple):
+    """A command that is over."""
+
+    started: StartedCommand
+    ended: CommandExit
+    output: CommandOutput
+
+
 async def run_command(request: CommandRequest, context: ToolContext) -> CommandResult:
     """Run a command to its end. Raise `SandboxSetupError` when nothing of it was executed."""
     files = await asyncio.to_thread(fingerprint_workspace, request.config) if request.can_write else None
+    done = await run_to_end(request, context)
+    before = WorkspaceBefore(files, done.started.guarded)
+    return await run_to_completion(build_result, request, before, done.ended, done.output, context)
+
+
+async def run_to_end(request: CommandRequest, context: ToolContext) -> EndedCommand:
+    """Run a command to its end, and keep its output."""
     progress = _ProgressReporter(context)
     with OutputSpool(context.artifacts.redaction_filter) as spool:
 
@@ -103,8 +139,7 @@ async def run_command(request: CommandRequest, context: ToolContext) -> CommandR
             raise
         finally:
             progress.end()
-        before = WorkspaceBefore(files, started.guarded)
-        return await run_to_completion(_build_result, request, before, started.profile, ended, spool, context)
+        return EndedCommand(started, ended, await run_to_completion(_capture_output, spool, context))
 
 
 async def start_command(request: CommandRequest, on_output: OutputHandler) -> StartedCommand:
@@ -160,6 +195,7 @@ def _build_command(
         folder_fd=folder,
         exclusive_until=request.exclusive_until,
         expected_environment=request.expected_environment,
+        overlay=request.overlay,
         environment=choose_environment(request.config, request.profile, request.parse_script(request.script)),
         is_still_valid=is_still_valid,
     )
@@ -210,31 +246,42 @@ def _keep_or_warn(spool: OutputSpool, context: ToolContext) -> KeptOutput:
     return kept
 
 
-def _build_result(  # noqa: PLR0913, PLR0917 - all that is known of it
-    request: CommandRequest,
-    before: WorkspaceBefore,
-    profile: SandboxProfile,
-    ended: CommandExit,
-    spool: OutputSpool,
-    context: ToolContext,
-) -> CommandResult:
+def _capture_output(spool: OutputSpool, context: ToolContext) -> CommandOutput:
     kept = _keep_or_warn(spool, context)
-    after = inspect_workspace(request, before.guarded)
-    if after.problem and request.can_write:
-        context.warn(after.problem)
-    output = ScriptOutput(*read_report_text(spool), ended)
-    result = CommandResult(
-        command=redact_command(request.script, context.artifacts),
-        ended=ended,
-        timeout_seconds=request.timeout.seconds,
-        clamped=request.timeout.is_clamped,
+    text, is_complete = read_report_text(spool)
+    return CommandOutput(
         stdout=_read_ends(spool, "stdout"),
         stderr=_read_ends(spool, "stderr"),
         stdout_bytes=spool.bytes_in("stdout"),
         stderr_bytes=spool.bytes_in("stderr"),
         excerpt=make_excerpt(spool, EXCERPT_CHARS),
-        output=kept.parts,
-        index=kept.streams,
+        parts=kept.parts,
+        streams=kept.streams,
+        text=text,
+        is_complete=is_complete,
+    )
+
+
+def build_result(
+    request: CommandRequest, before: WorkspaceBefore, ended: CommandExit, output: CommandOutput, context: ToolContext
+) -> CommandResult:
+    """Build the result of a command from its output and what it changed in the workspace."""
+    after = inspect_workspace(request, before.guarded)
+    if after.problem and request.can_write:
+        context.warn(after.problem)
+    script_output = ScriptOutput(output.text, output.is_complete, ended)
+    result = CommandResult(
+        command=redact_command(request.script, context.artifacts),
+        ended=ended,
+        timeout_seconds=request.timeout.seconds,
+        clamped=request.timeout.is_clamped,
+        stdout=output.stdout,
+        stderr=output.stderr,
+        stdout_bytes=output.stdout_bytes,
+        stderr_bytes=output.stderr_bytes,
+        excerpt=output.excerpt,
+        output=output.parts,
+        index=output.streams,
         started_in=request.cwd,
         ended_in=to_relative_path(ended.cwd, request.config.workspace.root),
         profile=request.profile,
@@ -242,8 +289,10 @@ def _build_result(  # noqa: PLR0913, PLR0917 - all that is known of it
         limits=request.config.limits,
         changes=_find_changes(request, before.files, after.files),
         guarded=after.guarded,
-        violations=find_violations(output.text, profile, ended.exit_code) if request.profile != "unconfined" else (),
-        verification=make_verification(request, output, before.files, after.files),
+        violations=find_violations(output.text, ended.exit_code, has_network=request.config.network)
+        if request.profile != "unconfined"
+        else (),
+        verification=make_verification(request, script_output, before.files, after.files),
     )
     _warn_about_result(result, context)
     return result

@@ -12,7 +12,7 @@ from ...domain.errors import SandboxDeniedError, SandboxSetupError
 from ...domain.payload import ExecutionEnvironment
 from ...domain.state.verification import UNKNOWN_DIGEST
 from ...rendering.text import describe_error
-from ...sandbox.interface import CommandSandbox, ExclusiveUntil
+from ...sandbox.interface import CommandSandbox, ExclusiveUntil, OverlayPaths
 from .fingerprint import WorkspaceFingerprint, take_fingerprint
 from .output_excerpt import OutputSpool
 from .profile import CommandTimeout, GuardedFiles, ProfileName, ShellConfig
@@ -39,10 +39,14 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     expected_environment: ExecutionEnvironment | None = None
     #: It continues beside other commands once it has begun.
     background: bool = False
+    #: Where its changes of the workspace go; None: into the workspace.
+    overlay: OverlayPaths | None = None
 
     @property
     def exclusive_until(self) -> ExclusiveUntil:
         """Return for how long no other command may change its files."""
+        if self.overlay is not None:
+            return "end"
         if self.expected_environment is None or not self.expected_environment.can_change:
             return ""
         return "start" if self.background else "end"

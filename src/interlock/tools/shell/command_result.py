@@ -9,6 +9,7 @@ from posixpath import basename
 
 import msgspec
 
+from ...changes.change_set import CHANGE_SET_FACT
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.state.verification import REPOSITORY_FOLDERS, is_comparable
 from ...domain.tool import JsonObject, NormalizedOutput
@@ -61,6 +62,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     guarded: tuple[str, ...] = ()
     violations: tuple[SandboxViolation, ...] = ()
     verification: CommandVerification | None = None
+    #: The digest of its change set, by which it can be undone. Empty: it has none.
+    change_set: str = ""
 
     @property
     def ok(self) -> bool:
@@ -293,6 +296,8 @@ def build_facts(result: CommandResult) -> JsonObject:
         facts["violations"] = [violation._asdict() for violation in result.violations]
     if result.guarded:
         facts["guarded"] = [to_printable_path(path) for path in result.guarded[:MAX_PATHS_LISTED]]
+    if result.change_set:
+        facts[CHANGE_SET_FACT] = result.change_set
     if result.verification is not None:
         facts |= build_verification_facts(result.verification, result.command)
     return facts

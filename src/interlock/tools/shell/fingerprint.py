@@ -66,6 +66,12 @@ _Stamp: TypeAlias = tuple[int, ...]
 _IS_FOLDER: _Stamp = ()
 
 
+def is_cache(path: str) -> bool:
+    """Return True for what programs write for themselves while they test or check."""
+    *folders, name = path.split("/")
+    return not CACHE_FOLDERS.isdisjoint((*folders, name)) or _is_cache_file(name) is not None
+
+
 class WorkspaceFingerprint(msgspec.Struct, frozen=True):
     """The stamps of all files of a workspace."""
 

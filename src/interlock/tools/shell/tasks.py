@@ -222,6 +222,10 @@ class BackgroundTasks:
         self._forget_old(context)
         return task.report()
 
+    def has_running(self) -> bool:
+        """Return True while a task of any run runs."""
+        return any(task.is_running for task in self._tasks.values())
+
     def list_for_run(self, run_id: str) -> list[BackgroundTask]:
         """List the tasks of a run."""
         return [task for (owner, _), task in self._tasks.items() if owner == run_id]

@@ -7,8 +7,6 @@ output may well be about such words.
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from ...sandbox.interface import SandboxProfile
-
 ViolationCause: TypeAlias = Literal[
     "read_only", "network", "temporary_space", "processes", "memory", "file_size", "permission"
 ]
@@ -51,7 +49,7 @@ class SandboxViolation(NamedTuple):
     line: str
 
 
-def find_violations(text: str, profile: SandboxProfile, exit_code: int | None) -> tuple[SandboxViolation, ...]:
+def find_violations(text: str, exit_code: int | None, *, has_network: bool) -> tuple[SandboxViolation, ...]:
     """Return at most one violation of each cause, from the end of an output. Not for `unconfined` profiles."""
     if exit_code == 0:
         return ()
@@ -59,7 +57,7 @@ def find_violations(text: str, profile: SandboxProfile, exit_code: int | None) -
     found = tuple(
         SandboxViolation(cause, line)
         for cause, signs in SIGNS.items()
-        if not (cause == "network" and profile.network) and (line := _find_line(text, signs))
+        if not (cause == "network" and has_network) and (line := _find_line(text, signs))
     )
     sure = tuple(violation for violation in found if violation.cause != "permission")
     return sure or found

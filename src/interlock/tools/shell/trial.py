@@ -1,0 +1,191 @@
+"""Commands that run in an overlay: tried before a person is asked, or kept so that they can be undone.
+
+In a trial the workspace is an overlay and no host can be reached, so nothing of the command stays. What it changed is a
+`ChangeSet`, what it printed is kept with it, and both are identified by one digest. When a person approved that digest,
+the handler commits the change set: the command does not run again.
+
+What programs write into caches of their own (`__pycache__`, `.pytest_cache`) is dropped after a trial.
+"""
+
+import asyncio
+
+import msgspec
+
+from ...changes.change_set import ChangeSet
+from ...changes.commit import CommitFailed, CommitResult, Committed, Drifted
+from ...changes.contents import MissingContentError
+from ...changes.store import ChangeStore
+from ...domain.errors import PreconditionError, SandboxSetupError
+from ...domain.payload import BindingChange
+from ...domain.tool import CheckProblem, ToolContext
+from ...domain.trial import Trial
+from ...sandbox.interface import CommandExit
+from ...sandbox.workspace.workspace import Workspace
+from ..files.baseline import display_path
+from ..files.change_summary import summarize_changes
+from .command import CommandOutput, EndedCommand, build_result, run_command, run_to_completion, run_to_end
+from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
+from .command_result import CommandResult, describe_exit
+from .fingerprint import is_cache
+from .profile import GuardedFiles
+
+_MAX_OUTPUT_CHARS = 2_000
+_MAX_FILES_NAMED = 5
+#: An overlay refuses to rename a folder of the workspace; most programs copy it then, and others print this.
+_EXDEV = ("Invalid cross-device link", "EXDEV", "cross-device link not permitted")
+
+
+class OverlayProblemError(Exception):
+    """A command cannot run in an overlay. Nothing of it stays."""
+
+
+class TriedCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a trial until it is committed."""
+
+    #: The digest of its change set.
+    changes: str
+    #: The digest of the workspace that it ran in.
+    workspace: str
+    ended: CommandExit
+    output: CommandOutput
+
+
+class CommandTrials:
+    """Tries commands of one workspace, and commits what was tried."""
+
+    def __init__(self, workspace: Workspace, store: ChangeStore) -> None:
+        self._workspace = workspace
+        self._store = store
+
+    async def run(self, request: CommandRequest, context: ToolContext) -> Trial:
+        """Run a command in an overlay, and keep what it did."""
+        before = await asyncio.to_thread(fingerprint_workspace, request.config)
+        done, changed = await self._run_in_overlay(request, context)
+        return await run_to_completion(self._keep, request, before.digest, done.ended, done.output, changed)
+
+    async def run_and_commit(self, request: CommandRequest, context: ToolContext) -> CommandResult:
+        """Run a command that needs no approval in an overlay and commit it at once, so that it can be undone."""
+        files = await asyncio.to_thread(fingerprint_workspace, request.config)
+        try:
+            done, changed = await self._run_in_overlay(request, context)
+        except OverlayProblemError as problem:
+            context.warn(f"What this command changes cannot be undone: {problem}.")
+            return await run_command(request, context)
+        before = WorkspaceBefore(files, done.started.guarded)
+        return await run_to_completion(
+            self._commit_and_build, request, before, done.ended, done.output, changed, context
+        )
+
+    async def commit(self, digest: str, request: CommandRequest, context: ToolContext) -> CommandResult:
+        """Commit what was tried, and return the result of the command."""
+        return await run_to_completion(self._commit_tried, digest, request, context)
+
+    async def _run_in_overlay(self, request: CommandRequest, context: ToolContext) -> tuple[EndedCommand, ChangeSet]:
+        if not request.can_write:
+            return await run_to_end(request, context), ChangeSet()
+        try:
+            overlay = await asyncio.to_thread(self._store.open_overlay, self._workspace)
+        except SandboxSetupError as error:
+            raise OverlayProblemError(str(error).rstrip(".")) from error
+        with overlay:
+            done = await run_to_end(msgspec.structs.replace(request, overlay=overlay), context)
+            if not request.config.network and done.ended.exit_code != 0 and any(map(done.output.text.count, _EXDEV)):
+                # Nothing of it is outside of the overlay, so it may run again.
+                raise OverlayProblemError("it moves folders, which an overlay refuses")
+            return done, await run_to_completion(self._store.read_overlay, overlay, self._workspace)
+
+    def find_drift(self, digest: str) -> tuple[BindingChange, ...]:
+        """Return the files that differ from those that the trial changed."""
+        tried = self._load(digest)
+        if tried is None:
+            return (BindingChange("tried effect", "kept", "gone"),)
+        drifted = self._store.find_drift(self._store.load(tried.changes), self._workspace)
+        return tuple(
+            BindingChange(f"file {display_path(file.path)}", "as it was tried", file.reason) for file in drifted
+        )
+
+    def was_applied(self, digest: str) -> bool | None:
+        """Return whether the effect is in the workspace, after what a killed process left was completed or undone."""
+        self._store.recover()
+        tried = self._load(digest)
+        if tried is None:
+            return None
+        changed = self._store.load(tried.changes)
+        if not self._store.find_drift(changed, self._workspace):
+            return False
+        return True if not self._store.find_drift(changed.invert(), self._workspace) else None
+
+    def discard(self, digest: str) -> None:
+        """Forget a trial."""
+        self._store.discard_note(digest)
+
+    def _keep(
+        self, request: CommandRequest, workspace: str, ended: CommandExit, output: CommandOutput, changed: ChangeSet
+    ) -> Trial:
+        changed = ChangeSet(
+            changes=tuple(one for one in changed.changes if not is_cache(one.path)), skipped=changed.skipped
+        )
+        self._store.keep(changed)
+        tried = TriedCommand(changes=changed.digest(), workspace=workspace, ended=ended, output=output)
+        digest = self._store.keep_note(msgspec.json.encode(tried))
+        summary = summarize_changes(changed, self._store.read_content)
+        return Trial(
+            digest=digest,
+            outcome=describe_exit(ended, request.config.limits, request.timeout.seconds),
+            changes=summary.changes,
+            change_count=summary.change_count,
+            diff=summary.diff,
+            is_diff_cut=summary.is_diff_cut,
+            output=output.text[-_MAX_OUTPUT_CHARS:],
+        )
+
+    def _load(self, digest: str) -> TriedCommand | None:
+        try:
+            return msgspec.json.decode(self._store.load_note(digest), type=TriedCommand)
+        except (MissingContentError, msgspec.DecodeError):
+            return None
+
+    def _commit_tried(self, digest: str, request: CommandRequest, context: ToolContext) -> CommandResult:
+        tried = self._load(digest)
+        if tried is None:
+            raise PreconditionError(CheckProblem(message="What was tried is not kept any more. Call it again."))
+        files = fingerprint_workspace(request.config)
+        # A check in the trial says nothing about a workspace that has changed since.
+        before = WorkspaceBefore(files if files.digest == tried.workspace else None, GuardedFiles(request.config))
+        context.kept.extend((*tried.output.parts, *([tried.output.streams] if tried.output.streams else ())))
+        changed = self._store.load(tried.changes)
+        return self._commit_and_build(request, before, tried.ended, tried.output, changed, context)
+
+    def _commit(self, changed: ChangeSet, *, skip_drifted: bool) -> CommitResult:
+        result = self._store.commit(changed, self._workspace, skip_drifted=skip_drifted)
+        if isinstance(result, CommitFailed) and result.needs_recovery:
+            self._store.recover()
+            result = self._store.commit(changed, self._workspace, skip_drifted=skip_drifted)
+        if isinstance(result, Committed):
+            self._store.keep(result.change_set)
+        return result
+
+    def _commit_and_build(  # noqa: PLR0913, PLR0917 - all that is known of it
+        self,
+        request: CommandRequest,
+        before: WorkspaceBefore,
+        ended: CommandExit,
+        output: CommandOutput,
+        changed: ChangeSet,
+        context: ToolContext,
+    ) -> CommandResult:
+        if changed.changes:
+            match self._commit(changed, skip_drifted=not context.trial):
+                case Committed(change_set=changed, drifted=drifted):
+                    for file in drifted[:_MAX_FILES_NAMED]:
+                        context.warn(f"Not written: {display_path(file.path)} was changed meanwhile ({file.reason}).")
+                case Drifted(files=files):
+                    named = ", ".join(display_path(file.path) for file in files[:_MAX_FILES_NAMED])
+                    message = f"{named} changed since the command was tried, so nothing of it was kept. Call it again"
+                    raise PreconditionError(CheckProblem(code="stale_file_baseline", message=message))
+                case CommitFailed(reason=reason):
+                    raise PreconditionError(CheckProblem(message=f"The changes could not be written: {reason}"))
+        for skipped in changed.skipped[:_MAX_FILES_NAMED]:
+            context.warn(f"Not kept: {display_path(skipped.path)}: {skipped.reason}.")
+        result = build_result(request, before, ended, output, context)
+        return msgspec.structs.replace(result, change_set=changed.digest() if changed.changes else "")
