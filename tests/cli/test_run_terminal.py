@@ -149,9 +149,10 @@ def test_a_process_that_is_told_to_end_keeps_the_run(script: Path, project: Path
         assert here.ends() == ExitCode.INTERRUPTED
 
 
-def test_a_run_under_nohup_outlives_the_terminal(script: Path, project: Path) -> None:
+def test_a_run_under_nohup_outlives_the_terminal(script: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_script(script, command("echo begun; read -r < go; echo went on"), "Done.")
     os.mkfifo(project / "go")
+    monkeypatch.setenv("INTERLOCK_UNDO", "edits")  # so that its pipe is the one outside
 
     with on_terminal("run", "Try.", "--script", script, "--mode", "trusted", ignores=[signal.SIGHUP]) as here:
         here.sees("    | begun")

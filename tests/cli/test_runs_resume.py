@@ -209,7 +209,10 @@ def test_a_new_run_is_told_of_those_that_stopped_in_its_folder(cli: Run, project
 
 
 @pytest.mark.requirement("P06")
-def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(cli: Run, project: Path, script: Path) -> None:
+def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(
+    cli: Run, project: Path, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_UNDO", "edits")  # so that it writes while it runs
     hangs = tool_call("bash", command="echo once >> effects; sleep 50", call_id="call_1")
     to_file(script, ScriptedTurn(calls=(hangs,)), ScriptedTurn(text="Done."))
     with started("run", TASK, "--script", script, "--mode", "trusted", stdin=subprocess.DEVNULL) as process:

@@ -205,6 +205,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     extra_read_paths: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
     toolchain: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = (AUTO,)
     diagnostics: Annotated[tuple[str, ...], msgspec.Meta(max_length=20)] | Literal["off", "auto"] = "auto"
+    undo: Literal["all", "edits", "off"] = "all"
     max_model_calls: _Count = 50
     max_tool_calls: _Count = 200
     max_seconds: _Seconds | None = None
@@ -228,6 +229,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "extra_read_paths": "Directories outside the workspace that commands may read.",
     "toolchain": "Directories of programs for commands, as in PATH. auto: those that your shell finds.",
     "diagnostics": "Checks of edited files: off, auto (those the project configures), or a list: ruff, pyright, tsc.",
+    "undo": "What can be undone: all, edits (commands then write at once), or off (and nothing is tried first).",
     "max_model_calls": "Maximum number of model requests of a run.",
     "max_tool_calls": "Maximum number of tool calls of a run.",
     "max_seconds": "Maximum duration of a run in seconds.",

@@ -3,7 +3,7 @@
 | what | where |
 |---|---|
 | settings, the user's policy, skills | `$XDG_CONFIG_HOME/interlock/`, else `~/.config/interlock/` |
-| runs, artifacts, trusted projects | `$XDG_STATE_HOME/interlock/`, else `~/.local/state/interlock/` |
+| runs, artifacts, changes of files, trusted projects | `$XDG_STATE_HOME/interlock/`, else `~/.local/state/interlock/` |
 
 Without a home there are no settings of a user, which is fine; what has to be kept says that there is no place for it.
 """
@@ -54,6 +54,11 @@ class UserPaths(msgspec.Struct, frozen=True):
     def artifacts(self) -> Path:
         """Folder of the stored artifacts."""
         return self._require(self.state, "artifacts", "XDG_STATE_HOME") / "artifacts"
+
+    @property
+    def changes(self) -> Path | None:
+        """Folder of what runs changed, for approvals after a trial and for undo. None: there is no home."""
+        return None if self.state is None else self.state / "changes"
 
     @property
     def trust_file(self) -> Path:

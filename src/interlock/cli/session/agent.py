@@ -28,6 +28,7 @@ from ...policy.files.policy_files import PolicyFiles
 from ...redaction.redactor import MIN_SECRET_CHARS
 from ...runs.runner import Runner
 from ...sandbox.commands.probe import choose_sandbox
+from ...sandbox.host.programs import is_inside
 from ...sandbox.workspace.toolchain import detect_toolchain
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
@@ -46,6 +47,9 @@ PROJECT_SKILLS = f"{PROJECT_FOLDER}/skills"
 def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) -> LocalTools:
     """Build the tools for a workspace and protect Interlock's own files from them."""
     toolchain = detect_toolchain(workspace, os.environ, settings.toolchain)
+    changes = user_paths.changes if settings.undo != "off" else None
+    if changes is not None and is_inside(os.path.realpath(changes), os.path.realpath(workspace)):
+        changes = None  # the workspace is the home, or around it
     tools = LocalTools(
         workspace,
         extra_read_paths=[*(os.path.expanduser(path) for path in settings.extra_read_paths), *toolchain.folders],
@@ -53,6 +57,8 @@ def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) 
         network=settings.network,
         allow_unsandboxed=settings.allow_unsandboxed,
         diagnostics=settings.diagnostics,
+        changes=changes,
+        undo_commands=settings.undo == "all",
     )
     tools.protect_paths(user_paths.own_paths)
     return tools
