@@ -76,5 +76,5 @@ class TrialRunner(Protocol):
         ...
 
     def discard(self, digest: str) -> None:
-        """Forget a tried effect that nobody will apply. It may block."""
+        """Forget a tried effect that will not be applied. It may block."""
         ...

@@ -166,7 +166,7 @@ def _trial_lines(trial: Trial | None, width: int) -> Iterator[DisplayLine]:
     for line in parse_unified_diff(trial.diff):
         yield from _wrap(line.sign, line.text, width, _SIGN_STYLES[line.sign])
     if trial.is_diff_cut:
-        yield DisplayLine("  ... the diff goes on", "loud")
+        yield DisplayLine("  ... the diff is cut here", "loud")
     if trial.output.strip():
         yield DisplayLine("  it printed:", "label")
         for text in trial.output.strip("\n").split("\n"):

@@ -181,7 +181,7 @@ def _trial_sections(trial: Trial | None, width: int) -> Iterator[list[DisplayLin
     yield render_facts("tried to reach", trial.hosts, width, "warning")
     yield render_facts("diff", trial.diff.split("\n") if trial.diff else (), width)
     if trial.is_diff_cut:
-        yield render_text("the diff goes on: not all of it is shown", width, "loud")
+        yield render_text("the diff is cut here: not all of it is shown", width, "loud")
     yield render_facts("it printed", trial.output.strip("\n").split("\n") if trial.output.strip() else (), width)
     yield render_fact("effect", trial.digest, width, "hash")
 

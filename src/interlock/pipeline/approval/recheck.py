@@ -55,7 +55,9 @@ async def find_changes(
     """Return what the question is bound to and differs now. A policy that differs by a rule that was saved with another
     answer of this run, and asks about this call the same as before, is none.
     """
-    changes = (*detect_drift(question, run), *await find_trial_drift(question, valid))
+    changes = detect_drift(question, run)
+    named = {change.what for change in changes}
+    changes += tuple(change for change in await find_trial_drift(question, valid) if change.what not in named)
     is_kept_rule = len(changes) == 1 and changes[0].what == "policy"
     if not is_kept_rule or (changes[0].was, changes[0].now) not in run.executions.kept_rules:
         return changes

@@ -12,7 +12,7 @@ from .text_file import TextFile, decode_content
 _NEWLINE = "\n"
 MAX_CHANGES_LISTED = 100
 MAX_DIFF_CHARS = 12_000
-#: Larger files are only named: nobody reads a diff of them in a question.
+#: Larger files are only named: their diffs would be too long for a question.
 _MAX_DIFFED_BYTES = 256 * 1024
 
 

@@ -108,7 +108,9 @@ def make_verification(
     """
     if not has_check_program(argvs := request.argvs):
         return None
-    if before is None and not request.can_write:
+    if before is None and request.can_write:
+        after = None  # what it ran in is not known
+    elif before is None:
         before = after
     digests = (UNKNOWN_DIGEST if files is None else files.digest for files in (before, after))
     return build_verification(request.script, argvs, output, *digests)
