@@ -125,6 +125,8 @@ class MutationRun:
         until, results = monotonic() + self._seconds, dict[Mutant, tuple[int, int]]()
         running: dict[int, tuple[Mutant, int, float, tempfile.TemporaryDirectory[str]]] = {}
         left = [mutant for mutant in reversed(mutants) if mutant.key not in self._explained]
+        if missing := {one.key[:2] for one in left if one.first_line and not functions[_place(one)]}:
+            raise LookupError(f"these functions are not in memory: {sorted(missing)}")
         while running or (left and monotonic() < until):
             while left and len(running) < JOBS and monotonic() < until:
                 mutant = left.pop()
@@ -256,11 +258,16 @@ def _choose_tests(mutant: Mutant, baseline: dict[str, Baseline]) -> list[str]:
 def _functions(paths: set[str]) -> dict[tuple[str, str, int], list[FunctionType]]:
     """Return the functions of these files by file, name and first line, wherever they are kept."""
     found: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
+    gc.unfreeze()  # the tests freeze what they collect, and frozen objects are not listed
     for function in gc.get_objects():
         if type(function) is FunctionType and function.__code__.co_filename in paths:
             code = function.__code__
             found[code.co_filename, code.co_qualname, code.co_firstlineno].append(function)
     return found
+
+
+def _place(mutant: Mutant) -> tuple[str, str, int]:
+    return str(mutant.path), mutant.name, mutant.first_line
 
 
 def _be_mutant(
@@ -302,8 +309,8 @@ def _apply(mutant: Mutant, functions: dict[tuple[str, str, int], list[FunctionTy
         return False
     codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compiled)}
     code = codes[mutant.name, mutant.first_line]
-    targets = functions[str(mutant.path), mutant.name, mutant.first_line]
-    if not targets or any(len(target.__code__.co_freevars) != len(code.co_freevars) for target in targets):
+    targets = functions[_place(mutant)]
+    if any(len(target.__code__.co_freevars) != len(code.co_freevars) for target in targets):
         return False
     for target in targets:
         target.__code__ = code
