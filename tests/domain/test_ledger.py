@@ -34,12 +34,14 @@ from interlock.domain.event import (
     RunResumed,
     RunStarted,
     ToolsOffered,
+    UserMessageReceived,
     WarningRaised,
     event_type,
 )
+from interlock.domain.messages import MessagePart, Usage
 from interlock.domain.observation import ArtifactRef, Observation, SideEffect
 from interlock.domain.outcome import Failure
-from interlock.domain.state.ledger import Ledger
+from interlock.domain.state.ledger import USAGE_FACT_KEY, Ledger
 from interlock.domain.state.lifecycle import (
     ACTION_TRANSITIONS,
     CALL_TRANSITIONS,
@@ -48,6 +50,7 @@ from interlock.domain.state.lifecycle import (
     CallState,
     RunState,
 )
+from interlock.domain.state.verification import CheckResult
 from tests.history.recorded import ALLOW, ASK, FACTS, RUN, ended, event, observed, proposed, question, started
 
 _bytes = msgspec.json.Encoder(order="deterministic").encode
@@ -269,6 +272,8 @@ def test_a_start_without_an_end_stays_open() -> None:
 
     assert ledger.open_calls() == ["write"]
     assert ledger.calls["write"].started_seq == 7
+    assert ledger.calls["write"].is_outcome_unknown is True
+    assert ledger_of(*asked(), GRANTED).calls["write"].is_outcome_unknown is False
 
 
 def test_open_calls_are_in_model_order_and_end_with_their_observation() -> None:
@@ -284,9 +289,10 @@ def test_the_ledger_knows_every_artifact_of_its_run() -> None:
     menu = ToolsOffered(digest="m", versions={}, artifact_id="sha256:m")
     request = ModelRequested(menu_digest="m", message_count=1, instructions_artifact_id="sha256:i")
     response = ModelResponded(private_artifact_id="sha256:p")
+    message = UserMessageReceived(text="Look.", parts=(MessagePart(artifact_id="sha256:u"),))
 
-    ledger = ledger_of(menu, request, response, proposed("write", "grep"), observed(seen))
-    assert ledger.artifact_ids == {"sha256:m", "sha256:i", "sha256:p", "sha256:1"}
+    ledger = ledger_of(menu, message, request, response, proposed("write", "grep"), observed(seen))
+    assert ledger.artifact_ids == {"sha256:m", "sha256:u", "sha256:i", "sha256:p", "sha256:1"}
 
 
 @pytest.mark.parametrize(
@@ -369,6 +375,27 @@ def test_what_runs_and_changes_is_known_to_the_checks() -> None:
 
     quiet = ledger_of(*asked(), GRANTED, START, observed(observation("write")))
     assert (quiet.checks.running, quiet.checks.changes) == ({}, [])
+
+
+def test_a_check_belongs_to_the_call_that_started_it() -> None:
+    def verified_by(started_call: str) -> CheckResult:
+        facts = {"verification": {"goal": "tests", "started_call": started_call}}
+        end = Observation(call_id="wait", tool="task", ok=True, summary="Passed.", kind="verification", facts=facts)
+        calls = [proposed("start", "bash"), observed(observation("start")), proposed("open", "make")]
+        (check,) = ledger_of(*calls, proposed("wait", "task"), observed(end)).checks.checks
+        return check
+
+    found = {name: verified_by(name) for name in ("start", "open", "unknown", "")}
+    places = {name: (check.tool, check.started_seq) for name, check in found.items()}
+    assert places == {"start": ("bash", 1), "open": ("make", 0), "unknown": ("task", 0), "": ("task", 4)}
+
+
+def test_the_usage_of_a_child_run_is_added() -> None:
+    used = ModelResponded(usage=Usage(input_tokens=1, output_tokens=2))
+    seen = msgspec.structs.replace(observation("child"), facts={USAGE_FACT_KEY: {"input_tokens": 10}})
+    ledger = ledger_of(used, proposed("child", "ask"), observed(seen))
+
+    assert ledger.dialogue.usage == Usage(input_tokens=11, output_tokens=2)
 
 
 def test_state_that_a_tool_sets_to_nothing_is_gone() -> None:
