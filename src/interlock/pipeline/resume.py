@@ -94,7 +94,7 @@ async def _resume_permitted(
     again.
     """
     valid = revalidate(received.outcome, run)
-    if isinstance(valid, Failure) or valid.tool.consent is not None or valid.tool.check is not None:
+    if isinstance(valid, Failure) or valid.tool.check is not None:
         return await prepare_call(received, run)
     decision = await judge(valid, run)
     event = permission_event(valid.call_id, valid.tool, decision, run)
@@ -214,7 +214,7 @@ def _ran_with_edited_arguments(call_id: str, run: RunContext) -> bool:
 async def _ask_or_report(valid: ValidCall, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     """Handle an unknown outcome: report it, or ask a person whether the call may run again."""
     if run.parts.fail_safe.unknown_outcome_policy == "ask":
-        decision = await judge(valid, run, use_grants=False)
+        decision = await judge(valid, run)
         if decision.verdict in (Verdict.ALLOW, Verdict.ASK):
             asking = repeat_decision(valid.tool.name, decision)
             return permit(valid, asking, run)

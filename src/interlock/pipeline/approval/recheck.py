@@ -95,7 +95,7 @@ async def ask_again(
         resume_if_unblocked(cause, run)
         return again
     is_repeat = question.layer == RECOVERY_LAYER
-    decision = await judge(again, run, use_grants=not is_repeat)
+    decision = await judge(again, run)
     if is_repeat:
         if decision.verdict not in (Verdict.ALLOW, Verdict.ASK):
             resume_if_unblocked(cause, run)
