@@ -1,7 +1,9 @@
 """What resuming does with a call, by the last event that a killed process left of it."""
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock import (
@@ -16,11 +18,14 @@ from interlock import (
     Question,
     Rule,
     RulePolicy,
+    RunState,
     ToolDefinition,
     ToolRuntime,
     tool,
 )
 from interlock.domain.event import CallProposed, Fact, PolicyEvaluated, decode_event
+from tests.patience import eventually
+from tests.pipeline.batch.stage import Stage
 from tests.support import call, facts
 
 RUN = "run"
@@ -54,10 +59,14 @@ def runtime_on(log: MemoryLog, tools: list[ToolDefinition], **options: Any) -> T
 
 async def killed_after(kind: str, tools: list[ToolDefinition], *intents: Any, **options: Any) -> MemoryLog:
     """The log of a run whose process died right after the last event of this type."""
-    log, kept = MemoryLog(), MemoryLog()
+    log = MemoryLog()
     async with runtime_on(log, tools, **options) as runtime:
         await runtime.execute(list(intents) or [CALL])
-    entries = await log.read(RUN)
+    return await cut_after(kind, log)
+
+
+async def cut_after(kind: str, log: MemoryLog) -> MemoryLog:
+    entries, kept = await log.read(RUN), MemoryLog()
     last = max(place for place, entry in enumerate(entries) if decode_event(entry).type == kind)
     kept.append(RUN, entries[: last + 1])
     return kept
@@ -151,8 +160,22 @@ class TestStarted:
         assert [question.call_id for question in asked] == ["c2"]
         assert (only(result).code, jobs.done) == ("outcome_unknown", ["a", "a"])
 
+    async def test_a_policy_that_denies_it_now_ends_the_question(self) -> None:
+        jobs = Jobs()
+        tools = [jobs.tool()]
+        log = await killed_after(STARTED, tools)
+        async with runtime_on(log, tools, fail_safe=_ASKS, interaction=_WAITS) as runtime:
+            assert len((await runtime.resume()).questions) == 1
+
+        async with runtime_on(log, tools, fail_safe=_ASKS, policy=policy("deny")) as runtime:
+            seen = only(await runtime.resume())
+            assert await runtime.state() is RunState.RUNNING
+        assert (seen.code, jobs.done) == ("outcome_unknown", ["a"])
+        assert "and policy does not let it run again" in seen.summary
+
 
 _ASKS = FailSafeConfig(unknown_outcome_policy="ask")
+_WAITS = HeadlessInteractionProvider("wait")
 
 
 class TestEnded:
@@ -173,6 +196,19 @@ class TestEnded:
 
         assert (seen.code, jobs.done) == ("outcome_unknown", ["a"])
         assert "ended, and the run stopped before its result was recorded" in seen.summary
+
+    async def test_another_call_that_was_done_says_nothing_about_it(self) -> None:
+        stage, measured, log = Stage(), Measured(), MemoryLog()
+        tools = [tool(each, risk="write", concurrency="safe") for each in (stage.play, stage.act)]
+        calls = [call("c1", "play", name="a"), call("c2", "act", name="b")]
+        async with runtime_on(log, tools, telemetry=measured) as runtime:
+            running = asyncio.create_task(runtime.execute(calls))
+            await stage.started("a")
+            await eventually(lambda: measured.calls == [("act", "success", "execute")])
+            running.cancel()
+            await asyncio.wait([running])
+
+        assert only((await resume(log, tools))[0]).code == "outcome_unknown"
 
 
 class TestRefused:
@@ -204,6 +240,25 @@ class TestPermitted:
         result, recorded = await resume(log, [jobs.tool()], policy=policy("deny"))
 
         assert (only(result).code, decisions(recorded), jobs.done) == ("policy_denied", 2, ["a"])
+
+    async def test_another_reason_is_recorded_as_well(self) -> None:
+        jobs = Jobs()
+        log = await killed_after(PERMISSION, [jobs.tool()])
+        other = RulePolicy([Rule(id="other", verdict="allow")])
+        result, recorded = await resume(log, [jobs.tool()], policy=other)
+
+        assert (only(result).ok, decisions(recorded)) == (True, 2)
+
+    async def test_an_older_question_does_not_permit_it(self) -> None:
+        """It was asked about, then allowed; now the policy asks as it did at first."""
+        jobs, log = Jobs(), MemoryLog()
+        tools = [jobs.tool()]
+        for verdict in ("ask", "allow"):
+            async with runtime_on(log, tools, policy=policy(verdict), interaction=_WAITS) as runtime:
+                await (runtime.execute([CALL]) if verdict == "ask" else runtime.resume())
+        result, _ = await resume(await cut_after(PERMISSION, log), tools, policy=policy("ask"), interaction=_WAITS)
+
+        assert ([question.call_id for question in result.questions], jobs.done) == (["c1"], ["a"])
 
     async def test_without_its_tool_it_is_refused(self) -> None:
         log = await killed_after(PERMISSION, [Jobs().tool()])
@@ -292,9 +347,7 @@ class TestLostArguments:
         assert (seen.code, seen.side_effects) == ("payload_changed", ())
 
     async def test_an_open_question_is_refused_as_well(self) -> None:
-        log = await self.killed(
-            "approval.requested", policy=policy("ask"), interaction=HeadlessInteractionProvider("wait")
-        )
+        log = await self.killed("approval.requested", policy=policy("ask"), interaction=_WAITS)
 
         assert (await self.resumed(log)).code == "payload_changed"
 
@@ -305,6 +358,32 @@ class TestLostArguments:
 
         assert seen.code == "user_denied"
         assert "too late" in seen.summary
+
+    async def test_the_model_itself_can_send_it_again(self) -> None:
+        jobs, sent = Jobs(), call("c1", "work", name=self.secret)
+        options: dict[str, Any] = {"policy": policy("ask"), "interaction": _WAITS, "secrets": {"key": self.secret}}
+        async with runtime_on(MemoryLog(), [jobs.tool()], **options) as runtime:
+            (question,) = (await runtime.execute([sent])).questions
+            await runtime.decide(question.action_id, approved=True, by="ada")
+            assert only(await runtime.execute([sent])).ok
+
+        assert jobs.done == [self.secret]
+
+
+async def test_a_waiting_call_keeps_its_rules_and_risk() -> None:
+    options: dict[str, Any] = {"policy": policy("ask"), "interaction": _WAITS}
+    log = await killed_after("run.paused", [Jobs().tool()], **options)
+    (waiting,) = (await resume(log, [Jobs().tool()], **options))[0].waiting
+
+    assert waiting.question is not None
+    assert (waiting.decision.rule_ids, waiting.decision.risk) == (("all",), waiting.question.risk)
+
+
+async def test_the_reason_of_the_model_is_recorded_again() -> None:
+    log = await killed_after("tool.intent", [Jobs().tool()], msgspec.structs.replace(CALL, reason="To be sure."))
+    _, recorded = await resume(log, [Jobs().tool()])
+
+    assert [fact.reason for fact in recorded if isinstance(fact, CallProposed)] == ["To be sure."] * 2
 
 
 async def test_arguments_in_a_lost_artifact_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
-from interlock import InterlockError, MemoryLog, Question, ToolRuntime
+from interlock import InterlockError, MemoryLog, Question, Rule, RulePolicy, ToolContext, ToolRuntime, tool
 from interlock.domain.event import ApprovalRequested, Fact, InvocationStarted
 from tests.pipeline.batch.stage import codes
 from tests.support import call, facts
@@ -40,6 +40,24 @@ async def test_what_starts_has_the_hash_that_was_recorded_when_it_was_asked(scen
     assert (started.action_id, started.payload_hash) == (action_id, asked.payload_hash)
     assert action.payload_hash == asked.payload_hash
     assert scene.ran == [{"path": "notes.txt", "text": "new", "size": 1.0}]
+
+
+async def test_a_handler_knows_what_its_approval_is_bound_to(scene: Scene) -> None:
+    seen: list[object] = []
+
+    @tool(risk="write")
+    def send(ctx: ToolContext, to: str) -> None:
+        seen.append(ctx.bound)
+
+    ask = Rule(id="ask", verdict="ask", when=lambda event: event.arguments["to"] == "ada")
+    policy = RulePolicy([ask, Rule(id="all", verdict="allow")])
+    async with scene.runtime(tools=[send], policy=policy) as runtime:
+        [question] = (await runtime.execute([call("c1", "send", to="ada")])).questions
+        await runtime.decide(question.action_id, approved=True, by="ada")
+        await runtime.resume()
+        await runtime.execute([call("c2", "send", to="bob")])
+
+    assert seen == [question.bound.surroundings, None]
 
 
 Alter: TypeAlias = Callable[[Scene, pytest.MonkeyPatch], dict[str, Any]]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import Answer, Decision, PolicyEvent, RunState, SqliteLog, ToolContext, ToolRegistry, Verdict, tool
-from interlock.domain.event import ApprovalRequested, ApprovalVoided, InvocationStarted
+from interlock.domain.event import ApprovalRequested, ApprovalVoided, InvocationStarted, PolicyEvaluated, RunResumed
 from interlock.domain.payload import BindingChange
 from tests.pipeline.batch.stage import codes, others_ran
 from tests.support import call, facts
@@ -285,3 +285,15 @@ async def test_a_guardrail_that_refuses_what_a_paused_run_asks_about_lets_the_ru
         assert codes(result) == {"c1": "guardrail_refused"}
         assert await statuses(second) == ["VOID"]
         assert await second.state() is RunState.RUNNING
+
+
+async def test_a_policy_that_allows_it_now_resumes_the_run(scene: Scene) -> None:
+    async with scene.runtime() as runtime:
+        await runtime.execute([EDIT])
+        scene.policy.becomes(Verdict.ALLOW)
+        assert codes(await runtime.resume()) == {"c1": "ok"}
+        events = [step.event for step in await runtime.replay()]
+
+    [resumed] = [event for event in events if isinstance(event.fact, RunResumed)]
+    [_, allowed] = [event for event in events if isinstance(event.fact, PolicyEvaluated)]
+    assert resumed.causation_id == allowed.seq

@@ -13,8 +13,10 @@ from interlock import (
     CallContext,
     Decision,
     ExecutionEnvironment,
+    Limits,
     MemoryLog,
     PolicyEvent,
+    Question,
     Rule,
     RulePolicy,
     ToolDefinition,
@@ -299,3 +301,43 @@ async def test_what_a_person_edited_is_void_too_when_something_changed_before_th
         result = await second.resume()
 
     assert (changed(result), scene.ran) == (["file notes.txt"], [])
+
+
+class TestWaitingForAnotherPerson:
+    """Ada edited the arguments, and another person has to approve them."""
+
+    async def edited(self, scene: Scene) -> Question:
+        async with self.runtime(scene) as runtime:
+            [first] = (await runtime.execute([EDIT])).questions
+            await runtime.decide(first.action_id, approved=True, by="ada", arguments=EDITED)
+            [second] = (await runtime.resume()).questions
+        assert (second.edited_by, second.arguments, second.replaces) == ("ada", EDITED, first.action_id)
+        return second
+
+    def runtime(self, scene: Scene, **options: Any) -> ToolRuntime:
+        return scene.runtime(limits=Limits(four_eyes="all"), **options)
+
+    async def test_a_policy_that_allows_it_now_runs_the_edit(self, scene: Scene) -> None:
+        await self.edited(scene)
+        scene.policy.becomes(Verdict.ALLOW)
+        async with self.runtime(scene) as runtime:
+            [seen] = (await runtime.resume()).observations
+
+        assert scene.ran == [EDITED]
+        assert "A person (ada) changed the arguments before it ran" in seen.summary
+
+    async def test_a_file_that_changes_is_asked_about_with_the_edit(self, scene: Scene) -> None:
+        before = await self.edited(scene)
+        (scene.folder / "other.txt").write_text("changed meanwhile")
+        async with self.runtime(scene) as runtime:
+            [after] = (await runtime.resume()).questions
+            await runtime.decide(after.action_id, approved=True, by="bob")
+            [seen] = (await runtime.resume()).observations
+
+        assert (after.edited_by, after.arguments, after.replaces) == ("ada", EDITED, before.action_id)
+        assert (scene.ran, "A person (ada) changed" in seen.summary) == ([EDITED], True)
+
+    async def test_without_its_tool_it_is_refused(self, scene: Scene) -> None:
+        await self.edited(scene)
+        async with self.runtime(scene, tools=[]) as runtime:
+            assert codes(await runtime.resume()) == {"c1": "unknown_tool"}

@@ -13,13 +13,14 @@ from interlock import (
     BatchResult,
     CallbackInteractionProvider,
     MemoryLog,
+    Question,
     Rule,
     RulePolicy,
     SqliteLog,
     Verdict,
 )
 from interlock.domain.event import InvocationCompleted, InvocationStarted, PolicyEvaluated, WarningRaised
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually
 from tests.pipeline.batch.stage import codes
 from tests.support import call, facts
 
@@ -133,6 +134,45 @@ async def test_no_grant_covers_a_question_for_a_value(scene: Scene) -> None:
     result = await again(scene, policy=SetPolicy(Verdict.REQUEST_INPUT, target_arg="text"))
 
     assert [question.kind for question in result.questions] == ["input"]
+
+
+async def test_no_grant_covers_arguments_that_a_hook_wrote(scene: Scene) -> None:
+    def undo(arguments: dict[str, Any]) -> dict[str, Any]:
+        return {**arguments, "text": "new"}
+
+    policy = RulePolicy(
+        [
+            Rule(id="other", verdict="allow", tools="edit", when=lambda event: event.arguments["text"] == "other"),
+            Rule(
+                id="new", verdict="ask", tools="edit", when=lambda event: event.arguments["text"] == "new", scope="run"
+            ),
+        ]
+    )
+    async with scene.runtime(tools=[scene.tool(pre_hooks=[undo])], policy=policy) as runtime:
+        [question] = (await runtime.execute([FIRST])).questions
+        await runtime.decide(question.action_id, approved=True, scope="run")
+        await runtime.resume()
+        result = await runtime.execute([call("c2", "edit", path="notes.txt", text="other")])
+
+    assert (codes(result), len(scene.ran)) == ({"c2": "payload_changed"}, 1)
+
+
+async def test_a_grant_covers_a_call_that_would_be_asked_about_again(scene: Scene) -> None:
+    class Slow(Person):
+        async def ask(self, question: Question) -> Answer | None:
+            await super().ask(question)
+            if len(self.asked) == 1:
+                scene.file.write_text("changed meanwhile")
+            if question.call_id == "c1":
+                await eventually(lambda: bool(scene.ran))
+            return Answer(approved=True, scope="run")
+
+    person = Slow()
+    async with scene.runtime(tools=[scene.tool(concurrency="safe")], interaction=person) as runtime:
+        result = await soon(runtime.execute([FIRST, AGAIN]))
+
+    assert codes(result) == {"c1": "ok", "c2": "ok"}
+    assert sorted(question.call_id for question in person.asked) == ["c1", "c2", "c2"]
 
 
 @pytest.mark.requirement("R150")

@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 
-from interlock import Answer, CallbackInteractionProvider, FailSafeConfig, Limits, Question, ToolRuntime, tool
+from interlock import (
+    Answer,
+    CallbackInteractionProvider,
+    Decision,
+    FailSafeConfig,
+    Limits,
+    PolicyEngine,
+    PolicyEvent,
+    Question,
+    ToolRuntime,
+    Verdict,
+    tool,
+)
 from interlock.domain.errors import PreconditionError
 from interlock.domain.event import InvocationStarted, PolicyEvaluated
 from interlock.domain.tool import CheckProblem
@@ -122,8 +134,26 @@ async def test_claim_after_the_question_asks_again() -> None:
         (after,) = (await runtime.resume()).questions
 
     assert bank.paid == [4711]
-    assert after.replaces == before.action_id
+    assert (after.replaces, [change.what for change in after.changes]) == (before.action_id, ["effect"])
     assert "call c1 of run run_2" in after.prompt
+
+
+async def test_policy_may_deny_after_another_claim() -> None:
+    """A policy without a digest: only the second evaluation shows that it changed."""
+    bank, verdicts = Bank(), ["ask"]
+
+    class Changing(PolicyEngine):
+        def evaluate(self, event: PolicyEvent) -> Decision:
+            return Decision(verdict=Verdict(verdicts[-1]), reason="It says so.")
+
+    async with bank.runtime("run_1", policy=Changing(), interaction=OPEN) as runtime:
+        (question,) = (await runtime.execute([call("c1", "refund", order=4711)])).questions
+        assert await bank.refund("run_2", "c1") == "ok"
+        verdicts.append("deny")
+        await runtime.decide(question.action_id, approved=True)
+        (refused,) = (await runtime.resume()).observations
+
+    assert (refused.code, bank.paid) == ("policy_denied", [4711])
 
 
 async def test_failed_claim_after_the_question_does_not_ask_again() -> None:

@@ -14,15 +14,17 @@ pytestmark = pytest.mark.requirement("P16")
 NO_KEY: dict[str, Any] = {"effect": no_key}
 
 
+@pytest.mark.parametrize("has_function", [True, False])
 @pytest.mark.parametrize("resumed", [True, False])
-async def test_same_call_asks(resumed: bool) -> None:
+async def test_same_call_asks(resumed: bool, has_function: bool) -> None:
     bank = Bank()
-    await bank.refund_and_die("run_1", "c1", declared=NO_KEY)
+    options: dict[str, Any] = {"declared": NO_KEY} if has_function else {"tools": [bank.plain_tool()]}
+    await bank.refund_and_die("run_1", "c1", **options)
     if resumed:
-        async with bank.runtime("run_1", declared=NO_KEY) as runtime:
+        async with bank.runtime("run_1", **options) as runtime:
             await runtime.resume()
 
-    async with bank.runtime("run_1", declared=NO_KEY, interaction=OPEN) as runtime:
+    async with bank.runtime("run_1", interaction=OPEN, **options) as runtime:
         (question,) = (await runtime.execute([call("c2", "refund", order=4711)])).questions
 
     assert "The same call may have happened before" in question.prompt
@@ -93,3 +95,4 @@ async def test_known_outcome_ends_the_questions() -> None:
 
     assert await bank.refund("run_1", "c2", declared=NO_KEY, interaction=APPROVES) == "ok"
     assert await bank.refund("run_1", "c3", declared=NO_KEY) == "ok"
+    assert await bank.log.effect_claims("", 1) == []
