@@ -241,10 +241,10 @@ def _choose_tests(mutant: Mutant, baseline: dict[str, Baseline]) -> list[str]:
         uses = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == mutant.name)
         lines = [node.lineno for node in uses]
     reached = [name for name, one in baseline.items() if not one.lines.get(path, set()).isdisjoint(lines)]
-    # Tests that reach the same lines of the module are alike: one of each kind in turn.
-    kinds: dict[frozenset[int], list[str]] = defaultdict(list)
+    # Tests of one file that reach the same lines of the module are alike: one of each kind in turn.
+    kinds: dict[tuple[str, frozenset[int]], list[str]] = defaultdict(list)
     for name in sorted(reached, key=lambda name: baseline[name].seconds, reverse=True):
-        kinds[frozenset(baseline[name].lines[path])].append(name)
+        kinds[name.partition("::")[0], frozenset(baseline[name].lines[path])].append(name)
     chosen: list[str] = []
     seconds = 0.0
     for turn in _turns(kinds.values()):
