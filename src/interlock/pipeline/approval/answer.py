@@ -175,7 +175,7 @@ def _answer_timeout(asked: Question, provider: InteractionProvider, now: Callabl
     seconds = provider.approval_timeout_s
     if not asked.expires_at:
         return seconds
-    left = max(0.0, (asked.expires_at - now()) / 1e9)
+    left = (asked.expires_at - now()) / 1e9
     return left if seconds is None else min(seconds, left)
 
 
@@ -256,7 +256,7 @@ async def _apply_written_arguments(
         )
     if isinstance(valid, Failure):
         return valid
-    decision = await judge(valid, run, use_grants=False)
+    decision = await judge(valid, run)
     # A value that a rule wants is what the person just gave; edited arguments do not replace one.
     if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
