@@ -8,13 +8,14 @@ import pytest
 from interlock import CallbackInteractionProvider, Limits, MemoryLog, Question, tool
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
+from interlock.domain.event import ModelRequested
 from interlock.domain.messages import Usage
 from interlock.models.interface import ModelEvent, ModelRequest, TextDelta
 from interlock.models.scripted import ScriptedTurn, tool_call
 from interlock.pipeline.parts import Clock
 from interlock.runs import lease
 from interlock.runs.runner import Runner
-from tests.runs.support import agent_of, asked_of, calls, run_of
+from tests.runs.support import agent_of, asked_of, calls, facts_of, run_of
 
 
 @tool(risk="read")
@@ -170,6 +171,21 @@ async def test_waiting_for_a_person_uses_no_time() -> None:
     result = await run_of(agent, interaction=CallbackInteractionProvider(slow), clock=time.clock)
 
     assert (result.status, result.text) == ("COMPLETED", "Done.")
+
+
+async def test_time_of_waiting_is_not_counted_twice() -> None:
+    time, log = Ticking(), MemoryLog()
+    time.seconds = 1000.0
+
+    async def slow(question: Question) -> bool:
+        time.seconds += 3600
+        return True
+
+    agent = agent_of(calls(("a", "change", {})), "Done.", tools=[change])
+    async with Runner(agent, log=log, clock=time.clock, interaction=CallbackInteractionProvider(slow)) as runner:
+        result = await runner.run("Do it.")
+
+    assert [fact.active_ms for fact in await facts_of(ModelRequested, log, result.run_id)] == [0.0, 0.0]
 
 
 async def test_working_uses_time_across_processes() -> None:

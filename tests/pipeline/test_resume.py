@@ -12,6 +12,7 @@ from interlock import (
     CallbackInteractionProvider,
     FailSafeConfig,
     HeadlessInteractionProvider,
+    Limits,
     MemoryArtifacts,
     MemoryLog,
     Observation,
@@ -172,6 +173,17 @@ class TestStarted:
             assert await runtime.state() is RunState.RUNNING
         assert (seen.code, jobs.done) == ("outcome_unknown", ["a"])
         assert "and policy does not let it run again" in seen.summary
+
+    async def test_an_edited_repeat_needs_another_person(self) -> None:
+        jobs, limits = Jobs(), Limits(four_eyes="high_risk")
+        tools = [jobs.tool()]
+        log = await killed_after(STARTED, tools)
+        async with runtime_on(log, tools, fail_safe=_ASKS, interaction=_WAITS, limits=limits) as runtime:
+            (question,) = (await runtime.resume()).questions
+            await runtime.decide(question.action_id, approved=True, arguments={"name": "b"}, by="ada")
+            (again,) = (await runtime.resume()).questions
+
+        assert (again.edited_by, again.arguments, jobs.done) == ("ada", {"name": "b"}, ["a"])
 
 
 _ASKS = FailSafeConfig(unknown_outcome_policy="ask")

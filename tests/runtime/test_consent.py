@@ -7,6 +7,7 @@ import pytest
 
 from interlock import (
     AgentExecutionError,
+    CallbackInteractionProvider,
     FailSafeConfig,
     HeadlessInteractionProvider,
     Limits,
@@ -71,6 +72,18 @@ async def shown(runtime: ToolRuntime) -> list[str]:
 
 async def types(runtime: ToolRuntime) -> list[str]:
     return [step.event.type for step in await runtime.replay()]
+
+
+async def test_a_provider_is_not_asked_for_a_consent() -> None:
+    """Only the user can give it, elsewhere; until then the question stays as it is."""
+    mail, asked = Mail(), list[Question]()
+    person = CallbackInteractionProvider(lambda question: asked.append(question) or True)
+    async with mail.runtime(Access(), interaction=person) as runtime:
+        first = await runtime.execute([SEND])
+        again = await runtime.resume()
+
+    assert (len(first.questions), again.questions) == (1, first.questions)
+    assert (asked, mail.sent) == ([], [])
 
 
 @pytest.mark.requirement("R130", "R132", "R139", "R154", "R155")

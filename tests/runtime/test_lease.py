@@ -3,12 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from interlock import HeadlessInteractionProvider, Rule, RulePolicy, RunState, SqliteLog, ToolRuntime, tool
+from interlock import (
+    CallbackInteractionProvider,
+    HeadlessInteractionProvider,
+    Question,
+    Rule,
+    RulePolicy,
+    RunState,
+    SqliteLog,
+    ToolRuntime,
+    tool,
+)
 from interlock.runs.inbox import Inbox
-from interlock.storage.event_log import EventLog
+from interlock.storage.event_log import EventLog, Lease
+from tests.log_around import LogAround
 from tests.patience import HANG_SECONDS
 from tests.pipeline.batch.stage import PATIENCE, Stage, codes
 from tests.support import call
@@ -24,13 +36,13 @@ async def logs(tmp_path: Path) -> AsyncIterator[tuple[EventLog, Inbox]]:
         yield log, inbox
 
 
-def runtime_on(log: EventLog, stage: Stage) -> ToolRuntime:
+def runtime_on(log: EventLog, stage: Stage, **options: Any) -> ToolRuntime:
     tools = [
         tool(stage.act, name="ask", concurrency="safe"),
         tool(stage.play, name="play", concurrency="safe", risk="write"),
     ]
-    wait = HeadlessInteractionProvider("wait")
-    return ToolRuntime(tools=tools, policy=POLICY, interaction=wait, log=log, run_id="run_1")
+    options.setdefault("interaction", HeadlessInteractionProvider("wait"))
+    return ToolRuntime(tools=tools, policy=POLICY, log=log, run_id="run_1", **options)
 
 
 async def lease_is_held(log: EventLog) -> None:
@@ -89,3 +101,43 @@ async def test_the_lease_is_released_after_a_cancelled_batch(logs: tuple[EventLo
 
     assert await log.lease_holders() == {}
     assert await inbox.cancel("run_1") == "recorded"
+
+
+async def test_the_lease_is_held_while_a_person_is_asked(logs: tuple[EventLog, Inbox]) -> None:
+    (log, _), holders = logs, list[object]()
+
+    async def think(question: Question) -> bool:
+        holders.extend(await log.lease_holders())
+        return True
+
+    async with runtime_on(log, Stage(), interaction=CallbackInteractionProvider(think)) as runtime:
+        assert codes(await runtime.execute([call("c1", "ask", name="a")])) == {"c1": "ok"}
+    assert holders == ["run_1"]
+
+
+async def test_an_earlier_answer_from_elsewhere_counts(logs: tuple[EventLog, Inbox]) -> None:
+    (log, inbox), stage = logs, Stage()
+
+    async def think(question: Question) -> bool:
+        await inbox.reject(question, by="ana")
+        return True
+
+    async with runtime_on(log, stage, interaction=CallbackInteractionProvider(think)) as runtime:
+        await runtime.execute([call("c1", "ask", name="a")])
+        [action] = await runtime.actions()
+    assert (action.status, stage.seen) == ("REJECTED", [])
+
+
+async def test_a_question_beside_other_calls_acquires_the_lease(logs: tuple[EventLog, Inbox]) -> None:
+    """Others may answer it before the batch is over, and must not fence its calls."""
+    log, stage, acquired = LogAround(logs[0]), Stage(), list[str]()
+
+    async def acquire(run_id: str, *, force: bool = False) -> Lease:
+        acquired.append(run_id)
+        return await logs[0].acquire(run_id, force=force)
+
+    log.acquire = acquire
+    stage.let_go("b")
+    async with runtime_on(log, stage) as runtime:
+        await runtime.execute([call("c1", "ask", name="a"), call("c2", "play", name="b")])
+    assert acquired == ["run_1"]

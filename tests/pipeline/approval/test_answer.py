@@ -158,6 +158,9 @@ async def test_no_more_questions_are_open_than_allowed(most: int) -> None:
     async with ToolRuntime(tools=[tool(send, risk="write", concurrency="safe")], **options) as runtime:
         result = await runtime.execute(calls)
 
+        again = await runtime.resume()
+
+    assert again.questions == result.questions
     assert len(result.questions) == most
     assert [seen.code for seen in result.observations] == ["too_many_questions"] * (3 - most)
     assert all(f"{most} questions of this run are open already" in seen.summary for seen in result.observations)

@@ -113,7 +113,7 @@ async def test_what_keeps_changing_ends_after_a_few_questions_and_never_runs(sce
         assert (await runtime.verify()).ok
 
     assert (codes(result), scene.ran) == ({"c1": "payload_changed"}, [])
-    assert 2 <= len(person.asked) <= 10
+    assert len(person.asked) == 5
 
 
 @pytest.mark.requirement("D12")
@@ -285,6 +285,23 @@ async def test_a_guardrail_that_refuses_what_a_paused_run_asks_about_lets_the_ru
         assert codes(result) == {"c1": "guardrail_refused"}
         assert await statuses(second) == ["VOID"]
         assert await second.state() is RunState.RUNNING
+
+
+async def test_what_changes_before_the_question_is_noticed_after_it(scene: Scene) -> None:
+    """The second call is evaluated after the first one was bound, and before anybody is asked."""
+
+    class Writing(SetPolicy):
+        def evaluate(self, event: PolicyEvent) -> Decision:
+            if event.tool_name != "edit":
+                scene.file.write_text("changed meanwhile")
+            return super().evaluate(event)
+
+    scene.policy, person = Writing(), Person()
+    async with scene.runtime(tools=[scene.tool(), tool(others_ran)], interaction=person) as runtime:
+        result = await soon(runtime.execute([EDIT, call("c2", "others_ran")]))
+
+    assert codes(result) == {"c1": "ok", "c2": "ok"}
+    assert [[change.what for change in asked.changes] for asked in person.asked] == [[], ["file notes.txt"]]
 
 
 async def test_a_policy_that_allows_it_now_resumes_the_run(scene: Scene) -> None:

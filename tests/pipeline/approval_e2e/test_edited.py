@@ -177,7 +177,8 @@ async def test_a_provider_whose_edited_arguments_do_not_fit_is_asked_again_and_t
     assert codes(result) == {"c1": "ok"}
     first, second = person.asked
     assert second.replaces == first.action_id
-    assert any("input.path" in change.now for change in second.changes)
+    [change] = second.changes
+    assert (change.what, change.was, "input.path" in change.now) == ("your arguments", "edited", True)
     assert [run["path"] for run in scene.ran] == ["notes.txt"]
 
 
@@ -312,6 +313,7 @@ class TestWaitingForAnotherPerson:
             await runtime.decide(first.action_id, approved=True, by="ada", arguments=EDITED)
             [second] = (await runtime.resume()).questions
         assert (second.edited_by, second.arguments, second.replaces) == ("ada", EDITED, first.action_id)
+        assert [change.what for change in second.changes] == ["arguments"]
         return second
 
     def runtime(self, scene: Scene, **options: Any) -> ToolRuntime:
@@ -341,3 +343,54 @@ class TestWaitingForAnotherPerson:
         await self.edited(scene)
         async with self.runtime(scene, tools=[]) as runtime:
             assert codes(await runtime.resume()) == {"c1": "unknown_tool"}
+
+    async def test_an_edit_that_policy_allows_needs_nobody_else(self, scene: Scene) -> None:
+        scene.policy = AllowsText("by a person")
+        async with self.runtime(scene) as runtime:
+            [question] = (await runtime.execute([EDIT])).questions
+            await runtime.decide(question.action_id, approved=True, by="ada", arguments=EDITED)
+            assert codes(await runtime.resume()) == {"c1": "ok"}
+
+    async def test_an_edit_that_was_granted_before_needs_nobody_else(self, scene: Scene) -> None:
+        async with self.runtime(scene) as runtime:
+            [granted] = (await runtime.execute([call("c0", "edit", **EDITED)])).questions
+            await runtime.decide(granted.action_id, approved=True, scope="run", by="bob")
+            await runtime.resume()
+            [question] = (await runtime.execute([EDIT])).questions
+            await runtime.decide(question.action_id, approved=True, by="ada", arguments=EDITED)
+            assert codes(await runtime.resume()) == {"c1": "ok"}
+
+        assert scene.ran == [EDITED, EDITED]
+
+    async def test_a_value_that_was_asked_for_needs_nobody_else(self, scene: Scene) -> None:
+        class AsksForText(SetPolicy):
+            def evaluate(self, event: PolicyEvent) -> Decision:
+                wants = event.arguments["text"] == "new"
+                verdict, target = (Verdict.REQUEST_INPUT, "text") if wants else (Verdict.ASK, "")
+                return Decision(verdict=verdict, reason="It says so.", target_arg=target)
+
+        scene.policy = AsksForText()
+        async with self.runtime(scene) as runtime:
+            [question] = (await runtime.execute([EDIT])).questions
+            await runtime.decide(question.action_id, approved=True, by="ada", value="by a person")
+            assert codes(await runtime.resume()) == {"c1": "ok"}
+
+    async def test_an_edit_that_cannot_be_approved_is_refused_at_once(self, scene: Scene) -> None:
+        inexact = {"path": "notes.txt", "size": 1e20}
+        async with self.runtime(scene) as runtime:
+            [question] = (await runtime.execute([EDIT])).questions
+            await runtime.decide(question.action_id, approved=True, by="ada", arguments=inexact)
+            assert codes(await runtime.resume()) == {"c1": "policy_denied"}
+            assert await statuses(runtime) == ["APPROVED"]
+
+
+class AllowsText(SetPolicy):
+    """Asks unless the text is this one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def evaluate(self, event: PolicyEvent) -> Decision:
+        verdict = Verdict.ALLOW if event.arguments["text"] == self._text else Verdict.ASK
+        return Decision(verdict=verdict, reason="It says so.")

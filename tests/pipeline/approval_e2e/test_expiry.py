@@ -81,9 +81,9 @@ async def test_an_answer_that_comes_too_late_is_refused_and_the_call_has_expired
         assert (await runtime.verify()).ok
 
     assert (codes(result), timed.ran) == ({"c1": "approval_expired"}, [])
-    assert [type(fact) for fact in recorded if isinstance(fact, ApprovalExpired | ApprovalRejected)] == [
-        ApprovalExpired
-    ]
+    [expired] = [fact for fact in recorded if isinstance(fact, ApprovalExpired | ApprovalRejected)]
+    assert isinstance(expired, ApprovalExpired)
+    assert expired.answer == Answer(approved=False, reason="Nobody answered in time.", expired=True, by="clock")
     assert [event.data["code"] for event in shown if event.type == "ERROR"] == ["approval_expired"]
     assert "denied" not in result.messages[0]["content"]
 

@@ -120,6 +120,23 @@ async def test_no_value_can_be_given_for_more_than_once_or_with_other_arguments(
         assert await statuses(runtime) == ["PENDING"]
 
 
+async def test_refusing_a_value_needs_none(asking: Scene) -> None:
+    async with asking.runtime() as runtime:
+        await runtime.decide(await asked(runtime), approved=False, by="ada")
+        assert codes(await runtime.resume()) == {"c1": "user_denied"}
+
+
+async def test_a_value_for_a_call_with_a_secret_can_be_given(scene: Scene) -> None:
+    """The log does not have the other arguments, so they are checked when the call continues."""
+    scene.policy, secret = SetPolicy(Verdict.REQUEST_INPUT, target_arg="path"), call("c1", "edit", path="", text=SECRET)
+    async with scene.runtime(secrets={"TOKEN": SECRET}) as runtime:
+        [question] = (await runtime.execute([secret])).questions
+        await runtime.decide(question.action_id, approved=True, value="notes.txt", by="ada")
+        assert codes(await runtime.execute([secret])) == {"c1": "ok"}
+
+    assert [run["path"] for run in scene.ran] == ["notes.txt"]
+
+
 SECRET = "correct-horse-battery-staple"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from interlock import Answer, AnswerRefusedError
 from interlock.domain.decision import Decision
-from interlock.domain.event import WarningRaised
+from interlock.domain.event import ApprovalRejected, WarningRaised
 from interlock.pipeline.parts import RuleChange
 from interlock.policy.interface import PolicyEvent
 from tests.pipeline.batch.stage import codes
@@ -42,11 +42,24 @@ async def test_wider_rule_leaves_the_question_open(scene: Scene, rule: str) -> N
 @pytest.mark.parametrize("rule", WIDER)
 async def test_wider_rule_of_a_provider_is_a_no(scene: Scene, rule: str) -> None:
     scene.policy = policy = KeepingPolicy()
-    person = Person(Answer(approved=True, scope="rule", rule=rule))
+    person = Person(Answer(approved=True, scope="rule", rule=rule, by="ada"))
     async with scene.runtime(interaction=person) as runtime:
         result = await soon(runtime.execute([FIRST]))
+        [rejected] = [fact.answer for fact in await facts(runtime) if isinstance(fact, ApprovalRejected)]
 
     assert (codes(result), policy.kept, scene.ran) == ({"c1": "user_denied"}, [], [])
+    assert rejected.by == "ada"
+    assert rejected.reason in result.observations[0].summary
+    assert "rule" in rejected.reason
+
+
+async def test_rule_of_a_rejection_does_not_matter(scene: Scene) -> None:
+    scene.policy = policy = KeepingPolicy()
+    person = Person(Answer(approved=False, reason="Not today.", scope="rule", rule=WIDER[0]))
+    async with scene.runtime(interaction=person) as runtime:
+        [seen] = (await soon(runtime.execute([FIRST]))).observations
+
+    assert ("Not today." in seen.summary, policy.kept) == (True, [])
 
 
 @pytest.mark.parametrize("rule", [RULE, NARROWER])

@@ -186,6 +186,41 @@ async def test_edited_arguments_with_an_earlier_effect_are_asked_about() -> None
     assert bank.paid == [1, 1]
 
 
+async def test_edited_arguments_without_an_earlier_effect_run() -> None:
+    bank = Bank()
+    await bank.refund("run_1", "c1", order=1)
+    async with bank.runtime("run_2", interaction=OPEN) as runtime:
+        (question,) = (await runtime.execute([call("c1", "refund", order=1)])).questions
+        await runtime.decide(question.action_id, approved=True, arguments={"order": 2}, by="ann")
+        assert (await runtime.resume()).observations[0].ok
+
+    assert await bank.refund("run_3", "c1", order=2, interaction=OPEN) == "waiting"
+    assert bank.paid == [1, 2]
+
+
+async def test_edited_arguments_with_the_effect_that_was_shown_run() -> None:
+    bank = Bank()
+    await bank.refund("run_1", "c1", order=1)
+    async with bank.runtime("run_2", interaction=OPEN) as runtime:
+        (question,) = (await runtime.execute([call("c1", "refund", order=1)])).questions
+        await runtime.decide(question.action_id, approved=True, arguments={"order": 1, "amount": 5}, by="ann")
+        assert (await runtime.resume()).observations[0].ok
+
+
+async def test_edit_that_gives_a_call_an_effect_is_asked_about() -> None:
+    def key(arguments: dict[str, Any]) -> str | None:
+        return "refund:1" if arguments["order"] == 1 else None
+
+    bank, declared = Bank(), {"effect": key}
+    await bank.refund("run_1", "c1", order=1, declared=declared)
+    async with bank.runtime("run_2", policy=ASK, interaction=OPEN, declared=declared) as runtime:
+        (question,) = (await runtime.execute([call("c1", "refund", order=2)])).questions
+        await runtime.decide(question.action_id, approved=True, arguments={"order": 1}, by="ann")
+        (again,) = (await runtime.resume()).questions
+
+    assert (question.effect, again.replaces, bank.paid) == (None, question.action_id, [1])
+
+
 async def test_hook_cannot_change_the_effect() -> None:
     bank = Bank()
 
