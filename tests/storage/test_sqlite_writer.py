@@ -3,14 +3,16 @@
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from interlock import SqliteLog
-from interlock.domain.errors import LogError, LogWriteError
+from interlock.domain.errors import LogError, LogFencedError, LogWriteError
 from interlock.storage.event_log import Lease
 from interlock.storage.leases import this_process
 from interlock.storage.sqlite import leases, writer
@@ -90,10 +92,58 @@ async def test_a_transaction_that_cannot_begin_ends_the_log(tmp_path: Path) -> N
 
 async def test_only_so_many_heads_are_remembered(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "MAX_HEADS", 2)
-    for number in range(6):
+    heads, remembered = log._writer._heads, list[int]()  # pyright: ignore[reportPrivateUsage]
+    for number in range(5):
         await append(log, f"run_{number}", chained(f"run_{number}", 1))
+        remembered.append(len(heads))
 
-    assert 1 <= len(log._writer._heads) <= 3  # pyright: ignore[reportPrivateUsage]
+    assert remembered == [1, 2, 3, 1, 2]
+
+
+async def test_heads_are_read_again_after_another_log_wrote(log: SqliteLog, tmp_path: Path) -> None:
+    run = chained("run", 4)
+    async with SqliteLog(tmp_path / "log") as other:
+        await append(log, "run", run[:1])
+        await append(other, "run", run[1:2])
+        with pytest.raises(LogFencedError, match="whose next event is 2"):
+            await append(log, "run", run[1:2])
+        await append(log, "run", run[2:])
+        assert await other.read("run") == run
+
+
+async def test_an_event_of_another_run_is_not_written(log: SqliteLog) -> None:
+    with pytest.raises(LogFencedError, match="event 0 of other does not continue run"):
+        await append(log, "run", chained("other", 1))
+
+    assert await log.run_ids() == []
+
+
+async def test_the_thread_of_a_log_is_a_daemon_with_a_name(log: SqliteLog) -> None:
+    """A script that forgets to close a log still ends."""
+    thread = log._writer._thread  # pyright: ignore[reportPrivateUsage]
+
+    assert (thread.name, thread.daemon) == ("interlock-log", True)
+
+
+async def test_a_connection_that_cannot_be_closed_stops_nobody(tmp_path: Path) -> None:
+    class Stuck(sqlite3.Connection):
+        def close(self) -> None:
+            super().close()
+            if threading.current_thread().name == "interlock-log":
+                raise sqlite3.OperationalError("disk I/O error")
+
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if sql == "COMMIT" and written:
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(sql, parameters)
+
+    written: list[str] = []
+    log = SqliteLog(tmp_path / "log", factory=Stuck)
+    await append(log, "run", chained("run", 1))
+    written.append("run")
+    with pytest.raises(LogWriteError, match="a write failed"):
+        await append(log, "other", chained("other", 1))
+    await log.close()
 
 
 async def test_a_lock_file_that_is_a_link_gives_no_lease(log: SqliteLog, tmp_path: Path) -> None:
