@@ -39,10 +39,11 @@ SEED = 15
 JOBS = 2
 #: The part of the mutants that the tests must notice, in each module.
 TARGET = 0.95
-#: Tests that reach a mutant are run as long as they took so many seconds in all without it.
-MAX_SECONDS = 15.0
-#: A mutant that takes longer than this hangs: it was noticed.
-HANG_SECONDS = 90.0
+#: Tests that reach a mutant are run as long as they took so many seconds in all without it: first different ones, then
+#: all others.
+FIRST_SECONDS, MAX_SECONDS = 15.0, 60.0
+#: A mutant that takes so much longer than its tests without it hangs: it was noticed.
+HANG_SECONDS, HANG_FACTOR = 90.0, 4.0
 _SURVIVED, _KILLED, _INVALID = 0, 1, 3
 T = TypeVar("T")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -135,7 +136,8 @@ class MutationRun:
                 pid = os.fork()
                 if not pid:
                     _be_mutant(mutant, functions, session, [items[name] for name in chosen], folder.name)
-                running[pid] = mutant, len(chosen), monotonic() + HANG_SECONDS, folder
+                expected = sum(baseline[name].seconds for name in chosen)
+                running[pid] = mutant, len(chosen), monotonic() + HANG_SECONDS + HANG_FACTOR * expected, folder
             sleep(0.01)
             for pid, (mutant, reached, deadline, folder) in list(running.items()):
                 done, status = os.waitpid(pid, os.WNOHANG)
@@ -233,7 +235,7 @@ def _isolate(folder: str) -> None:
 
 
 def _choose_tests(mutant: Mutant, baseline: dict[str, Baseline]) -> list[str]:
-    """Return the tests that reach the mutant, the fastest first."""
+    """Return the tests that reach the mutant: different ones, then the others, the fastest first."""
     path = str(mutant.path)
     lines = range(mutant.line, mutant.line + 1)
     if not mutant.first_line:  # a constant: where it is used
@@ -245,14 +247,21 @@ def _choose_tests(mutant: Mutant, baseline: dict[str, Baseline]) -> list[str]:
     kinds: dict[tuple[str, frozenset[int]], list[str]] = defaultdict(list)
     for name in sorted(reached, key=lambda name: baseline[name].seconds, reverse=True):
         kinds[name.partition("::")[0], frozenset(baseline[name].lines[path])].append(name)
-    chosen: list[str] = []
-    seconds = 0.0
-    for turn in _turns(kinds.values()):
-        for name in sorted(turn, key=lambda name: baseline[name].seconds):
-            if seconds + baseline[name].seconds <= MAX_SECONDS or not chosen:
-                seconds += baseline[name].seconds
-                chosen.append(name)
-    return sorted(chosen, key=lambda name: baseline[name].seconds)
+    seconds = {name: baseline[name].seconds for name in reached}
+    in_turn = [name for turn in _turns(kinds.values()) for name in sorted(turn, key=seconds.__getitem__)]
+    first = sorted(_take(in_turn, seconds, FIRST_SECONDS), key=seconds.__getitem__)
+    rest = sorted(seconds.keys() - first, key=seconds.__getitem__)
+    return first + _take(rest, seconds, MAX_SECONDS - FIRST_SECONDS)
+
+
+def _take(names: list[str], seconds: dict[str, float], most: float) -> list[str]:
+    """Return as many of the tests as fit in the time, in their order."""
+    taken: list[str] = []
+    for name in names:
+        if seconds[name] <= most:
+            most -= seconds[name]
+            taken.append(name)
+    return taken
 
 
 def _functions(paths: set[str]) -> dict[tuple[str, str, int], list[FunctionType]]:

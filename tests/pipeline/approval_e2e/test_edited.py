@@ -350,6 +350,7 @@ class TestWaitingForAnotherPerson:
             [question] = (await runtime.execute([EDIT])).questions
             await runtime.decide(question.action_id, approved=True, by="ada", arguments=EDITED)
             assert codes(await runtime.resume()) == {"c1": "ok"}
+            assert await statuses(runtime) == ["EXECUTED"]
 
     async def test_an_edit_that_was_granted_before_needs_nobody_else(self, scene: Scene) -> None:
         async with self.runtime(scene) as runtime:

@@ -189,7 +189,7 @@ async def test_edited_arguments_with_an_earlier_effect_are_asked_about() -> None
 async def test_edited_arguments_without_an_earlier_effect_run() -> None:
     bank = Bank()
     await bank.refund("run_1", "c1", order=1)
-    async with bank.runtime("run_2", interaction=OPEN) as runtime:
+    async with bank.runtime("run_2", policy=ASK, interaction=OPEN) as runtime:
         (question,) = (await runtime.execute([call("c1", "refund", order=1)])).questions
         await runtime.decide(question.action_id, approved=True, arguments={"order": 2}, by="ann")
         assert (await runtime.resume()).observations[0].ok
