@@ -13,7 +13,7 @@ import pytest
 
 from interlock import SqliteLog
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError
-from interlock.storage.event_log import Lease
+from interlock.storage.event_log import Lease, QueuedCommand
 from interlock.storage.leases import this_process
 from interlock.storage.sqlite import leases, writer
 from tests.patience import HANG_SECONDS
@@ -88,6 +88,17 @@ async def test_a_transaction_that_cannot_begin_ends_the_log(tmp_path: Path) -> N
     assert isinstance(raised.value.__cause__, sqlite3.OperationalError)
     assert (len(begun), "disk I/O error" in logs[0].problem) == (1, True)
     await logs[0].close()
+    assert "disk I/O error" in logs[0].problem
+
+
+async def test_text_that_is_not_unicode_is_refused(log: SqliteLog) -> None:
+    run = chained("run", 2)
+    await append(log, "run", run[:1])
+    with pytest.raises(LogError, match="this cannot be written in UTF-8") as raised:
+        await log.enqueue("run", QueuedCommand("\ud800", b"{}"))
+
+    assert not isinstance(raised.value, LogWriteError)
+    await append(log, "run", run[1:])
 
 
 async def test_only_so_many_heads_are_remembered(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:

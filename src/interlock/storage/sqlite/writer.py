@@ -158,7 +158,7 @@ class SqliteWriter:
         try:
             execute_with_retry(self._connection, "BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if is_busy(error) and not self._connection.in_transaction:
+            if is_busy(error):
                 raise _LockedError(error) from error
             raise
         self._waiting = "the disk does not confirm a write", monotonic() + DISK_STALL_SECONDS
