@@ -53,8 +53,6 @@ def detect_drift(question: Question, run: RunContext) -> tuple[BindingChange, ..
         return (BindingChange("tool", "there", "gone"),)
     was = question.bound.surroundings
     around = _environment(tool, question.arguments, [file.path for file in was.files], run)
-    # It follows from the tool, the arguments and the policy, which are compared themselves.
-    around = msgspec.structs.replace(around, unnamed_code=was.unnamed_code)
     now = build_binding(tool, _policy_version(run), run.situation, around)
     # Whether the tried effect still fits is asked of the tool itself.
     now = msgspec.structs.replace(now, trial=question.bound.trial)
