@@ -13,6 +13,8 @@ from interlock import (
     Limits,
     PolicyDecision,
     Question,
+    Rule,
+    RulePolicy,
     RunState,
     ToolContext,
     ToolRuntime,
@@ -105,7 +107,9 @@ async def test_without_consent_the_run_waits_and_with_it_the_tool_gets_the_users
 
 async def test_a_consent_question_says_who_acts_for_whom() -> None:
     mail = Mail(version="3", risk="network", origin="mcp", source="post", capability="POST /mails/{to}")
-    async with mail.runtime(Access(), agent="clerk", run_id="run_1", limits=Limits(consent_seconds=60)) as runtime:
+    policy = RulePolicy([Rule(id="all", verdict="allow")])
+    options: dict[str, Any] = {"run_id": "run_1", "limits": Limits(consent_seconds=60), "policy": policy}
+    async with mail.runtime(Access(), agent="clerk", **options) as runtime:
         [question] = (await runtime.execute([SEND])).questions
         [judged] = [fact for fact in await facts(runtime) if isinstance(fact, PolicyEvaluated)]
 
@@ -139,7 +143,7 @@ async def test_a_consent_question_says_who_acts_for_whom() -> None:
     assert question.expires_at == question.asked_at + 60 * 10**9
     decision = judged.decision
     assert (decision.verdict, decision.layer, decision.rule_ids) == (Verdict.ASK, "consent", ("interlock:consent",))
-    assert decision.reason == question.prompt
+    assert (decision.reason, decision.policy_digest) == (question.prompt, policy.digest)
 
 
 async def test_with_consent_nobody_is_asked() -> None:
