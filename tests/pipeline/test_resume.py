@@ -10,18 +10,22 @@ from interlock import (
     Answer,
     BatchResult,
     CallbackInteractionProvider,
+    Decision,
     FailSafeConfig,
     HeadlessInteractionProvider,
     Limits,
     MemoryArtifacts,
     MemoryLog,
     Observation,
+    PolicyEngine,
+    PolicyEvent,
     Question,
     Rule,
     RulePolicy,
     RunState,
     ToolDefinition,
     ToolRuntime,
+    Verdict,
     tool,
 )
 from interlock.domain.event import CallProposed, Fact, PolicyEvaluated, decode_event
@@ -160,6 +164,20 @@ class TestStarted:
 
         assert [question.call_id for question in asked] == ["c2"]
         assert (only(result).code, jobs.done) == ("outcome_unknown", ["a", "a"])
+
+    async def test_the_question_has_the_policy_and_its_paths(self) -> None:
+        class Says(PolicyEngine):
+            digest = "sha256:one"
+
+            def evaluate(self, event: PolicyEvent) -> Decision:
+                return Decision(verdict=Verdict.ALLOW, reason="", policy_digest=self.digest, paths=("notes.txt",))
+
+        log = await killed_after(STARTED, [Jobs().tool()])
+        _, recorded = await resume(log, [Jobs().tool()], policy=Says(), fail_safe=_ASKS, interaction=_WAITS)
+
+        decision = [fact.decision for fact in recorded if isinstance(fact, PolicyEvaluated)][-1]
+        assert decision.rule_ids == ("interlock:unknown-outcome",)
+        assert (decision.policy_digest, decision.paths) == ("sha256:one", ("notes.txt",))
 
     async def test_a_policy_that_denies_it_now_ends_the_question(self) -> None:
         jobs = Jobs()

@@ -146,6 +146,17 @@ async def test_a_consent_question_says_who_acts_for_whom() -> None:
     assert (decision.reason, decision.policy_digest) == (question.prompt, policy.digest)
 
 
+async def test_a_consent_without_scopes_and_agent_names_neither() -> None:
+    def send_mail(to: str) -> None: ...
+
+    declared = tool(send_mail, consent=Consent(provider="mail"))
+    async with ToolRuntime(tools=[declared], consents=Access(), requester="ada") as runtime:
+        [question] = (await runtime.execute([SEND])).questions
+
+    shown = definition_digest(declared).removeprefix("sha256:")[:12]
+    assert question.prompt == f"send_mail (definition {shown}) acts for ada at mail, and needs their consent."
+
+
 async def test_with_consent_nobody_is_asked() -> None:
     mail, access = Mail(), Access(TOKEN)
     async with mail.runtime(access) as runtime:

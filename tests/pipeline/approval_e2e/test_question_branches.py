@@ -52,6 +52,16 @@ async def test_the_risks_are_those_that_the_policy_saw_or_those_that_the_tool_de
     assert question.risk[:2] == first
 
 
+async def test_an_operation_is_named_after_a_nested_resource(scene: Scene) -> None:
+    async def edit(target: dict[str, str]) -> None: ...
+
+    nested = tool(edit, risk="write", resources={"target.path": "path"})
+    async with scene.runtime(tools=[nested]) as runtime:
+        [question] = (await runtime.execute([call("c1", "edit", target={"path": "notes.txt"})])).questions
+
+    assert question.capability == "edit notes.txt"
+
+
 async def test_an_operation_is_named_within_a_bound(scene: Scene) -> None:
     async with scene.runtime() as runtime:
         [question] = (await runtime.execute([call("c1", "edit", path="x" * 1_000)])).questions
