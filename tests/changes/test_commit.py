@@ -7,57 +7,16 @@ from random import Random
 
 import pytest
 
-from interlock.changes.change_set import ChangeSet
 from interlock.changes.commit import CommitFailed, Committed, Drifted
-from interlock.changes.store import ChangeStore
-from interlock.sandbox.workspace.workspace import Workspace
-from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
-from .trees import Entry, close_folders, compare, copy, edit, grow, remove, snapshot
-
-
-class Scene:
-    """A workspace, and the same folder as a command would leave it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "workspace"
-        self.changed = folder / "changed"
-        self.folder.mkdir()
-        self.store = ChangeStore(folder / "store")
-        self.workspace = Workspace(self.folder)
-
-    def plan(self) -> ChangeSet:
-        return compare(self.store, self.folder, self.changed)
-
-    def close(self) -> None:
-        self.workspace.close()
-        self.store.close()
+from .scenes import Scene, fill, fill_at_random, forget_touched
+from .trees import snapshot
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(tmp_path)
-    for name, text in (
-        ("same", "same"),
-        ("edited", "old"),
-        ("gone", "gone"),
-        ("dir/inner", "inner"),
-        ("turns", "file"),
-        ("mode/x", ""),
-    ):
-        (scene.folder / name).parent.mkdir(exist_ok=True)
-        (scene.folder / name).write_text(text)
-    copy(scene.folder, scene.changed)
-    (scene.changed / "edited").write_text("new")
-    (scene.changed / "gone").unlink()
-    (scene.changed / "made/deep").mkdir(parents=True)
-    (scene.changed / "made/deep/file").write_text("made")
-    remove(scene.changed / "dir")
-    (scene.changed / "dir").symlink_to("made")
-    (scene.changed / "mode").chmod(0o500)
-    (scene.changed / "turns").unlink()
-    (scene.changed / "turns").mkdir()
-    (scene.changed / "turns/now").write_text("a folder")
+    fill(scene)
     yield scene
     scene.close()
 
@@ -151,33 +110,18 @@ def test_a_link_in_place_of_a_folder_leads_nowhere(scene: Scene, tmp_path: Path)
     assert os.listdir(outside) == []
 
 
-def _forget_touched(found: dict[str, Entry], change_set: ChangeSet) -> dict[str, Entry]:
-    """Files that differ in their time only are no change."""
-    changed = {one.path for one in change_set.changes}
-    return {path: entry if path in changed else (*entry[:4], 0) for path, entry in found.items()}
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_random_changes_commit_and_undo(seed: int, tmp_path: Path) -> None:
-    random, scene = Random(seed), Scene(tmp_path)
-    grow(scene.folder, random, 25)
-    copy(scene.folder, scene.changed)
-    for _ in range(random.randrange(1, 25)):
-        edit(scene.changed, random)
-    close_folders(random.choice((scene.folder, scene.changed)), random)
+    scene = Scene(tmp_path)
+    fill_at_random(scene, Random(seed))
     before, change_set = snapshot(scene.folder), scene.plan()
 
     done = scene.store.commit(change_set, scene.workspace)
     assert isinstance(done, Committed), done
-    assert _forget_touched(snapshot(scene.folder), change_set) == _forget_touched(snapshot(scene.changed), change_set)
+    assert forget_touched(snapshot(scene.folder), change_set) == forget_touched(snapshot(scene.changed), change_set)
     undone = scene.store.commit(change_set.invert(), scene.workspace)
 
     assert isinstance(undone, Committed), undone
     assert snapshot(scene.folder) == before
-    assert not list(Path(scene.store.folder, "journals").iterdir())
+    assert scene.list_left() == []
     scene.close()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="this is the ordinary user")
-def test_all_of_this_holds_for_an_ordinary_user() -> None:
-    pytest_as_ordinary_user(__file__)

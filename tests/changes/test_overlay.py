@@ -1,6 +1,5 @@
 """Commands in an overlay: what they change is kept apart, and read without following or believing anything."""
 
-import asyncio
 import os
 import shutil
 import stat
@@ -23,7 +22,6 @@ from interlock.sandbox.host.programs import find_bwrap
 from interlock.sandbox.interface import CommandSandbox
 from interlock.sandbox.workspace.workspace import Workspace
 from tests.sandbox.commands import Outcome, run
-from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .trees import copy, snapshot
 
@@ -336,8 +334,3 @@ def test_the_store_is_private(trial: Trial) -> None:
         *(os.path.join(trial.store.folder, name) for name in os.listdir(trial.store.folder)),
     ):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="this is the ordinary user")
-async def test_all_of_this_holds_for_an_ordinary_user() -> None:
-    await asyncio.to_thread(pytest_as_ordinary_user, __file__)

@@ -215,8 +215,8 @@ def recover_journal(journals: int, name: str, contents: ContentStore) -> Recover
             reason = "another folder has its name now"
             return Recovered(workspace=workspace, digest=digest, outcome="blocked", reason=reason)
         transaction.load(lines[1:])
-        transaction.open_folders_again()
         is_ready, is_done = (any(key in line for line in lines) for key in ("active", "done"))
+        transaction.open_folders_again(is_done)
         outcome, conflicts = _finish_or_revert(transaction, is_done, is_ready=is_ready)
         os.unlink(name, dir_fd=journals)
     except OSError as error:

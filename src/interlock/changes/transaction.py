@@ -222,11 +222,13 @@ class Transaction:
                 self._change_mode(change.path, {change.before.mode: change.before.mode | _OWNER_BITS})
         return drifted
 
-    def open_folders_again(self) -> None:
-        """Give the owner these rights after a commit was interrupted."""
+    def open_folders_again(self, is_done: bool) -> None:
+        """Give the owner these rights after a commit was interrupted, which may have been when they were taken away."""
         for change in self._find_folders():
-            modes = {state.mode for state in (change.before, change.after) if state.kind == "folder"}
-            self._change_mode(change.path, {mode: mode | _OWNER_BITS for mode in modes})
+            if change.path in self.opened:
+                self._change_mode(change.path, {change.before.mode: change.before.mode | _OWNER_BITS})
+            if is_done and change.after.kind == "folder":
+                self._change_mode(change.path, {change.after.mode: change.after.mode | _OWNER_BITS})
 
     def close_folders(self, side: Literal["before", "after"]) -> None:
         """Give these folders the modes that they had, or get."""
@@ -431,7 +433,9 @@ class Transaction:
                 inverse = [Change(path=one.path, before=one.after, after=one.before) for one in step.changes]
                 step = Step(step.kind, inverse)
             kept = dict(self.signatures)
-            self._check_tree(folder, step.name, step, step.changes[0], edits)
+            # What cannot be read is in a folder without rights for its owner. It counts as unchanged.
+            with suppress(PermissionError):
+                self._check_tree(folder, step.name, step, step.changes[0], edits)
             self.signatures = kept
         return [SkippedFile(path=one.path, reason=one.reason) for one in edits]
 
