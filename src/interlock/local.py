@@ -7,7 +7,7 @@ denies to every tool is hidden from both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from os import PathLike
+from os import PathLike, fspath
 from os.path import join, realpath
 
 import msgspec
@@ -22,6 +22,7 @@ from .sandbox.commands.probe import choose_sandbox
 from .sandbox.commands.unconfined import UnconfinedSandbox
 from .sandbox.host.programs import find_program_problems, find_ripgrep, is_inside, python_folders
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
+from .sandbox.tasks.client import DEFAULT_IDLE_SECONDS, CoordinatedSandbox, TaskSupervisor
 from .sandbox.workspace.frozen_paths import FrozenPaths
 from .sandbox.workspace.hidden_files import HiddenFileScanner, WorkspaceScan
 from .sandbox.workspace.protected_names import is_secret
@@ -58,6 +59,8 @@ class LocalTools(Toolbox):
         diagnostics: DiagnosticsSetting = "off",
         changes: str | PathLike[str] | None = None,
         undo_commands: bool = True,
+        task_folder: str | PathLike[str] | None = None,
+        task_idle_seconds: float = DEFAULT_IDLE_SECONDS,
     ) -> None:
         """
         Args:
@@ -76,6 +79,9 @@ class LocalTools(Toolbox):
                 be undone. Without it, neither.
             undo_commands: With `changes`: what commands change without a question can be undone, too. They write to
                 the workspace when they end, not while they run.
+            task_folder: A private folder outside of the workspace. With it, background tasks outlive this process: a
+                supervisor runs them, and a run that is resumed finds them again. Default: they end with this process.
+            task_idle_seconds: How long such a task continues while no process of its run is connected to it.
         """
         self._masks: Callable[[str], tuple[Mask, ...]] = _masks_not_set
         self._compiled_masks: dict[str, tuple[tuple[Mask, ...], MaskMatcher]] = {}
@@ -87,6 +93,12 @@ class LocalTools(Toolbox):
         self._files = HiddenFileScanner(self._root.fd, self._is_hidden, self._is_read_only, frozen=self._frozen)
         self._commands = choose_sandbox() if commands is None else commands
         self._changes = None if changes is None else _open_change_store(changes, self.root)
+        self._task_idle_seconds = task_idle_seconds
+        self._supervisor = TaskSupervisor(self.root, self._workspace.identity, self._commands)
+        if self._supervisor.is_possible:
+            self._commands = CoordinatedSandbox(self._commands, self._supervisor)
+        if task_folder is not None:
+            self.use_task_folder(task_folder)
         self._shell = ShellTools(
             self._workspace,
             self._commands,
@@ -100,6 +112,7 @@ class LocalTools(Toolbox):
             network=network,
             changes=self._changes,
             undo=undo_commands,
+            task_supervisor=self._supervisor,
         )
         self._diagnose = self._shell.make_diagnose(diagnostics)
         self.definitions = self._build_definitions(allow_unsandboxed)
@@ -128,8 +141,18 @@ class LocalTools(Toolbox):
         self._frozen.add_own_paths(paths)
         self._files.clear_cache()
 
+    def use_task_folder(self, folder: str | PathLike[str]) -> None:
+        """Keep background tasks in this folder, unless there is one, or a supervisor cannot make the same sandbox."""
+        if self._supervisor.is_possible and not self._supervisor.is_enabled:
+            self._supervisor.use_folder(fspath(folder), self._task_idle_seconds)
+            self.protect_paths([realpath(folder)])
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop the background tasks of a run that is over."""
+        await self._shell.end_run(run_id)
+
     async def close(self) -> None:
-        """Stop the background tasks."""
+        """Stop the background tasks that this process holds."""
         await self._shell.close()
         if self._changes is not None:
             self._changes.close()
@@ -147,9 +170,12 @@ class LocalTools(Toolbox):
             list_dir_tool(workspace),
             self._shell.bash_tool(),
             *self._shell.task_tools(),
-            *([self._shell.bash_outside_tool(UnconfinedSandbox())] if allow_unsandboxed else []),
+            *([self._shell.bash_outside_tool(self._make_unconfined())] if allow_unsandboxed else []),
         )
         return tuple(msgspec.structs.replace(tool, toolbox=self) for tool in tools)
+
+    def _make_unconfined(self) -> CommandSandbox:
+        return CoordinatedSandbox(UnconfinedSandbox(), self._supervisor)
 
     def _find_hidden(self) -> WorkspaceScan:
         """Find the paths in the workspace that commands must not see or change."""

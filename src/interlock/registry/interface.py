@@ -26,6 +26,14 @@ class Toolbox(ABC):
     def protect_paths(self, paths: Iterable[str]) -> None:
         """Protect absolute paths of the runtime itself: no tool reads or writes them."""
 
+    def use_task_folder(self, folder: str) -> None:
+        """Keep what runs in the background in this private folder, where the tools can and have none yet."""
+        return
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop what runs in the background for a run that is over."""
+        return
+
     @abstractmethod
     async def close(self) -> None: ...
 

@@ -21,7 +21,7 @@ import platform
 import signal
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from tempfile import TemporaryDirectory
@@ -223,7 +223,7 @@ def _complete_sandbox(  # noqa: PLR0913 - what was planned, and what runs
     exchanged = (path for path, identity in below_overlay.items() if get_identity(os.lstat(path)) != identity)
     if mismatch := covers.find_mismatch(inside, root, shown) or next(exchanged, ""):
         return f"{mismatch} was exchanged while the sandbox was made"
-    _hide_from_others(view)
+    _hide_from_others(view.covers)
     active = _ActiveCommand(profile.workspace, launched, inside, set(view.hidden), bool(below_overlay))
     problem = _mount_in_sandbox(active, root, view.covers) if view.covers else ""
     if profile.system and not problem:
@@ -231,10 +231,19 @@ def _complete_sandbox(  # noqa: PLR0913 - what was planned, and what runs
     return problem
 
 
-def _hide_from_others(view: SandboxView) -> None:
+def hide_from_running(paths: Iterable[str]) -> None:
+    """Hide existing paths from the running commands of this process. May block."""
+    found: list[Cover] = []
+    for path in paths:
+        with suppress(OSError):  # gone meanwhile
+            found.append(covers.make_cover(path, "hidden"))
+    _hide_from_others(found)
+
+
+def _hide_from_others(found: Sequence[Cover]) -> None:
     """Hide what appeared while other commands run from these as well."""
     for other in tuple(_active_commands.values()):
-        new = [cover for cover in view.covers if cover.kind == "hidden" and is_inside(cover.path, other.workspace)]
+        new = [cover for cover in found if cover.kind == "hidden" and is_inside(cover.path, other.workspace)]
         new = [cover for cover in new if not is_below(cover.path, other.hidden)]
         # One that has ended meanwhile needs nothing to be hidden.
         with suppress(OSError):

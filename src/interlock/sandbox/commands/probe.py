@@ -139,13 +139,14 @@ def choose_sandbox(prefer: SandboxBackend | None = None) -> CommandSandbox:
     for backend in (prefer,) if prefer else BACKENDS:
         found = _probe_backend(backend)
         if found.works:
-            return _create_sandbox(backend)
+            return create_sandbox(backend)
         if prefer:
             raise ConfigurationError(f"The sandbox {prefer!r} does not work here: {found.why_not}. {found.advice}")
     return UnconfinedSandbox()
 
 
-def _create_sandbox(backend: SandboxBackend) -> CommandSandbox:
+def create_sandbox(backend: SandboxBackend) -> CommandSandbox:
+    """Return a backend without trying it."""
     match backend:
         case "bubblewrap":
             bwrap = programs.find_bwrap()
@@ -163,11 +164,11 @@ def _probe_backend(backend: SandboxBackend) -> BackendStatus:
     # A new thread has no event loop yet.
     if not problem:
         with ThreadPoolExecutor(1) as thread:
-            problem = thread.submit(lambda: asyncio.run(_try_command(_create_sandbox(backend)))).result()
+            problem = thread.submit(lambda: asyncio.run(_try_command(create_sandbox(backend)))).result()
     if problem:
         why_not, advice = explain_failure(problem, host)
         return BackendStatus(backend=backend, works=False, why_not=why_not, advice=advice)
-    return BackendStatus(backend=backend, works=True, capabilities=_create_sandbox(backend).confinement.capabilities)
+    return BackendStatus(backend=backend, works=True, capabilities=create_sandbox(backend).confinement.capabilities)
 
 
 _PREREQUISITES: Mapping[SandboxBackend, Callable[[], str]] = {

@@ -27,6 +27,7 @@ from ...domain.tool import (
 from ...domain.trial import Trial
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
+from ...sandbox.tasks.client import TaskSupervisor
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 from ..files.path_boundary import make_path_authorizer
 from .checkers import DiagnosticsSetting
@@ -50,7 +51,7 @@ from .profile import (
     read_recorded_profile,
 )
 from .task_tools import make_task_tools, normalize_start
-from .tasks import BackgroundTasks, TaskReport
+from .tasks import BackgroundTasks, TaskRecord, TaskReport
 from .trial import CommandTrials
 
 MAX_SCRIPT_BYTES = 100_000
@@ -88,10 +89,12 @@ class ShellOptions(TypedDict, total=False):
     changes: ChangeStore | None
     #: With `changes`: commands that need no approval can be undone, too.
     undo: bool
+    #: Runs them outside of this process, where it has a folder.
+    task_supervisor: TaskSupervisor
 
 
 class ShellTools:
-    """Makes the tools that run commands. `close` ends what still runs in the background."""
+    """Makes the tools that run commands. `close` ends what this process still runs in the background."""
 
     def __init__(self, workspace: Workspace, commands: CommandSandbox, **options: Unpack[ShellOptions]) -> None:
         self._config = ShellConfig(
@@ -106,18 +109,22 @@ class ShellTools:
         )
         self._commands = commands
         self._parse_script = options["words"]
-        self._tasks = BackgroundTasks()
         changes = options.get("changes")
         self._trials = CommandTrials(workspace, changes) if changes is not None else None
         self._undo = options.get("undo", True)
+        self._tasks = BackgroundTasks(options.get("task_supervisor"), self._restore_request)
         self._default_seconds = options.get("default_timeout_seconds", 120.0)
         self._max_seconds = options.get("max_timeout_seconds", 600.0)
         self._max_task_seconds = options.get("max_task_seconds", 3_600.0)
         self._authorize_cwd = make_path_authorizer(workspace, writing=False, argument="cwd")
 
     async def close(self) -> None:
-        """Stop all background tasks."""
+        """Stop the background tasks that this process holds."""
         await self._tasks.close()
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop the background tasks of a run that is over."""
+        await self._tasks.end_run(run_id)
 
     def make_diagnose(self, setting: DiagnosticsSetting) -> FileDiagnostics | None:
         """Return the diagnostics of edited files; None when they are off, or cannot be confined."""
@@ -268,6 +275,19 @@ class ShellTools:
             commands=unconfined or self._commands,
             parse_script=self._parse_script,
             expected_environment=context.bound,
+        )
+
+    def _restore_request(self, record: TaskRecord) -> CommandRequest:
+        """Return the request of a task that another process started, to find out what it did."""
+        return CommandRequest(
+            script=record.script,
+            cwd=record.cwd,
+            timeout=CommandTimeout(record.timeout_seconds, False),
+            profile=record.profile,
+            config=self._config,
+            commands=self._commands,
+            parse_script=self._parse_script,
+            background=True,
         )
 
     def _choose_profile(self, script: str, folder: str, situation: CallContext) -> ProfileName:

@@ -254,12 +254,20 @@ class GuardedFiles:
         root = config.workspace.root
         found = config.hidden() if found is None else found
         held = {path: _read_identity(join(root, path)) for path in _drop_nested(found.read_only)}
-        self._identities = held | {path: _read_identity(join(root, path), is_held=False) for path in found.watched}
+        #: By path, relative to the workspace.
+        self.identities = held | {path: _read_identity(join(root, path), is_held=False) for path in found.watched}
+
+    @classmethod
+    def restore(cls, identities: Mapping[str, tuple[int, ...]]) -> "GuardedFiles":
+        """Return a recorded state."""
+        restored = cls.__new__(cls)
+        restored.identities = dict(identities)
+        return restored
 
     def changed_since(self, before: "GuardedFiles") -> list[str]:
         """Return the created or replaced paths, relative to the workspace."""
-        known = before._identities
-        return sorted(path for path, now in self._identities.items() if now and known.get(path) != now)
+        known = before.identities
+        return sorted(path for path, now in self.identities.items() if now and known.get(path) != now)
 
 
 def _drop_nested(paths: Iterable[str]) -> Iterator[str]:

@@ -66,7 +66,7 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
             offset: The byte to start from: 0, or the next offset of the last answer.
             limit: How many bytes to return at most.
         """
-        task = tasks.find(context.run_id, task_id)
+        task = await tasks.find(context, task_id)
         if task is None:
             return _add_artifact_passage(_view_remembered(context, task_id), context, offset, limit)
         return _make_view(task, context, task.read(offset, limit))
@@ -80,10 +80,11 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
             task_id: The id that bash gave.
             timeout_seconds: How long to wait at most.
         """
-        task = tasks.find(context.run_id, task_id)
+        task = await tasks.find(context, task_id)
         if task is None:
             return _view_remembered(context, task_id)
         await task.wait(timeout_seconds)
+        await task.update()
         return _make_view(task, context, task.tail(_TAIL_BYTES), waited=True)
 
     async def stop_task(context: ToolContext, task_id: _TaskId) -> TaskView:
@@ -92,23 +93,22 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
         Args:
             task_id: The id that bash gave.
         """
-        task = tasks.find(context.run_id, task_id)
+        task = await tasks.find(context, task_id)
         if task is None:
             return _view_remembered(context, task_id)
         await task.stop()
+        await task.update()
         return _make_view(task, context, task.tail(_TAIL_BYTES))
 
     async def list_tasks(context: ToolContext) -> tuple[TaskReport, ...]:
         """List the background tasks of this run, those that are over too."""
-        held = {task.id: _make_list_entry(task, context) for task in tasks.list_for_run(context.run_id)}
+        held = {task.id: _make_list_entry(task, context) for task in await tasks.find_all(context)}
         known = {report.id: report for report in list_remembered(context)}
         return tuple((known | held).values())
 
     def unknown(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         task_id = arguments["task_id"]
-        if tasks.find(context.run_id, task_id) is not None or load_remembered(context, task_id) is not None:
-            return None
-        return _make_unknown_task_problem(task_id)
+        return None if tasks.is_known(context, task_id) else _make_unknown_task_problem(task_id)
 
     return (
         tool(read_task, risk="read", check=unknown, normalize=normalize_view, max_output_chars=MAX_LIMIT_BYTES + 1_000),

@@ -1,20 +1,21 @@
 """Background tasks: commands that run while the run does other things. Each has its own sandbox, and belongs to one
 run.
 
-A task is held by this process: it cannot outlive it, because its sandbox ends it with its parent. The state of the run
-names the started tasks, so a later process that finds one there and does not hold it knows that it was interrupted: its
-end was not observed, and it is closed as `unknown`, never reported as running.
+Without a folder for tasks, a task is held by this process and ends with it. With one, a supervisor holds it: see
+`sandbox.tasks`. The state of the run names the started tasks and their supervisors, so a later process finds them
+again, reads on, waits and stops. What neither this process nor the recorded supervisor holds was interrupted: its end
+was not observed, and it is closed as `unknown`, never reported as running.
 
 The outcome of a task is reported once, by the first call that reads it, waits for it or stops it when it is over: what
 it changed, and what it verified. It is held until the state of the run says that it was reported.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -22,12 +23,15 @@ from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.tool import CheckProblem, JsonObject, RunArtifacts, ToolContext
 from ...rendering.text import describe_error
 from ...sandbox.interface import CommandExit, RunningCommand
+from ...sandbox.tasks.client import SupervisedCommand, SupervisedSandbox, TaskFolder, TaskSupervisor
+from ...sandbox.tasks.protocol import OutputReader, TaskEnd
 from ..read_artifact import Passage, read_range
-from .command import KeptOutput, StartedCommand, keep_output, redact_command, run_to_completion, start_command
+from .command import KeptOutput, keep_output, redact_command, run_to_completion, start_command
 from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
 from .command_result import describe_exit
+from .fingerprint import WorkspaceFingerprint
 from .output_excerpt import OutputSpool
-from .profile import ProfileName
+from .profile import GuardedFiles, ProfileName
 from .task_outcome import TaskOutcome, inspect_outcome, make_unknown_outcome
 from .verification import has_check_program
 
@@ -59,6 +63,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     guarded: tuple[str, ...] = ()
     #: It is over, and its outcome was reported.
     is_reported: bool = msgspec.field(default=False, name="is_told")
+    #: Who runs it, where it is not this process.
+    supervisor: str = ""
 
     @property
     def state(self) -> JsonObject:
@@ -66,39 +72,136 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {STATE_PREFIX + self.id: msgspec.to_builtins(self)}
 
 
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What was started, as a later process finds it in the folder of the task. The script may hold secrets."""
+
+    run_id: str
+    call_id: str
+    started_at: str
+    script: str
+    cwd: str
+    timeout_seconds: float
+    profile: ProfileName
+
+
+class RecordedBefore(msgspec.Struct, frozen=True):
+    """The state of the workspace before the task: see `WorkspaceBefore`."""
+
+    files: WorkspaceFingerprint | None
+    guarded: dict[str, tuple[int, ...]] | None
+
+    def restore(self) -> WorkspaceBefore:
+        """Return it for the comparison."""
+        return WorkspaceBefore(self.files, None if self.guarded is None else GuardedFiles.restore(self.guarded))
+
+
+class _TaskProcess(Protocol):
+    """A started task: held by this process, or by a supervisor."""
+
+    async def wait_end(self) -> TaskEnd: ...
+
+    async def end(self) -> None: ...
+
+    async def is_running(self) -> bool: ...
+
+
+class _OwnCommand:
+    """A task that this process holds."""
+
+    def __init__(self, running: RunningCommand, timeout_seconds: float) -> None:
+        self._running = running
+        self._timeout_seconds = timeout_seconds
+
+    async def wait_end(self) -> TaskEnd:
+        try:
+            return TaskEnd(exit=await self._running.wait(self._timeout_seconds))
+        except Exception as error:
+            return TaskEnd(note=describe_error(error))
+
+    async def end(self) -> None:
+        await self._running.stop()
+
+    async def is_running(self) -> bool:
+        return True  # until its end was followed
+
+
 class BackgroundTask:
     """A background command, and its output so far."""
 
-    def __init__(self, task_id: str, request: CommandRequest, context: ToolContext) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        request: CommandRequest,
+        record: TaskRecord,
+        artifacts: RunArtifacts,
+        folder: TaskFolder | None = None,
+    ) -> None:
         self.id = task_id
         self.kept = KeptOutput()
+        #: Where its files are, when a supervisor runs it.
+        self.folder = folder
         self._request = request
-        self._command = redact_command(request.script, context.artifacts)
-        self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._started_call = context.call_id
-        self._artifacts = context.artifacts
-        self._spool = OutputSpool(context.artifacts.redaction_filter)
+        self._record = record
+        self._command = redact_command(request.script, artifacts)
+        self._artifacts = artifacts
+        self._spool = OutputSpool(artifacts.redaction_filter)
+        self._reader: OutputReader | None = None if folder is None else folder.open_output()
+        self._reading = asyncio.Lock()
         self._is_closed = False
-        self._running: RunningCommand | None = None
+        self._process: _TaskProcess | None = None
+        self._supervisor_ref = ""
         self._follow_task: asyncio.Task[None] | None = None
-        self._ended: CommandExit | None = None
+        self._end = TaskEnd()
         self._outcome = make_unknown_outcome(can_write=request.can_write)
         self._error = ""
 
-    async def start(self) -> None:
+    async def start(self, supervisor: TaskSupervisor | None = None) -> None:
         """Start the command. Raise `SandboxSetupError` when nothing of it was executed."""
-        request = self._request
+        request, folder = self._request, self.folder
         try:
             needs_fingerprint = request.can_write or has_check_program(request.argvs)
             files = await asyncio.to_thread(fingerprint_workspace, request.config) if needs_fingerprint else None
-            started = await start_command(request, self._spool.write)
+            if folder is None or supervisor is None:
+                started = await start_command(request, self._spool.write)
+                self._process = _OwnCommand(started.running, request.timeout.seconds)
+                before = WorkspaceBefore(files, started.guarded)
+            else:
+                before = await asyncio.to_thread(self._record_start, folder, files)
+                sandbox = SupervisedSandbox(
+                    supervisor, folder, self._record.run_id, request.timeout.seconds, request.commands.confinement
+                )
+                started = await start_command(msgspec.structs.replace(request, commands=sandbox), self._spool.write)
+                assert isinstance(started.running, SupervisedCommand)  # noqa: S101 - that sandbox returns no other
+                self._process, self._supervisor_ref = started.running, started.running.supervisor_ref
         except BaseException:
             self._spool.close()
             raise
-        self._running = started.running
-        self._follow_task = asyncio.create_task(
-            self._follow(started, WorkspaceBefore(files, started.guarded)), name=self.id
-        )
+        self._follow_task = asyncio.create_task(self._follow(self._process, before), name=self.id)
+
+    def follow(self, process: SupervisedCommand) -> None:
+        """Follow a task that another process started. `update` tells whether it runs."""
+        recorded = None if self.folder is None else self.folder.read("before.json", RecordedBefore)
+        self._process, self._supervisor_ref = process, process.supervisor_ref
+        before = None if recorded is None else recorded.restore()
+        self._follow_task = asyncio.create_task(self._follow(process, before), name=self.id)
+
+    async def update(self) -> None:
+        """Read its new output, and make sure that it is not taken for running when its supervisor is gone."""
+        if self._reader is not None and self._process is not None and self._follow_task is not None:
+            if self.is_running and not await self._process.is_running():
+                await asyncio.wait([self._follow_task])
+            await self._read_output()
+
+    async def _read_output(self) -> None:
+        async with self._reading:
+            if self._reader is not None and not self._is_closed:
+                await run_to_completion(self._reader.read_new, self._spool.write)
+
+    def _record_start(self, folder: TaskFolder, files: WorkspaceFingerprint | None) -> WorkspaceBefore:
+        guarded = GuardedFiles(self._request.config) if self._request.can_write else None
+        folder.write("task.json", self._record)
+        folder.write("before.json", RecordedBefore(files, None if guarded is None else guarded.identities))
+        return WorkspaceBefore(files, guarded)
 
     @property
     def is_running(self) -> bool:
@@ -112,9 +215,18 @@ class BackgroundTask:
 
     async def stop(self) -> None:
         """Stop the command and wait for its end."""
-        if self._running is not None and self._follow_task is not None and self.is_running:
-            await self._running.stop()
+        if self._process is not None and self._follow_task is not None and self.is_running:
+            await self._process.end()
             await asyncio.wait([self._follow_task])
+
+    async def detach(self) -> None:
+        """Stop following the task, and leave it to its supervisor. One that is held here is stopped."""
+        if self.folder is None or self._follow_task is None:
+            await self.stop()
+        else:
+            self._follow_task.cancel()
+            await asyncio.wait([self._follow_task])
+        self.close()
 
     def close(self) -> None:
         """Release its output, unless it is still starting: then it is closed after that."""
@@ -122,21 +234,29 @@ class BackgroundTask:
             self._is_closed = True
             self._spool.close()
 
+    def remove_files(self) -> None:
+        """Remove what a supervisor left of it: the run knows its outcome, and its output is an artifact."""
+        if self.folder is not None:
+            self.folder.remove()
+            self.folder = None
+
     def report(self) -> TaskReport:
         """Return the current report of the task."""
-        ended, request = None if self.is_running else self._ended, self._request
+        ended, request = None if self.is_running else self._end.exit, self._request
         how = "" if ended is None else describe_exit(ended, request.config.limits, request.timeout.seconds)
+        note = "" if self.is_running else self._end.note
         return TaskReport(
             id=self.id,
             command=self._command[:_MAX_COMMAND_CHARS],
-            started_at=self._started_at,
+            started_at=self._record.started_at,
             status=self._status(),
             exit_code=None if ended is None else ended.exit_code,
-            words="; ".join(filter(None, (how, self._error))),
+            words="; ".join(filter(None, (how, note, self._error))),
             output_bytes=self._spool.total_bytes,
             output=self.kept.parts[0].id if self.kept.parts else "",
             profile=request.profile,
             guarded=() if self.is_running else self._outcome.guarded,
+            supervisor=self._supervisor_ref,
         )
 
     @property
@@ -159,9 +279,9 @@ class BackgroundTask:
     def _status(self) -> TaskStatus:
         if self.is_running:
             return "running"
-        match self._ended:
+        match self._end.exit:
             case None:
-                return "failed"
+                return "unknown" if self._end.is_lost else "failed"
             case CommandExit(reason="exited"):
                 return "exited"
             case CommandExit(reason="stopped"):
@@ -171,26 +291,34 @@ class BackgroundTask:
             case _:
                 return "killed"
 
-    async def _follow(self, started: StartedCommand, before: WorkspaceBefore) -> None:
+    async def _follow(self, process: _TaskProcess, before: WorkspaceBefore | None) -> None:
+        self._end = end = await process.wait_end()
         try:
-            self._ended = await started.running.wait(self._request.timeout.seconds)
-            self.kept = await run_to_completion(keep_output, self._spool, self._artifacts)
+            if end.exit is not None or end.is_lost:
+                await self._read_output()
+                self.kept = await run_to_completion(keep_output, self._spool, self._artifacts)
         except Exception as error:
             self._error = describe_error(error)
-        if self._ended is not None:
-            self._outcome = await run_to_completion(self._inspect_outcome, before, self._ended)
+        if end.exit is not None and before is not None:
+            self._outcome = await run_to_completion(self._inspect_outcome, before, end.exit)
 
     def _inspect_outcome(self, before: WorkspaceBefore, ended: CommandExit) -> TaskOutcome:
         try:
-            return inspect_outcome(self._request, before, self._spool, ended, self._command, self._started_call)
+            return inspect_outcome(self._request, before, self._spool, ended, self._command, self._record.call_id)
         except Exception as error:
             return make_unknown_outcome(can_write=self._request.can_write, why=describe_error(error))
 
 
 class BackgroundTasks:
-    """The tasks that this process holds, by run and id."""
+    """The tasks that this process holds or follows, by run and id."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        supervisor: TaskSupervisor | None = None,
+        restore_request: Callable[[TaskRecord], CommandRequest] | None = None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._restore_request = restore_request
         self._tasks: dict[tuple[str, str], BackgroundTask] = {}
         self._closed = False
 
@@ -209,12 +337,26 @@ class BackgroundTasks:
         """Start a command in the background. Raise if the run has too many tasks."""
         if (problem := self.find_start_problem(context.run_id)) is not None:
             raise PreconditionError(problem)
-        task = BackgroundTask(f"task_{token_hex(4)}", request, context)
+        supervisor = self._supervisor if self._supervisor is not None and self._supervisor.is_enabled else None
+        folder = None if supervisor is None else await asyncio.to_thread(supervisor.create_task)
+        record = TaskRecord(
+            run_id=context.run_id,
+            call_id=context.call_id,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            script=request.script,
+            cwd=request.cwd,
+            timeout_seconds=request.timeout.seconds,
+            profile=request.profile,
+        )
+        task_id = f"task_{token_hex(4)}" if folder is None else folder.id
+        task = BackgroundTask(task_id, request, record, context.artifacts, folder)
         self._tasks[context.run_id, task.id] = task
         try:
-            await task.start()
+            await task.start(supervisor)
         except BaseException:
             self._tasks.pop((context.run_id, task.id), None)
+            if folder is not None:
+                folder.remove()
             raise
         if self._closed:  # meanwhile
             await task.stop()
@@ -227,21 +369,72 @@ class BackgroundTasks:
         return any(task.is_running for task in self._tasks.values())
 
     def list_for_run(self, run_id: str) -> list[BackgroundTask]:
-        """List the tasks of a run."""
+        """List the tasks of a run that this process holds or follows."""
         return [task for (owner, _), task in self._tasks.items() if owner == run_id]
 
-    def find(self, run_id: str, task_id: str) -> BackgroundTask | None:
-        """Return a task of a run, or None."""
-        return self._tasks.get((run_id, task_id))
+    def is_known(self, context: ToolContext, task_id: str) -> bool:
+        """Return True if the run has such a task."""
+        return (
+            (context.run_id, task_id) in self._tasks
+            or load_report(context, task_id) is not None
+            or self._find_record(context.run_id, task_id) is not None
+        )
+
+    async def find(self, context: ToolContext, task_id: str) -> BackgroundTask | None:
+        """Return a task of the run as it is now, also one that another process started; None when no one holds it."""
+        task = self._tasks.get((context.run_id, task_id)) or self._restore(context, task_id)
+        if task is not None:
+            await task.update()
+            if is_outcome_reported(context, task.id):
+                task.remove_files()
+        return task
+
+    async def find_all(self, context: ToolContext) -> list[BackgroundTask]:
+        """Return all tasks of the run, also those that other processes started."""
+        names = [task.id for task in self.list_for_run(context.run_id)]
+        if self._supervisor is not None:
+            names += [folder.id for folder in await asyncio.to_thread(self._supervisor.list_tasks)]
+        found = [await self.find(context, name) for name in dict.fromkeys(names)]
+        return [task for task in found if task is not None]
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop the tasks of a run that is over, and remove their files."""
+        for task in self.list_for_run(run_id):
+            await task.detach()
+            self._tasks.pop((run_id, task.id), None)
+        if self._supervisor is not None and self._supervisor.is_enabled:
+            await self._supervisor.end_run(run_id)
 
     async def close(self) -> None:
-        """End all tasks."""
+        """End the tasks that this process holds; those of a supervisor continue."""
         self._closed = True
         held = list(self._tasks.values())
         self._tasks.clear()
-        await asyncio.gather(*(task.stop() for task in held))
-        for task in held:
-            task.close()
+        await asyncio.gather(*(task.detach() for task in held))
+
+    def _find_record(self, run_id: str, task_id: str) -> tuple[TaskFolder, TaskRecord] | None:
+        """Return the files of a task of this run; None where there are none."""
+        folder = None if self._supervisor is None else self._supervisor.find_task(task_id)
+        record = None if folder is None else folder.read("task.json", TaskRecord)
+        return (folder, record) if folder is not None and record is not None and record.run_id == run_id else None
+
+    def _restore(self, context: ToolContext, task_id: str) -> BackgroundTask | None:
+        """Return a task that another process started. What the run knows the outcome of is removed."""
+        found = self._find_record(context.run_id, task_id)
+        if found is None or self._supervisor is None or self._restore_request is None:
+            return None
+        folder, record = found
+        known = load_report(context, task_id)
+        if known is not None and known.is_reported:
+            folder.remove()
+            return None
+        ref = known.supervisor if known is not None else ""
+        if not ref and (identity := self._supervisor.read_identity()) is not None:
+            ref = identity.ref  # killed before the start was recorded
+        task = BackgroundTask(task_id, self._restore_request(record), record, context.artifacts, folder)
+        task.follow(SupervisedCommand(self._supervisor, ref, folder))
+        self._tasks[context.run_id, task_id] = task
+        return task
 
     def _forget_old(self, context: ToolContext) -> None:
         """Forget old tasks. An outcome is held until the run knows it."""

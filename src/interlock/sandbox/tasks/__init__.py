@@ -1,0 +1,1 @@
+"""Background tasks that outlive the process which started them."""

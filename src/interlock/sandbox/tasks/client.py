@@ -1,0 +1,563 @@
+"""The client of a supervisor: starts it, and starts, follows and stops the tasks of one workspace.
+
+`TaskSupervisor` finds the supervisor of a workspace in a private folder. `SupervisedSandbox` starts one command there.
+`CoordinatedSandbox` runs commands in this process, and keeps running tasks to what holds between commands of one
+process: they are stopped while a command must be alone, and files that are to be hidden now are hidden from them too.
+"""
+
+import asyncio
+import fcntl
+import os
+import select
+import shutil
+import socket
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from secrets import token_hex
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...domain.errors import ConfigurationError, SandboxSetupError
+from ..commands.bubblewrap import BubblewrapSandbox
+from ..commands.landlock import LandlockSandbox
+from ..commands.launch import recheck_validity
+from ..commands.unconfined import UnconfinedSandbox
+from ..commands.workspace_lease import acquire_workspace
+from ..host.programs import code_folders, is_inside
+from ..host.spawn import spawn_program
+from ..interface import CommandExit, CommandSandbox, CommandSpec, Confinement, OutputHandler, RunningCommand
+from .protocol import (
+    PROTOCOL,
+    AskValid,
+    ConfirmStart,
+    Connection,
+    Done,
+    Ended,
+    ListTasks,
+    OutputReader,
+    PrepareCommand,
+    ProtocolError,
+    Refused,
+    RequestMessage,
+    StartTask,
+    StopRun,
+    StopTask,
+    SupervisorIdentity,
+    TaskEnd,
+    TaskEntry,
+    TaskReply,
+    TaskRequest,
+    Tasks,
+    WaitTask,
+    decode,
+    make_private_folder,
+    name_workspace_folder,
+    open_folder,
+    read_file,
+    socket_path,
+    write_file,
+)
+
+DEFAULT_IDLE_SECONDS = 1_800.0
+#: For a supervisor to listen; it waits for one before it to end.
+_START_SECONDS = 60.0
+_MAX_IDENTITY_BYTES = 1 << 16
+#: A supervisor that ends while it is asked is replaced so often.
+_MAX_TRIES = 5
+_PROGRAM = (
+    "import sys; sys.path += [p for p in sys.argv.pop(1).split(':') if p not in sys.path]; "
+    "from interlock.sandbox.tasks.supervisor import main; main(*sys.argv[1:])"
+)
+_KEPT_VARIABLES = ("TMPDIR",)
+_BACKENDS = (BubblewrapSandbox, LandlockSandbox, UnconfinedSandbox)
+
+T = TypeVar("T")
+
+
+class SupervisorGoneError(Exception):
+    """There is no supervisor, or it ended before it answered."""
+
+
+class _TaskOwner(msgspec.Struct):
+    run_id: str
+
+
+class TaskFolder:
+    """The files of one task. Only its user can read them; what a task printed is there with its secrets."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.id = os.path.basename(path)
+
+    def read(self, name: str, kind: type[T]) -> T | None:
+        """Return the content of a file; None when there is none."""
+        try:
+            folder = open_folder(self.path)
+        except OSError:
+            return None
+        try:
+            return read_file(folder, name, kind)
+        finally:
+            os.close(folder)
+
+    def write(self, name: str, value: Any) -> None:
+        """Write a file. Raise `SandboxSetupError` when that is not possible."""
+        try:
+            folder = open_folder(self.path)
+            try:
+                write_file(folder, name, value)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise SandboxSetupError(f"The task has no place for its files: {error}. Nothing was executed.") from None
+
+    def read_end(self) -> TaskEnd | None:
+        """Return how the task ended; None when that is not recorded."""
+        return self.read("ended.json", TaskEnd)
+
+    def open_output(self) -> OutputReader:
+        """Return a reader of what the task printed."""
+        return OutputReader(os.path.join(self.path, "output"))
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class TaskSupervisor:
+    """The supervisor of one workspace, as a client sees it. Without a folder there is none."""
+
+    def __init__(self, workspace: str, workspace_identity: tuple[int, ...], commands: CommandSandbox) -> None:
+        self.workspace = workspace
+        self.backend = commands.confinement.backend
+        #: A supervisor can make the same sandbox.
+        self.is_possible = type(commands) in _BACKENDS
+        self.idle_seconds = DEFAULT_IDLE_SECONDS
+        self._key = name_workspace_folder(workspace, workspace_identity)
+        self._folder = ""
+
+    def use_folder(self, folder: str, idle_seconds: float = DEFAULT_IDLE_SECONDS) -> None:
+        """Keep tasks in this folder. Raise `ConfigurationError` when it is in the workspace, or around it."""
+        folder = os.path.realpath(folder)
+        if is_inside(folder, self.workspace) or is_inside(self.workspace, folder):
+            raise ConfigurationError(
+                f"The folder for background tasks, {folder}, must be outside of the workspace {self.workspace}."
+            )
+        if not idle_seconds > 0:
+            raise ConfigurationError("The idle time of background tasks must be a positive number of seconds.")
+        self._folder, self.idle_seconds = os.path.join(folder, self._key), idle_seconds
+
+    @property
+    def is_enabled(self) -> bool:
+        """Return True if tasks are kept by a supervisor."""
+        return bool(self._folder)
+
+    def create_task(self) -> TaskFolder:
+        """Create the folder of a new task. May block."""
+        make_private_folder(os.path.dirname(self._folder))
+        make_private_folder(self._folder)
+        while True:
+            path = os.path.join(self._folder, f"task_{token_hex(4)}")
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise SandboxSetupError(f"The task has no place: {error}. Nothing was executed.") from None
+            return TaskFolder(path)
+
+    def find_task(self, task_id: str) -> TaskFolder | None:
+        """Return the folder of a task; None when there is none."""
+        path = os.path.join(self._folder, os.path.basename(task_id))
+        return TaskFolder(path) if self._folder and task_id.startswith("task_") and os.path.isdir(path) else None
+
+    def list_tasks(self) -> list[TaskFolder]:
+        """List the folders of all tasks, also of those that are over."""
+        try:
+            names = sorted(os.listdir(self._folder)) if self._folder else []
+        except OSError:
+            return []
+        return [TaskFolder(os.path.join(self._folder, name)) for name in names if name.startswith("task_")]
+
+    def read_identity(self) -> SupervisorIdentity | None:
+        """Return the identity of the supervisor that runs now; None when there is none."""
+        try:
+            folder = open_folder(self._folder)
+        except OSError:
+            return None
+        try:
+            identity = read_file(folder, "identity.json", SupervisorIdentity)
+        finally:
+            os.close(folder)
+        return identity if identity is not None and identity.is_alive else None
+
+    async def start_task(self, request: StartTask, is_still_valid: Callable[[], bool] | None) -> SupervisorIdentity:
+        """Start a task, with a supervisor if there is none. Raise `SandboxSetupError` when nothing was executed."""
+        for _ in range(_MAX_TRIES):
+            identity = await asyncio.to_thread(self._ensure_started)
+            try:
+                await self._request_start(request, is_still_valid, identity)
+            except SupervisorGoneError:
+                continue  # it had nothing to do, and ended before it read this
+            return identity
+        raise SandboxSetupError("The supervisor of background tasks ends again and again. Nothing was executed.")
+
+    async def _request_start(
+        self, request: StartTask, is_still_valid: Callable[[], bool] | None, identity: SupervisorIdentity
+    ) -> None:
+        was_asked = False
+        async with self._connect(identity) as connection:
+            await _send(connection, identity, request)
+            while True:
+                try:
+                    reply = await _receive(connection)
+                except SupervisorGoneError:
+                    if was_asked:
+                        raise RuntimeError("The supervisor of background tasks died while it started one.") from None
+                    raise
+                match reply:
+                    case AskValid():
+                        problem = (
+                            await asyncio.to_thread(recheck_validity, is_still_valid)
+                            if is_still_valid is not None
+                            else ""
+                        )
+                        was_asked = was_asked or not problem
+                        await _send(connection, identity, ConfirmStart(not problem))
+                    case Done():
+                        return
+                    case Refused(message):
+                        raise SandboxSetupError(message)
+                    case _:
+                        raise SandboxSetupError("The supervisor gave no answer to the start. Nothing was executed.")
+
+    async def request(self, request: TaskRequest, identity: SupervisorIdentity) -> TaskReply:
+        """Ask the supervisor. Raise `SupervisorGoneError` when it is gone."""
+        async with self._connect(identity) as connection:
+            await _send(connection, identity, request)
+            return await _receive(connection)
+
+    async def list_running(self) -> tuple[TaskEntry, ...]:
+        """Return the running tasks of all runs in this workspace."""
+        with suppress(SupervisorGoneError):
+            identity = self.read_identity()
+            reply = None if identity is None else await self.request(ListTasks(), identity)
+            if isinstance(reply, Tasks):
+                return reply.tasks
+        return ()
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop all tasks of a run that is over, and remove their files."""
+        identity = self.read_identity()
+        if identity is not None:
+            with suppress(SupervisorGoneError):
+                await self.request(StopRun(run_id), identity)
+        await asyncio.to_thread(self._remove_tasks, run_id)
+
+    def _remove_tasks(self, run_id: str) -> None:
+        for folder in self.list_tasks():
+            owner = folder.read("task.json", _TaskOwner)
+            if owner is not None and owner.run_id == run_id:
+                folder.remove()
+
+    @asynccontextmanager
+    async def prepare_command(self, hidden: Iterable[str], *, is_exclusive: bool) -> AsyncGenerator[None]:
+        """Hide paths from running tasks; with `is_exclusive` no task that can write runs until the end of the block."""
+        identity = self.read_identity() if self._folder else None
+        async with AsyncExitStack() as stack:
+            if identity is not None:
+                with suppress(SupervisorGoneError):
+                    connection = await stack.enter_async_context(self._connect(identity))
+                    await _send(connection, identity, PrepareCommand(tuple(hidden), is_exclusive))
+                    if isinstance(reply := await _receive(connection), Refused):
+                        raise SandboxSetupError(reply.message)
+            yield
+
+    @asynccontextmanager
+    async def _connect(self, identity: SupervisorIdentity) -> AsyncGenerator[Connection]:
+        if identity.protocol != PROTOCOL:
+            raise SandboxSetupError(
+                f"Background tasks of this workspace are run by another version of Interlock (process {identity.pid}). "
+                "Stop them with that version, or end that process. Nothing was executed."
+            )
+        try:
+            channel = await asyncio.to_thread(self._open_socket)
+            connection = Connection(*await asyncio.open_unix_connection(sock=channel))
+        except OSError as error:
+            raise SupervisorGoneError(str(error)) from None
+        try:
+            if not connection.is_same_user():
+                raise SandboxSetupError(
+                    "The supervisor of background tasks runs as another user. Nothing was executed."
+                )
+            yield connection
+        finally:
+            connection.close()
+
+    def _open_socket(self) -> socket.socket:
+        folder = open_folder(self._folder)
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            channel.connect(socket_path(folder))
+        except BaseException:
+            channel.close()
+            raise
+        finally:
+            os.close(folder)
+        return channel
+
+    def _ensure_started(self) -> SupervisorIdentity:
+        """Return the supervisor, started if there is none. Blocks."""
+        with self._start_lock():
+            identity = self.read_identity()
+            if identity is not None:
+                with suppress(OSError):
+                    self._open_socket().close()
+                    return identity
+            return self._spawn()
+
+    @contextmanager
+    def _start_lock(self) -> Generator[None]:
+        try:
+            fd = os.open(
+                os.path.join(self._folder, "start.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+        except OSError as error:
+            raise SandboxSetupError(f"Background tasks have no place: {error}. Nothing was executed.") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _spawn(self) -> SupervisorIdentity:
+        reading, writing = os.pipe()
+        try:
+            pid = spawn_program(
+                (sys.executable, "-I", "-c", _PROGRAM, ":".join(_import_folders()), self._folder, self.workspace),
+                {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+                (),
+                output=(writing, writing),
+                new_session=True,
+            )
+        except OSError as error:
+            os.close(reading)
+            raise SandboxSetupError(f"The supervisor cannot be started: {error}. Nothing was executed.") from None
+        finally:
+            os.close(writing)
+        try:
+            said = _read_line(reading)
+        finally:
+            os.close(reading)
+            os.waitpid(pid, 0)  # it has forked by now, or has died
+        try:
+            return decode(said, SupervisorIdentity)
+        except ProtocolError:
+            words = said.decode(errors="replace").strip()[-500:]
+            raise SandboxSetupError(
+                f"The supervisor of background tasks did not start: {words or 'it said nothing'}. Nothing was executed."
+            ) from None
+
+
+def _import_folders() -> list[str]:
+    """Return the folders that the supervisor imports from: those of this package and of the libraries of this process,
+    and never the current folder.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    known = {os.path.realpath(folder) for folder in code_folders()}
+    return [package, *(entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) in known)]
+
+
+def _read_line(fd: int) -> bytes:
+    """Read until a line is complete, the writers are gone, or the time is up."""
+    said, until = b"", time.monotonic() + _START_SECONDS
+    while not said.endswith(b"}\n") and len(said) < _MAX_IDENTITY_BYTES:
+        ready, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
+        chunk = os.read(fd, 4096) if ready else b""
+        if not chunk:
+            break
+        said += chunk
+    return said
+
+
+async def _send(connection: Connection, identity: SupervisorIdentity, request: TaskRequest) -> None:
+    try:
+        await connection.send(RequestMessage(identity.token, request))
+    except OSError as error:
+        raise SupervisorGoneError(str(error)) from None
+
+
+async def _receive(connection: Connection) -> TaskReply:
+    try:
+        return await connection.receive(TaskReply)
+    except (ConnectionError, EOFError) as error:
+        raise SupervisorGoneError(str(error)) from None
+    except ProtocolError as error:
+        raise SandboxSetupError(f"The supervisor of background tasks is not understood: {error}") from None
+
+
+class SupervisedCommand:
+    """A command that a supervisor runs: `RunningCommand`, but cancelling a wait leaves it alone."""
+
+    def __init__(self, supervisor: TaskSupervisor, supervisor_ref: str, folder: TaskFolder) -> None:
+        #: Which supervisor runs it. Another one in its place does not know it.
+        self.supervisor_ref = supervisor_ref
+        self._supervisor = supervisor
+        self._folder = folder
+
+    async def wait(self, timeout_seconds: float | None = None) -> CommandExit:
+        """Wait for the end. The timeout is kept by the supervisor."""
+        end = await self.wait_end()
+        if end.exit is None:
+            raise RuntimeError(end.note)
+        return end.exit
+
+    async def stop(self) -> CommandExit:
+        """Stop the command."""
+        await self.end()
+        return await self.wait()
+
+    async def end(self) -> None:
+        """Stop the command, and wait until its supervisor says that it is over, or is gone."""
+        with suppress(SupervisorGoneError):
+            await self._request(StopTask(self._folder.id))
+
+    async def is_running(self) -> bool:
+        """Return True if the recorded supervisor runs it now."""
+        with suppress(SupervisorGoneError):
+            reply = await self._request(ListTasks())
+            return isinstance(reply, Tasks) and any(entry.id == self._folder.id for entry in reply.tasks)
+        return False
+
+    async def wait_end(self) -> TaskEnd:
+        """Wait for the end. Without a supervisor that recorded one, it is lost."""
+        with suppress(SupervisorGoneError):
+            if (end := self._folder.read_end()) is not None:
+                return end
+            reply = await self._request(WaitTask(self._folder.id))
+            if isinstance(reply, Ended):
+                return reply.end
+        # Written before the supervisor lets go of a task.
+        return self._folder.read_end() or TaskEnd(
+            is_lost=True, note="its supervisor is gone, so its end is unknown; only the output until then is known"
+        )
+
+    async def _request(self, request: TaskRequest) -> TaskReply:
+        identity = self._supervisor.read_identity()
+        if identity is None or identity.ref != self.supervisor_ref:
+            raise SupervisorGoneError
+        return await self._supervisor.request(request, identity)
+
+
+class SupervisedSandbox:
+    """Starts one command at the supervisor of its workspace."""
+
+    def __init__(
+        self,
+        supervisor: TaskSupervisor,
+        folder: TaskFolder,
+        run_id: str,
+        timeout_seconds: float,
+        confinement: Confinement,
+    ) -> None:
+        self.confinement = confinement
+        self._supervisor = supervisor
+        self._folder = folder
+        self._run_id = run_id
+        self._timeout_seconds = timeout_seconds
+
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> SupervisedCommand:
+        """Start the command. Its output goes to the folder of the task."""
+        found = os.fstat(command.folder_fd)
+        request = StartTask(
+            task_id=self._folder.id,
+            run_id=self._run_id,
+            backend=self._supervisor.backend,
+            profile=command.profile,
+            script=command.script,
+            cwd=command.cwd,
+            folder=(found.st_dev, found.st_ino),
+            exclusive_until=command.exclusive_until,
+            expected_environment=command.expected_environment,
+            environment=dict(command.environment),
+            timeout_seconds=self._timeout_seconds,
+            idle_seconds=self._supervisor.idle_seconds,
+        )
+        # Commands of this process that can write are stopped as well, where this one must be alone.
+        workspace = command.profile.workspace if command.profile.writable else ""
+        lease = await acquire_workspace(workspace, command.exclusive_until) if workspace else None
+        try:
+            identity = await self._supervisor.start_task(request, command.is_still_valid)
+        except ProtocolError as error:
+            raise SandboxSetupError(f"The command cannot be passed on: {error} Nothing was executed.") from None
+        finally:
+            if lease is not None:
+                lease.release()
+        return SupervisedCommand(self._supervisor, identity.ref, self._folder)
+
+
+class CoordinatedSandbox:
+    """Runs commands in this process, and coordinates them with the tasks of a supervisor."""
+
+    def __init__(self, commands: CommandSandbox, supervisor: TaskSupervisor) -> None:
+        self._commands = commands
+        self._supervisor = supervisor
+
+    @property
+    def confinement(self) -> Confinement:
+        """Restrictions of the sandbox inside."""
+        return self._commands.confinement
+
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
+        """Start a command when running tasks are prepared for it."""
+        if not self._supervisor.is_enabled:
+            return await self._commands.start(command, on_output)
+        prepared = AsyncExitStack()
+        is_exclusive = bool(command.exclusive_until)
+        await prepared.enter_async_context(
+            self._supervisor.prepare_command(command.profile.hidden, is_exclusive=is_exclusive)
+        )
+        try:
+            running = await self._commands.start(command, on_output)
+        except BaseException:
+            await prepared.aclose()
+            raise
+        if command.exclusive_until == "end":
+            return _ExclusiveCommand(running, prepared)
+        await prepared.aclose()
+        return running
+
+
+class _ExclusiveCommand:
+    """A command that tasks of a supervisor are stopped for."""
+
+    def __init__(self, running: RunningCommand, prepared: AsyncExitStack) -> None:
+        self._running = running
+        self._prepared = prepared
+
+    async def wait(self, timeout_seconds: float | None = None) -> CommandExit:
+        async with self._prepared:
+            return await self._running.wait(timeout_seconds)
+
+    async def stop(self) -> CommandExit:
+        async with self._prepared:
+            return await self._running.stop()
+
+
+def list_supervisors(folder: str) -> list[SupervisorIdentity]:
+    """Return the supervisors that run, of all workspaces."""
+    found: list[SupervisorIdentity] = []
+    with suppress(OSError):
+        for name in sorted(os.listdir(folder)):
+            with suppress(OSError):
+                opened = open_folder(os.path.join(folder, name))
+                try:
+                    identity = read_file(opened, "identity.json", SupervisorIdentity)
+                finally:
+                    os.close(opened)
+                if identity is not None and identity.is_alive:
+                    found.append(identity)
+    return found
