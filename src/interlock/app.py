@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from os import PathLike
@@ -243,6 +244,7 @@ class App:
             raise RunPausedError(f"{run.ledger.run_id} waits for an answer; it cannot be complete.")
         run.recorder.add(RunCompleted(message=self.parts.redactor.redact(message)))
         await run.recorder.commit()
+        await self.end_run(run.ledger.run_id)
 
     async def cancel(self, run: RunContext, message: str = "", by: str = "") -> None:
         """End the run: running calls are cancelled, waiting ones are not executed."""
@@ -252,6 +254,7 @@ class App:
         run.recorder.add(RunCancelled(message=redact(message), by=redact(by)))
         run.cancellation.stop("The run was cancelled.", run.ledger.open_calls())
         await run.recorder.commit()
+        await self.end_run(run.ledger.run_id)
 
     async def fail(self, run: RunContext, message: str) -> None:
         """End a run that can never continue."""
@@ -259,6 +262,13 @@ class App:
         run.recorder.add(RunFailed(message=self.parts.redactor.redact(message)))
         run.cancellation.stop("The run failed.", run.ledger.open_calls())
         await run.recorder.commit()
+        await self.end_run(run.ledger.run_id)
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop what runs in the background for a run that is over. What cannot be stopped ends at its own limits."""
+        for box in self.toolboxes:
+            with suppress(Exception):
+                await box.end_run(run_id)
 
     async def entries(self, run: RunContext) -> list[LogEntry]:
         """Commit pending events and read the log of a run."""

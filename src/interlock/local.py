@@ -7,6 +7,7 @@ denies to every tool is hidden from both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from os import PathLike, fspath
 from os.path import join, realpath
 
@@ -98,7 +99,8 @@ class LocalTools(Toolbox):
         if self._supervisor.is_possible:
             self._commands = CoordinatedSandbox(self._commands, self._supervisor)
         if task_folder is not None:
-            self.use_task_folder(task_folder)
+            self._supervisor.use_folder(fspath(task_folder), task_idle_seconds)
+            self.protect_paths([realpath(task_folder)])
         self._shell = ShellTools(
             self._workspace,
             self._commands,
@@ -142,8 +144,10 @@ class LocalTools(Toolbox):
         self._files.clear_cache()
 
     def use_task_folder(self, folder: str | PathLike[str]) -> None:
-        """Keep background tasks in this folder, unless there is one, or a supervisor cannot make the same sandbox."""
-        if self._supervisor.is_possible and not self._supervisor.is_enabled:
+        """Keep background tasks in this folder, unless there is one. One in or around the workspace is not used."""
+        if self._supervisor.is_enabled:
+            return
+        with suppress(ConfigurationError):
             self._supervisor.use_folder(fspath(folder), self._task_idle_seconds)
             self.protect_paths([realpath(folder)])
 

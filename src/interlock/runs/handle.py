@@ -279,6 +279,7 @@ class RunHandle:
             ledger = session.run.ledger
             if session.run.ledger.is_over:
                 await self._runner.inbox.cancel_children(ledger)
+                await self._runner.app.end_run(self.run_id)
             await self._cache_result(ledger)
             # Nothing is awaited between this check and the end of the task: `resume` is seen here, or finds the task
             # done.

@@ -1,16 +1,22 @@
 """`interlock doctor`: how commands are sandboxed on this host, which programs they find, and how to improve it."""
 
+import asyncio
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from shutil import which
 
 import msgspec
 import typer
 
+from ...domain.errors import SandboxSetupError
 from ...sandbox.commands.probe import BackendStatus, choose_sandbox, probe_backends
 from ...sandbox.host.host_info import HostInfo, read_host_info
 from ...sandbox.host.programs import HostProgram, find_bwrap, find_program_problems, find_ripgrep, is_inside
 from ...sandbox.interface import CAPABILITIES, Confinement
+from ...sandbox.tasks.client import list_workspaces
+from ...sandbox.tasks.protocol import TaskEntry
 from ...sandbox.workspace.toolchain import Toolchain, ToolchainPart, detect_toolchain
 from ..config.project_trust import TrustedProject
 from ..config.settings import load_settings
@@ -48,6 +54,14 @@ class FoundProgram(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: str
 
 
+class Supervisor(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that runs background tasks of a workspace."""
+
+    workspace: str
+    pid: int
+    tasks: tuple[TaskEntry, ...]
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """The confinement of this host."""
 
@@ -64,6 +78,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     toolchain: Toolchain = Toolchain()
     #: Programs that the shell finds in this folder.
     programs: tuple[FoundProgram, ...] = ()
+    #: Those that run now, of all workspaces.
+    supervisors: tuple[Supervisor, ...] = ()
 
 
 @app.command(epilog=_EXITS)
@@ -81,6 +97,7 @@ def doctor(as_json: JsonOption = False) -> None:
         problems=find_program_problems(),
         toolchain=toolchain,
         programs=tuple(find_programs(toolchain, os.environ.get("PATH", ""))),
+        supervisors=tuple(asyncio.run(find_supervisors(str(user_paths.tasks))) if user_paths.tasks is not None else ()),
     )
     echo_result(as_json, diagnosis, *format_diagnosis(diagnosis))
     if diagnosis.confinement.degraded or diagnosis.problems:
@@ -93,6 +110,19 @@ def find_programs(toolchain: Toolchain, shell_path: str) -> Iterator[FoundProgra
         shell, sandbox = which(name, path=shell_path) or "", toolchain.find_program(name)
         if shell or sandbox:
             yield FoundProgram(name=name, shell=shell, sandbox=sandbox)
+
+
+async def find_supervisors(folder: str) -> list[Supervisor]:
+    """Return the supervisors of background tasks that run now."""
+    found: list[Supervisor] = []
+    for workspace in list_workspaces(folder):
+        identity = workspace.read_identity()
+        if identity is not None:
+            tasks: tuple[TaskEntry, ...] = ()
+            with suppress(SandboxSetupError):  # of another version: it can still be ended
+                tasks = await workspace.list_running()
+            found.append(Supervisor(workspace=identity.workspace, pid=identity.pid, tasks=tasks))
+    return found
 
 
 def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
@@ -111,7 +141,16 @@ def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
         *diagnosis.problems,
         f"kernel: Landlock {landlock}, seccomp {seccomp}, openat2 {openat2}, cgroups {host.cgroup}",
         *_format_toolchain(diagnosis),
+        *(line for supervisor in diagnosis.supervisors for line in _format_supervisor(supervisor)),
     ]
+
+
+def _format_supervisor(supervisor: Supervisor) -> Iterator[str]:
+    yield f"background tasks in {make_visible(supervisor.workspace)} (`kill {supervisor.pid}` ends them):"
+    for task in supervisor.tasks:
+        started = datetime.fromtimestamp(task.started_at, UTC).isoformat(timespec="seconds")
+        run = make_visible(task.run_id)
+        yield f"  {task.id} since {started}, of {run} (`interlock runs cancel {run}` ends the run and its tasks)"
 
 
 def _format_toolchain(diagnosis: Diagnosis) -> Iterator[str]:

@@ -3,7 +3,8 @@
 | what | where |
 |---|---|
 | settings, the user's policy, skills | `$XDG_CONFIG_HOME/interlock/`, else `~/.config/interlock/` |
-| runs, artifacts, changes of files, trusted projects | `$XDG_STATE_HOME/interlock/`, else `~/.local/state/interlock/` |
+| runs, artifacts, changes of files, background tasks, trusted projects | `$XDG_STATE_HOME/interlock/`, else |
+| | `~/.local/state/interlock/` |
 
 Without a home there are no settings of a user, which is fine; what has to be kept says that there is no place for it.
 """
@@ -64,6 +65,11 @@ class UserPaths(msgspec.Struct, frozen=True):
     def trust_file(self) -> Path:
         """Path of the file with the trusted projects."""
         return self._require(self.state, "trusted projects", "XDG_STATE_HOME") / "trust.json"
+
+    @property
+    def tasks(self) -> Path | None:
+        """Folder of the background tasks; None when there is no place for it."""
+        return None if self.state is None else self.state / "tasks"
 
     @property
     def own_paths(self) -> tuple[str, ...]:

@@ -267,6 +267,8 @@ async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> 
         stack.push_async_callback(provider.close)
         tools = make_local_tools(prepared.workspace, prepared.settings, prepared.places)
         stack.push_async_callback(tools.close)
+        if prepared.places.tasks is not None:
+            tools.use_task_folder(prepared.places.tasks)
         log = await stack.enter_async_context(SqliteLog(prepared.files.log))
         agent = Agent(
             provider=provider,

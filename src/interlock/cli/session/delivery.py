@@ -16,16 +16,17 @@ import typer
 from ...app import App
 from ...domain.call import Answer, Question
 from ...domain.commands import AnswerCommand, CancelCommand, command_key
-from ...domain.errors import ConfigurationError, DecisionConflictError, RunEndedError
+from ...domain.errors import ConfigurationError, DecisionConflictError, RunEndedError, SandboxSetupError
 from ...domain.event import WarningRaised
 from ...domain.state.ledger import ActionEntry, Ledger
 from ...domain.state.lifecycle import ActionState
 from ...history.fold import load_run
 from ...runs.commands import read_command
 from ...runs.inbox import Inbox
+from ...sandbox.tasks.client import list_workspaces
 from ...storage.event_log import EventLog
 from ..config.logs import open_log, resolve_run, shorten_id
-from ..config.user_paths import login_name
+from ..config.user_paths import find_user_paths, login_name
 from ..display.output import echo_error, echo_result
 from ..display.run_list import read_events, wait_for_change
 from ..exit_codes import ExitCode
@@ -184,6 +185,14 @@ _STATUS_MESSAGES: dict[DeliveryStatus, str] = {
 }
 
 
+async def end_run_tasks(run_id: str) -> None:
+    """Stop the background tasks that a run left behind."""
+    folder = find_user_paths().tasks
+    for workspace in list_workspaces(str(folder)) if folder is not None else ():
+        with suppress(SandboxSetupError):  # of another version; `interlock doctor` shows it
+            await workspace.end_run(run_id)
+
+
 async def cancel_run(log_path: Path | None, run_ref: str, reason: str, by: str, as_json: bool) -> None:
     """Cancel a run, whichever process owns it."""
     message = f"Cancelled by {get_person_name(by)}{f': {reason}' if reason else '.'}"
@@ -192,8 +201,11 @@ async def cancel_run(log_path: Path | None, run_ref: str, reason: str, by: str, 
         try:
             status = await deliver_cancel(log, inbox, run_id, message)
         except RunEndedError as error:
+            await end_run_tasks(run_id)
             echo_error(error)
             raise typer.Exit(ExitCode.FAILED) from None
+    if status == "recorded":  # else the process that owns it stops them
+        await end_run_tasks(run_id)
     line = f"{shorten_id(run_id)} is {_STATUS_MESSAGES[status]}"
     echo_result(as_json, {"run_id": run_id, "how": status, "message": message}, line)
     if status == "queued":

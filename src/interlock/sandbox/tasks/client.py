@@ -65,6 +65,8 @@ DEFAULT_IDLE_SECONDS = 1_800.0
 #: For a supervisor to listen; it waits for one before it to end.
 _START_SECONDS = 60.0
 _MAX_IDENTITY_BYTES = 1 << 16
+#: For an answer; stopping a task that does not want to end takes some seconds.
+_REPLY_SECONDS = 60.0
 #: A supervisor that ends while it is asked is replaced so often.
 _MAX_TRIES = 5
 _PROGRAM = (
@@ -127,21 +129,122 @@ class TaskFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-class TaskSupervisor:
+class SupervisorFolder:
+    """The files of the tasks of one workspace, and the supervisor that runs them now."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = path
+
+    def list_tasks(self) -> list[TaskFolder]:
+        """List the folders of all tasks, also of those that are over."""
+        try:
+            names = sorted(os.listdir(self._folder)) if self._folder else []
+        except OSError:
+            return []
+        return [TaskFolder(os.path.join(self._folder, name)) for name in names if name.startswith("task_")]
+
+    def read_identity(self) -> SupervisorIdentity | None:
+        """Return the identity of the supervisor that runs now; None when there is none."""
+        try:
+            folder = open_folder(self._folder)
+        except OSError:
+            return None
+        try:
+            identity = read_file(folder, "identity.json", SupervisorIdentity)
+        finally:
+            os.close(folder)
+        return identity if identity is not None and identity.is_alive else None
+
+    async def request(self, request: TaskRequest, identity: SupervisorIdentity) -> TaskReply:
+        """Ask the supervisor. Raise `SupervisorGoneError` when it is gone."""
+        async with self.connect(identity) as connection:
+            try:
+                async with asyncio.timeout(None if isinstance(request, WaitTask) else _REPLY_SECONDS):
+                    await _send(connection, identity, request)
+                    return await _receive(connection)
+            except TimeoutError:
+                raise SandboxSetupError(
+                    f"The supervisor of background tasks (process {identity.pid}) does not answer."
+                ) from None
+
+    async def list_running(self) -> tuple[TaskEntry, ...]:
+        """Return the running tasks of all runs."""
+        with suppress(SupervisorGoneError):
+            identity = self.read_identity()
+            reply = None if identity is None else await self.request(ListTasks(), identity)
+            if isinstance(reply, Tasks):
+                return reply.tasks
+        return ()
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop all tasks of a run that is over, and remove their files."""
+        identity = self.read_identity()
+        if identity is not None:
+            with suppress(SupervisorGoneError):
+                await self.request(StopRun(run_id), identity)
+        await asyncio.to_thread(self._remove_tasks, run_id)
+
+    def _remove_tasks(self, run_id: str) -> None:
+        for folder in self.list_tasks():
+            owner = folder.read("task.json", _TaskOwner)
+            if owner is not None and owner.run_id == run_id:
+                folder.remove()
+
+    @asynccontextmanager
+    async def connect(self, identity: SupervisorIdentity) -> AsyncGenerator[Connection]:
+        """Connect to the supervisor. Raise `SupervisorGoneError` when it is gone."""
+        if identity.protocol != PROTOCOL:
+            raise SandboxSetupError(
+                f"Background tasks of this workspace are run by another version of Interlock (process {identity.pid}). "
+                "Stop them with that version, or end that process. Nothing was executed."
+            )
+        try:
+            channel = await asyncio.to_thread(self.open_socket)
+            connection = Connection(*await asyncio.open_unix_connection(sock=channel))
+        except OSError as error:
+            raise SupervisorGoneError(str(error)) from None
+        try:
+            if not connection.is_same_user():
+                raise SandboxSetupError(
+                    "The supervisor of background tasks runs as another user. Nothing was executed."
+                )
+            yield connection
+        finally:
+            connection.close()
+
+    def open_socket(self) -> socket.socket:
+        """Return a connected socket. Raise `OSError` when no supervisor listens."""
+        folder = open_folder(self._folder)
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            channel.connect(socket_path(folder))
+        except BaseException:
+            channel.close()
+            raise
+        finally:
+            os.close(folder)
+        return channel
+
+
+class TaskSupervisor(SupervisorFolder):
     """The supervisor of one workspace, as a client sees it. Without a folder there is none."""
 
     def __init__(self, workspace: str, workspace_identity: tuple[int, ...], commands: CommandSandbox) -> None:
+        super().__init__("")
         self.workspace = workspace
         self.backend = commands.confinement.backend
         #: A supervisor can make the same sandbox.
         self.is_possible = type(commands) in _BACKENDS
         self.idle_seconds = DEFAULT_IDLE_SECONDS
         self._key = name_workspace_folder(workspace, workspace_identity)
-        self._folder = ""
 
     def use_folder(self, folder: str, idle_seconds: float = DEFAULT_IDLE_SECONDS) -> None:
-        """Keep tasks in this folder. Raise `ConfigurationError` when it is in the workspace, or around it."""
+        """Keep tasks in this folder. Raise `ConfigurationError` when it is in the workspace, or around it, or when the
+        sandbox is one that a supervisor cannot make.
+        """
         folder = os.path.realpath(folder)
+        if not self.is_possible:
+            raise ConfigurationError(f"A supervisor of background tasks cannot make the sandbox {self.backend!r}.")
         if is_inside(folder, self.workspace) or is_inside(self.workspace, folder):
             raise ConfigurationError(
                 f"The folder for background tasks, {folder}, must be outside of the workspace {self.workspace}."
@@ -174,26 +277,6 @@ class TaskSupervisor:
         path = os.path.join(self._folder, os.path.basename(task_id))
         return TaskFolder(path) if self._folder and task_id.startswith("task_") and os.path.isdir(path) else None
 
-    def list_tasks(self) -> list[TaskFolder]:
-        """List the folders of all tasks, also of those that are over."""
-        try:
-            names = sorted(os.listdir(self._folder)) if self._folder else []
-        except OSError:
-            return []
-        return [TaskFolder(os.path.join(self._folder, name)) for name in names if name.startswith("task_")]
-
-    def read_identity(self) -> SupervisorIdentity | None:
-        """Return the identity of the supervisor that runs now; None when there is none."""
-        try:
-            folder = open_folder(self._folder)
-        except OSError:
-            return None
-        try:
-            identity = read_file(folder, "identity.json", SupervisorIdentity)
-        finally:
-            os.close(folder)
-        return identity if identity is not None and identity.is_alive else None
-
     async def start_task(self, request: StartTask, is_still_valid: Callable[[], bool] | None) -> SupervisorIdentity:
         """Start a task, with a supervisor if there is none. Raise `SandboxSetupError` when nothing was executed."""
         for _ in range(_MAX_TRIES):
@@ -208,60 +291,24 @@ class TaskSupervisor:
     async def _request_start(
         self, request: StartTask, is_still_valid: Callable[[], bool] | None, identity: SupervisorIdentity
     ) -> None:
-        was_asked = False
-        async with self._connect(identity) as connection:
-            await _send(connection, identity, request)
-            while True:
-                try:
-                    reply = await _receive(connection)
-                except SupervisorGoneError:
-                    if was_asked:
-                        raise RuntimeError("The supervisor of background tasks died while it started one.") from None
-                    raise
-                match reply:
-                    case AskValid():
-                        problem = (
-                            await asyncio.to_thread(recheck_validity, is_still_valid)
-                            if is_still_valid is not None
-                            else ""
-                        )
-                        was_asked = was_asked or not problem
-                        await _send(connection, identity, ConfirmStart(not problem))
-                    case Done():
-                        return
-                    case Refused(message):
-                        raise SandboxSetupError(message)
-                    case _:
-                        raise SandboxSetupError("The supervisor gave no answer to the start. Nothing was executed.")
-
-    async def request(self, request: TaskRequest, identity: SupervisorIdentity) -> TaskReply:
-        """Ask the supervisor. Raise `SupervisorGoneError` when it is gone."""
-        async with self._connect(identity) as connection:
-            await _send(connection, identity, request)
-            return await _receive(connection)
-
-    async def list_running(self) -> tuple[TaskEntry, ...]:
-        """Return the running tasks of all runs in this workspace."""
-        with suppress(SupervisorGoneError):
-            identity = self.read_identity()
-            reply = None if identity is None else await self.request(ListTasks(), identity)
-            if isinstance(reply, Tasks):
-                return reply.tasks
-        return ()
-
-    async def end_run(self, run_id: str) -> None:
-        """Stop all tasks of a run that is over, and remove their files."""
-        identity = self.read_identity()
-        if identity is not None:
-            with suppress(SupervisorGoneError):
-                await self.request(StopRun(run_id), identity)
-        await asyncio.to_thread(self._remove_tasks, run_id)
-
-    def _remove_tasks(self, run_id: str) -> None:
-        for folder in self.list_tasks():
-            owner = folder.read("task.json", _TaskOwner)
-            if owner is not None and owner.run_id == run_id:
-                folder.remove()
+        is_confirmed = False
+        async with self.connect(identity) as connection:
+            try:
+                await _send(connection, identity, request)
+                while isinstance(reply := await _receive(connection), AskValid):
+                    is_valid = is_still_valid is None or not await asyncio.to_thread(recheck_validity, is_still_valid)
+                    is_confirmed = is_confirmed or is_valid
+                    await _send(connection, identity, ConfirmStart(is_valid))
+            except SupervisorGoneError:
+                if is_confirmed:
+                    raise RuntimeError("The supervisor of background tasks died while it started one.") from None
+                raise
+        if not isinstance(reply, Done):
+            raise SandboxSetupError(
+                reply.message
+                if isinstance(reply, Refused)
+                else "The supervisor did not start it. Nothing was executed."
+            )
 
     @asynccontextmanager
     async def prepare_command(self, hidden: Iterable[str], *, is_exclusive: bool) -> AsyncGenerator[None]:
@@ -270,44 +317,11 @@ class TaskSupervisor:
         async with AsyncExitStack() as stack:
             if identity is not None:
                 with suppress(SupervisorGoneError):
-                    connection = await stack.enter_async_context(self._connect(identity))
+                    connection = await stack.enter_async_context(self.connect(identity))
                     await _send(connection, identity, PrepareCommand(tuple(hidden), is_exclusive))
                     if isinstance(reply := await _receive(connection), Refused):
                         raise SandboxSetupError(reply.message)
             yield
-
-    @asynccontextmanager
-    async def _connect(self, identity: SupervisorIdentity) -> AsyncGenerator[Connection]:
-        if identity.protocol != PROTOCOL:
-            raise SandboxSetupError(
-                f"Background tasks of this workspace are run by another version of Interlock (process {identity.pid}). "
-                "Stop them with that version, or end that process. Nothing was executed."
-            )
-        try:
-            channel = await asyncio.to_thread(self._open_socket)
-            connection = Connection(*await asyncio.open_unix_connection(sock=channel))
-        except OSError as error:
-            raise SupervisorGoneError(str(error)) from None
-        try:
-            if not connection.is_same_user():
-                raise SandboxSetupError(
-                    "The supervisor of background tasks runs as another user. Nothing was executed."
-                )
-            yield connection
-        finally:
-            connection.close()
-
-    def _open_socket(self) -> socket.socket:
-        folder = open_folder(self._folder)
-        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            channel.connect(socket_path(folder))
-        except BaseException:
-            channel.close()
-            raise
-        finally:
-            os.close(folder)
-        return channel
 
     def _ensure_started(self) -> SupervisorIdentity:
         """Return the supervisor, started if there is none. Blocks."""
@@ -315,7 +329,7 @@ class TaskSupervisor:
             identity = self.read_identity()
             if identity is not None:
                 with suppress(OSError):
-                    self._open_socket().close()
+                    self.open_socket().close()
                     return identity
             return self._spawn()
 
@@ -434,16 +448,19 @@ class SupervisedCommand:
 
     async def wait_end(self) -> TaskEnd:
         """Wait for the end. Without a supervisor that recorded one, it is lost."""
-        with suppress(SupervisorGoneError):
+        note = "its supervisor is gone, so its end is unknown; only the output until then is known"
+        try:
             if (end := self._folder.read_end()) is not None:
                 return end
             reply = await self._request(WaitTask(self._folder.id))
             if isinstance(reply, Ended):
                 return reply.end
+        except SandboxSetupError as error:
+            note = str(error)
+        except SupervisorGoneError:
+            pass
         # Written before the supervisor lets go of a task.
-        return self._folder.read_end() or TaskEnd(
-            is_lost=True, note="its supervisor is gone, so its end is unknown; only the output until then is known"
-        )
+        return self._folder.read_end() or TaskEnd(is_lost=True, note=note)
 
     async def _request(self, request: TaskRequest) -> TaskReply:
         identity = self._supervisor.read_identity()
@@ -547,17 +564,10 @@ class _ExclusiveCommand:
             return await self._running.stop()
 
 
-def list_supervisors(folder: str) -> list[SupervisorIdentity]:
-    """Return the supervisors that run, of all workspaces."""
-    found: list[SupervisorIdentity] = []
-    with suppress(OSError):
-        for name in sorted(os.listdir(folder)):
-            with suppress(OSError):
-                opened = open_folder(os.path.join(folder, name))
-                try:
-                    identity = read_file(opened, "identity.json", SupervisorIdentity)
-                finally:
-                    os.close(opened)
-                if identity is not None and identity.is_alive:
-                    found.append(identity)
-    return found
+def list_workspaces(folder: str) -> list[SupervisorFolder]:
+    """Return the folders of all workspaces in a folder for tasks."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [SupervisorFolder(os.path.join(folder, name)) for name in names]

@@ -63,6 +63,9 @@ _POLL_SECONDS = 1.0
 _RETRY_SECONDS = 10.0
 _HEALTH_SECONDS = 20.0
 
+#: In the folder for the server's own files.
+TASK_FOLDER = "tasks"
+
 
 class Service:
     """All services of a server."""
@@ -310,6 +313,7 @@ class Service:
         }
         runners = AgentRunners(served_agents, self.log, self.artifacts, consents, **options)
         runners.protect_paths(self._own_paths)
+        runners.use_task_folder(str(self.state_folder / TASK_FOLDER))
         return runners
 
     async def _record_rule(self, change: RuleChange) -> None:

@@ -60,6 +60,12 @@ class AgentRunners:
             for box in runner.app.toolboxes:
                 box.protect_paths(paths)
 
+    def use_task_folder(self, folder: str) -> None:
+        """Keep background tasks in this folder, so that they survive a restart of the server."""
+        for runner in self.by_agent.values():
+            for box in runner.app.toolboxes:
+                box.use_task_folder(folder)
+
     async def close(self) -> None:
         """Close every runner."""
         for runner in self.by_agent.values():
