@@ -75,7 +75,7 @@ def test_programs_get_the_same_as_json() -> None:
         "host",
         "backends",
         "confinement",
-        *("bubblewrap", "ripgrep", "problems", "toolchain", "programs"),
+        *("bubblewrap", "ripgrep", "problems", "toolchain", "programs", "supervisors"),
     ]
     assert [each["backend"] for each in found["backends"]] == [finding.backend for finding in probe_backends()]
     assert set(found["confinement"]["capabilities"]) <= set(CAPABILITIES)

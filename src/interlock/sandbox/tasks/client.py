@@ -199,8 +199,11 @@ class SupervisorFolder:
                 "Stop them with that version, or end that process. Nothing was executed."
             )
         try:
-            channel = await asyncio.to_thread(self.open_socket)
-            connection = Connection(*await asyncio.open_unix_connection(sock=channel))
+            connection = Connection(*await asyncio.open_unix_connection(sock=self.open_socket()))
+        except BlockingIOError:
+            raise SandboxSetupError(
+                f"The supervisor of background tasks (process {identity.pid}) does not answer."
+            ) from None
         except OSError as error:
             raise SupervisorGoneError(str(error)) from None
         try:
@@ -216,6 +219,7 @@ class SupervisorFolder:
         """Return a connected socket. Raise `OSError` when no supervisor listens."""
         folder = open_folder(self._folder)
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        channel.setblocking(False)  # connecting takes no time, unless too many others wait
         try:
             channel.connect(socket_path(folder))
         except BaseException:
