@@ -46,6 +46,7 @@ from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.host.host_info import HostInfo
 from interlock.sandbox.host.programs import HostProgram
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
+from interlock.sandbox.tasks import supervisor
 from interlock.sandbox.workspace import protected_names as protected
 from interlock.tools.files import edit_file, file_change, file_content, list_dir, numbered_lines, read_file
 from interlock.tools.search import glob, query
@@ -104,6 +105,7 @@ TOOL_LIMITS = (
     ("a script for `bash`", bash.MAX_SCRIPT_BYTES, "bytes"),
     ("characters of an output that are shown", bash.MAX_OUTPUT_CHARS, ""),
     ("background tasks that run at once", tasks.MAX_RUNNING, ""),
+    ("background tasks of one workspace that a supervisor runs at once", supervisor.MAX_RUNNING, ""),
     ("seconds of one `wait_task`, at most", task_tools.MAX_WAIT_SECONDS, ""),
     ("files in a fingerprint of the workspace", fingerprint.MAX_FILES, ""),
 )

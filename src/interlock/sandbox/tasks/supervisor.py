@@ -90,7 +90,7 @@ class SupervisedTask:
         self._await_connection()
 
     async def wait(self) -> TaskEnd:
-        """Wait for the end, as somebody who is connected."""
+        """Wait for the end. Until then a client counts as connected."""
         self._connected += 1
         self._cancel_timer()
         try:
@@ -130,7 +130,7 @@ class SupervisedTask:
         try:
             write_file(self._folder, "ended.json", end)
         except OSError as error:
-            # Whoever is connected still gets it; for others its end is not known.
+            # Connected clients still get it; for others its end is not known.
             self._note = describe_error(error)
         finally:
             os.close(self._folder)

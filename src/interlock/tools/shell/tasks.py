@@ -179,7 +179,7 @@ class BackgroundTask:
         self._follow_task = asyncio.create_task(self._follow(self._process, before), name=self.id)
 
     def follow(self, process: SupervisedCommand) -> None:
-        """Follow a task that another process started. `update` tells whether it runs."""
+        """Follow a task that another process started. `update` finds out whether it runs."""
         recorded = None if self.folder is None else self.folder.read("before.json", RecordedBefore)
         self._process, self._supervisor_ref = process, process.supervisor_ref
         before = None if recorded is None else recorded.restore()
