@@ -98,9 +98,9 @@ class LocalTools(Toolbox):
         self._supervisor = TaskSupervisor(self.root, self._workspace.identity, self._commands)
         if self._supervisor.is_possible:
             self._commands = CoordinatedSandbox(self._commands, self._supervisor)
+        self._readable = tuple(dict.fromkeys((*python_folders(), *extra_read_paths)))
         if task_folder is not None:
-            self._supervisor.use_folder(fspath(task_folder), task_idle_seconds)
-            self.protect_paths([realpath(task_folder)])
+            self._keep_tasks(fspath(task_folder))
         self._shell = ShellTools(
             self._workspace,
             self._commands,
@@ -108,7 +108,7 @@ class LocalTools(Toolbox):
             is_read_only=lambda script, cwd: is_read_only_script(script, cwd, self.root),
             hidden=self._find_hidden,
             uses_network=uses_network,
-            readable=tuple(dict.fromkeys((*python_folders(), *extra_read_paths))),
+            readable=self._readable,
             environment=environment or {},
             limits=limits,
             network=network,
@@ -144,12 +144,10 @@ class LocalTools(Toolbox):
         self._files.clear_cache()
 
     def use_task_folder(self, folder: str | PathLike[str]) -> None:
-        """Keep background tasks in this folder, unless there is one. One in or around the workspace is not used."""
-        if self._supervisor.is_enabled:
-            return
-        with suppress(ConfigurationError):
-            self._supervisor.use_folder(fspath(folder), self._task_idle_seconds)
-            self.protect_paths([realpath(folder)])
+        """Keep background tasks in this folder, unless there is one. One that commands could reach is not used."""
+        if not self._supervisor.is_enabled:
+            with suppress(ConfigurationError):
+                self._keep_tasks(fspath(folder))
 
     async def end_run(self, run_id: str) -> None:
         """Stop the background tasks of a run that is over."""
@@ -177,6 +175,10 @@ class LocalTools(Toolbox):
             *([self._shell.bash_outside_tool(self._make_unconfined())] if allow_unsandboxed else []),
         )
         return tuple(msgspec.structs.replace(tool, toolbox=self) for tool in tools)
+
+    def _keep_tasks(self, folder: str) -> None:
+        self._supervisor.use_folder(folder, self._task_idle_seconds, self._readable)
+        self.protect_paths([realpath(folder)])
 
     def _make_unconfined(self) -> CommandSandbox:
         return CoordinatedSandbox(UnconfinedSandbox(), self._supervisor)

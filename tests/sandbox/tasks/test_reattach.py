@@ -6,13 +6,17 @@ import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from interlock import CallbackInteractionProvider, ConfigurationError, LocalTools
+from interlock.sandbox.commands.probe import SandboxBackend
 from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.interface import CommandLimits
 from interlock.sandbox.tasks.client import list_workspaces
 from tests.patience import eventually
+from tests.sandbox.commands import usable
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .conftest import StartLife
@@ -52,6 +56,21 @@ async def test_a_later_process_stops_the_task(folder: Path) -> None:
         again = await later.call("stop_task", task_id=task_id)
 
     assert stopped.facts["task"]["status"] == again.facts["task"]["status"] == "stopped"
+    await eventually(lambda: all(map(is_dead, below)))
+
+
+@pytest.mark.parametrize("backend", ["landlock", "none"])
+async def test_other_sandboxes_end_with_the_supervisor(folder: Path, backend: SandboxBackend) -> None:
+    options: dict[str, Any] = {
+        "commands": usable(backend),
+        "run": {"interaction": CallbackInteractionProvider(lambda question: True)},
+    }
+    async with open_run(folder, **options) as run:
+        task_id = await run.start(FOREVER)
+    async with open_run(folder, **options) as later:
+        await later.printed(task_id, "up")
+        below = kill_supervisor(folder)
+        assert await later.status(task_id) == "unknown"
     await eventually(lambda: all(map(is_dead, below)))
 
 
@@ -214,11 +233,11 @@ async def test_a_supervisor_has_nothing_of_its_client(folder: Path, monkeypatch:
     assert str(folder) not in opened
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
-async def test_signals_of_a_terminal_are_ignored(folder: Path, number: int) -> None:
+async def test_signals_of_a_terminal_are_ignored(folder: Path) -> None:
     async with open_run(folder) as run:
         task_id = await run.start(FOREVER)
-        os.kill(find_supervisor(folder).pid, number)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(find_supervisor(folder).pid, number)
         assert await run.status(task_id) == "running"
         await run.call("stop_task", task_id=task_id)
 
@@ -277,6 +296,14 @@ async def test_an_unusable_folder_means_nothing_runs(folder: Path, spoil: Callab
     assert not (folder / "workspace" / "ran").exists()
 
 
+@pytest.mark.parametrize("place", ["workspace/tasks", ".", "shown/tasks"])
+def test_commands_must_not_reach_the_folder(folder: Path, place: str) -> None:
+    workspace, shown = folder / "workspace", folder / "shown"
+    workspace.mkdir()
+    with pytest.raises(ConfigurationError, match="background tasks"):
+        LocalTools(workspace, task_folder=folder / place, extra_read_paths=[str(shown)])
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is one already")
 def test_all_of_this_holds_for_an_ordinary_user() -> None:
-    pytest_as_ordinary_user(__file__, "-k", "later_process or unknown")
+    pytest_as_ordinary_user(__file__, "-k", "later_process or unknown or landlock")

@@ -5,11 +5,13 @@ import os
 import socket
 import stat
 import struct
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from interlock.sandbox.host.programs import python_folders
 from interlock.sandbox.interface import SandboxProfile
 from interlock.sandbox.tasks import protocol
 from interlock.sandbox.tasks.client import SupervisorFolder, TaskSupervisor, list_workspaces
@@ -28,11 +30,23 @@ from interlock.sandbox.tasks.protocol import (
 )
 from interlock.sandbox.tasks.supervisor import Supervisor
 from tests.patience import HANG_SECONDS
+from tests.sandbox.commands import run as run_command
 from tests.sandbox.commands import usable
 
 from .runs import find_supervisor, kill_supervisor, open_run
 
 FOREVER = "echo up; sleep 1000"
+CLIENT = """
+import socket, sys
+channel = socket.socket(socket.AF_UNIX)
+channel.connect("socket")
+print("connected")
+try:
+    channel.sendall(open(sys.argv[1], "rb").read())
+    print(channel.recv(999).decode() or "no answer")
+except ConnectionError:
+    print("no answer")
+"""
 
 
 def make_start(workspace: Path, **changes: object) -> StartTask:
@@ -174,6 +188,26 @@ async def test_another_user_gets_no_answer(folder: Path, monkeypatch: pytest.Mon
     await serving
 
     assert said == b""
+
+
+async def test_a_sandboxed_command_gets_no_answer(folder: Path) -> None:
+    """Even one that is shown the folder, with the token in it."""
+    async with open_run(folder) as run:
+        task_id = await run.start(FOREVER)
+        (place,) = (folder / "tasks").iterdir()
+        request = folder / "workspace" / "request"
+        request.write_bytes(frame(encode(RequestMessage(find_supervisor(folder).token, ListTasks()))))
+        script = folder / "workspace" / "client.py"
+        script.write_text(CLIENT)
+        readable = (str(place), *python_folders())
+        command = f"cd {place} && {sys.executable} {script} {request}"
+        inside = await run_command(usable("bubblewrap"), command, script.parent, readable=readable)
+        (files,) = list_workspaces(str(folder / "tasks"))
+        outside = await send_raw(files, request.read_bytes())
+        await run.call("stop_task", task_id=task_id)
+
+    assert inside.stdout == "connected\nno answer\n", inside
+    assert task_id.encode() in outside
 
 
 async def test_a_supervisor_of_another_version_is_refused(folder: Path) -> None:

@@ -207,9 +207,9 @@ class SupervisorFolder:
         except OSError as error:
             raise SupervisorGoneError(str(error)) from None
         try:
-            if not connection.is_same_user():
+            if not connection.is_trusted():
                 raise SandboxSetupError(
-                    "The supervisor of background tasks runs as another user. Nothing was executed."
+                    "The supervisor of background tasks runs as another user, or in a container. Nothing was executed."
                 )
             yield connection
         finally:
@@ -242,9 +242,9 @@ class TaskSupervisor(SupervisorFolder):
         self.idle_seconds = DEFAULT_IDLE_SECONDS
         self._key = name_workspace_folder(workspace, workspace_identity)
 
-    def use_folder(self, folder: str, idle_seconds: float = DEFAULT_IDLE_SECONDS) -> None:
-        """Keep tasks in this folder. Raise `ConfigurationError` when it is in the workspace, or around it, or when the
-        sandbox is one that a supervisor cannot make.
+    def use_folder(self, folder: str, idle_seconds: float = DEFAULT_IDLE_SECONDS, readable: Iterable[str] = ()) -> None:
+        """Keep tasks in this folder. Raise `ConfigurationError` when commands could reach it, in or around the
+        workspace or in a `readable` folder, or when the sandbox is one that a supervisor cannot make.
         """
         folder = os.path.realpath(folder)
         if not self.is_possible:
@@ -253,6 +253,8 @@ class TaskSupervisor(SupervisorFolder):
             raise ConfigurationError(
                 f"The folder for background tasks, {folder}, must be outside of the workspace {self.workspace}."
             )
+        if shown := next((path for path in readable if is_inside(folder, os.path.realpath(path))), ""):
+            raise ConfigurationError(f"Commands can read {shown}, so background tasks cannot be kept in {folder}.")
         if not idle_seconds > 0:
             raise ConfigurationError("The idle time of background tasks must be a positive number of seconds.")
         self._folder, self.idle_seconds = os.path.join(folder, self._key), idle_seconds
@@ -264,8 +266,11 @@ class TaskSupervisor(SupervisorFolder):
 
     def create_task(self) -> TaskFolder:
         """Create the folder of a new task. May block."""
-        make_private_folder(os.path.dirname(self._folder))
-        make_private_folder(self._folder)
+        try:
+            make_private_folder(os.path.dirname(self._folder))
+            make_private_folder(self._folder)
+        except ConfigurationError as error:
+            raise SandboxSetupError(f"{error} Nothing was executed.") from None
         while True:
             path = os.path.join(self._folder, f"task_{token_hex(4)}")
             try:
@@ -404,6 +409,8 @@ def _read_line(fd: int) -> bytes:
 async def _send(connection: Connection, identity: SupervisorIdentity, request: TaskRequest) -> None:
     try:
         await connection.send(RequestMessage(identity.token, request))
+    except ProtocolError as error:
+        raise SandboxSetupError(f"Background tasks cannot be asked: {error} Nothing was executed.") from None
     except OSError as error:
         raise SupervisorGoneError(str(error)) from None
 
@@ -512,8 +519,6 @@ class SupervisedSandbox:
         lease = await acquire_workspace(workspace, command.exclusive_until) if workspace else None
         try:
             identity = await self._supervisor.start_task(request, command.is_still_valid)
-        except ProtocolError as error:
-            raise SandboxSetupError(f"The command cannot be passed on: {error} Nothing was executed.") from None
         finally:
             if lease is not None:
                 lease.release()

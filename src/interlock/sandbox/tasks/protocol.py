@@ -40,6 +40,7 @@ PART_HEADER = struct.Struct(">BI")
 _STREAMS: tuple[OutputStream, OutputStream] = ("stdout", "stderr")
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("3i")
+_NAMESPACES = ("mnt", "pid", "user")
 _START_TIME_FIELD = 19
 _READ_BYTES = 1 << 20
 _is_task_id = re.compile(r"task_[0-9a-f]{8}").fullmatch
@@ -222,11 +223,20 @@ class Connection:
             while await self._reader.read(_LENGTH.size):
                 pass
 
-    def is_same_user(self) -> bool:
-        """Return True if the process on the other side runs as the user of this one."""
+    def is_trusted(self) -> bool:
+        """Return True if the process on the other side runs as the user of this one, and in no sandbox: should a
+        command be shown the folder of the tasks, it must not start commands without one.
+        """
         found = self._writer.get_extra_info("socket")
         raw = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return _CREDENTIALS.unpack(raw)[1] == os.geteuid()
+        pid, user, _ = _CREDENTIALS.unpack(raw)
+        try:
+            is_outside = all(
+                os.readlink(f"/proc/{pid}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES
+            )
+        except OSError:
+            is_outside = False
+        return user == os.geteuid() and is_outside
 
     def close(self) -> None:
         """Close the connection."""
@@ -270,12 +280,12 @@ def make_private_folder(path: str) -> None:
         found = os.lstat(path)
     except OSError as error:
         raise ConfigurationError(
-            f"The folder for background tasks, {path}, cannot be used: {error.strerror or error}. Nothing was executed."
+            f"The folder for background tasks, {path}, cannot be used: {error.strerror or error}."
         ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise ConfigurationError(
             f"The folder for background tasks, {path}, must be a folder of this user that no one else can enter: "
-            f"`chmod 700 {path}`. Nothing was executed."
+            f"`chmod 700 {path}`."
         )
 
 

@@ -168,7 +168,7 @@ class Supervisor:
         connection = Connection(reader, writer)
         self._connections += 1
         try:
-            if connection.is_same_user() and self._connections <= _MAX_CONNECTIONS:
+            if connection.is_trusted() and self._connections <= _MAX_CONNECTIONS:
                 await self._answer(connection)
         except (ProtocolError, EOFError, OSError, TimeoutError):
             pass  # whatever it is, it is no client of ours
