@@ -365,7 +365,9 @@ class BackgroundTasks:
         return task.report()
 
     def has_running(self) -> bool:
-        """Return True while a task of any run runs."""
+        """Return True while a task of any run may run, also one that another process started."""
+        if self._supervisor is not None and self._supervisor.read_identity() is not None:
+            return True
         return any(task.is_running for task in self._tasks.values())
 
     def list_for_run(self, run_id: str) -> list[BackgroundTask]:
