@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.domain.hosts import normalize_host
 from interlock.policy.engine.paths import PathResolver
-from interlock.policy.patterns import normalize_host
 from interlock.policy.shell.bash import parse_argv, parse_script
 from interlock.policy.shell.command import SimpleCommand
 from interlock.policy.shell.command_resources import UNKNOWN_HOST, UNKNOWN_PATH, find_hosts, find_paths

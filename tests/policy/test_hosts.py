@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.patterns import host_matches, parse_host
+from interlock.domain.hosts import host_matches, parse_host
 from tests.corpora import spellings
 
 

@@ -24,7 +24,7 @@ IS_ROOT = os.geteuid() == 0
 BACKENDS = ["bubblewrap", "none"] if IS_ROOT else ["bubblewrap", "landlock", "none"]
 CLAIMS: dict[str, set[str]] = {
     "bubblewrap": set(CAPABILITIES),
-    "landlock": set(CAPABILITIES) - {"processes", "metadata", "overlay"},
+    "landlock": set(CAPABILITIES) - {"egress", "processes", "metadata", "overlay"},
     "none": {"kill_tree"},
 }
 

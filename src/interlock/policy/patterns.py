@@ -1,4 +1,4 @@
-"""Patterns of paths, hosts and texts, compiled to RE2: matching time is linear in the text.
+"""Patterns of paths and texts, compiled to RE2: matching time is linear in the text.
 
 A path glob is read as in a `.gitignore`: a name without a slash is that name at any depth; with a slash it starts at
 the workspace; `/` is absolute and `~/` the home folder; `*` stays in one folder, `**` does not. Paths are matched as
@@ -10,11 +10,9 @@ Narrow ones (for rules that allow) mean what they say, and a name means one in t
 
 import re
 from collections.abc import Sequence
-from ipaddress import ip_address
 from os.path import expanduser, realpath
 from typing import Any
 from unicodedata import normalize
-from urllib.parse import urlsplit
 
 from ..domain.errors import ConfigurationError
 
@@ -148,17 +146,6 @@ def glob_to_regex(glob: str) -> str:
 _TEXT_TOKEN = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
-def host_matches(pattern: str, host: str) -> bool:
-    """Return True if the host matches: `example.com` is that host; `*.example.com` is it and its subdomains; `*` is
-    any.
-    """
-    if pattern == "*":
-        return True
-    if pattern.startswith("*."):
-        return host == pattern[2:] or host.endswith(pattern[1:])
-    return host == pattern
-
-
 def _require_re2() -> Any:
     if re2 is None:
         raise ConfigurationError("Patterns of paths and texts need RE2: install interlock[policy].")
@@ -176,45 +163,3 @@ def _re2_options(library: Any) -> Any:
 def _error_text(error: Exception) -> str:
     text = error.args[0] if error.args else ""
     return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-
-
-#: Characters that some readers of URLs strip, and some take for the end of the host.
-_AMBIGUOUS = re.compile(r"[\s\\\x00-\x20\x7f-\x9f<>^`{|}\"]")
-#: Some readers want two slashes here, others none.
-_ODD_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/(?!/)|(?:https?|wss?|ftps?|file):(?!//)", re.IGNORECASE)
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-#: `0x7f.1`, `2130706433`: numbers that resolvers take for addresses.
-_NUMERIC = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]*|[0-9]+))*\.?")
-
-
-def parse_host(text: str) -> str | None:
-    """Return the host of a text in lower case, without port, user and final dot, IDNA-encoded; None where there is
-    none.
-    """
-    if not text or _AMBIGUOUS.search(text) or _ODD_SCHEME.match(text):
-        return None
-    try:
-        host = urlsplit(text if _SCHEME.match(text) else "//" + text).hostname
-    except ValueError:
-        return None
-    return normalize_host(host) if host and "%" not in host else None
-
-
-def normalize_host(host: str) -> str | None:
-    """Return the one spelling of a host that resolvers use. None where they read a number as an address."""
-    host = host.rstrip(".\u3002\uff0e\uff61")
-    try:
-        address = ip_address(host)
-    except ValueError:
-        if _NUMERIC.fullmatch(host):
-            return None
-        return host.lower() or None if host.isascii() else _to_idna(host)
-    return str(getattr(address, "ipv4_mapped", None) or address)
-
-
-def _to_idna(host: str) -> str | None:
-    """Return a name of another script as it is sent, which may turn out to be a number."""
-    try:
-        return normalize_host(host.encode("idna").decode())
-    except UnicodeError:
-        return None

@@ -1,5 +1,6 @@
 """Interfaces of the sandbox: where handlers and commands run, and what they can access there."""
 
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -72,6 +73,9 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     #: The workspace is the only place that may be; else nothing is.
     writable: bool
     network: bool = False
+    #: Without the network: hosts are reached through a proxy at this port of 127.0.0.1, whose listening socket
+    #: `CommandSpec.on_listener` gets. 0: no host is reached.
+    egress_port: int = 0
     #: The programs and libraries of the system can be used; else only what is `readable`.
     system: bool = True
     #: Files and folders beside the workspace, read-only.
@@ -81,6 +85,11 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     #: Parts of a writable workspace that cannot be changed.
     read_only: tuple[str, ...] = ()
     limits: CommandLimits = CommandLimits()
+
+    @property
+    def has_hosts(self) -> bool:
+        """True if it can reach hosts, with the network or through the proxy."""
+        return self.network or self.egress_port > 0
 
 
 class OverlayPaths(Protocol):
@@ -122,6 +131,10 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether the profile is still valid. Called in a thread when the view is built and before the command begins.
     #: False, or an exception: `SandboxSetupError`, nothing was executed.
     is_still_valid: Callable[[], bool] | None = None
+    #: Called in a thread before the command begins, with the listening socket of `SandboxProfile.egress_port`.
+    on_listener: Callable[[socket.socket], None] | None = None
+    #: Files that only this command sees, by their absolute paths.
+    files: Mapping[str, bytes] = {}
 
 
 OutputStream: TypeAlias = Literal["stdout", "stderr"]
@@ -179,6 +192,7 @@ CAPABILITIES: Mapping[str, str] = {
     "write_only_workspace": "nothing outside the workspace and temporary folders can be written",
     "hide": "single files and folders can be hidden",
     "network_off": "no host can be reached",
+    "egress": "hosts can be opened one by one, through a proxy",
     "processes": "other processes cannot be seen or signalled",
     "kill_tree": "everything that a command started ends with it",
     "syscalls": "dangerous system calls are refused",

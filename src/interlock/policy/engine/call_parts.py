@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from ...domain.hosts import normalize_host, parse_host
 from ...domain.tool import CallContext, JsonObject, ResourceKind, Risk, flatten, values_at
 from ..interface import PolicyEvent
-from ..patterns import normalize_host, parse_host
 from ..shell.bash import parse_argv, parse_script
 from ..shell.command import Redirect, Script, SimpleCommand
 from ..shell.command_facts import (

@@ -19,9 +19,10 @@ from ...domain import json
 from ...domain.decision import APPROVAL_SCOPES, VERDICT_WORDS, ApprovalScope, Decision, Verdict
 from ...domain.effect import check_template
 from ...domain.errors import ConfigurationError
+from ...domain.hosts import host_matches, normalize_host
 from ...domain.tool import CallContext, PermissionMode, Repeat, Risk, ToolDefinition, ToolOrigin, flatten, values_at
 from ...domain.trial import AskTime
-from ..patterns import compile_regex, glob_to_regex, host_matches, normalize_host, path_glob_to_regexes
+from ..patterns import compile_regex, glob_to_regex, path_glob_to_regexes
 from ..shell.command import SimpleCommand
 from ..shell.command_match import matches_narrowly, matches_widely, normalize_program_name
 from .call_parts import CallPart

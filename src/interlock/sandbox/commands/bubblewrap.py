@@ -38,6 +38,7 @@ from . import bash_prelude, covers
 from .covers import Cover, FileIdentity, get_identity
 from .filesystem_view import SandboxView, build_view, is_below
 from .launch import LaunchDescriptors
+from .listener import open_listener
 from .running_command import Launch, run_launch
 
 _NAMESPACES = (
@@ -126,6 +127,11 @@ def _build_launch(
             for path in view.copies
             for word in ("--perms", "0444", "--file", str(descriptors.open_file(path)), path)
         ),
+        *(
+            word
+            for path, content in command.files.items()
+            for word in ("--perms", "0444", "--file", str(descriptors.create_memfd(content)), path)
+        ),
         *inside_options,
         *("--remount-ro", "/"),
         *options,
@@ -147,7 +153,7 @@ def _build_launch(
         complete_sandbox=partial(
             _complete_sandbox, command, view, descriptors, below_overlay=_identify_folders(command)
         ),
-        can_complete_inline=not view.covers,
+        can_complete_inline=not view.covers and command.on_listener is None,
         is_still_valid=command.is_still_valid,
         limits=None if profile.system else profile.limits,
         barrier_fd=barrier_fd,
@@ -216,7 +222,9 @@ def _complete_sandbox(  # noqa: PLR0913 - what was planned, and what runs
     *,
     below_overlay: Mapping[str, FileIdentity],
 ) -> str:
-    """Compare what is shown with what was planned, and mount the covers. Return what went wrong; empty: nothing."""
+    """Compare what is shown with what was planned, mount the covers, and make the socket of the proxy. Return what went
+    wrong; empty: nothing.
+    """
     profile = command.profile
     root = "" if profile.system else covers.BUILD_ROOT
     shown = {path: identity for path, identity in view.identities.items() if path not in below_overlay}
@@ -226,6 +234,11 @@ def _complete_sandbox(  # noqa: PLR0913 - what was planned, and what runs
     _hide_from_others(view.covers)
     active = _ActiveCommand(profile.workspace, launched, inside, set(view.hidden), bool(below_overlay))
     problem = _mount_in_sandbox(active, root, view.covers) if view.covers else ""
+    if command.on_listener is not None and not problem:
+        try:
+            command.on_listener(open_listener(launched, inside, profile.egress_port))
+        except SandboxSetupError as error:
+            problem = str(error)
     if profile.system and not problem:
         _active_commands[key] = active
     return problem

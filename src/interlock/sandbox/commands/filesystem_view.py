@@ -83,7 +83,7 @@ def build_view(profile: SandboxProfile, overlay: OverlayPaths | None = None) -> 
     size = str(profile.limits.temporary_bytes)
     options = [
         *("--perms", "0755", "--dir", "/etc"),
-        *(_system_options(profile.network) if profile.system else ()),
+        *(_system_options(profile.has_hosts) if profile.system else ()),
         # `/dev` itself is as large as half of the memory.
         *("--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"),
         *("--proc", "/proc", *_proc_options()),
@@ -104,7 +104,7 @@ def build_view(profile: SandboxProfile, overlay: OverlayPaths | None = None) -> 
     ]
     return SandboxView(
         options=tuple(options),
-        copies=tuple(path for path in _list_copies(profile.network) if path not in profile.hidden)
+        copies=tuple(path for path in _list_copies(profile.has_hosts) if path not in profile.hidden)
         if profile.system
         else (),
         hidden=hidden,
@@ -253,7 +253,7 @@ def _find_existing(paths: Iterable[str], shown: tuple[str, ...]) -> Iterator[str
 
 
 def _visible_folders(profile: SandboxProfile) -> tuple[str, ...]:
-    system = (*_PROGRAM_FOLDERS, *_settings_folders(profile.network)) if profile.system else ()
+    system = (*_PROGRAM_FOLDERS, *_settings_folders(profile.has_hosts)) if profile.system else ()
     return (profile.workspace, *profile.readable, *system)
 
 

@@ -1,8 +1,8 @@
-"""Mounts covers in a sandbox that waits at its gate: a small separate process that uses no path of the host.
+"""Completes a sandbox that waits at its gate: a small separate process that uses no path of the host.
 
 Run as `python -I -S sandbox_helper.py FD TABLE`; it imports little of the standard library, so that it starts fast. FD
-is a socket. Each message on it brings three descriptors: the sandbox's mount namespace, a plan, and a pipe for the
-reply. A fork of this process, made before it is needed, joins that namespace, mounts what the plan says, replies `ok`
+is a socket. Each message on it brings three descriptors: a namespace of the sandbox, a plan, and a pipe or socket for
+the reply. A fork of this process, made before it is needed, joins that namespace, does what the plan says, replies `ok`
 or what went wrong, and exits. When the other end of the socket is closed, the process kills what is left of the
 launches in TABLE, a shared file, and ends. A row is up to two processes: number and start time of the launched one,
 which leads its session, and of the first one inside.
@@ -22,6 +22,9 @@ status, for a file that is seen through an overlay.
     hidden      show an empty file or folder instead
     read_only   show it as it is, but it cannot be written
     pinned      show it as it is, but it cannot be moved
+
+Or it is `listen` and a port: then the namespace is that of the network, and the reply comes with a socket that listens
+at that port of its loopback.
 """
 
 import _socket
@@ -34,13 +37,14 @@ import stat
 import sys
 import time
 
-#: What a request brings: the mount namespace, the plan, the pipe for the reply.
+#: What a request brings: the namespace, the plan, the pipe or socket for the reply.
 DESCRIPTORS = 3
 OK = b"ok"
+LISTEN = "listen"
 #: Of one launch in the table.
 ROW_BYTES = 128
 
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
 _NS_GET_USERNS = 0xB701
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND, _MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 _MS_RELATIME = 1 << 21
@@ -138,19 +142,32 @@ def _serve(channel: _socket.socket) -> int:
 
 
 def _handle_request(namespace: int, plan: int, reply: int) -> None:
+    words = os.pread(plan, os.fstat(plan).st_size, 0).decode("utf-8", "surrogateescape").split("\0")[:-1]
     try:
-        _mount_all(namespace, os.pread(plan, os.fstat(plan).st_size, 0))
+        if words[0] == LISTEN:
+            _listen(namespace, int(words[1]), reply)
+            return
+        _mount_all(namespace, *words)
         answer = OK
     except (OSError, MountRefusedError) as error:
         answer = str(error).encode(errors="replace")[:1000]
     os.write(reply, answer)
 
 
-def _mount_all(namespace: int, plan: bytes) -> None:
-    root, empty, *words = plan.decode("utf-8", "surrogateescape").split("\0")[:-1]
+def _listen(namespace: int, port: int, reply: int) -> None:
+    _join_namespace(namespace, "net", _CLONE_NEWNET)
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(128)
+    rights = listener.fileno().to_bytes(_FD_BYTES, sys.byteorder)
+    channel = _socket.socket(fileno=reply)
+    channel.sendmsg([OK], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+
+
+def _mount_all(namespace: int, root: str, empty: str, *words: str) -> None:
     # Of the host, because targets are named by it, and the sandbox's own does not know this process.
     descriptors = os.open(f"/proc/{os.getpid()}/fd", os.O_RDONLY | os.O_DIRECTORY)
-    _join_namespace(namespace)
+    _join_namespace(namespace, "mnt", _CLONE_NEWNS)
     os.fchdir(descriptors)
     top = os.open(root or "/", os.O_PATH | os.O_DIRECTORY)
     for start in range(0, len(words), _WORDS_PER_MOUNT):
@@ -161,13 +178,14 @@ def _mount_all(namespace: int, plan: bytes) -> None:
             raise MountRefusedError(f"{path} was moved while it was being protected ({error.strerror})") from None
 
 
-def _join_namespace(namespace: int) -> None:
-    if os.fstat(namespace).st_ino == os.stat("/proc/self/ns/mnt").st_ino:
-        raise MountRefusedError("the sandbox has no mounts separate from the host's")
+def _join_namespace(namespace: int, name: str, kind: int) -> None:
+    if os.fstat(namespace).st_ino == os.stat(f"/proc/self/ns/{name}").st_ino:
+        what = "mounts" if kind == _CLONE_NEWNS else "network"
+        raise MountRefusedError(f"the sandbox has no {what} separate from the host's")
     owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:
         _check_result(_libc.setns(owner, _CLONE_NEWUSER), "joining its user namespace")
-    _check_result(_libc.setns(namespace, _CLONE_NEWNS), "joining its mount namespace")
+    _check_result(_libc.setns(namespace, kind), f"joining its {name} namespace")
 
 
 def _mount_one(top: int, kind: str, path: str, identity: tuple[int, int], empty: str) -> None:

@@ -1,0 +1,108 @@
+"""Byte streams of the proxy: a socket of the event loop, and TLS on top of one."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
+
+CHUNK_BYTES = 256 * 1024
+_T = TypeVar("_T")
+
+
+class Channel(Protocol):
+    """A stream in both directions."""
+
+    async def receive(self) -> bytes:
+        """Return the next bytes; empty at the end."""
+        ...
+
+    async def send(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SocketChannel:
+    """A connected, non-blocking socket."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._loop = asyncio.get_running_loop()
+
+    async def receive(self) -> bytes:
+        """Return the next bytes; empty at the end."""
+        return await self._loop.sock_recv(self.socket, CHUNK_BYTES)
+
+    async def send(self, data: bytes) -> None:
+        """Send all of the bytes."""
+        await self._loop.sock_sendall(self.socket, data)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+
+class TlsChannel:
+    """TLS on a channel. `received`: bytes that were read from it before."""
+
+    def __init__(
+        self,
+        inner: Channel,
+        context: ssl.SSLContext,
+        *,
+        server_hostname: str | None = None,
+        received: bytes | None = None,
+    ) -> None:
+        self._inner = inner
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming.write(received or b"")
+        is_server = server_hostname is None
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, is_server, server_hostname)
+        self._sending = asyncio.Lock()
+
+    async def handshake(self) -> None:
+        """Do the handshake. Raise `ssl.SSLError` when it fails."""
+        try:
+            await self._run(self._tls.do_handshake)
+        except ssl.SSLError:
+            with suppress(OSError):
+                await self._flush()  # the alert
+            raise
+
+    async def receive(self) -> bytes:
+        """Return the next bytes; empty at the end."""
+        try:
+            return await self._run(partial(self._tls.read, CHUNK_BYTES))
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return b""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of the bytes."""
+        await self._run(partial(self._tls.write, data))
+
+    def close(self) -> None:
+        """Close the channel below."""
+        self._inner.close()
+
+    async def _run(self, step: Callable[[], _T]) -> _T:
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                data = await self._inner.receive()
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+                continue
+            await self._flush()
+            return result
+
+    async def _flush(self) -> None:
+        # Two senders at once would mix their records.
+        async with self._sending:
+            if data := self._outgoing.read():
+                await self._inner.send(data)
