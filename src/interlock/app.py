@@ -14,6 +14,7 @@ import msgspec
 
 from .domain.call import Answer, Question, ToolIntent
 from .domain.decision import FailSafeConfig
+from .domain.egress import EgressRule
 from .domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
@@ -38,7 +39,7 @@ from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange, is_user_code
 from .pipeline.resume import open_intents
-from .policy.analysis.explain import Mask, RuleSource
+from .policy.analysis.explain import Mask, RuleSource, find_egress_rules
 from .policy.analysis.masks import MaskSource
 from .policy.engine.rule_policy import RulePolicy
 from .policy.interface import PolicyEngine
@@ -162,6 +163,8 @@ class App:
             find_rule_problem=_find_rule_problem,
             on_progress=_or_default(on_progress, lambda: _ignore_progress),
         )
+        for box in self.toolboxes:
+            box.set_egress(_egress_lookup(policy, clock), self.parts.redactor.add_secret)
         if record_rule is not None:
             self.parts = msgspec.structs.replace(self.parts, record_rule=record_rule)
 
@@ -352,6 +355,13 @@ def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: 
 def _mask_lookup(policy: PolicyEngine, clock: Clock) -> Callable[[str], tuple[Mask, ...]]:
     """Return a lookup of what is denied to a tool, as far as the rules of the policy can be read."""
     return MaskSource(cast(RuleSource, policy), clock.now).masks_for if hasattr(policy, "rules") else lambda tool: ()
+
+
+def _egress_lookup(policy: PolicyEngine, clock: Clock) -> Callable[[], tuple[EgressRule, ...]]:
+    """Return a lookup of the egress rules, as far as the rules of the policy can be read."""
+    if not hasattr(policy, "rules"):
+        return lambda: ()
+    return lambda: find_egress_rules(cast(RuleSource, policy), clock.now())
 
 
 def _collect_own_paths(*parts: object) -> list[str]:

@@ -14,6 +14,7 @@ from os.path import join, realpath
 import msgspec
 
 from .changes.store import ChangeStore
+from .domain.egress import EgressRule, compile_egress_rule
 from .domain.errors import ConfigurationError
 from .domain.tool import Mask, ToolDefinition
 from .policy.analysis.masks import MaskMatcher
@@ -55,6 +56,7 @@ class LocalTools(Toolbox):
         extra_read_paths: Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
         network: bool = False,
+        egress: Iterable[EgressRule] = (),
         limits: CommandLimits = _LIMITS,
         allow_unsandboxed: bool = False,
         diagnostics: DiagnosticsSetting = "off",
@@ -70,6 +72,7 @@ class LocalTools(Toolbox):
             extra_read_paths: Folders beside the workspace that commands may read, absolute.
             environment: Variables for commands, beside the few that every command gets. Nothing is inherited.
             network: Commands may access the network. Off by default.
+            egress: Hosts that commands can reach through a proxy, beside those of the policy.
             limits: What a command may use.
             allow_unsandboxed: Also offer `bash_outside`, which runs without a sandbox and asks a person every time.
             diagnostics: What checks a file after `edit_file` and `write_file`, in the sandbox: `off`, `auto` (the
@@ -84,6 +87,12 @@ class LocalTools(Toolbox):
                 supervisor runs them, and a run that is resumed finds them again. Default: they end with this process.
             task_idle_seconds: How long such a task continues while no process of its run is connected to it.
         """
+        self._own_egress = tuple(map(compile_egress_rule, egress))
+        if network and self._own_egress:
+            raise ConfigurationError("network=True opens every host; leave it out where egress names the hosts.")
+        self._policy_egress: Callable[[], tuple[EgressRule, ...]] = lambda: ()
+        self._add_secret: Callable[[str], None] = lambda value: None
+        self._known_secrets: set[str] = set()
         self._masks: Callable[[str], tuple[Mask, ...]] = _masks_not_set
         self._compiled_masks: dict[str, tuple[tuple[Mask, ...], MaskMatcher]] = {}
         #: What holds for commands, as it was when they were last looked for.
@@ -115,6 +124,8 @@ class LocalTools(Toolbox):
             changes=self._changes,
             undo=undo_commands,
             task_supervisor=self._supervisor,
+            egress=lambda: (*self._policy_egress(), *self._own_egress),
+            add_secret=self._declare_secret,
         )
         self._diagnose = self._shell.make_diagnose(diagnostics)
         self.definitions = self._build_definitions(allow_unsandboxed)
@@ -137,6 +148,10 @@ class LocalTools(Toolbox):
         if self._masks is not _masks_not_set:
             raise ConfigurationError("These tools belong to another runtime, whose policy they keep to.")
         self._masks = masks
+
+    def set_egress(self, rules: Callable[[], tuple[EgressRule, ...]], add_secret: Callable[[str], None]) -> None:
+        """Set the function that returns the egress rules of the policy, and the one that declares a secret."""
+        self._policy_egress, self._add_secret = rules, add_secret
 
     def protect_paths(self, paths: Iterable[str]) -> None:
         """Protect these paths. Raise `ConfigurationError` when the whole workspace is in one of them."""
@@ -182,6 +197,11 @@ class LocalTools(Toolbox):
 
     def _make_unconfined(self) -> CommandSandbox:
         return CoordinatedSandbox(UnconfinedSandbox(), self._supervisor)
+
+    def _declare_secret(self, value: str) -> None:
+        if value not in self._known_secrets:
+            self._known_secrets.add(value)
+            self._add_secret(value)
 
     def _find_hidden(self) -> WorkspaceScan:
         """Find the paths in the workspace that commands must not see or change."""

@@ -48,6 +48,11 @@ class EgressRule(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     layer: str = "tool option"
 
+    @property
+    def port_list(self) -> tuple[int, ...]:
+        """The ports as they were given; empty: the default."""
+        return (self.ports,) if isinstance(self.ports, int) else tuple(self.ports)
+
 
 class EgressDecision(msgspec.Struct, frozen=True):
     """The decision about a connection or a request."""
@@ -58,6 +63,31 @@ class EgressDecision(msgspec.Struct, frozen=True):
     inspect: bool = False
     #: The rule whose credential is added.
     credential: EgressRule | None = None
+
+
+class EgressConnection(msgspec.Struct, kw_only=True):
+    """A connection that a command made or tried to make, for the log."""
+
+    host: str
+    port: int
+    #: `CONNECT`, or the method of a request where it was read.
+    method: str
+    #: `allowed`, `refused` (by rules or checks), or `failed` (the host could not be reached).
+    outcome: str
+    rule: str = ""
+    reason: str = ""
+    #: A person can open the host for a call.
+    can_ask: bool = False
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+class EgressReport(msgspec.Struct, frozen=True):
+    """All connections of a command."""
+
+    connections: tuple[EgressConnection, ...] = ()
+    #: More connections, of which there is no row.
+    omitted: int = 0
 
 
 class EgressRules:
@@ -125,7 +155,7 @@ def compile_egress_rule(rule: EgressRule) -> EgressRule:
     hosts = tuple(dict.fromkeys(_parse_pattern(text.strip()) for text in texts))
     if not hosts:
         raise ConfigurationError("an egress rule names at least one host")
-    ports = (rule.ports,) if isinstance(rule.ports, int) else tuple(rule.ports)
+    ports = rule.port_list
     for port in ports:
         if not 0 < port <= _MAX_PORT:
             raise ConfigurationError(f"a port is a number from 1 to {_MAX_PORT}, not {port}")
@@ -158,16 +188,12 @@ def parse_host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def _names(rule: EgressRule, host: str, port: int) -> bool:
-    if rule.ports and port not in _as_tuple(rule.ports):
+    if rule.ports and port not in rule.port_list:
         return False
     # `*` and `*.1` stand for names: an address is opened only by a rule that names it.
     if rule.verdict != "deny" and parse_address(host) is not None:
         return host in rule.hosts
     return any(host_matches(pattern, host) for pattern in rule.hosts)
-
-
-def _as_tuple(ports: int | Collection[int]) -> Collection[int]:
-    return (ports,) if isinstance(ports, int) else ports
 
 
 def _parse_pattern(pattern: str) -> str:

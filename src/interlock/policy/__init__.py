@@ -5,6 +5,7 @@ from .. import lazy_package
 _NAMES = {
     "domain.decision": ("Decision", "FailSafeConfig", "PolicyDecision", "Verdict"),
     "domain.effect": ("EffectRule",),
+    "domain.egress": ("EgressRule",),
     "domain.tool": ("Mask", "PermissionMode"),
     "policy.analysis.backtest": ("Backtest", "backtest"),
     "policy.analysis.explain": ("Explanation", "explain", "find_masks"),

@@ -3,6 +3,7 @@
 from ..domain.decision import Decision, FailSafeConfig, Verdict
 from ..domain.decision import Decision as PolicyDecision
 from ..domain.effect import EffectRule
+from ..domain.egress import EgressRule
 from ..domain.tool import Mask, PermissionMode
 from .analysis.backtest import Backtest, backtest
 from .analysis.explain import Explanation, explain, find_masks
@@ -32,6 +33,7 @@ __all__ = [
     "Decision",
     "EffectDeclaration",
     "EffectRule",
+    "EgressRule",
     "Explanation",
     "FailSafeConfig",
     "Mask",

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from ..domain.egress import EgressRule
 from ..domain.tool import CallContext, Mask, ToolCatalog, ToolDefinition
 
 
@@ -21,6 +22,13 @@ class Toolbox(ABC):
     @abstractmethod
     def set_masks(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
         """Set the function that returns the denied paths, for every tool or for one: called before every call."""
+
+    def set_egress(  # noqa: B027 - for those that run commands
+        self, rules: Callable[[], tuple[EgressRule, ...]], add_secret: Callable[[str], None]
+    ) -> None:
+        """Set the functions that return the egress rules, called before every command, and that declare a secret which
+        a proxy adds to requests.
+        """
 
     @abstractmethod
     def protect_paths(self, paths: Iterable[str]) -> None:

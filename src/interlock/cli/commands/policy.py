@@ -100,7 +100,7 @@ def _check_policy_file(path: str, layer: Layer) -> dict[str, Any]:
         report = check_file(path, layer)
     except PolicyFileError as error:
         return result | {"problems": error.problems}
-    return result | {"rules": len(report.rules), "warnings": report.warnings}
+    return result | {"rules": len(report.rules) + len(report.egress), "warnings": report.warnings}
 
 
 @app.command("test", epilog=POLICY_EXIT_CODES)

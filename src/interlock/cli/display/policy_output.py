@@ -45,6 +45,8 @@ def echo_explanation(explanation: Explanation) -> None:
     _echo_decision(explanation.decision)
     if explanation.effect:
         echo("  effect: ", truncate_text(explanation.effect))
+    for line in explanation.egress:
+        echo("  egress: ", truncate_text(line))
     for number, part in enumerate(explanation.parts, start=1):
         _echo_part(number, part)
     if explanation.enforcement:

@@ -1,6 +1,6 @@
 """Explanations of a decision, for people: every matching rule, part by part, and where each rule is enforced."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from time import time_ns
 from typing import Any, Literal, Protocol, TypeAlias, cast
@@ -9,6 +9,7 @@ import msgspec
 
 from ...domain.decision import Decision
 from ...domain.effect import EffectRule, render_template
+from ...domain.egress import EgressRule, EgressRules
 from ...domain.tool import JsonObject, Mask
 from ...rendering.text import to_compact_json
 from ..engine.rule import CONDITION_FIELDS, CommandPattern, Rule
@@ -17,6 +18,10 @@ from ..engine.tool_plan import PartEvaluation
 from ..interface import PolicyEvent
 
 EnforcementPoint: TypeAlias = Literal["gate", "arguments", "commands", "sandbox"]
+
+
+#: The tool whose commands egress rules are about.
+_SHELL = "bash"
 
 
 class ExplainedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +56,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     policy_digest: str
     #: What the policy says about the effect of the call, with its key; empty when nothing.
     effect: str = ""
+    #: What egress rules say about the hosts that the call names, one line each.
+    egress: tuple[str, ...] = ()
 
 
 def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
@@ -67,7 +74,20 @@ def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
         ),
         policy_digest=policy.digest,
         effect="" if decision.effect_rule is None else _describe_effect(decision.effect_rule, event.arguments),
+        egress=tuple(_describe_egress(policy, event, evaluated)),
     )
+
+
+def _describe_egress(policy: RulePolicy, event: PolicyEvent, evaluated: Iterable[PartEvaluation]) -> Iterator[str]:
+    if "command" not in event.tool.resources.values() or not policy.egress:
+        return
+    rules = EgressRules(find_egress_rules(policy))
+    for host in dict.fromkeys(host for part in evaluated for host in part.part.hosts):
+        named = {port: rules.decide(host, port) for port in (443, *(p for rule in rules.rules for p in rule.port_list))}
+        best = next((port for port, each in named.items() if each.outcome != "unnamed"), 443)
+        decision = named[best]
+        by = f" by {', '.join(decision.rule_ids)}" if decision.rule_ids else ": no egress rule names it"
+        yield f"{host}:{best} {decision.outcome if decision.rule_ids else 'is refused'}{by}"
 
 
 def _describe_effect(rule: EffectRule, arguments: JsonObject) -> str:
@@ -100,10 +120,22 @@ def find_masks(policy: RuleSource, now: int | None = None, tool: str = "") -> tu
     )
 
 
-def _applies_unconditionally(rule: Rule, tool: str) -> bool:
-    others = (name for name in CONDITION_FIELDS if name not in ("path", "access", "arguments", "when_source"))
+def find_egress_rules(policy: RuleSource, now: int | None = None) -> tuple[EgressRule, ...]:
+    """Return the rules for the proxy of commands: the egress rules, and hosts that other rules deny to every tool."""
+    rules: tuple[EgressRule, ...] = getattr(policy, "egress", ())
+    at = time_ns() if now is None else now
+    denied = (
+        EgressRule(verdict="deny", hosts=_as_tuple(rule.host), id=rule.id, layer=rule.layer)
+        for rule in policy.rules
+        if rule.verdict == "deny" and _applies_unconditionally(rule, _SHELL, "host") and not 0 < rule.expires_at <= at
+    )
+    return (*rules, *denied) if rules else ()
+
+
+def _applies_unconditionally(rule: Rule, tool: str, field: str = "path") -> bool:
+    others = (name for name in CONDITION_FIELDS if name not in (field, "access", "arguments", "when_source"))
     return (
-        bool(rule.path)
+        bool(getattr(rule, field))
         and any(pattern == "*" or fnmatchcase(tool, pattern) for pattern in _as_tuple(rule.tools))
         and all(getattr(rule, name) is None for name in others)
         and rule.when is None

@@ -63,10 +63,11 @@ class CallPart(msgspec.Struct, frozen=True, kw_only=True):
             return describe_risks(self.command)
         return (f"writes {self.written}",) if self.written else ()
 
-    @property
-    def uncontained_risk(self) -> str:
-        """The risk that stays when a sandbox runs this without a network; empty when none is known."""
-        return find_uncontained_risk(self.command) if self.command is not None else ""
+    def find_uncontained_risk(self, has_egress: bool) -> str:
+        """Return the risk that stays when a sandbox runs this without a network, or with a proxy that decides which
+        hosts it reaches (`has_egress`); empty when none is known.
+        """
+        return find_uncontained_risk(self.command, has_egress) if self.command is not None else ""
 
     @property
     def files(self) -> tuple[PathAccess, ...]:

@@ -18,6 +18,7 @@ import msgspec
 from ...domain import json
 from ...domain.decision import APPROVAL_SCOPES, VERDICT_WORDS, ApprovalScope, Decision, Verdict
 from ...domain.effect import check_template
+from ...domain.egress import EgressRule
 from ...domain.errors import ConfigurationError
 from ...domain.hosts import host_matches, normalize_host
 from ...domain.tool import CallContext, PermissionMode, Repeat, Risk, ToolDefinition, ToolOrigin, flatten, values_at
@@ -222,6 +223,7 @@ def compute_policy_digest(
     rules: Sequence[CompiledRule],
     resources: Sequence[ResourceDeclaration],
     effects: Sequence[EffectDeclaration] = (),
+    egress: Sequence[EgressRule] = (),
 ) -> str:
     """Return the digest of everything that the rules declare, in any order. A condition in code counts by its name."""
     declared: list[Any] = [
@@ -231,6 +233,8 @@ def compute_policy_digest(
     ]
     if effects:
         declared.append(effects)
+    if egress:
+        declared.append({"egress": egress})
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
 
 

@@ -23,7 +23,7 @@ _READS = ToolDefaults({"path": "path"}, frozenset({Risk.READ}))
 _WRITES = ToolDefaults({"path": "path"}, frozenset({Risk.WRITE}))
 
 _RUNS = ToolDefaults({"command": "command", "cwd": "folder"}, frozenset({Risk.EXECUTE}))
-_RUNS_CONTAINED = msgspec.structs.replace(_RUNS, contained=True)
+_RUNS_CONTAINED = msgspec.structs.replace(_RUNS, resources={**_RUNS.resources, "hosts": "host"}, contained=True)
 
 #: The built-in tools.
 TOOL_DEFAULTS: Mapping[str, ToolDefaults] = {

@@ -34,16 +34,23 @@ def deny_by_mode(mode: PermissionMode, risk: frozenset[Risk]) -> Decision | None
 
 
 def decide_by_default(
-    default: DefaultVerdict, mode: PermissionMode, subject: CallPart, *, contained: bool = False
+    default: DefaultVerdict,
+    mode: PermissionMode,
+    subject: CallPart,
+    *,
+    contained: bool = False,
+    has_egress: bool = False,
 ) -> Decision:
-    """Return the decision when no rule matches. `contained`: a sandbox holds what the tool does."""
+    """Return the decision when no rule matches. `contained`: a sandbox holds what the tool does. `has_egress`: egress
+    rules decide which hosts it reaches.
+    """
     risk = subject.risk
     if default == "deny":
         return _policy_default(default, risk)
     if mode is PermissionMode.TRUSTED:
         return _mode_decision(Verdict.ALLOW, mode, "The run is trusted, and no rule speaks.", risk)
     if mode is PermissionMode.CONTAINED and contained and not (default == "risk" and risk <= _READ_RISKS):
-        return _decide_contained(subject)
+        return _decide_contained(subject, has_egress)
     if mode in (PermissionMode.ACCEPT_EDITS, PermissionMode.CONTAINED) and _is_accepted_edit(mode, subject):
         return _mode_decision(Verdict.ALLOW, mode, "Edits in the workspace are accepted, and no rule speaks.", risk)
     decision = default_decision(risk) if default == "risk" else _policy_default(default, risk)
@@ -60,10 +67,10 @@ def _is_accepted_edit(mode: PermissionMode, subject: CallPart) -> bool:
     return is_edit and not by_shell and _is_inside_workspace(subject)
 
 
-def _decide_contained(subject: CallPart) -> Decision:
+def _decide_contained(subject: CallPart, has_egress: bool) -> Decision:
     """Allow a command that the sandbox holds, and ask about what it does not hold."""
     protected = next((path.given for path in subject.paths if path.writes and _is_protected(path)), "")
-    problem = subject.uncontained_risk or (f"it may change {protected[:200]}" if protected else "")
+    problem = subject.find_uncontained_risk(has_egress) or (f"it may change {protected[:200]}" if protected else "")
     if problem:
         reason = f"Not contained: {problem}."
         return _mode_decision(Verdict.ASK, PermissionMode.CONTAINED, reason, subject.risk)

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from ...domain.decision import QUESTION_VERDICTS, Decision
+from ...domain.egress import EgressRule, compile_egress_rule
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, ToolDefinition
 from ..interface import PolicyEvent
@@ -33,19 +34,22 @@ _MAX_PLANS = 4096
 class RulePolicy:
     """Decide by rules. Where none matches, `default` decides: the declared risk of the tool, or one verdict for all."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one for each section of a policy file
         self,
         rules: Iterable[Rule] = (),
         default: DefaultVerdict = "risk",
         resources: Iterable[ResourceDeclaration] = (),
         now: Callable[[], int] = time_ns,
         effects: Iterable[EffectDeclaration] = (),
+        egress: Iterable[EgressRule] = (),
     ) -> None:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.id))
         self.resources = tuple(resources)
         self.effects = tuple(effects)
         for declared in self.effects:
             check_effect(declared)
+        #: Hosts that commands can reach. Decided on by the proxy of a command, connection by connection.
+        self.egress = tuple(sorted(map(compile_egress_rule, egress), key=lambda rule: rule.id))
         self.default: DefaultVerdict = default
         check_unique_ids([rule.id for rule in self.rules])
         if default not in ("risk", "allow", "ask", "deny"):
@@ -54,11 +58,13 @@ class RulePolicy:
         RuleIndex(self._compiled)  # what cannot be matched is refused now, and not with the first call
         #: Whether deciding calls a function of the developer, which may block. Conditions in files are expressions.
         self.may_block = any(rule.when is not None and not rule.when_source for rule in self.rules)
-        self.digest = compute_policy_digest(default, self._compiled, self.resources, self.effects)
+        self.digest = compute_policy_digest(default, self._compiled, self.resources, self.effects, self.egress)
         self._now = now
         #: A policy that says nothing has nothing to be known by.
-        has_content = bool(self.rules or self.resources or self.effects or default != "risk")
-        self._fallback = PolicyDefault(default, self.digest if has_content else "", self.effects)
+        has_content = bool(self.rules or self.resources or self.effects or self.egress or default != "risk")
+        self._fallback = PolicyDefault(
+            default, self.digest if has_content else "", self.effects, has_egress=bool(self.egress)
+        )
         self._plans: dict[Any, ToolPlan] = {}
 
     def evaluate(self, event: PolicyEvent) -> Decision:

@@ -87,6 +87,8 @@ class PolicyDefault(msgspec.Struct, frozen=True):
     default: DefaultVerdict
     digest: str
     effects: tuple[EffectDeclaration, ...] = ()
+    #: Commands reach the hosts of egress rules and no other.
+    has_egress: bool = False
 
 
 class ToolPlan:
@@ -103,6 +105,7 @@ class ToolPlan:
         self.tool, self._mode, self._resources = tool, mode, resources
         self._default: DefaultVerdict = fallback.default
         self._digest = fallback.digest
+        self._has_egress = fallback.has_egress
         digest = fallback.digest
         conditional = [rule for rule in rules if rule.is_conditional]
         self._decisions = {rule.id: rule.make_decision(tool, digest) for rule in rules}
@@ -157,7 +160,11 @@ class ToolPlan:
         """Decide about a part. Only an allow loosens: without one, rules can only tighten the default."""
         if any(each.verdict is Verdict.ALLOW for each in decisions):
             return merge_decisions(decisions)
-        default = self._with_digest(decide_by_default(self._default, self._mode, part, contained=self.tool.contained))
+        default = self._with_digest(
+            decide_by_default(
+                self._default, self._mode, part, contained=self.tool.contained, has_egress=self._has_egress
+            )
+        )
         if default.verdict is Verdict.ASK and self.tool.trial is not None:
             default = msgspec.structs.replace(default, ask="after")
         return pick_strictest((merge_decisions(decisions), default)) if decisions else default

@@ -78,7 +78,18 @@ Risks: TypeAlias = Annotated[
 ]
 
 #: Keys that may be present without a value. Any other without a value would be a condition that went missing.
-_MAY_BE_EMPTY = {"value", "resources", "effects", "deny", "ask", "allow", "rules", "matches", "does_not_match"}
+_MAY_BE_EMPTY = {
+    "value",
+    "resources",
+    "effects",
+    "egress",
+    "deny",
+    "ask",
+    "allow",
+    "rules",
+    "matches",
+    "does_not_match",
+}
 
 
 class _StrictModel(BaseModel):
@@ -257,6 +268,51 @@ class EffectEntry(_StrictModel):
     )
 
 
+def _split_hosts(value: Any) -> Any:
+    return [host.strip() for host in value.split(",")] if isinstance(value, str) else value
+
+
+def _one_as_list(value: Any) -> Any:
+    return [value] if isinstance(value, int) else value
+
+
+_PORT_SCHEMA: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": 65_535}
+Hosts: TypeAlias = Annotated[
+    list[Pattern], BeforeValidator(_split_hosts), _LIST_LIMITS, _one_or_many({"type": "string", "minLength": 1})
+]
+Ports: TypeAlias = Annotated[
+    list[Annotated[int, Field(ge=1, le=65_535)]],
+    BeforeValidator(_one_as_list),
+    _LIST_LIMITS,
+    _one_or_many(_PORT_SCHEMA),
+]
+
+
+class EgressEntry(_StrictModel):
+    """Hosts that commands reach through the proxy: exactly one of `allow`, `ask` and `deny`."""
+
+    allow: Hosts | None = Field(
+        None,
+        description="Hosts that every command can reach; a text may name several. Not in a project file.",
+        examples=["pypi.org, files.pythonhosted.org"],
+    )
+    ask: Hosts | None = Field(None, description="Hosts that a person is asked about, call by call.")
+    deny: Hosts | None = Field(None, description="Hosts that no command can reach, whatever else is allowed.")
+    ports: Ports | None = Field(None, description="The default is 80 and 443; with deny it is every port.")
+    methods: Patterns | None = Field(
+        None, description="Only requests with these HTTP methods.", examples=[["GET", "HEAD"]]
+    )
+    credential: Pattern | None = Field(
+        None,
+        description="The environment variable of Interlock with a secret that the proxy adds to requests.",
+        examples=["GITHUB_TOKEN"],
+    )
+    header: Pattern | None = Field(
+        None, description="The header of the credential, which is `{}`.", examples=["X-Api-Key: {}"]
+    )
+    id: Identifier | None = Field(None, description="A name of its own; made from what it says when it is left out.")
+
+
 class PolicyDocument(_StrictModel):
     """A policy of Interlock."""
 
@@ -271,6 +327,11 @@ class PolicyDocument(_StrictModel):
     )
     effects: Annotated[list[EffectEntry], BeforeValidator(_empty_list)] = Field(
         [], description="The effects of other people's tools that happen once. Not in a project file."
+    )
+    egress: Annotated[list[EgressEntry], BeforeValidator(_empty_list)] = Field(
+        [],
+        description="Hosts that commands can reach. What no rule names cannot be reached.",
+        examples=[[{"allow": "pypi.org, files.pythonhosted.org"}]],
     )
     deny: ShortItems = Field(
         [], description="What is refused.", examples=[["bash(git reset --hard)", {"path": ".env"}]]
@@ -330,6 +391,7 @@ _MODELS_BY_KEY: Mapping[str, type[BaseModel]] = {
     **dict.fromkeys(SHORT_LISTS, ShortEntry),
     "resources": ResourceEntry,
     "effects": EffectEntry,
+    "egress": EgressEntry,
     "matches": Example,
     "does_not_match": Example,
     "command": CommandEntry,

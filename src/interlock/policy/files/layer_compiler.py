@@ -13,6 +13,7 @@ import msgspec
 
 from ...domain import json
 from ...domain.decision import Verdict
+from ...domain.egress import DEFAULT_HEADER, EgressRule, EgressVerdict, compile_egress_rule
 from ...domain.errors import ConfigurationError
 from ..engine.compiled_rule import check_effect, compile_rule
 from ..engine.rule import ArgumentTest, DefaultVerdict, EffectDeclaration, ResourceDeclaration, Rule
@@ -56,6 +57,7 @@ class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
     default: DefaultVerdict | None = None
     resources: tuple[ResourceDeclaration, ...] = ()
     effects: tuple[EffectDeclaration, ...] = ()
+    egress: tuple[EgressRule, ...] = ()
     located_rules: tuple[LocatedRule, ...] = ()
     lines: Mapping[str, int] = {}
     warnings: tuple[PolicyProblem, ...] = ()
@@ -71,7 +73,8 @@ def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, 
     problems = _find_project_violations(source, document) if layer == "project" else []
     resources, resource_problems = _compile_resources(source, document)
     effects, effect_problems = _compile_effects(source, document)
-    problems += resource_problems + effect_problems
+    egress, egress_problems = _compile_egress(source, document, layer)
+    problems += resource_problems + effect_problems + egress_problems
     placed: list[LocatedRule] = []
     warnings: list[PolicyProblem] = []
     for location, verdict, entry in _iterate_entries(document):
@@ -93,6 +96,7 @@ def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, 
         default=document.default,
         resources=resources,
         effects=effects,
+        egress=egress,
         located_rules=tuple(placed),
         lines={each.rule.id: source.line_at(each.location) for each in placed},
         warnings=tuple(warnings),
@@ -118,6 +122,10 @@ def _find_project_violations(source: PolicySource, document: PolicyDocument) -> 
         problems.append(source.make_problem(("resources",), f"{only}: what arguments mean is said in the user's file"))
     if document.effects:
         problems.append(source.make_problem(("effects",), f"{only}: effects are declared in the user's file"))
+    for index, entry in enumerate(document.egress):
+        if entry.allow is not None:
+            place = ("egress", index, "allow")
+            problems.append(source.make_problem(place, f"{only}: put hosts that are allowed into the user's file"))
     for location, verdict, _ in _iterate_entries(document):
         if verdict is Verdict.ALLOW:
             problems.append(source.make_problem(location, f"{only}: put what is allowed into the user's file"))
@@ -155,6 +163,44 @@ def _compile_effects(
         except ConfigurationError as error:
             problems.append(source.make_problem(("effects", index, key), str(error)))
     return tuple(effects), problems
+
+
+def _compile_egress(
+    source: PolicySource, document: PolicyDocument, layer: Layer
+) -> tuple[tuple[EgressRule, ...], list[PolicyProblem]]:
+    rules: dict[str, EgressRule] = {}
+    problems: list[PolicyProblem] = []
+    for index, entry in enumerate(document.egress):
+        named: dict[EgressVerdict, list[str]] = {
+            "allow": entry.allow or [],
+            "ask": entry.ask or [],
+            "deny": entry.deny or [],
+        }
+        verdicts: tuple[EgressVerdict, ...] = ("allow", "ask", "deny")
+        given = [verdict for verdict in verdicts if named[verdict]]
+        try:
+            if len(given) != 1:
+                raise ConfigurationError("an egress rule has exactly one of allow, ask and deny")
+            if entry.header is not None and entry.credential is None:
+                raise ConfigurationError("header goes with credential")
+            rule = compile_egress_rule(
+                EgressRule(
+                    verdict=given[0],
+                    hosts=named[given[0]],
+                    ports=entry.ports or (),
+                    methods=entry.methods or (),
+                    credential=entry.credential or "",
+                    header=entry.header or DEFAULT_HEADER,
+                    id=entry.id or "",
+                    layer=LAYER_LABELS[layer],
+                )
+            )
+            if rule.id in rules:
+                raise ConfigurationError(f"the egress rule {rule.id} is given twice")
+            rules[rule.id] = rule
+        except ConfigurationError as error:
+            problems.append(source.make_problem(("egress", index), str(error)))
+    return tuple(rules.values()), problems
 
 
 def _find_duplicates(source: PolicySource, placed: Sequence[LocatedRule]) -> list[PolicyProblem]:

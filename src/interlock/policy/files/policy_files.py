@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ...domain.decision import Decision
+from ...domain.egress import EgressRule
 from ...domain.errors import ConfigurationError
 from ..engine.rule import DefaultVerdict, Rule
 from ..engine.rule_policy import RulePolicy
@@ -41,6 +42,7 @@ class PolicyFileReport(msgspec.Struct, frozen=True):
 
     rules: tuple[Rule, ...]
     warnings: tuple[PolicyProblem, ...] = ()
+    egress: tuple[EgressRule, ...] = ()
 
 
 class _LoadedPolicy(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ def check_file(path: str | Path, layer: Layer = "user") -> PolicyFileReport:
     """Check a file. Raise `PolicyFileError` with all problems."""
     read = read_layer(str(path), layer)
     _build_policy([read], time_ns)
-    return PolicyFileReport(read.rules, read.warnings)
+    return PolicyFileReport(read.rules, read.warnings, read.egress)
 
 
 def load_policy(path: str | Path, layer: Layer = "user") -> RulePolicy:
@@ -136,6 +138,11 @@ class PolicyFiles:
     def rules(self) -> tuple[Rule, ...]:
         """Rules of all layers."""
         return self._loaded.policy.rules
+
+    @property
+    def egress(self) -> tuple[EgressRule, ...]:
+        """Egress rules of all layers."""
+        return self._loaded.policy.egress
 
     @property
     def problems(self) -> tuple[PolicyProblem, ...]:
@@ -261,9 +268,10 @@ def _build_policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolic
     rules = [rule for layer in layers for rule in layer.rules]
     resources = [declared for layer in layers for declared in layer.resources]
     effects = [declared for layer in layers for declared in layer.effects]
+    egress = [rule for layer in layers for rule in layer.egress]
     defaults: list[DefaultVerdict] = [layer.default for layer in layers if layer.default is not None]
     try:
         default = max(defaults, key=_DEFAULTS_BY_STRICTNESS.index) if defaults else "risk"
-        return RulePolicy(rules, default, resources, now, effects)
+        return RulePolicy(rules, default, resources, now, effects, egress)
     except ConfigurationError as error:  # each rule is valid, and all of them together are not
         raise PolicyFileError([PolicyProblem(layer.path, 0, str(error)) for layer in layers]) from None

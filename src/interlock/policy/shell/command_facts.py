@@ -75,9 +75,12 @@ def find_command_kind(argv: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
-def find_uncontained_risk(command: SimpleCommand) -> str:
-    """Return the first risk of this command that a sandbox without a network does not remove; empty: none is known."""
-    return next((risk for risk in describe_risks(command) if risk == USES_NETWORK or risk in TABLES.losses), "")
+def find_uncontained_risk(command: SimpleCommand, has_egress: bool = False) -> str:
+    """Return the first risk of this command that a sandbox without a network does not remove; empty: none is known.
+    `has_egress`: a proxy decides which hosts it reaches.
+    """
+    risks = (risk for risk in describe_risks(command) if not (has_egress and risk == USES_NETWORK))
+    return next((risk for risk in risks if risk == USES_NETWORK or risk in TABLES.losses), "")
 
 
 def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:

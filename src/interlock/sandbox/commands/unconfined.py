@@ -13,7 +13,7 @@ _CONFINEMENT = Confinement(
     degraded=True,
     notes=(
         "Nothing holds commands back: they can read and change all files of the user, also those that are to be "
-        "read-only, and reach every host.",
+        "read-only, and reach every host: egress rules do not hold.",
         "What a command starts ends with it, unless it kills its supervisor on purpose.",
         "Temporary files are limited in size one by one, and the number of processes of root only by control groups.",
         "`interlock doctor` says what this host lacks.",

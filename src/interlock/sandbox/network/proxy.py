@@ -23,7 +23,15 @@ from typing import Literal, TypeAlias
 import h11
 import msgspec
 
-from ...domain.egress import WEB_PORTS, EgressDecision, EgressRule, EgressRules, parse_host_and_port
+from ...domain.egress import (
+    WEB_PORTS,
+    EgressConnection,
+    EgressDecision,
+    EgressReport,
+    EgressRule,
+    EgressRules,
+    parse_host_and_port,
+)
 from ...domain.hosts import find_host_problem, parse_address
 from .certificates import MISSING, can_make_certificates, get_authority
 from .channel import CHUNK_BYTES, Channel, SocketChannel, TlsChannel
@@ -58,31 +66,6 @@ _HTTP_START = re.compile(rb"[A-Z]{3,10} [!-~]{1,65536} HTTP/1\.[01]\r?\n")
 _MAYBE_HTTP = re.compile(rb"[A-Z]{1,10}(?: [!-~]*(?: [!-~]*)?)?\r?")
 _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _Headers: TypeAlias = list[tuple[bytes, bytes]]
-
-
-class EgressConnection(msgspec.Struct, kw_only=True):
-    """A connection that a command made or tried to make, for the log."""
-
-    host: str
-    port: int
-    #: `CONNECT`, or the method of a request where it was read.
-    method: str
-    #: `allowed`, `refused` (by rules or checks), or `failed` (the host could not be reached).
-    outcome: str
-    rule: str = ""
-    reason: str = ""
-    #: A person can open the host for a call.
-    can_ask: bool = False
-    sent_bytes: int = 0
-    received_bytes: int = 0
-
-
-class EgressReport(msgspec.Struct, frozen=True):
-    """All connections of a command."""
-
-    connections: tuple[EgressConnection, ...] = ()
-    #: More connections, of which there is no row.
-    omitted: int = 0
 
 
 class _LimitError(Exception):

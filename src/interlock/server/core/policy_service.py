@@ -336,7 +336,9 @@ def _as_rule_based(policy: PolicyEngine) -> RuleBasedPolicy | None:
 def _parse_policy_text(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
     try:
         read = read_layer("policy", "user", text.encode(errors="surrogatepass"))
-        policy = RulePolicy(read.rules, read.default or "risk", read.resources, effects=read.effects)
+        policy = RulePolicy(
+            read.rules, read.default or "risk", read.resources, effects=read.effects, egress=read.egress
+        )
     except PolicyFileError as error:
         raise InvalidRequestError("policy", str(error)) from None
     return policy, tuple(map(str, read.warnings))

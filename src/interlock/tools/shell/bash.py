@@ -5,7 +5,7 @@ never choose the sandbox. `bash_outside` is another tool, opt-in for developers:
 requires approval, whatever rules say.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Required, TypedDict, Unpack
 
 import msgspec
@@ -13,6 +13,7 @@ from pydantic import Field
 
 from ...changes.store import ChangeStore
 from ...domain.decision import Decision, Verdict
+from ...domain.egress import EgressRule, EgressRules
 from ...domain.errors import PreconditionError
 from ...domain.tool import (
     CallContext,
@@ -34,6 +35,7 @@ from .checkers import DiagnosticsSetting
 from .command import MAX_OUTPUT_CHARS, CommandRequest, ScriptParser, run_command
 from .command_result import CommandResult, normalize_command
 from .diagnostics import FileDiagnostics
+from .egress import PROXY_PORT, CommandEgress, authorize_hosts, find_egress, find_hosts_problem
 from .profile import (
     SANDBOX_LAYER,
     CommandTimeout,
@@ -81,6 +83,9 @@ class ShellOptions(TypedDict, total=False):
     environment: Mapping[str, str]
     limits: CommandLimits
     network: bool
+    #: The egress rules in force, and what is done with a credential that a proxy adds to requests.
+    egress: Callable[[], tuple[EgressRule, ...]]
+    add_secret: Callable[[str], None]
     default_timeout_seconds: float
     max_timeout_seconds: float
     #: For commands in the background.
@@ -106,7 +111,9 @@ class ShellTools:
             environment=options.get("environment", {}),
             limits=options.get("limits", CommandLimits()),
             network=options.get("network", False),
+            egress=options.get("egress", lambda: ()),
         )
+        self._add_secret = options.get("add_secret", lambda value: None)
         self._commands = commands
         self._parse_script = options["words"]
         changes = options.get("changes")
@@ -145,6 +152,7 @@ class ShellTools:
             cwd: str = "",
             timeout_seconds: _TimeoutSeconds = None,
             background: bool = False,
+            hosts: list[str] = [],  # noqa: B006 - never changed
         ) -> CommandResult | TaskReport:
             """Run a bash script in the workspace, in a sandbox, and return what it printed and its exit code.
 
@@ -158,10 +166,13 @@ class ShellTools:
                 cwd: The folder to start in, from the workspace on.
                 timeout_seconds: When to end it; there is a default and a maximum.
                 background: Start it and return at once with a task id, for read_task, wait_task and stop_task.
+                hosts: Hosts that it must reach and cannot yet, such as `example.com` or `example.com:8443`. A person
+                    may be asked. HTTPS_PROXY is set for it.
             """
             most = self._max_task_seconds if background else self._max_seconds
             seconds = choose_timeout(timeout_seconds, most if background else self._default_seconds, most)
-            order = msgspec.structs.replace(self._make_request(command, cwd, seconds, context), background=background)
+            request = self._make_request(command, cwd, seconds, context, hosts=hosts)
+            order = msgspec.structs.replace(request, background=background)
             if background:
                 return await self._tasks.start(order, context)
             if self._trials is not None and context.trial:
@@ -174,7 +185,7 @@ class ShellTools:
             bash,
             risk="execute",
             concurrency="exclusive",
-            resources={"command": "command", "cwd": "folder"},
+            resources={"command": "command", "cwd": "folder", "hosts": "host"},
             check=self._check,
             authorize=self._authorize,
             reach=self._describe_scope,
@@ -244,19 +255,25 @@ class ShellTools:
             return "the sandbox does not keep all effects of commands in the workspace here"
         if "overlay" not in held.capabilities:
             return "this host has no overlay file systems for commands"
-        return "it needs the network" if self._config.uses_network(arguments["command"]) else ""
+        uses_network = arguments.get("hosts") or self._config.uses_network(arguments["command"])
+        return "it needs the network" if uses_network else ""
 
     async def _try(self, arguments: JsonObject, context: ToolContext, trials: CommandTrials) -> Trial:
         seconds = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
-        return await trials.run(self._make_request(arguments["command"], arguments["cwd"], seconds, context), context)
+        request = self._make_request(arguments["command"], arguments["cwd"], seconds, context)
+        # A proxy that reaches no host notes which ones it was asked for.
+        closed = CommandEgress(EgressRules(())) if "egress" in self._commands.confinement.capabilities else None
+        request = msgspec.structs.replace(request, egress=closed, config=self._with_hosts(closed))
+        return await trials.run(request, context)
 
-    def _make_request(
+    def _make_request(  # noqa: PLR0913, PLR0917 - all that decides about it
         self,
         script: str,
         cwd: str,
         seconds: CommandTimeout,
         context: ToolContext,
         unconfined: CommandSandbox | None = None,
+        hosts: Sequence[str] = (),
     ) -> CommandRequest:
         """Repeat the check, because files may have changed, and return the request. `PathRefusedError` propagates."""
         if (problem := self._find_problem(script, cwd)) is not None:
@@ -266,12 +283,14 @@ class ShellTools:
         recorded = read_recorded_profile(context.reach)
         # Only a person who approved exactly that gives a command the network.
         approved = context.bound is not None and not unconfined and has_network(context.bound.sandbox)
+        egress = None if unconfined else self._find_egress(hosts, approved=context.bound is not None)
         return CommandRequest(
             script=script,
             cwd=folder,
             timeout=seconds,
             profile="unconfined" if unconfined else recorded or self._choose_profile(script, folder, context.situation),
-            config=msgspec.structs.replace(self._config, network=True) if approved else self._config,
+            config=self._with_hosts(egress, network=approved),
+            egress=egress,
             commands=unconfined or self._commands,
             parse_script=self._parse_script,
             expected_environment=context.bound,
@@ -289,6 +308,18 @@ class ShellTools:
             parse_script=self._parse_script,
             background=True,
         )
+
+    def _find_egress(self, hosts: Sequence[str], *, approved: bool) -> CommandEgress | None:
+        egress = find_egress(self._config, self._commands.confinement, hosts, approved=approved)
+        for secret in () if egress is None else egress.secrets:
+            self._add_secret(secret)
+        return egress
+
+    def _with_hosts(self, egress: CommandEgress | None, *, network: bool = False) -> ShellConfig:
+        """Return the configuration of a command with this egress, or else, if `network`, with all of the network."""
+        if egress is not None:
+            return msgspec.structs.replace(self._config, network=False, egress_port=PROXY_PORT)
+        return msgspec.structs.replace(self._config, network=True) if network else self._config
 
     def _choose_profile(self, script: str, folder: str, situation: CallContext) -> ProfileName:
         held = self._commands.confinement
@@ -316,6 +347,8 @@ class ShellTools:
     def _check(self, arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         if arguments.get("background") and (problem := self._tasks.find_start_problem(context.run_id)) is not None:
             return problem
+        if problem := find_hosts_problem(arguments.get("hosts", ()), self._commands.confinement):
+            return CheckProblem(message=problem)
         try:
             return self._find_problem(arguments["command"], arguments["cwd"])
         except PathRefusedError:
@@ -338,9 +371,16 @@ class ShellTools:
 
     def _authorize(self, arguments: JsonObject, situation: CallContext) -> Decision | None:
         outside = self._authorize_cwd(arguments, situation) if arguments["cwd"] else None
-        held = self._commands.confinement
-        network = authorize_network(self._config, held, arguments["command"], situation)
-        return outside or authorize_backend(held, situation) or network
+        held, hosts = self._commands.confinement, arguments.get("hosts", ())
+        opened = authorize_hosts(self._config.egress(), hosts, situation)
+        if opened is not None and opened.verdict is Verdict.DENY:
+            return opened
+        if opened is None and find_egress(self._config, held, hosts) is None:
+            opened = authorize_network(self._config, held, arguments["command"], situation)
+        backend = authorize_backend(held, situation)
+        if backend is not None and opened is not None:
+            backend = msgspec.structs.replace(backend, reason=f"{backend.reason} {opened.reason}")
+        return outside or backend or opened
 
     def _authorize_unsandboxed(self, arguments: JsonObject, situation: CallContext) -> Decision | None:
         outside = self._authorize_cwd(arguments, situation) if arguments["cwd"] else None
@@ -358,9 +398,10 @@ class ShellTools:
         name = self._choose_profile(arguments["command"], folder, situation)
         environment = choose_environment(self._config, name, self._parse_script(arguments["command"]))
         place = self._absolute_path(folder)
-        held, config = self._commands.confinement, self._config
-        if authorize_network(config, held, arguments["command"], situation) is not None:
-            config = msgspec.structs.replace(config, network=True)
+        held = self._commands.confinement
+        egress = find_egress(self._config, held, arguments.get("hosts", ()))
+        asks = egress is None and authorize_network(self._config, held, arguments["command"], situation) is not None
+        config = self._with_hosts(egress, network=asks)
         scope = describe_scope(config, held, name, place, environment)
         return scope if arguments.get("background") else self._with_timeout(scope, arguments)
 

@@ -8,10 +8,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from os.path import join, relpath
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
+from ...domain.egress import EgressReport
 from ...domain.errors import ArtifactError, SandboxSetupError
 from ...domain.outcome import ArtifactRef
 from ...domain.tool import RunArtifacts, ToolContext
@@ -32,6 +33,9 @@ from .output_excerpt import OutputExcerpt, OutputSpool, make_excerpt
 from .profile import GuardedFiles, build_profile, choose_environment, inspect_profile
 from .verification import ScriptOutput
 from .violations import find_violations
+
+if TYPE_CHECKING:
+    from ...sandbox.network.proxy import EgressProxy
 
 __all__ = (
     "MAX_OUTPUT_CHARS",
@@ -88,6 +92,15 @@ class StartedCommand(NamedTuple):
     profile: SandboxProfile
     #: What no command should change, as it was before; None where nothing can be written.
     guarded: GuardedFiles | None
+    proxy: "EgressProxy | None" = None
+
+    async def wait(self, timeout_seconds: float | None) -> tuple[CommandExit, EgressReport]:
+        """Wait for the end, and end the proxy with it."""
+        try:
+            ended = await self.running.wait(timeout_seconds)
+        finally:
+            report = EgressReport() if self.proxy is None else await self.proxy.close()
+        return ended, report
 
 
 class CommandOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +117,8 @@ class CommandOutput(msgspec.Struct, frozen=True, kw_only=True):
     #: For reports of checks: the output, or its ends.
     text: str
     is_complete: bool
+    #: The connections that it made or tried to make.
+    egress: EgressReport = EgressReport()
 
 
 class EndedCommand(NamedTuple):
@@ -133,13 +148,13 @@ async def run_to_end(request: CommandRequest, context: ToolContext) -> EndedComm
 
         try:
             started = await start_command(request, on_output)
-            ended = await started.running.wait(request.timeout.seconds)
+            ended, egress = await started.wait(request.timeout.seconds)
         except asyncio.CancelledError:
             await run_to_completion(_keep_or_warn, spool, context)
             raise
         finally:
             progress.end()
-        return EndedCommand(started, ended, await run_to_completion(_capture_output, spool, context))
+        return EndedCommand(started, ended, await run_to_completion(_capture_output, spool, egress, context))
 
 
 async def start_command(request: CommandRequest, on_output: OutputHandler) -> StartedCommand:
@@ -151,11 +166,16 @@ async def start_command(request: CommandRequest, on_output: OutputHandler) -> St
             inspect_profile, request.config, request.commands.confinement, request.profile
         )
         profile_check = _ProfileCheck(request, profile)
+        proxy = None if request.egress is None else request.egress.make_proxy()
         try:
             with _open_cwd(request) as folder:
-                command = _build_command(request, profile, profile_check, folder.fd)
-                return StartedCommand(await request.commands.start(command, on_output), profile, guarded)
-        except SandboxSetupError as error:
+                command = _build_command(request, profile, profile_check, folder.fd, proxy)
+                return StartedCommand(await request.commands.start(command, on_output), profile, guarded, proxy)
+        except BaseException as error:
+            if proxy is not None:
+                await proxy.close()
+            if not isinstance(error, SandboxSetupError):
+                raise
             if not profile_check.has_changed:
                 raise
             if not left:
@@ -186,8 +206,14 @@ class _ProfileCheck:
 
 
 def _build_command(
-    request: CommandRequest, profile: SandboxProfile, is_still_valid: Callable[[], bool], folder: int
+    request: CommandRequest,
+    profile: SandboxProfile,
+    is_still_valid: Callable[[], bool],
+    folder: int,
+    proxy: "EgressProxy | None",
 ) -> CommandSpec:
+    egress = request.egress
+    environment = choose_environment(request.config, request.profile, request.parse_script(request.script))
     return CommandSpec(
         profile=profile,
         script=request.script,
@@ -196,8 +222,10 @@ def _build_command(
         exclusive_until=request.exclusive_until,
         expected_environment=request.expected_environment,
         overlay=request.overlay,
-        environment=choose_environment(request.config, request.profile, request.parse_script(request.script)),
+        environment=environment if egress is None else {**environment, **egress.environment},
         is_still_valid=is_still_valid,
+        on_listener=None if proxy is None else proxy.serve_from_thread,
+        files={} if egress is None else egress.files,
     )
 
 
@@ -246,7 +274,7 @@ def _keep_or_warn(spool: OutputSpool, context: ToolContext) -> KeptOutput:
     return kept
 
 
-def _capture_output(spool: OutputSpool, context: ToolContext) -> CommandOutput:
+def _capture_output(spool: OutputSpool, egress: EgressReport, context: ToolContext) -> CommandOutput:
     kept = _keep_or_warn(spool, context)
     text, is_complete = read_report_text(spool)
     return CommandOutput(
@@ -259,6 +287,7 @@ def _capture_output(spool: OutputSpool, context: ToolContext) -> CommandOutput:
         streams=kept.streams,
         text=text,
         is_complete=is_complete,
+        egress=egress,
     )
 
 
@@ -293,6 +322,8 @@ def build_result(
         if request.profile != "unconfined"
         else (),
         verification=make_verification(request, script_output, before.files, after.files),
+        egress=output.egress,
+        mode=context.situation.mode,
     )
     _warn_about_result(result, context)
     return result

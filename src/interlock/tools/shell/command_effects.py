@@ -13,6 +13,7 @@ from ...domain.payload import ExecutionEnvironment
 from ...domain.state.verification import UNKNOWN_DIGEST
 from ...rendering.text import describe_error
 from ...sandbox.interface import CommandSandbox, ExclusiveUntil, OverlayPaths
+from .egress import CommandEgress
 from .fingerprint import WorkspaceFingerprint, take_fingerprint
 from .output_excerpt import OutputSpool
 from .profile import CommandTimeout, GuardedFiles, ProfileName, ShellConfig
@@ -37,6 +38,8 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     parse_script: ScriptParser
     #: The files that its approval is bound to.
     expected_environment: ExecutionEnvironment | None = None
+    #: The hosts that it reaches through a proxy. None: none.
+    egress: CommandEgress | None = None
     #: It continues beside other commands once it has begun.
     background: bool = False
     #: Where its changes of the workspace go; None: into the workspace.

@@ -10,11 +10,13 @@ from posixpath import basename
 import msgspec
 
 from ...changes.change_set import CHANGE_SET_FACT
+from ...domain.egress import EgressReport
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.state.verification import REPOSITORY_FOLDERS, is_comparable
-from ...domain.tool import JsonObject, NormalizedOutput
+from ...domain.tool import JsonObject, NormalizedOutput, PermissionMode
 from ...rendering.excerpt import Excerpt, build_search_hint, find_first_failure
 from ...sandbox.interface import CommandExit, CommandLimits
+from .egress import build_connection_facts, build_egress_notes, make_connection_effects
 from .fingerprint import WorkspaceChanges
 from .profile import ProfileName
 from .verification import CommandVerification
@@ -64,6 +66,9 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     verification: CommandVerification | None = None
     #: The digest of its change set, by which it can be undone. Empty: it has none.
     change_set: str = ""
+    #: The connections that it made or tried to make.
+    egress: EgressReport = EgressReport()
+    mode: PermissionMode = PermissionMode.DEFAULT
 
     @property
     def ok(self) -> bool:
@@ -168,6 +173,7 @@ def build_notes(result: CommandResult) -> list[str]:
         lines.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
     for violation in result.violations:
         lines.append(f"[sandbox, probably ({violation.cause}): {ADVICE[violation.cause]}]")
+    lines += build_egress_notes(result.egress, result.mode)
     if _PIP_HOME in result.stdout and result.profile != "unconfined":
         lines.append("[what pip installed into the home is gone with this command; use a venv in the workspace]")
     if result.excerpt.omitted and not result.output:
@@ -192,12 +198,13 @@ def display_command(command: str) -> str:
 
 def _find_effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
     """Return the side effects; None if they are unknown. A change counts, however the command ended."""
+    connected = make_connection_effects(result.egress)
     if result.profile == "read-only":
-        return ()
+        return connected
     changes = result.changes
     if changes is None or not (changes.count or changes.complete):
         return None
-    return make_effects(changes)
+    return (*make_effects(changes), *connected)
 
 
 def make_effects(changes: WorkspaceChanges, when: str = "") -> tuple[SideEffect, ...]:
@@ -300,7 +307,7 @@ def build_facts(result: CommandResult) -> JsonObject:
         facts[CHANGE_SET_FACT] = result.change_set
     if result.verification is not None:
         facts |= build_verification_facts(result.verification, result.command)
-    return facts
+    return facts | build_connection_facts(result.egress)
 
 
 def build_verification_facts(verification: CommandVerification, command: str, started_call: str = "") -> JsonObject:

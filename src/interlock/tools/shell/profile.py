@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from ...domain.decision import Decision, Verdict
+from ...domain.egress import EgressRule
 from ...domain.errors import SandboxSetupError
 from ...domain.tool import CallContext, PermissionMode, SandboxScope
 from ...sandbox.host.programs import is_inside
@@ -32,6 +33,8 @@ SANDBOX_LAYER = "sandbox"
 MAX_READ_ONLY_PATHS = 1_000
 #: How a profile with the network is called beside its name.
 _NETWORK_SUFFIX = "+network"
+#: And one with a proxy that decides which hosts it reaches.
+_HOSTS_SUFFIX = "+hosts"
 _DIGEST_CHARS = 16
 #: What a backend must do so that nothing of a command gets out.
 _CONTAINING = frozenset(("files", "write_only_workspace", "hide", "network_off", "kill_tree"))
@@ -86,6 +89,10 @@ class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     limits: CommandLimits = CommandLimits()
     network: bool = False
+    #: The egress rules in force.
+    egress: Callable[[], tuple[EgressRule, ...]] = lambda: ()
+    #: Where the proxy of a command listens; 0: it has none.
+    egress_port: int = 0
 
 
 def choose_profile(
@@ -106,7 +113,7 @@ def has_network(sandbox: str) -> bool:
 
 def read_recorded_profile(reach: SandboxScope | None) -> ProfileName | None:
     """Return the profile in the record of a call; None when there is none."""
-    match reach.profile.removesuffix(_NETWORK_SUFFIX) if reach is not None else "":
+    match reach.profile.removesuffix(_NETWORK_SUFFIX).removesuffix(_HOSTS_SUFFIX) if reach is not None else "":
         case "read-only" | "workspace-write" as name:
             return name
         case _:
@@ -138,6 +145,7 @@ def inspect_profile(
         identity=config.workspace.identity,
         writable=name == "workspace-write",
         network=config.network,
+        egress_port=config.egress_port,
         readable=config.readable,
         hidden=tuple(join(root, path) for path in found.hidden) if hides else (),
         read_only=tuple(join(root, path) for path in frozen),
@@ -166,10 +174,14 @@ def describe_scope(
     """Return the scope for the record. Variables are recorded as digests: their values may be secrets."""
     variables = config.environment if environment is None else environment
     with_network = config.network or name == "unconfined"
+    suffix = _NETWORK_SUFFIX if config.network else _HOSTS_SUFFIX if config.egress_port else ""
+    absent = {"egress"} if not config.egress_port else {"network_off"}
+    if with_network:
+        absent.add("network_off")
     return SandboxScope(
         sandbox=confinement.backend,
-        profile=f"{name}{_NETWORK_SUFFIX}" if config.network and name != "unconfined" else name,
-        capabilities=tuple(one for one in confinement.capabilities if not (with_network and one == "network_off")),
+        profile=name if name == "unconfined" else f"{name}{suffix}",
+        capabilities=tuple(one for one in confinement.capabilities if one not in absent),
         cwd=cwd,
         environment={key: _digest_value(value) for key, value in variables.items()},
     )

@@ -7,6 +7,7 @@ again would only make that check look stale.
 
 import msgspec
 
+from ...domain.egress import EgressReport
 from ...domain.outcome import SideEffect
 from ...domain.state.verification import UNKNOWN_DIGEST, is_comparable
 from ...domain.tool import JsonObject, ToolContext
@@ -22,6 +23,7 @@ from .command_result import (
     make_effects,
     to_printable_path,
 )
+from .egress import build_connection_facts, make_connection_effects
 from .fingerprint import WorkspaceFingerprint, compare_fingerprints
 from .output_excerpt import OutputSpool
 from .verification import CommandVerification, ScriptOutput
@@ -45,13 +47,23 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     #: Why it could not be inspected.
     problem: str = ""
     verification: CommandVerification | None = None
-    #: Facts for the log, where it verified something.
+    #: Facts for the log, where it verified something or made connections.
     facts: JsonObject = {}
 
     @property
     def verdict(self) -> str:
         """Verdict of the check, or empty."""
         return "" if self.verification is None else describe_verdict(self.verification)
+
+    def with_connections(self, report: EgressReport) -> "TaskOutcome":
+        """Return the outcome with the connections that the task made."""
+        connected = make_connection_effects(report)
+        return msgspec.structs.replace(
+            self,
+            effects=(*self.effects, *connected),
+            shallow_effects=(*self.shallow_effects, *connected),
+            facts={**self.facts, **build_connection_facts(report)},
+        )
 
     def effects_since_check(self, context: ToolContext) -> tuple[SideEffect, ...]:
         """Return the side effects to report to the run, which may have checked since."""

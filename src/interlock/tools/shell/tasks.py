@@ -19,14 +19,15 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from ...domain.egress import EgressReport
 from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.tool import CheckProblem, JsonObject, RunArtifacts, ToolContext
 from ...rendering.text import describe_error
-from ...sandbox.interface import CommandExit, RunningCommand
+from ...sandbox.interface import CommandExit
 from ...sandbox.tasks.client import SupervisedCommand, SupervisedSandbox, TaskFolder, TaskSupervisor
 from ...sandbox.tasks.protocol import OutputReader, TaskEnd
 from ..read_artifact import Passage, read_range
-from .command import KeptOutput, keep_output, redact_command, run_to_completion, start_command
+from .command import KeptOutput, StartedCommand, keep_output, redact_command, run_to_completion, start_command
 from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
 from .command_result import describe_exit
 from .fingerprint import WorkspaceFingerprint
@@ -108,18 +109,21 @@ class _TaskProcess(Protocol):
 class _OwnCommand:
     """A task that this process holds."""
 
-    def __init__(self, running: RunningCommand, timeout_seconds: float) -> None:
-        self._running = running
+    def __init__(self, started: StartedCommand, timeout_seconds: float) -> None:
+        self._started = started
         self._timeout_seconds = timeout_seconds
+        #: The connections that it made, when it has ended.
+        self.egress = EgressReport()
 
     async def wait_end(self) -> TaskEnd:
         try:
-            return TaskEnd(exit=await self._running.wait(self._timeout_seconds))
+            ended, self.egress = await self._started.wait(self._timeout_seconds)
+            return TaskEnd(exit=ended)
         except Exception as error:
             return TaskEnd(note=describe_error(error))
 
     async def end(self) -> None:
-        await self._running.stop()
+        await self._started.running.stop()
 
     async def is_running(self) -> bool:
         return True  # until its end was followed
@@ -163,7 +167,7 @@ class BackgroundTask:
             files = await asyncio.to_thread(fingerprint_workspace, request.config) if needs_fingerprint else None
             if folder is None or supervisor is None:
                 started = await start_command(request, self._spool.write)
-                self._process = _OwnCommand(started.running, request.timeout.seconds)
+                self._process = _OwnCommand(started, request.timeout.seconds)
                 before = WorkspaceBefore(files, started.guarded)
             else:
                 before = await asyncio.to_thread(self._record_start, folder, files)
@@ -304,7 +308,8 @@ class BackgroundTask:
 
     def _inspect_outcome(self, before: WorkspaceBefore, ended: CommandExit) -> TaskOutcome:
         try:
-            return inspect_outcome(self._request, before, self._spool, ended, self._command, self._record.call_id)
+            outcome = inspect_outcome(self._request, before, self._spool, ended, self._command, self._record.call_id)
+            return outcome.with_connections(self._process.egress) if isinstance(self._process, _OwnCommand) else outcome
         except Exception as error:
             return make_unknown_outcome(can_write=self._request.can_write, why=describe_error(error))
 
@@ -337,7 +342,9 @@ class BackgroundTasks:
         """Start a command in the background. Raise if the run has too many tasks."""
         if (problem := self.find_start_problem(context.run_id)) is not None:
             raise PreconditionError(problem)
-        supervisor = self._supervisor if self._supervisor is not None and self._supervisor.is_enabled else None
+        # The proxy of a command with hosts is in this process.
+        is_supervised = self._supervisor is not None and self._supervisor.is_enabled and request.egress is None
+        supervisor = self._supervisor if is_supervised else None
         folder = None if supervisor is None else await asyncio.to_thread(supervisor.create_task)
         record = TaskRecord(
             run_id=context.run_id,

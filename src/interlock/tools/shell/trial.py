@@ -137,6 +137,7 @@ class CommandTrials:
             diff=summary.diff,
             is_diff_cut=summary.is_diff_cut,
             output=output.text[-_MAX_OUTPUT_CHARS:],
+            hosts=tuple(dict.fromkeys(row.host for row in output.egress.connections))[:_MAX_FILES_NAMED],
         )
 
     def _load(self, digest: str) -> TriedCommand | None:

@@ -32,7 +32,8 @@ SIGNS: dict[ViolationCause, tuple[str, ...]] = {
 ADVICE: dict[ViolationCause, str] = {
     "read_only": "Only the workspace and temporary folders can be written, and settings in it that other programs obey "
     "cannot. A command in a read-only run writes nothing.",
-    "network": "Commands have no network: nothing can be downloaded or sent. Work with what is installed.",
+    "network": "Commands have no network: nothing can be downloaded or sent. Work with what is installed, or call bash "
+    "with hosts=[...] to ask for the hosts that it needs.",
     "temporary_space": "Temporary folders are small here. Write large files into the workspace, or less.",
     "processes": "A command may start only so many processes. Use fewer workers.",
     "memory": "A command may use only so much memory. Use less at once.",
