@@ -177,7 +177,7 @@ def _compile_egress(
             "deny": entry.deny or [],
         }
         verdicts: tuple[EgressVerdict, ...] = ("allow", "ask", "deny")
-        given = [verdict for verdict in verdicts if named[verdict]]
+        given: list[EgressVerdict] = [verdict for verdict in verdicts if named[verdict]]
         try:
             if len(given) != 1:
                 raise ConfigurationError("an egress rule has exactly one of allow, ask and deny")

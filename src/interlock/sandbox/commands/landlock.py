@@ -144,8 +144,8 @@ _SOCKET_FAMILIES = (INET, INET6, NETLINK)
 _NOTES = (
     "Commands have no namespaces here, only Landlock: they can see other processes, and change modes and times of your "
     "files outside of the workspace.",
-    "They have no sockets without the network, so egress rules open no host, and no Unix sockets with it. `/tmp` and `/dev/shm` are closed to them: "
-    "they have to use TMPDIR, where only the size of each file is limited.",
+    "They have no sockets without the network, so egress rules open no host, and no Unix sockets with it. `/tmp` and "
+    "`/dev/shm` are closed to them: they have to use TMPDIR, where only the size of each file is limited.",
     "A folder with a hidden or read-only entry takes no new files, and cannot be listed when a folder in it is hidden.",
 )
 _UNSCOPED_NOTE = "This kernel lets commands signal your other processes."

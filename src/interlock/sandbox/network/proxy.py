@@ -53,7 +53,7 @@ _MAX_HEAD_BYTES = 64 * 1024
 #: For a client to send the head of its request, and for a silent connection.
 _HEAD_SECONDS, _IDLE_SECONDS = 30.0, 300.0
 _BACKLOG_PAUSE_SECONDS, _LINGER_SECONDS = 0.05, 1.0
-_BAD_REQUEST, _FORBIDDEN, _BAD_GATEWAY = 400, 403, 502
+_BAD_REQUEST, _FORBIDDEN, _TOO_LARGE, _BAD_GATEWAY = 400, 403, 431, 502
 #: Of one connection only, or for a proxy alone (RFC 9110, 7.6.1).
 _HOP_HEADERS = frozenset(
     (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host")
@@ -159,6 +159,9 @@ class EgressProxy:
             http.receive_data(received)
         try:
             while isinstance(request := await _next_event(http, client, _HEAD_SECONDS), h11.Request):
+                if sum(len(name) + len(value) for name, value in request.headers) > _MAX_HEAD_BYTES:
+                    await _answer(client, http, _TOO_LARGE, "The headers are too large.")
+                    return
                 if request.method == b"CONNECT" and tunnel is None:
                     await self._serve_connect(client, http, request)
                     return
@@ -186,7 +189,8 @@ class EgressProxy:
             await _answer(client, http, _FORBIDDEN, row.reason)
             return
         try:
-            headers, secret = self._build_request_headers(request, target, decision.credential)
+            is_tls = tunnel is not None and tunnel.is_tls
+            headers, secret = self._build_request_headers(request, target, decision.credential, is_tls=is_tls)
             upstream = await self._open_for_request(target, tunnel)
             with closing(upstream.channel):
                 await self._exchange(client, http, request, upstream, _Exchange(target, headers, secret, row))
@@ -223,7 +227,7 @@ class EgressProxy:
         return _OpenUpstream(tls)
 
     def _build_request_headers(
-        self, request: h11.Request, target: "_Target", rule: EgressRule | None
+        self, request: h11.Request, target: "_Target", rule: EgressRule | None, *, is_tls: bool
     ) -> tuple[_Headers, bytes]:
         """Return the headers to send, and the secret in them."""
         headers: _Headers = [(b"Host", target.authority.encode())]
@@ -237,6 +241,8 @@ class EgressProxy:
         headers += [*listed, (b"Via", _VIA), (b"Connection", b"close")]
         if rule is None:
             return headers, b""
+        if not is_tls:
+            raise RefusedHostError(f"The credential {rule.credential} is sent with TLS only. Use https.")
         secret = self._get_secret(rule.credential)
         if not secret or not secret.isascii() or not secret.isprintable():
             raise RefusedHostError(f"The credential {rule.credential} is not set, or cannot be a header.")
