@@ -143,7 +143,7 @@ def test_what_a_built_in_tool_names_is_known_by_its_name() -> None:
     assert [dict(tool.resources) for tool in (read, edit, run)] == [
         {"path": "path"},
         {"path": "path"},
-        {"command": "command", "cwd": "folder"},
+        {"command": "command", "cwd": "folder", "hosts": "host"},
     ]
     assert [(set(tool.risk), tool.read_only) for tool in (read, edit, run)] == [
         ({"read"}, True),

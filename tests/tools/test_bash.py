@@ -278,6 +278,7 @@ async def test_no_argument_of_bash_chooses_the_sandbox(tmp_path: Path) -> None:
         "cwd",
         "timeout_seconds",
         "background",
+        "hosts",
     }
 
 

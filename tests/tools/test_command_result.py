@@ -241,7 +241,7 @@ def test_what_the_sandbox_probably_refused_is_explained() -> None:
 
     assert said.text is not None
     assert said.text.endswith(
-        "Commands have no network: nothing can be downloaded or sent. Work with what is installed.]"
+        "Work with what is installed, or call bash with hosts=[...] to ask for the hosts that it needs.]"
     )
     assert said.facts["violations"] == [{"cause": "network", "line": "curl: (6) Could not resolve host: example.com"}]
 

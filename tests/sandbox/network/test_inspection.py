@@ -2,13 +2,12 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from interlock.domain.egress import EgressRule
 from interlock.sandbox.network.certificates import CertificateAuthority, get_authority
 from tests.patience import HANG_SECONDS
 from tests.sandbox.network.hosts import HELLO, Host, Proxy, allow, proxying, serving
@@ -46,21 +45,26 @@ async def ask(proxy: Proxy, host: Host, method: str = "GET", headers: str = "", 
 
 @asynccontextmanager
 async def an_api(
-    authority: CertificateAuthority, make_rule: Callable[[int], EgressRule], name: str = "api.test", echo: bool = False
+    signer: CertificateAuthority,
+    *,
+    methods: str = "",
+    credential: str = "",
+    name: str = "api.test",
+    echo: bool = False,
 ) -> AsyncGenerator[tuple[Host, Proxy]]:
     def answer(request: bytes) -> bytes:
         body = request if echo else b"hello\n"
         return b"HTTP/1.1 200 OK\r\nX-Echo: %s\r\nContent-Length: %d\r\n\r\n" % (SECRET.encode(), len(body)) + body
 
     async with (
-        serving(answer, tls=authority.server_context(name)) as host,
-        proxying(make_rule(host.port), get_secret={"API_TOKEN": SECRET}.get) as proxy,
+        serving(answer, tls=signer.server_context(name)) as host,
+        proxying(allow("api.test", host.port, methods, credential), get_secret={"API_TOKEN": SECRET}.get) as proxy,
     ):
         yield host, proxy
 
 
 async def test_only_listed_methods_pass(authority: CertificateAuthority) -> None:
-    async with an_api(authority, lambda port: allow("api.test", port, methods="GET")) as (host, proxy):
+    async with an_api(authority, methods="GET") as (host, proxy):
         allowed = await ask(proxy, host)
         refused = await ask(proxy, host, "POST", "Content-Length: 0\r\n")
 
@@ -73,8 +77,7 @@ async def test_only_listed_methods_pass(authority: CertificateAuthority) -> None
 
 
 async def test_credential_is_added_and_never_comes_back(authority: CertificateAuthority) -> None:
-    make_rule = lambda port: allow("api.test", port, credential="API_TOKEN")  # noqa: E731
-    async with an_api(authority, make_rule, echo=True) as (host, proxy):
+    async with an_api(authority, credential="API_TOKEN", echo=True) as (host, proxy):
         reply = await ask(proxy, host, headers="Authorization: Bearer placeholder\r\nAccept-Encoding: gzip\r\n")
 
     sent = host.received.lower()
@@ -86,8 +89,7 @@ async def test_credential_is_added_and_never_comes_back(authority: CertificateAu
 
 
 async def test_missing_credential_refuses_the_request(authority: CertificateAuthority) -> None:
-    make_rule = lambda port: allow("api.test", port, credential="OTHER_TOKEN")  # noqa: E731
-    async with an_api(authority, make_rule) as (host, proxy):
+    async with an_api(authority, credential="OTHER_TOKEN") as (host, proxy):
         reply = await ask(proxy, host)
 
     assert b"The credential OTHER_TOKEN is not set" in reply
@@ -98,8 +100,7 @@ async def test_missing_credential_refuses_the_request(authority: CertificateAuth
 async def test_certificate_that_does_not_fit_is_refused(authority: CertificateAuthority, by_trusted: bool) -> None:
     signer = authority if by_trusted else CertificateAuthority()
     name = "other.test" if by_trusted else "api.test"
-    make_rule = lambda port: allow("api.test", port, credential="API_TOKEN")  # noqa: E731
-    async with an_api(signer, make_rule, name) as (host, proxy):
+    async with an_api(signer, credential="API_TOKEN", name=name) as (host, proxy):
         reply = await ask(proxy, host)
 
     assert reply.split(b" ")[1] == b"403"
@@ -109,7 +110,7 @@ async def test_certificate_that_does_not_fit_is_refused(authority: CertificateAu
 
 
 async def test_request_inside_names_the_host_of_the_tunnel(authority: CertificateAuthority) -> None:
-    async with an_api(authority, lambda port: allow("api.test", port, methods="GET")) as (host, proxy):
+    async with an_api(authority, methods="GET") as (host, proxy):
         reply = await ask(proxy, host, headers="Host: other.test\r\n")
         with pytest.raises((ssl.SSLError, OSError)):
             await ask(proxy, host, name="other.test")

@@ -60,6 +60,11 @@ async def bash(runtime: ToolRuntime, command: str) -> Observation:
     return observation
 
 
+def text_of(observation: Observation) -> str:
+    assert observation.content is not None
+    return observation.content.text
+
+
 def one_line(folder: Path, port: int) -> RulePolicy:
     """The policy of a person who wants one host."""
     path = folder / "policy.yaml"
@@ -84,6 +89,7 @@ async def test_pip_downloads_under_one_rule(site: tuple[Path, int], tmp_path: Pa
     assert result.ok, result.content
     assert (workspace / "tiny-1.0-py3-none-any.whl").exists()
     assert {row["host"] for row in result.facts["connections"]} == {HOST}
+    assert not isinstance(result.side_effects, str)
     assert any(effect.kind == "sent" and effect.target == f"{HOST}:{port}" for effect in result.side_effects)
 
 
@@ -104,7 +110,7 @@ async def test_git_fetches_under_one_rule(site: tuple[Path, int], tmp_path: Path
         result = await bash(runtime, fetch)
 
     assert result.ok, result.content
-    assert commit in result.content.text
+    assert commit in text_of(result)
 
 
 async def test_npm_installs_under_one_rule(site: tuple[Path, int], tmp_path: Path) -> None:
@@ -183,8 +189,8 @@ async def test_no_other_way_leads_out(tmp_path: Path) -> None:
             result = await bash(runtime, f"{sys.executable} escapes.py")
 
     assert result.ok, result.content
-    assert "reached" not in result.content.text
-    assert "refused" in result.content.text
+    assert "reached" not in text_of(result)
+    assert "refused" in text_of(result)
     assert canary.connections == host.connections == 0
     assert all(row["decision"] == "refused" for row in result.facts["connections"])
 
@@ -202,6 +208,6 @@ async def test_each_command_has_its_own_rules(tmp_path: Path) -> None:
             fetch = f"curl -sS http://{HOST}:{host.port}/"
             first, second = await asyncio.gather(bash(one, fetch), bash(two, fetch))
 
-    assert "hello" in first.content.text
-    assert "No egress rule allows GET" in second.content.text
+    assert "hello" in text_of(first)
+    assert "No egress rule allows GET" in text_of(second)
     assert host.connections == 1

@@ -173,15 +173,12 @@ def describe_scope(
 ) -> SandboxScope:
     """Return the scope for the record. Variables are recorded as digests: their values may be secrets."""
     variables = config.environment if environment is None else environment
-    with_network = config.network or name == "unconfined"
+    has_hosts = config.network or config.egress_port > 0 or name == "unconfined"
     suffix = _NETWORK_SUFFIX if config.network else _HOSTS_SUFFIX if config.egress_port else ""
-    absent = {"egress"} if not config.egress_port else {"network_off"}
-    if with_network:
-        absent.add("network_off")
     return SandboxScope(
         sandbox=confinement.backend,
         profile=name if name == "unconfined" else f"{name}{suffix}",
-        capabilities=tuple(one for one in confinement.capabilities if one not in absent),
+        capabilities=tuple(one for one in confinement.capabilities if not (has_hosts and one == "network_off")),
         cwd=cwd,
         environment={key: _digest_value(value) for key, value in variables.items()},
     )
