@@ -10,7 +10,7 @@ from interlock.domain.event import ApprovalGranted, PolicyEvaluated, decode_even
 from tests.pipeline.batch.stage import codes
 from tests.support import call, facts
 
-from .scene import OPEN, RUN, Person, Scene, SetPolicy, ask_rule, changed, soon
+from .scene import OPEN, RUN, Person, ProfiledSandbox, Scene, SetPolicy, ask_rule, changed, soon
 
 EDIT = call("c1", "edit", path="notes.txt")
 
@@ -50,6 +50,17 @@ async def test_the_risks_are_those_that_the_policy_saw_or_those_that_the_tool_de
         [question] = (await runtime.execute([EDIT])).questions
 
     assert question.risk[:2] == first
+
+
+@pytest.mark.parametrize(("profile", "is_said"), [("bubblewrap/+network", True), ("bubblewrap/full", False)])
+async def test_a_sandbox_with_network_is_a_risk(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, profile: str, is_said: bool
+) -> None:
+    monkeypatch.setattr(ProfiledSandbox, "profile", profile)
+    async with scene.runtime(sandbox=ProfiledSandbox()) as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+
+    assert ("hosts can be reached" in question.risk) == is_said
 
 
 async def test_an_operation_is_named_after_a_nested_resource(scene: Scene) -> None:

@@ -164,6 +164,17 @@ async def test_recovery_shows_what_another_run_did_meanwhile() -> None:
     assert bank.paid == [4711] * 3
 
 
+async def test_recovery_of_the_only_call_shows_no_other() -> None:
+    bank = Bank()
+    await bank.refund_and_die("run_1", "c1", policy=ASK, interaction=APPROVES)
+    asking = FailSafeConfig(unknown_outcome_policy="ask")
+    async with bank.runtime("run_1", policy=ASK, interaction=OPEN, fail_safe=asking) as runtime:
+        (question,) = (await runtime.resume()).questions
+
+    assert question.prompt == "Run refund again? It started before, and whether it happened is not known."
+    assert question.reason.endswith("before its end was recorded: it may have happened.")
+
+
 async def test_failure_with_unknown_effects_asks() -> None:
     bank = Bank()
 
