@@ -1,5 +1,6 @@
 """`python -m bench`: our own figures, and those of the local tools, which `python -m bench local` prints alone.
 `python -m bench daily`: questions in everyday work, by mode, and how soon a question is there.
+`python -m bench effects`: what it costs to keep apart, commit and undo what a command changes.
 `python -m bench service`: what a server costs, over HTTP on this machine.
 `python -m bench peers`: ours in the same rounds as other people's.
 """
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import daily, local_tools, service
+from . import daily, effects, local_tools, service
 from .peers import run_peers
 from .rounds import NAMES, Step, measure
 from .table import render
@@ -26,6 +27,9 @@ def main() -> int:
         return _run_local(options.sections, options.local_rounds)
     if options.command == "daily":
         daily.main(options.daily_rounds)
+        return 0
+    if options.command == "effects":
+        print(effects.report(effects.Sizes(rounds=options.effect_rounds)))
         return 0
     if options.command == "service":
         print(service.report(options.sections or tuple(service.SECTIONS), service.Sizes()))
@@ -59,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     local.add_argument("--rounds", dest="local_rounds", type=_positive, default=_LOCAL_ROUNDS)
     everyday = commands.add_parser("daily", help="only the questions of everyday work")
     everyday.add_argument("--rounds", dest="daily_rounds", type=_positive, default=daily.ROUNDS)
+    changed = commands.add_parser("effects", help="only what it costs to keep apart, commit and undo changes")
+    changed.add_argument("--rounds", dest="effect_rounds", type=_positive, default=effects.Sizes().rounds)
     served = commands.add_parser("service", help="only what a server costs")
     served.add_argument("sections", nargs="*", choices=(*service.SECTIONS, []), metavar="SECTION")
     return parser

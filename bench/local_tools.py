@@ -85,13 +85,13 @@ class Figure(NamedTuple):
     limit: float | None = None
 
 
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     section: str
     figures: tuple[Figure, ...]
 
 
-FIGURES: tuple[_Wanted, ...] = (
-    _Wanted(
+FIGURES: tuple[Wanted, ...] = (
+    Wanted(
         "commands",
         (
             Figure("`true` in the sandbox beside a plain spawn, ms", "sandboxed", "plain", 12),
@@ -104,8 +104,8 @@ FIGURES: tuple[_Wanted, ...] = (
             Figure("bash that may write, 25,000 files, ms", "large_writing_call", "sandboxed_again"),
         ),
     ),
-    _Wanted("search", tuple(Figure(f"{name}, beside ripgrep, ms", name, f"{name}, rg", 1.3) for name in SEARCHES)),
-    _Wanted(
+    Wanted("search", tuple(Figure(f"{name}, beside ripgrep, ms", name, f"{name}, rg", 1.3) for name in SEARCHES)),
+    Wanted(
         "files",
         (
             Figure("read_file, 2,000 lines, beside a plain read, us", "read", "plain_read", 5),
@@ -114,8 +114,8 @@ FIGURES: tuple[_Wanted, ...] = (
             Figure("edit_file beside read, replace, write, fsync, us", "edit_call", "plain_edit"),
         ),
     ),
-    _Wanted("together", (Figure("8 commands of 100 ms at once beside one by one, ms", "at_once", "one_by_one", 0.25),)),
-    _Wanted(
+    Wanted("together", (Figure("8 commands of 100 ms at once beside one by one, ms", "at_once", "one_by_one", 0.25),)),
+    Wanted(
         "output",
         (
             Figure("100 MB through bash beside cat > file, ms", "output", "cat"),
@@ -456,11 +456,11 @@ def _write_log(path: Path, size_bytes: int) -> None:
 _HEAD = ("figure", "ours", "reference", "ratio", "fastest", "target", "")
 
 
-def render(found: Mapping[str, Series]) -> list[str]:
+def render(found: Mapping[str, Series], figures: Sequence[Wanted] = FIGURES) -> list[str]:
     """A table; figures that could not be measured here are left out."""
     rows = [
         _row(figure, found[wanted.section])
-        for wanted in FIGURES
+        for wanted in figures
         for figure in wanted.figures
         if wanted.section in found and _is_measured(figure, found[wanted.section])
     ]

@@ -191,6 +191,10 @@ class ChangeStore:
         """Return the content of a file. Raise `MissingContentError` when it is gone or damaged."""
         return b"".join(self._contents.read(digest))
 
+    def has_content(self, digest: str) -> bool:
+        """Return True if the content of a file is kept."""
+        return self._contents.has(digest)
+
     def add_content(self, content: bytes) -> str:
         """Keep a content that is known otherwise, such as that of an edited file, and return its digest."""
         return self._contents.add_bytes(content)

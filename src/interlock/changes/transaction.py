@@ -5,7 +5,9 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EEXIST, ENOENT, ENOTDIR
-from typing import Any, Literal, NamedTuple, TypeAlias
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -43,12 +45,21 @@ class DriftedFile(msgspec.Struct, frozen=True, kw_only=True):
     found: FileState | None = None
 
 
-class Step(NamedTuple):
+class Step:
     """One change of names: a path, and what is below it."""
 
-    kind: StepKind
-    #: Its own first, then those below it, sorted.
-    changes: list[Change]
+    def __init__(self, kind: StepKind, changes: list[Change]) -> None:
+        self.kind: StepKind = kind
+        #: Its own first, then those below it, sorted.
+        self.changes = changes
+
+    @cached_property
+    def entries(self) -> dict[str, list[Change]]:
+        """The changes below it, by their folders. For a step that is complete."""
+        found: dict[str, list[Change]] = {}
+        for change in self.changes[1:]:
+            found.setdefault(change.path.rpartition("/")[0], []).append(change)
+        return found
 
     @property
     def path(self) -> str:
@@ -141,15 +152,14 @@ class Transaction:
 
     def skip(self, drifted: Iterable[DriftedFile]) -> None:
         """Leave out the steps that these files belong to."""
-        paths = {one.path for one in drifted}
-        if paths:
-            self.active = [index for index in self.active if not self._holds(self.steps[index], paths)]
-
-    def _holds(self, step: Step, paths: set[str]) -> bool:
-        if step.kind == "set":
-            return step.path in paths
+        own = {one.path for one in drifted}
         # Also what appeared in a folder that was to be removed.
-        return any(path == step.path or path.startswith(f"{step.path}/") for path in paths)
+        above = {prefix for path in own for prefix in accumulate(path.split("/"), lambda one, name: f"{one}/{name}")}
+        self.active = [
+            index
+            for index in self.active
+            if self.steps[index].path not in (own if self.steps[index].kind == "set" else above)
+        ]
 
     def count_staged_files(self) -> int:
         """Return the number of contents that are to be written."""
@@ -188,15 +198,10 @@ class Transaction:
         self.signatures[change.path] = _sign(folder, name)
         if found.kind != "folder" or step.kind == "set":
             return
-        prefix = f"{change.path}/"
-        expected = {
-            one.path[len(prefix) :]: one
-            for one in step.changes
-            if one.path.startswith(prefix) and "/" not in one.path[len(prefix) :] and one.before.kind != "absent"
-        }
+        expected = {_name(one.path): one for one in step.entries.get(change.path, ()) if one.before.kind != "absent"}
         with open_folder(folder, name) as inner:
             for new in sorted(set(os.listdir(inner)) - expected.keys()):
-                drifted.append(DriftedFile(path=prefix + new, reason="it appeared since", expected=ABSENT))
+                drifted.append(DriftedFile(path=f"{change.path}/{new}", reason="it appeared since", expected=ABSENT))
             for inner_name, inner_change in expected.items():
                 self._check_tree(inner, inner_name, step, inner_change, drifted)
 
@@ -272,17 +277,20 @@ class Transaction:
             self.staged[index] = _sign(folder, temporary)
 
     def _stage_inner(self, top: int, step: Step, flush: bool) -> None:
-        inner = [one for one in step.changes if one.after.kind != "absent"]
-        for change in inner[1:]:
-            parent, _, name = step.inner(change.path).rpartition("/")
-            with open_folder(top, parent) as folder:
-                self._stage_one(folder, name, change.after, flush)
-        for change in reversed(inner):
+        for change in step.changes:
+            entries = step.entries.get(change.path, ())
+            if change.after.kind == "folder" and entries:
+                with open_folder(top, step.inner(change.path)) as folder:
+                    for entry in entries:
+                        self._stage_one(folder, _name(entry.path), entry.after, flush)
+        for change in reversed(step.changes):
             if change.after.kind == "folder":
                 with open_folder(top, step.inner(change.path)) as folder:
                     set_metadata(folder, change.after)
 
     def _stage_one(self, folder: int, name: str, state: FileState, flush: bool, old: str = "") -> None:
+        if state.kind == "absent":
+            return
         if state.kind == "link":
             os.symlink(state.target, name, dir_fd=folder)
             if state.mtime_ns:
