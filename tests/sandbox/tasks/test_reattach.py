@@ -134,6 +134,18 @@ async def test_a_start_that_was_not_recorded_is_found(folder: Path) -> None:
     assert (listed.summary, stopped.facts["task"]["status"]) == ("1 tasks, 1 running", "stopped")
 
 
+async def test_a_start_that_was_never_asked_for_is_no_task(folder: Path) -> None:
+    """The process was killed before it reached a supervisor."""
+    async with open_run(folder) as run:
+        task_id = await run.start("true")
+        await run.call("wait_task", task_id=task_id)
+        (files,) = (folder / "tasks").glob("*/task_*")
+        (files / "output").unlink()
+        (folder / "log.db").rename(folder / "other.db")
+    async with open_run(folder) as later:
+        assert (await later.call("list_tasks")).facts["tasks"] == []
+
+
 async def test_another_run_does_not_reach_the_task(folder: Path) -> None:
     async with open_run(folder) as run, open_run(folder, "run_other") as other:
         task_id = await run.start(FOREVER)

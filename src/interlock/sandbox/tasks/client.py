@@ -120,6 +120,11 @@ class TaskFolder:
         """Return how the task ended; None when that is not recorded."""
         return self.read("ended.json", TaskEnd)
 
+    @property
+    def was_started(self) -> bool:
+        """Return True if a supervisor was asked to start the task."""
+        return os.path.exists(os.path.join(self.path, "output"))
+
     def open_output(self) -> OutputReader:
         """Return a reader of what the task printed."""
         return OutputReader(os.path.join(self.path, "output"))

@@ -437,6 +437,8 @@ class BackgroundTasks:
         if known is not None and known.is_reported:
             folder.remove()
             return None
+        if known is None and not folder.was_started:
+            return None
         ref = known.supervisor if known is not None else ""
         if not ref and (identity := self._supervisor.read_identity()) is not None:
             ref = identity.ref  # killed before the start was recorded
