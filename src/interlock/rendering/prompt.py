@@ -138,7 +138,6 @@ def _body_lines(question: Question, width: int, old_content: str | None) -> Iter
         for number, line in enumerate(command.split("\n")):
             yield from _wrap("|" if number else "$", line, width, "payload")
         yield from _outline(_drop_unset(question.arguments, "command"), width)
-        yield from _trial_lines(question.trial, width)
     elif diff is not None:
         counts = f" (+{diff.added:,} -{diff.removed:,})"
         remark = f" {diff.remark}" if diff.remark else ""
@@ -151,6 +150,7 @@ def _body_lines(question: Question, width: int, old_content: str | None) -> Iter
         yield from _outline(question.arguments, width)
     else:
         yield DisplayLine("  no arguments", "payload")
+    yield from _trial_lines(question.trial, width)
 
 
 def _trial_lines(trial: Trial | None, width: int) -> Iterator[DisplayLine]:

@@ -58,7 +58,7 @@ app = create_app(_EXITS, is_group=True)
 
 @app.callback()
 def runs() -> None:
-    """List, show, watch, resume, cancel and fork runs.
+    """List, show, watch, resume, cancel, fork and undo runs.
 
     RUN is an id, the first characters of an id, or `last`.
     """
@@ -212,6 +212,28 @@ def fork(
         " Nothing was executed, and files were not changed back.",
         f"To resume it: {add_log_option(f'interlock runs resume {shorten_id(new_id)}', log)}",
     )
+
+
+@app.command(epilog=_EXITS)
+def undo(  # noqa: PLR0913, PLR0917 - one for each option
+    run: RunArgument,
+    to: Annotated[int | None, typer.Option(metavar="N", help="Undo only what happened after event N.")] = None,
+    call: Annotated[str, typer.Option(metavar="ID", help="Undo only this call.")] = "",
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show what would be put back, and change nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put back what a run changed in its workspace: by edits and by commands.
+
+    A file that something else changed since is left as it is, and named. An undo is a run of its own, so it can be
+    undone. What a run did outside of its workspace cannot be taken back.
+    """
+    module = _load_module("session.undo")
+    options = module.UndoOptions(to=to, call=call, yes=yes, preview=preview, as_json=as_json)
+    raise typer.Exit(asyncio.run(module.undo_run(log, run, options)))
 
 
 @app.command("export-test", epilog=_EXITS)
