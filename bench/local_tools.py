@@ -9,6 +9,7 @@ on a busy machine. Work that was not done is an error, not a figure. The section
 - search: `grep` and `glob` beside ripgrep itself (`local_search.py`).
 - files: reading 2,000 lines, and an edit of them, beside the plain thing.
 - together: eight commands at once beside one after another.
+- egress: a connection, and 1 GB, through the proxy of a command beside loopback (`egress.py`).
 - output: 100 MB through `bash` beside `cat > file`, and by how much this process grew. In a process of its own.
 """
 
@@ -44,6 +45,7 @@ from interlock.sandbox.interface import (
     SandboxProfile,
 )
 
+from .egress import measure_proxy
 from .local_search import SEARCHES, make_tree, search
 
 #: By name, what each round took.
@@ -72,6 +74,9 @@ class Sizes(NamedTuple):
     #: Of something that takes microseconds, how often it is done in a round.
     repeat: int = 20
     searches: tuple[str, ...] = tuple(SEARCHES)
+    #: Through the proxy.
+    connections: int = 200
+    transfer_bytes: int = 1 << 30
 
 
 _USUAL = Sizes()
@@ -115,6 +120,13 @@ FIGURES: tuple[Wanted, ...] = (
         ),
     ),
     Wanted("together", (Figure("8 commands of 100 ms at once beside one by one, ms", "at_once", "one_by_one", 0.25),)),
+    Wanted(
+        "egress",
+        (
+            Figure("what the proxy adds to a connection, ms", "added", None, 2),
+            Figure("1 GB through the proxy beside loopback, ms", "through", "direct", 1.25),
+        ),
+    ),
     Wanted(
         "output",
         (
@@ -284,6 +296,11 @@ async def together(site: Site) -> Series:
     return await in_rounds(min(site.sizes.rounds, 5), sides, _MS)
 
 
+async def egress(site: Site) -> Series:
+    sizes = site.sizes
+    return await measure_proxy(min(sizes.rounds, 7), sizes.connections, sizes.transfer_bytes)
+
+
 async def output(site: Site) -> Series:
     """The growth is that of the first time: later ones find memory that was not given back."""
     _write_log(site.empty / "log.txt", site.sizes.output_bytes)
@@ -308,6 +325,7 @@ SECTIONS: Mapping[str, Callable[[Site], Coroutine[None, None, Series]]] = {
     "search": searches,
     "files": files,
     "together": together,
+    "egress": egress,
     "output": output,
 }
 

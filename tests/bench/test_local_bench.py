@@ -18,6 +18,8 @@ SMALL = Sizes(
     sleep_seconds=0.01,
     repeat=1,
     searches=("grep, which files", "glob, all files"),
+    connections=3,
+    transfer_bytes=3_000_000,
 )
 
 

@@ -18,6 +18,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
+from functools import partial
 from typing import Literal, TypeAlias
 
 import h11
@@ -34,7 +35,7 @@ from ...domain.egress import (
 )
 from ...domain.hosts import find_host_problem, parse_address
 from .certificates import MISSING, can_make_certificates, get_authority
-from .channel import CHUNK_BYTES, Channel, SocketChannel, TlsChannel
+from .channel import CHUNK_BYTES, Channel, SocketChannel, TlsChannel, move_bytes
 from .client_hello import MAX_HELLO_BYTES, ClientHello, MalformedHelloError, is_tls, parse_client_hello
 from .upstream import (
     RefusedHostError,
@@ -50,6 +51,8 @@ MAX_ROWS = 100
 MAX_CONNECTIONS = 128
 MAX_BYTES = 8 << 30
 _MAX_HEAD_BYTES = 64 * 1024
+#: A tunnel that has carried so much in one direction is worth a pipe.
+_BULK_BYTES = 1 << 20
 #: For a client to send the head of its request, and for a silent connection.
 _HEAD_SECONDS, _IDLE_SECONDS = 30.0, 300.0
 _BACKLOG_PAUSE_SECONDS, _LINGER_SECONDS = 0.05, 1.0
@@ -466,16 +469,15 @@ class _Relay:
             self._idle.reschedule(now + _IDLE_SECONDS)
 
     async def run(self, source: Channel, target: Channel, field: Literal["sent_bytes", "received_bytes"]) -> None:
-        if isinstance(source, SocketChannel) and isinstance(target, SocketChannel):
-            buffer = memoryview(bytearray(CHUNK_BYTES))
-            while size := await self._loop.sock_recv_into(source.socket, buffer):
-                self.count(field, size)
-                await self._loop.sock_sendall(target.socket, buffer[:size])
-                await asyncio.sleep(0)  # what is always ready would keep all others waiting
-        else:
-            while data := await source.receive():
-                self.count(field, len(data))
-                await target.send(data)
+        moved = 0
+        while data := await source.receive():
+            self.count(field, len(data))
+            await target.send(data)
+            await asyncio.sleep(0)  # what is always ready would keep all others waiting
+            moved += len(data)
+            if moved > _BULK_BYTES and isinstance(source, SocketChannel) and isinstance(target, SocketChannel):
+                await move_bytes(source.socket, target.socket, partial(self.count, field))
+                break
         if isinstance(target, SocketChannel):
             with suppress(OSError):
                 target.socket.shutdown(socket.SHUT_WR)
