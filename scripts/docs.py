@@ -350,7 +350,8 @@ def protected_names() -> str:
 def doctor_example() -> str:
     """What `interlock doctor` says on a host where bubblewrap works."""
     everything = tuple(CAPABILITIES)
-    without = tuple(name for name in everything if name not in ("processes", "metadata", "kill_tree", "overlay"))
+    missing = ("egress", "processes", "metadata", "kill_tree", "overlay")
+    without = tuple(name for name in everything if name not in missing)
     found = Diagnosis(
         host=HOST,
         backends=[

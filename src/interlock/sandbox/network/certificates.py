@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-MISSING = "rules with `methods` or `credential` need the package cryptography: install interlock[egress]"
+MISSING = (
+    "Egress rules with `methods` or `credential` need the package cryptography. Install it, or interlock[server], which "
+    "brings it."
+)
 _VALID_DAYS = 365
 #: Where systems have the certificates that they trust.
 _BUNDLES = (
