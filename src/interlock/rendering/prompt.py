@@ -39,8 +39,10 @@ _MAX_WARNINGS = 2
 _GUTTER = 4
 _SANDBOXES = {
     "read-only": "read-only, no network",
+    "read-only+hosts": "read-only, named hosts",
     "read-only+network": "read-only, with network",
     "workspace-write": "sandboxed, no network",
+    "workspace-write+hosts": "sandboxed, named hosts",
     "workspace-write+network": "sandboxed, with network",
 }
 _SIGN_STYLES: dict[str, LineStyle] = {"+": "added", "-": "removed", "@": "hint", " ": "payload"}

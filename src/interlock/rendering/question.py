@@ -40,8 +40,10 @@ _CONTINUATION = "  > "
 #: By profile, what it leaves to a call.
 _PROFILES = {
     "read-only": "it can change nothing that stays, and reach no host",
+    "read-only+hosts": "it can change nothing that stays, and reach only hosts that rules or this call name",
     "read-only+network": "it can change nothing that stays; it can reach hosts",
     "workspace-write": "it can change the workspace only, and reach no host",
+    "workspace-write+hosts": "it can change the workspace only, and reach only hosts that rules or this call name",
     "workspace-write+network": "it can change the workspace only; it can reach hosts",
 }
 #: As in `git status`; what cannot be kept is marked `!`.

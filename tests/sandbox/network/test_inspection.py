@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from interlock.sandbox.network import proxy as proxy_module
 from interlock.sandbox.network.certificates import CertificateAuthority, get_authority
 from tests.patience import HANG_SECONDS
 from tests.sandbox.network.hosts import HELLO, Host, Proxy, allow, proxying, serving
@@ -128,4 +129,16 @@ async def test_credential_is_not_sent_without_tls() -> None:
         reply = await proxy.send(request.encode())
 
     assert b"is sent with TLS only" in reply
+    assert host.connections == 0
+
+
+async def test_missing_library_refuses_and_names_it(
+    authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy_module, "can_make_certificates", lambda: False)
+    async with an_api(authority, methods="GET") as (host, proxy):
+        reply = await proxy.send(f"CONNECT api.test:{host.port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+    assert reply.split(b" ")[1] == b"403"
+    assert b"need the package cryptography" in reply
     assert host.connections == 0

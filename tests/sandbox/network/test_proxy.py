@@ -11,6 +11,7 @@ from interlock.sandbox.network import proxy as proxy_module
 from interlock.sandbox.network.certificates import CertificateAuthority
 from tests.patience import HANG_SECONDS
 from tests.sandbox.network.hosts import HELLO, HOST, Proxy, allow, proxying, serving
+from tests.sandbox.network.test_client_hello import named, with_extensions
 
 
 def a_request(url: str, method: str = "GET", extra: str = "", body: str = "") -> bytes:
@@ -205,6 +206,17 @@ async def test_other_tls_name_is_refused(name: str) -> None:
     [row] = proxy.proxy.report().connections
     assert row.outcome == "refused"
     assert "is not the host of the CONNECT" in row.reason
+
+
+async def test_hidden_tls_name_is_refused() -> None:
+    async with serving() as host, proxying(allow("api.test", host.port)) as proxy:
+        reader, writer = await connect(proxy, host.port)
+        writer.write(with_extensions(named(b"api.test"), b"\xfe\x0d\0\x01x"))
+        assert await reader.read() == b""
+        writer.close()
+
+    assert host.received == b""
+    assert "ECH" in proxy.proxy.report().connections[0].reason
 
 
 async def test_plain_http_in_a_tunnel_names_its_host() -> None:

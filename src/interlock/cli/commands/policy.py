@@ -19,7 +19,7 @@ from ...domain.errors import ConfigurationError
 from ...domain.suggestions import suggest_name
 from ...domain.tool import CallContext, JsonObject, PermissionMode, Risk
 from ...policy.analysis.backtest import backtest
-from ...policy.analysis.explain import describe_rule, explain
+from ...policy.analysis.explain import describe_egress_rule, describe_rule, explain
 from ...policy.analysis.recorded_calls import read_recorded_calls
 from ...policy.analysis.suggestions import find_suggestions
 from ...policy.engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
@@ -323,12 +323,14 @@ def list_rules(
     as_json: JsonOption = False,
 ) -> None:
     """List rules: layer, id, decision, what about. Without a named file: those of `interlock run` here."""
-    rules = _load_policy(managed, user, project, session).files.rules
+    files = _load_policy(managed, user, project, session).files
+    rules, egress = files.rules, files.egress
     layers: Mapping[str, str] = {words: layer for layer, words in LAYER_LABELS.items()}
     if not as_json:
-        echo_rules(rules)
+        echo_rules(rules, egress)
         return
     fields = [(layers[rule.layer], rule.id, rule.verdict, describe_rule(rule)) for rule in rules]
+    fields += [(layers[rule.layer], rule.id, rule.verdict, describe_egress_rule(rule)) for rule in egress]
     echo_json([dict(zip(("layer", "id", "decision", "about"), each, strict=True)) for each in fields])
 
 

@@ -7,8 +7,9 @@ from typing import Any, cast
 import yaml
 
 from ...domain.decision import Decision
+from ...domain.egress import EgressRule
 from ...policy.analysis.backtest import Backtest, DecisionChange
-from ...policy.analysis.explain import ExplainedPart, Explanation, describe_rule
+from ...policy.analysis.explain import ExplainedPart, Explanation, describe_egress_rule, describe_rule
 from ...policy.analysis.suggestions import RuleSuggestion
 from ...policy.engine.rule import Rule
 from ...rendering.text import pluralize, to_compact_json
@@ -116,7 +117,9 @@ def echo_suggestions(found: Sequence[RuleSuggestion]) -> None:
         print(to_yaml([suggestion.rule]), end="")
 
 
-def echo_rules(rules: Iterable[Rule]) -> None:
+def echo_rules(rules: Iterable[Rule], egress: Iterable[EgressRule] = ()) -> None:
     """Print each rule on one line."""
     for rule in rules:
         echo(f"{rule.layer}: {rule.id}: ", style_verdict(rule.verdict), f" {describe_rule(rule)}")
+    for rule in egress:
+        echo(f"{rule.layer}: {rule.id}: egress ", style_verdict(rule.verdict), f" {describe_egress_rule(rule)}")

@@ -82,8 +82,10 @@ def _risks(valid: ValidCall, decision: Decision, bound: ApprovalBinding) -> tupl
     declared = () if any(word in set(Risk) for word in known) else tuple(sorted(valid.tool.risk))
     unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound_files]
     limit = f"output is cut at {valid.tool.max_output_chars} characters"
-    hosts = ("hosts can be reached",) if bound.surroundings.sandbox.endswith("+network") else ()
-    return (*known, f"sandbox: {bound.surroundings.sandbox}", *hosts, limit, *unbound, *declared)
+    sandbox = bound.surroundings.sandbox
+    hosts = ("hosts can be reached",) if sandbox.endswith("+network") else ()
+    hosts = ("named hosts can be reached",) if sandbox.endswith("+hosts") else hosts
+    return (*known, f"sandbox: {sandbox}", *hosts, limit, *unbound, *declared)
 
 
 def _capability(valid: ValidCall) -> str:

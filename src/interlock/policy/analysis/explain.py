@@ -188,6 +188,17 @@ def describe_rule(rule: Rule) -> str:
     )
 
 
+def describe_egress_rule(rule: EgressRule) -> str:
+    """Describe what an egress rule is about in one line."""
+    parts = {
+        "hosts": rule.hosts,
+        "ports": rule.port_list,
+        "methods": rule.methods,
+        "credential": rule.credential,
+    }
+    return ", ".join(f"{name} {_format_value(value)}" for name, value in parts.items() if value)
+
+
 def _format_pattern(given: CommandPattern) -> str:
     return " ".join(given.words) + ("" if given.exact else " ...")
 

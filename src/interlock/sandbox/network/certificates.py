@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
 MISSING = (
-    "Egress rules with `methods` or `credential` need the package cryptography. Install it, or interlock[server], which "
-    "brings it."
+    "Egress rules with `methods` or `credential` need the package cryptography. Install it, or interlock[server], "
+    "which brings it."
 )
 _VALID_DAYS = 365
 #: Where systems have the certificates that they trust.

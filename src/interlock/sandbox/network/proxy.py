@@ -50,7 +50,7 @@ from .upstream import (
 MAX_ROWS = 100
 MAX_CONNECTIONS = 128
 MAX_BYTES = 8 << 30
-_MAX_HEAD_BYTES = 64 * 1024
+_MAX_HEAD_BYTES, _MAX_METHOD_CHARS = 64 * 1024, 20
 #: A tunnel that has carried so much in one direction is worth a pipe.
 _BULK_BYTES = 1 << 20
 #: For a client to send the head of its request, and for a silent connection.
@@ -366,6 +366,7 @@ class EgressProxy:
     # The log.
 
     def _record(self, host: str, port: int, method: str, decision: EgressDecision) -> EgressConnection:
+        method = method[:_MAX_METHOD_CHARS]
         is_open = decision.outcome == "allow"
         row = EgressConnection(
             host=host,
