@@ -83,7 +83,8 @@ async def test_pip_downloads_under_one_rule(site: tuple[Path, int], tmp_path: Pa
     workspace = tmp_path / "work"
     workspace.mkdir()
     async with a_shell(workspace, one_line(tmp_path, port)) as runtime:
-        options = f"--no-cache-dir --index-url http://{HOST}:{port}/simple --trusted-host {HOST}"
+        quick = "--isolated --no-deps --disable-pip-version-check --no-cache-dir"
+        options = f"{quick} --index-url http://{HOST}:{port}/simple --trusted-host {HOST}"
         result = await bash(runtime, f"{sys.executable} -m pip download {options} tiny")
 
     assert result.ok, result.content
