@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from interlock.sandbox.host.programs import python_folders
-from interlock.sandbox.interface import SandboxProfile
+from interlock.sandbox.interface import CommandSpec, SandboxProfile
 from interlock.sandbox.tasks import protocol
 from interlock.sandbox.tasks.client import SupervisorFolder, TaskSupervisor, list_workspaces
 from interlock.sandbox.tasks.protocol import (
@@ -80,6 +80,15 @@ async def send_raw(folder: SupervisorFolder, content: bytes) -> bytes:
         return b""  # closed before all of it was read
     finally:
         writer.close()
+
+
+def test_every_field_of_a_command_is_passed_on() -> None:
+    """A new field of a command is a decision: it crosses the socket, or is asked for at the gate."""
+    asked_or_replaced = {"argv", "folder_fd", "is_still_valid"}
+
+    assert set(CommandSpec.__struct_fields__) - asked_or_replaced == set(StartTask.__struct_fields__) & set(
+        CommandSpec.__struct_fields__
+    )
 
 
 async def test_hostile_messages_change_nothing(folder: Path) -> None:

@@ -289,9 +289,9 @@ def make_private_folder(path: str) -> None:
         )
 
 
-def open_folder(path: str) -> int:
+def open_folder(path: str, parent: int | None = None) -> int:
     """Open a folder, which must not be a link."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
 
 def socket_path(folder: int) -> str:

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from secrets import token_hex
 from typing import TypeVar
 
@@ -250,26 +250,18 @@ class Supervisor:
             raise SandboxSetupError("The command belongs to another workspace or sandbox. Nothing was executed.")
 
     async def _start_command(self, request: StartTask, connection: Connection) -> TaskReply | None:
-        folder = os.open(
-            request.task_id, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder
-        )
-        try:
-            output = OutputWriter(folder, request.profile.limits.output_bytes)
+        with ExitStack() as opened:
             try:
+                folder = open_folder(request.task_id, self._folder)
+                opened.callback(os.close, folder)
+                output = OutputWriter(folder, request.profile.limits.output_bytes)
+                opened.callback(output.close)
                 running = await self._launch(request, connection, output)
-                if running is None:
-                    output.close()
-                    os.close(folder)
-                    return None
-            except BaseException:
-                output.close()
-                raise
-        except OSError as error:
-            os.close(folder)
-            raise SandboxSetupError(f"The task has no place for its output: {error}. Nothing was executed.") from None
-        except BaseException:
-            os.close(folder)
-            raise
+            except OSError as error:
+                raise SandboxSetupError(f"The task cannot be started: {error}. Nothing was executed.") from None
+            if running is None:
+                return None
+            opened.pop_all()
         task = SupervisedTask(request, running, output, folder)
         self._tasks[request.task_id] = task
         task.follow.add_done_callback(lambda _: self._on_end(request.task_id))
