@@ -189,6 +189,13 @@ def test_a_holder_without_a_boot_is_looked_for(tmp_path: Path) -> None:
     held.close()
 
 
+def test_a_lock_file_that_cannot_be_opened_shows_nobody(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    locks = leases.HolderLocks(tmp_path / "lock")
+
+    assert [locks.is_held(HERE, otherwise=each) for each in (True, False)] == [True, False]
+
+
 def test_without_locks_only_strangers_count_as_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "_OFD_LOCKS", False)
     held = leases.OpenLeases(tmp_path / "log")
