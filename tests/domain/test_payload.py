@@ -15,6 +15,7 @@ from interlock.domain.payload import (
     ExecutionEnvironment,
     FileOperand,
     Payload,
+    build_binding,
     canonical_payload,
     compute_grant_key,
     definition_digest,
@@ -23,7 +24,7 @@ from interlock.domain.payload import (
     hash_payload,
     read_canonical_arguments,
 )
-from interlock.domain.tool import Consent, Risk, ToolDefinition, ToolSpec
+from interlock.domain.tool import CallContext, Consent, PermissionMode, Risk, ToolDefinition, ToolSpec
 from interlock.registry.decorator import tool
 
 
@@ -227,6 +228,23 @@ def test_an_approval_is_bound_to_every_field() -> None:
     assert not OTHER_DATA.keys() & CODE
     digests = {definition_digest(each) for each in (plain, *others.values())}
     assert len(digests) == 1 + len(others)
+
+
+def test_an_approval_names_what_it_is_bound_to() -> None:
+    bound = tool(edit, name="edit", version="1", origin="mcp", source="files")
+    situation = CallContext(run_id="run", mode=PermissionMode.TRUSTED, requester="ada")
+    around = ExecutionEnvironment(cwd="/work")
+
+    assert build_binding(bound, "sha256:p", situation, around) == ApprovalBinding(
+        tool_origin="mcp",
+        tool_source="files",
+        tool_version="1",
+        tool_definition=definition_digest(bound),
+        policy="sha256:p",
+        mode="trusted",
+        requester="ada",
+        surroundings=around,
+    )
 
 
 def test_a_capability_is_not_mistaken_for_another_field() -> None:
