@@ -247,6 +247,15 @@ def test_an_approval_names_what_it_is_bound_to() -> None:
     )
 
 
+def test_only_files_with_known_content_exist() -> None:
+    known, gone = FileOperand(path="known", sha256="1"), FileOperand(path="gone", sha256="")
+    large = FileOperand(path="large", sha256="2", unbound="too large")
+    around = ExecutionEnvironment(cwd="/work", files=(known, gone, large))
+
+    assert (around.existing_files, around.unbound_files, around.can_change) == ((known,), (large,), True)
+    assert not ExecutionEnvironment(cwd="/work", files=(large,)).can_change
+
+
 def test_a_capability_is_not_mistaken_for_another_field() -> None:
     plain = tool(edit, name="edit", version="1")
     named = msgspec.structs.replace(plain, capability="contained")
