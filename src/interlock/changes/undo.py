@@ -110,6 +110,8 @@ class _Planner:
         elif target.kind == "file" and not (target.digest and self._store.has_content(target.digest)):
             self._skip(path, "its content was not kept", target, found)
         else:
+            # The content that the call left is known also where the file cannot be read.
+            found = msgspec.structs.replace(last.after, mtime_ns=found.mtime_ns)
             self._files[path] = UndoFile(path=path, action="restore", reason=reason, found=found, restored=target)
 
     def keep_folders_in_use(self) -> None:
