@@ -450,7 +450,8 @@ async def tried() -> Runs:
     async def answer(question: Question) -> Answer:
         return people.pop(0)
 
-    options = {"tools": [build], "interaction": CallbackInteractionProvider(answer), "run_id": "run_tried"}
+    asked = CallbackInteractionProvider(answer)
+    options: dict[str, Any] = {"tools": [build], "interaction": asked, "run_id": "run_tried"}
     async with runtime(log, **options) as run:
         await run.execute([call("c1", "build", what="it"), call("c2", "build", what="nothing")])
         await run.execute([call("c3", "build", what="long")])

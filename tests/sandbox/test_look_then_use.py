@@ -74,9 +74,9 @@ def at_gate(monkeypatch: pytest.MonkeyPatch, attack: Callable[[], None]) -> None
     """After the sandbox is made, before it is completed."""
     complete = bubblewrap._complete_sandbox  # pyright: ignore[reportPrivateUsage] the moment that the test is about
 
-    def attacked(*args: Any) -> str:
+    def attacked(*args: Any, **options: Any) -> str:
         attack()
-        return complete(*args)
+        return complete(*args, **options)
 
     monkeypatch.setattr(bubblewrap, "_complete_sandbox", attacked)
 

@@ -21,7 +21,7 @@ from interlock import (
 from interlock.domain.call import Question
 from interlock.domain.event import CallTried, decode_event
 from interlock.domain.payload import BindingChange
-from interlock.domain.trial import Trial, TriedChange
+from interlock.domain.trial import AskTime, Trial, TriedChange
 from tests.support import call
 
 RUN = "run"
@@ -151,7 +151,8 @@ async def test_what_cannot_be_tried_is_asked_about_before_and_says_why() -> None
 
 
 async def test_a_rule_asks_before_unless_it_says_after() -> None:
-    for ask, applied in (("before", "ran make"), ("after", "effect-1")):
+    cases: dict[AskTime, str] = {"before": "ran make", "after": "effect-1"}
+    for ask, applied in cases.items():
         trials, people = Trials(), People()
         policy = RulePolicy([Rule(id="look", verdict="ask", tools="shell", ask=ask)])
 
