@@ -24,7 +24,8 @@ from .sandbox.commands.probe import choose_sandbox
 from .sandbox.commands.unconfined import UnconfinedSandbox
 from .sandbox.host.programs import find_program_problems, find_ripgrep, is_inside, python_folders
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
-from .sandbox.tasks.client import DEFAULT_IDLE_SECONDS, CoordinatedSandbox, TaskSupervisor
+from .sandbox.tasks.client import DEFAULT_IDLE_SECONDS, TaskSupervisor
+from .sandbox.tasks.sandboxes import CoordinatedSandbox
 from .sandbox.workspace.frozen_paths import FrozenPaths
 from .sandbox.workspace.hidden_files import HiddenFileScanner, WorkspaceScan
 from .sandbox.workspace.protected_names import is_secret

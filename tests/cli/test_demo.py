@@ -22,11 +22,22 @@ PROGRAM = "import sys; sys.argv[0] = 'interlock'; from interlock.cli.main import
 STORY = (
     *("1. A project whose tests fail", "failed", "failed: ", "denied", "../key.txt", "The comparison is off by one."),
     *("the demo approves it itself", "The approval is in the log.", "kill -9", "3. The process is dead (signal 9)."),
-    *("edit_file shop.py", "items >= 100", "passed: 2 passed", "verified ", "4. What was asked and what ran"),
+    *(
+        "edit_file shop.py",
+        "items >= 100",
+        "It was tried first: ",
+        "D old.py",
+        "passed: 2 passed",
+        "verified ",
+        "4. What was asked and what ran",
+    ),
     *("nothing was asked or started twice: yes; the fix is in shop.py 1 time", "events in one chain, verified"),
     *(
         "one letter of a copy changed: event ",
-        "5. Commands that are allowed to start",
+        "5. What the run changed is put back",
+        "A old.py",
+        "the files are as they were",
+        "6. Commands that are allowed to start",
         "no: ",
         "Done in ",
         "interlock run",
@@ -151,9 +162,13 @@ def test_at_a_terminal_a_yes_survives_the_crash_and_is_not_asked_again(tmp_path:
     with on_terminal("demo", env={**os.environ, "TMPDIR": str(tmp_path)}) as here:
         here.sees("d details: ")
         here.types("y")
+        between = here.sees("d details: ")
+        here.types("y")
         after = here.sees("Done in ")
         assert here.ends() == ExitCode.OK
 
-    assert "The process is dead (signal 9)" in after
+    assert "The process is dead (signal 9)" in between
+    assert "D old.py" in between
     assert "d details: " not in after
+    assert "the files are as they were" in after
     assert "nothing was asked or started twice: yes" in after

@@ -23,7 +23,9 @@ from rich.text import Text
 
 from ...audit.verify import ChainVerification, verify
 from ...domain import event as facts
+from ...domain.errors import ConfigurationError
 from ...domain.event import LogEntry, decode_event
+from ...rendering.question import CHANGE_SIGNS, describe_tried_change
 from ...rendering.text import pluralize
 from ...sandbox.commands.probe import choose_sandbox
 from ...sandbox.interface import Confinement
@@ -33,8 +35,9 @@ from ..display.output import echo, echo_table
 from ..display.transcript import summarize_arguments
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import create_app
+from ..session.undo import UndoReport, undo_whole_run
 from .process import CRASH, SURVIVE
-from .scenario import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_escapes
+from .scenario import EDIT, FIXED, PROJECT_FILES, RUN_ID, SOURCE, make_project, try_escapes
 
 _EXITS = format_exit_codes(ok="done", failed="an unexpected result", interrupted="interrupted")
 _END_LABELS = {
@@ -142,8 +145,33 @@ def _play_scenario(folder: Path) -> ExitCode:
         return ExitCode.FAILED
     _echo_heading("4. What was asked and what ran, according to the log")
     is_fine = _echo_counts(folder)
-    _echo_heading("5. Commands that are allowed to start, and what the sandbox stops")
+    _echo_heading("5. What the run changed is put back, by edits and by commands")
+    is_fine = _echo_undo(folder) and is_fine
+    _echo_heading("6. Commands that are allowed to start, and what the sandbox stops")
     return ExitCode.OK if _echo_attempts(folder) and is_fine else ExitCode.FAILED
+
+
+def _echo_undo(folder: Path) -> bool:
+    """Undo the run, and say what was put back. Return whether the project is as it was."""
+
+    async def undo() -> UndoReport:
+        async with SqliteLog(folder / "runs.db") as log:
+            return await undo_whole_run(log, RUN_ID, folder / "changes", by="the demo")
+
+    try:
+        report = asyncio.run(undo())
+    except ConfigurationError as error:  # everything was refused
+        _echo_line(str(error))
+        return True
+    for change in report.preview.changes:
+        _echo_line(f"{CHANGE_SIGNS[change.kind]} {describe_tried_change(change)}")
+    if "overlay" not in choose_sandbox().confinement.capabilities:
+        _echo_line("What commands changed stays: this host has no overlays to try them in. Edits were put back.")
+        return report.is_done
+    project = folder / "project"
+    is_back = all((project / name).read_text() == text for name, text in PROJECT_FILES.items())
+    _echo_line(f"the files are {'as they were' if is_back else 'NOT as they were'}; the undo is a run in the same log")
+    return report.is_done and is_back
 
 
 def _echo_attempts(folder: Path) -> bool:

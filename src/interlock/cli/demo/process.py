@@ -15,6 +15,7 @@ import msgspec
 from ...domain.call import Answer, AnswerFields, Question
 from ...domain.errors import AnswerRefusedError, InterlockError
 from ...interaction.terminal import TerminalInteractionProvider
+from ...rendering.question import CHANGE_SIGNS, describe_tried_change, summarize_trial
 from ...runs.handle import RunHandle
 from ...runs.runner import Runner
 from ...storage.file_artifacts import FileArtifacts
@@ -50,7 +51,7 @@ async def _run_demo(folder: Path, modes: TerminalModes, *, crashes: bool) -> Exi
     region = LiveRegion(make_live_console())
     view = LiveView(region, max_output_lines=_MAX_OUTPUT_LINES)
     artifacts = FileArtifacts(folder / "artifacts")
-    agent = demo_agent(demo_tools(folder / "project"))
+    agent = demo_agent(demo_tools(folder / "project", folder / "changes"))
     async with (
         SqliteLog(folder / "runs.db") as log,
         Runner(agent, log=log, artifacts=artifacts, on_progress=view.on_progress) as runner,
@@ -89,6 +90,10 @@ async def _answer(handle: RunHandle, question: Question, view: LiveView, crashes
 
 def _auto_approve(question: Question, view: LiveView) -> Answer:
     view.print_note(f"  Approval required: {question.capability}: {question.reason}", "yellow")
+    if question.trial is not None:
+        view.print_note(f"  It was tried first: {summarize_trial(question.trial)}:", "yellow")
+        for change in question.trial.changes:
+            view.print_note(f"    {CHANGE_SIGNS[change.kind]} {describe_tried_change(change)}", "yellow")
     view.print_note("  No terminal to ask at, so the demo approves it itself.", "yellow")
     return Answer(approved=True, by=_ANSWERED_BY)
 

@@ -30,11 +30,14 @@ RUN_ID = "run_demo"
 #: The call that asks, and after whose approval the first process dies.
 EDIT = "edit_file"
 FIXED = "items >= 100"
+#: What the tidying command changes: it is asked about with its effect, and undone at the end.
+LEFTOVER, NOTES = "old.py", "NOTES"
+TIDY = f"mv {LEFTOVER} a.py; echo ok >> {NOTES}"
 _TESTS_PREFIX = "Tests: "
 _PASSED_TEXT = f"Fixed: {SOURCE} compared with `>` where the test wants `>=`. The tests pass."
 _FAILED_TEXT = "I changed the comparison, but the tests still fail."
 _REFUSED_TEXT = "The edit was refused, so nothing was changed, and the test still fails."
-_PROJECT_FILES: Mapping[str, str] = {
+PROJECT_FILES: Mapping[str, str] = {
     SOURCE: "def discount(items):\n    return 0.1 if items > 100 else 0.0\n",
     "test_shop.py": """\
 import unittest
@@ -49,6 +52,8 @@ class TestDiscount(unittest.TestCase):
     def test_nothing_below(self):
         self.assertEqual(discount(99), 0.0)
 """,
+    LEFTOVER: "def discount(items): ...\n",
+    NOTES: "to do\n",
 }
 
 
@@ -56,7 +61,7 @@ def make_project(folder: Path) -> Path:
     """Create the example project in a folder. Return its path."""
     project = folder / "project"
     (project / HOOK).parent.mkdir(parents=True)
-    for name, text in {**_PROJECT_FILES, "README.md": f"{_TESTS_PREFIX}{_test_command()}\n", HOOK: "exit 0\n"}.items():
+    for name, text in {**PROJECT_FILES, "README.md": f"{_TESTS_PREFIX}{_test_command()}\n", HOOK: "exit 0\n"}.items():
         (project / name).write_text(text)
     (folder / KEY).write_text("not for the model\n")
     return project
@@ -75,7 +80,7 @@ def _programs_folder() -> str:
     return os.path.dirname(os.path.abspath(sys.executable))
 
 
-def demo_tools(project: Path) -> LocalTools:
+def demo_tools(project: Path, changes: Path | None = None) -> LocalTools:
     """Build the tools of the demo, with an environment in which commands find this Python."""
     # Commands inherit nothing. They find the Python that runs this demo by their own PATH.
     return LocalTools(
@@ -85,6 +90,7 @@ def demo_tools(project: Path) -> LocalTools:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "-p no:cacheprovider",
         },
+        changes=changes,
     )
 
 
@@ -111,10 +117,11 @@ def _build_turns(command: str) -> list[ScriptedTurn | TurnFactory]:
         ),
         ScriptedTurn(text="The comparison is off by one.", calls=(tool_call(EDIT, **edit),)),
         lambda request: (
-            ScriptedTurn(text="I verify it.", calls=(tests,))
+            ScriptedTurn(text="I tidy up.", calls=(tool_call("bash", command=TIDY),))
             if _last_call_succeeded(request)
             else ScriptedTurn(text=_REFUSED_TEXT)
         ),
+        ScriptedTurn(text="I verify it.", calls=(tests,)),
         lambda request: ScriptedTurn(text=_PASSED_TEXT if _last_call_succeeded(request) else _FAILED_TEXT),
     ]
 

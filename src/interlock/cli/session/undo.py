@@ -70,8 +70,11 @@ class _Approver:
     approval_timeout_s: float | None = None
     approval_fallback: Fallback = "deny"
 
+    def __init__(self, by: str) -> None:
+        self._by = by
+
     async def ask(self, question: Question) -> Answer | None:
-        return Answer(approved=True, by=login_name())
+        return Answer(approved=True, by=self._by)
 
 
 async def undo_run(log: Path | None, run_ref: str, options: UndoOptions) -> ExitCode:
@@ -80,20 +83,28 @@ async def undo_run(log: Path | None, run_ref: str, options: UndoOptions) -> Exit
         run = await load_changed_run(event_log, await _find_run(event_log, run_ref))
         calls = select_calls(run, options)
         terminal = TerminalInteractionProvider(None)
-        with _open_changes(run) as (workspace, store):
+        folder = _require_changes()
+        with _open_changes(run, folder) as (workspace, store):
             preview = await UndoTrials(workspace, store, run.find_changes).preview(run.run_id, calls)
             is_preview = options.preview or not (options.yes or terminal.interactive) or not preview.has_effect
-            if not is_preview and options.yes:
-                person: InteractionProvider = _Approver()
-            else:
-                person = terminal
-            undo_id, observation = ("", None) if is_preview else await perform_undo(event_log, run, calls, person)
+        person = _Approver(login_name()) if options.yes else terminal
+        undo_id, observation = ("", None) if is_preview else await perform_undo(event_log, run, calls, person, folder)
     report = UndoReport(run.run_id, tuple(calls), preview, undo_id, observation)
     if options.as_json:
         echo_json(report.to_json())
     else:
         _echo_report(report, log)
     return report.exit_code
+
+
+async def undo_whole_run(log: EventLog, run_id: str, folder: Path, by: str) -> "UndoReport":
+    """Undo all of a run without a question."""
+    run = await load_changed_run(log, run_id)
+    calls = select_calls(run, UndoOptions())
+    with _open_changes(run, folder) as (workspace, store):
+        preview = await UndoTrials(workspace, store, run.find_changes).preview(run_id, calls)
+    undo_id, observation = await perform_undo(log, run, calls, _Approver(by), folder)
+    return UndoReport(run_id, tuple(calls), preview, undo_id, observation)
 
 
 class UndoReport(msgspec.Struct, frozen=True):
@@ -205,10 +216,10 @@ def select_calls(run: ChangedRun, options: UndoOptions) -> list[str]:
 
 
 async def perform_undo(
-    log: EventLog, run: ChangedRun, calls: Sequence[str], person: InteractionProvider
+    log: EventLog, run: ChangedRun, calls: Sequence[str], person: InteractionProvider, folder: Path
 ) -> tuple[str, Observation]:
     """Run the undo, and return its run and its outcome."""
-    with _open_changes(run) as (workspace, store):
+    with _open_changes(run, folder) as (workspace, store):
         tool = undo_tool(workspace, store, run.find_changes)
         async with ToolRuntime(
             tools=[tool], log=log, agent=UNDO_TOOL, interaction=person, workspace=run.workspace, requester=login_name()
@@ -221,8 +232,9 @@ async def perform_undo(
 
 
 @contextmanager
-def _open_changes(run: ChangedRun) -> Generator[tuple[Workspace, ChangeStore]]:
-    folder = _require_changes(run.workspace)
+def _open_changes(run: ChangedRun, folder: Path) -> Generator[tuple[Workspace, ChangeStore]]:
+    if not run.workspace or not Path(run.workspace).is_dir():
+        raise ConfigurationError(f"The workspace of the run is gone: {run.workspace or 'none was recorded'}.")
     workspace, store = Workspace(run.workspace), ChangeStore(folder)
     try:
         store.recover()
@@ -232,10 +244,8 @@ def _open_changes(run: ChangedRun) -> Generator[tuple[Workspace, ChangeStore]]:
         workspace.close()
 
 
-def _require_changes(workspace: str) -> Path:
+def _require_changes() -> Path:
     folder = find_user_paths().changes
     if folder is None or not folder.is_dir():
         raise ConfigurationError("Nothing is kept to undo with: there is no folder of changes.")
-    if not workspace or not Path(workspace).is_dir():
-        raise ConfigurationError(f"The workspace of the run is gone: {workspace or 'none was recorded'}.")
     return folder

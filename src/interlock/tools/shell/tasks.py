@@ -24,8 +24,9 @@ from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.tool import CheckProblem, JsonObject, RunArtifacts, ToolContext
 from ...rendering.text import describe_error
 from ...sandbox.interface import CommandExit
-from ...sandbox.tasks.client import SupervisedCommand, SupervisedSandbox, TaskFolder, TaskSupervisor
+from ...sandbox.tasks.client import TaskFolder, TaskSupervisor
 from ...sandbox.tasks.protocol import OutputReader, TaskEnd
+from ...sandbox.tasks.sandboxes import SupervisedCommand, SupervisedSandbox
 from ..read_artifact import Passage, read_range
 from .command import KeptOutput, StartedCommand, keep_output, redact_command, run_to_completion, start_command
 from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
