@@ -95,6 +95,11 @@ def test_senseless_rules_are_refused(wrong: EgressRule, reason: str) -> None:
         compile_egress_rule(wrong)
 
 
+def test_other_values_are_no_rules() -> None:
+    with pytest.raises(ConfigurationError, match="not dict"):
+        compile_egress_rule({"allow": "a.com"})  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [

@@ -149,6 +149,8 @@ class EgressRules:
 
 def compile_egress_rule(rule: EgressRule) -> EgressRule:
     """Return the rule in its one spelling. Raise `ConfigurationError` when it makes no sense."""
+    if type(rule) is not EgressRule:
+        raise ConfigurationError(f"egress has EgressRule(verdict=..., hosts=...), not {type(rule).__name__}")
     if rule.verdict not in get_args(EgressVerdict):
         raise ConfigurationError(f"an egress rule says allow, ask or deny, not {rule.verdict!r}")
     texts = rule.hosts.split(",") if isinstance(rule.hosts, str) else rule.hosts
@@ -159,8 +161,8 @@ def compile_egress_rule(rule: EgressRule) -> EgressRule:
     for port in ports:
         if not 0 < port <= _MAX_PORT:
             raise ConfigurationError(f"a port is a number from 1 to {_MAX_PORT}, not {port}")
-    given = rule.methods.replace(",", " ").split() if isinstance(rule.methods, str) else rule.methods
-    methods = tuple(dict.fromkeys(method.upper() for method in given))
+    named = rule.methods.replace(",", " ").split() if isinstance(rule.methods, str) else rule.methods
+    methods = tuple(dict.fromkeys(method.upper() for method in named))
     for method in methods:
         if not _METHOD.fullmatch(method) or method == "CONNECT":
             raise ConfigurationError(f"{method[:40]!r} is no HTTP method of a request, such as GET or POST")

@@ -136,6 +136,19 @@ async def test_body_and_answer_pass_as_they_come() -> None:
     assert b"expect" not in host.received.lower()
 
 
+async def test_early_answer_ends_the_request() -> None:
+    """The host answers before it has read everything, and the client would send for ever."""
+    async with (
+        serving(lambda request: b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n") as host,
+        proxying(allow("api.test", host.port)) as proxy,
+    ):
+        reader, writer = await proxy.open()
+        writer.write(a_request(f"http://api.test:{host.port}/", "POST", "Content-Length: 999999999\r\n", "abc"))
+        async with asyncio.timeout(HANG_SECONDS):
+            assert b"413" in await reader.read()
+        writer.close()
+
+
 async def test_name_is_resolved_once_and_checked() -> None:
     """The second answer of a rebinding resolver is never asked for, and one bad address spoils all."""
     answers = [[HOST], ["127.0.0.1"], [HOST, "127.0.0.1"], ["169.254.169.254"], ["::1"], []]

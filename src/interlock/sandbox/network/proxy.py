@@ -92,6 +92,8 @@ class EgressProxy:
         self._rows: list[EgressConnection] = []
         self._omitted = 0
         self._bytes_left = MAX_BYTES
+        #: How hosts are verified whose requests are read.
+        self._trust: ssl.SSLContext | None = None
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._serving: set[asyncio.Task[None]] = set()
@@ -146,7 +148,7 @@ class EgressProxy:
             accepted.setblocking(False)
             with suppress(OSError):
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with suppress(OSError, TimeoutError, ssl.SSLError, _LimitError):
+            with suppress(OSError, TimeoutError, h11.ProtocolError, _LimitError):
                 await self._serve_requests(SocketChannel(accepted), None)
             # A client that still sends would lose an answer when the connection is reset.
             with suppress(OSError, TimeoutError):
@@ -214,9 +216,10 @@ class EgressProxy:
         channel = await open_tunnel(target.host, target.port, self._rules, self._resolve)
         if not tunnel.is_tls:
             return _OpenUpstream(channel)
-        context = ssl.create_default_context()
-        context.set_alpn_protocols(["http/1.1"])
-        tls = TlsChannel(channel, context, server_hostname=target.host)
+        if self._trust is None:
+            self._trust = await asyncio.to_thread(ssl.create_default_context)
+            self._trust.set_alpn_protocols(["http/1.1"])
+        tls = TlsChannel(channel, self._trust, server_hostname=target.host)
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 await tls.handshake()
@@ -253,7 +256,7 @@ class EgressProxy:
         # What is compressed cannot be searched for the credential.
         dropped = (name.lower().encode(), b"accept-encoding")
         kept = [header for header in headers if header[0].lower() not in dropped]
-        kept += [(name.encode(), value.format(secret).encode()), (b"Accept-Encoding", b"identity")]
+        kept += [(name.encode(), value.replace("{}", secret).encode()), (b"Accept-Encoding", b"identity")]
         return kept, secret.encode()
 
     async def _exchange(
@@ -277,11 +280,11 @@ class EgressProxy:
         sending = self._loop.create_task(_send_body(client, http, counted, their))
         answering = self._loop.create_task(_pass_answer(client, http, counted, their, _SecretFilter(exchange.secret)))
         try:
-            await asyncio.wait((sending, answering), return_when=asyncio.FIRST_EXCEPTION)
-            if answering.done():
-                answering.result()
-            else:  # the client is gone
-                sending.result()
+            await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() and not answering.done():
+                sending.result()  # raises when the client is gone
+                await asyncio.wait((answering,))
+            answering.result()
         finally:
             await _cancel(sending, answering)
 

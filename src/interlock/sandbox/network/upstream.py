@@ -8,7 +8,9 @@ import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
@@ -20,6 +22,8 @@ from ...domain.hosts import parse_address
 from .channel import Channel, SocketChannel, TlsChannel
 
 CONNECT_SECONDS = 15.0
+#: Threads of their own: a command that asks for many slow names keeps only other commands waiting.
+_resolving = ThreadPoolExecutor(8, "interlock-egress")
 _MAX_REPLY_BYTES = 64 * 1024
 _OK = 200
 
@@ -55,7 +59,8 @@ class Upstream(msgspec.Struct, frozen=True):
 
 async def resolve_with_system(host: str, port: int) -> Sequence[str]:
     """Resolve the name with the system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_resolving, lookup)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
