@@ -238,6 +238,22 @@ def test_rules_lists_layer_id_decision_and_what_a_rule_is_about(run: Run, policy
     assert [(rule["layer"], rule["id"], rule["decision"]) for rule in as_json] == [("project", "p", "deny")]
 
 
+def test_egress_rules_are_counted_listed_and_explained(run: Run, tmp_path: Path) -> None:
+    policy = tmp_path / "egress.yaml"
+    policy.write_text("version: 1\negress:\n  - allow: pypi.org\n  - {id: x, ask: a.test, ports: 8443, methods: GET}\n")
+
+    assert run("check", policy).stdout == f"{policy}: valid, 2 rules\n"
+    assert run("rules", "--user", policy).stdout.splitlines() == [
+        "user rule: egress:allow:pypi.org: egress allow hosts pypi.org, ports 80 | 443",
+        "user rule: x: egress ask hosts a.test, ports 8443, methods GET",
+    ]
+    assert [rule["about"] for rule in json.loads(run("rules", "--user", policy, "--json").stdout)][1].startswith(
+        "hosts a"
+    )
+    explained = run("explain", "bash", "curl https://pypi.org", "--policy", policy).stdout
+    assert "  egress: pypi.org:443 allow by egress:allow:pypi.org\n" in explained
+
+
 def test_without_a_file_the_policy_of_runs_here_is_used(
     run: Run, cli: Run, project: Path, places: UserPaths, tmp_path: Path
 ) -> None:
