@@ -347,6 +347,33 @@ class CommandSandboxConformance(ConformanceSuite):
         # In a network namespace a packet without a receiver is simply lost.
         assert reached <= {"reached udp"}
 
+    async def test_listener_serves_the_command_alone(
+        self, sandbox: CommandSandbox, workspace: Path, listening: dict[str, str]
+    ) -> None:
+        require_capability(sandbox, "egress")
+        port, listeners = 61_080, list[socket.socket]()
+
+        def serve(listener: socket.socket) -> None:
+            listener.listen()
+            listeners.append(listener)
+
+        script = "\n".join(f"({attempt}) && echo reached {name}" for name, attempt in listening.items())
+        script += f"\nexec 3<>/dev/tcp/127.0.0.1/{port}; cat <&3; cat /.listed"
+        started = await sandbox.start(
+            make_command(script, workspace, egress_port=port, on_listener=serve, files={"/.listed": b"listed"}),
+            output := OutputRecorder(),
+        )
+        accepted, _ = await asyncio.to_thread(listeners[0].accept)
+        with listeners[0], accepted:
+            with pytest.raises(OSError):  # noqa: PT011 - nothing of it is on the host
+                socket.create_connection(("127.0.0.1", port)).close()
+            accepted.sendall(b"served ")
+        await started.wait(TIMEOUT_SECONDS)
+
+        reached = {line for line in output.text().splitlines() if line.startswith("reached")}
+        assert reached <= {"reached udp"}
+        assert output.text().endswith("served listed")
+
     async def test_other_processes_cannot_be_signalled(self, sandbox: CommandSandbox, workspace: Path) -> None:
         require_capability(sandbox, "files")
         processes = [os.getpid(), os.getppid()]
