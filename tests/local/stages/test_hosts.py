@@ -1,6 +1,5 @@
 """Hosts of commands with the real sandbox: opened by rules or by a person, for one call, and all of it recorded."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from interlock.errors import ConfigurationError
 from interlock.policy import EgressRule
 from interlock.sandbox.network.certificates import CertificateAuthority
 from tests.sandbox.network.hosts import HOST, serving
-from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.tools.shell import FULL, PlayedSandbox
 
 from .runs import Person, local_run, text_of
@@ -177,8 +175,3 @@ async def test_malformed_hosts_are_refused(root: Path, hosts: list[str]) -> None
         refused = await run.bash("true", hosts=hosts)
 
     assert refused.code == "runtime_precondition_failed"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="it is one already")
-def test_hosts_open_for_an_ordinary_user() -> None:
-    pytest_as_ordinary_user(__file__, "-k", "ask_host or credential")

@@ -249,4 +249,5 @@ async def test_a_script_of_several_commands_tells_where_it_ended_and_the_next_on
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are run by an ordinary user already")
 def test_all_is_the_same_for_an_ordinary_user() -> None:
-    pytest_as_ordinary_user(__file__, str(Path(__file__).with_name("test_restart.py")))
+    others = (str(Path(__file__).with_name(name)) for name in ("test_hosts.py", "test_restart.py"))
+    pytest_as_ordinary_user(__file__, *others)
