@@ -53,6 +53,12 @@ def test_numbers_that_are_the_same_have_the_same_bytes_and_are_read_back_as_one_
     assert repr(read_canonical_arguments(first)) == repr(read_canonical_arguments(second))
 
 
+def test_names_are_sorted_by_their_utf16_units() -> None:
+    written = canonical(**{"\uff5e": 1, "\U0001f600": 2}).decode()
+
+    assert written.index("\U0001f600") < written.index("\uff5e")
+
+
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
 def test_a_number_that_is_none_is_neither_read_nor_hashed(text: str) -> None:
     with pytest.raises(json.InvalidJsonError):

@@ -175,6 +175,7 @@ async def test_a_released_lease_is_forgotten(log: SqliteLog) -> None:
 def test_locks_that_are_closed_twice_close_nothing_else(tmp_path: Path) -> None:
     locks = leases.HolderLocks(tmp_path / "lock")
     locks.hold(HERE)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
     locks.close()
     with (tmp_path / "other").open("wb") as other:
         locks.close()
@@ -186,6 +187,9 @@ def test_a_holder_without_a_boot_is_looked_for(tmp_path: Path) -> None:
     parent = msgspec.structs.replace(HERE, boot="", pid=os.getppid(), started=0)
 
     assert held.is_held(Lease("run", 1), parent, HERE)
+    assert held.is_held(
+        Lease("run", 1), msgspec.structs.replace(parent, boot="b"), msgspec.structs.replace(HERE, boot="")
+    )
     held.close()
 
 
