@@ -91,7 +91,7 @@ SCRIPTS = {
     "odd names": r"touch $'\xff\xfe' $'e\xcc\x81' $'\xc3\xa9' A $'new\nline' -- -rf; mkdir ' '; echo > ' /*'",
     "many": "mkdir many; for n in {1..300}; do echo $n > many/$n; done; rm many/7",
     "sparse": "truncate -s 50M sparse; printf end >> sparse",
-    "touches only": "touch a sub/b; echo b > sub/n; rm sub/n; chmod 755 .",
+    "touches only": "touch a sub/b; echo b > sub/n; rm sub/n; chmod 755 .; mv sub . ; mv a .. ; rmdir .",
 }
 
 
@@ -261,6 +261,14 @@ def test_only_the_overlay_is_walked(trial: Trial, monkeypatch: pytest.MonkeyPatc
         expected = [os.stat(overlay.upper).st_ino, os.stat(f"{overlay.upper}/sub").st_ino]
     assert listed == expected
     assert summary(change_set) == {"sub/new": "absent file"}
+
+
+async def test_the_mode_of_the_workspace_stays(trial: Trial) -> None:
+    change_set = await trial.run("echo x > new; chmod 000 .")
+
+    assert summary(change_set) == {"new": "absent file"}
+    [skipped] = change_set.skipped
+    assert (skipped.path, "mode of the workspace" in skipped.reason) == (".", True)
 
 
 def test_whiteouts_of_both_kinds_are_deletions(trial: Trial) -> None:

@@ -159,6 +159,17 @@ def test_a_torn_journal_changes_nothing(scene: Scene) -> None:
     assert scene.list_left() == []
 
 
+def test_a_damaged_journal_is_said_once(scene: Scene) -> None:
+    fill(scene)
+    assert commit_killed(scene, scene.plan(), 1)
+    [name] = os.listdir(Path(scene.store.folder, "journals"))
+    for content in (b"[]\n", b"{}\n", b"\0\0\0\n", b'{"change_set": 1}\n'):
+        Path(scene.store.folder, "journals", name).write_bytes(content)
+        [blocked] = scene.store.recover()
+        assert (blocked.outcome, "damaged" in blocked.reason) == ("blocked", True)
+        assert scene.store.recover() == ()
+
+
 def test_another_process_recovers(scene: Scene) -> None:
     interrupt(scene, lambda: is_applied(scene))
     program = f"from interlock.changes.store import ChangeStore; print(ChangeStore({scene.store.folder!r}).recover())"

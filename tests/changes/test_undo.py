@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from interlock.changes.change_set import compare_states
 from interlock.changes.commit import Committed
 from interlock.changes.undo import CallChanges, UndoPlan, plan_undo
 
@@ -171,6 +172,22 @@ def test_planning_changes_nothing(run: Run) -> None:
     before = snapshot(run.folder)
 
     assert run.plan() == run.plan()
+    assert snapshot(run.folder) == before
+
+
+def test_an_edit_of_known_files_is_undone(run: Run) -> None:
+    """As file tools do: captured before and after."""
+    store, before = run.scene.store, snapshot(run.folder)
+    paths = ("a", "new/deep/file", "b")
+    captured = store.capture(run.scene.workspace, paths)
+    write("a", "a1")(run.folder)
+    write("new/deep/file", "x")(run.folder)
+    change_set = compare_states(captured, store.capture(run.scene.workspace, paths))
+    assert [one.path for one in change_set.changes] == ["a", "new", "new/deep", "new/deep/file"]
+    run.history.append(CallChanges("edit", change_set))
+
+    run.undo()
+
     assert snapshot(run.folder) == before
 
 

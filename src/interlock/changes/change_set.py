@@ -143,11 +143,13 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def compare_states(before: Mapping[str, FileState], after: Mapping[str, FileState]) -> ChangeSet:
-    """Return the differences of the states of paths. A path that one side does not name is absent there."""
-    pairs = ((path, before.get(path, ABSENT), after.get(path, ABSENT)) for path in sorted({*before, *after}))
-    return ChangeSet(
-        changes=tuple(Change(path=path, before=was, after=now) for path, was, now in pairs if not was.matches(now))
+    """Return what makes one of the other, for the paths that both have."""
+    changes = (
+        Change(path=path, before=before[path], after=after[path])
+        for path in sorted(before.keys() & after.keys())
+        if not before[path].matches(after[path])
     )
+    return ChangeSet(changes=tuple(changes))
 
 
 def _list_words(state: FileState) -> Iterator[str]:

@@ -14,6 +14,7 @@ others changed meanwhile stays as they left it.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -198,12 +199,16 @@ def _describe(error: Exception) -> str:
 
 def recover_journal(journals: int, name: str, contents: ContentStore) -> Recovered | None:
     """Finish or revert what a journal says. None: nothing was changed yet. The caller holds the lock of journals."""
-    lines = _read_lines(journals, name)
-    if not lines:
-        os.unlink(name, dir_fd=journals)
-        return None
-    header = lines[0]
-    change_set = ChangeSet.from_builtins(header["change_set"])
+    try:
+        lines = _read_lines(journals, name)
+        if not lines:
+            os.unlink(name, dir_fd=journals)
+            return None
+        header = lines[0]
+        change_set = ChangeSet.from_builtins(header["change_set"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        os.rename(name, f"{name}.damaged", src_dir_fd=journals, dst_dir_fd=journals)
+        return Recovered(workspace="", digest="", outcome="blocked", reason=f"its journal is damaged ({error})")
     workspace, digest = str(header["workspace"]), change_set.digest()
     try:
         root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -241,7 +246,8 @@ def _finish_or_revert(
     if is_done or (has_edit_of_new and not has_edit_of_old):
         for index in transaction.active:
             if not applied[index] and not edits[index]:
-                transaction.apply(index)
+                with suppress(DriftError):
+                    transaction.apply(index)
         left = [one for index in transaction.active for one in transaction.clean(index)]
         transaction.close_folders("after")
         return "completed", left if is_done else [*(one for found in edits.values() for one in found), *left]

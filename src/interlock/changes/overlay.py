@@ -106,12 +106,15 @@ class OverlayReader:
         #: Of files with more than one name, which share them: reading one name may change it.
         self._modes: dict[int, int] = {}
 
-    def read(self, upper: int, workspace: int) -> ChangeSet:
-        """Return what the overlay changes in the workspace, both given as open folders."""
-        mode, was = (stat.S_IMODE(os.fstat(folder).st_mode) for folder in (upper, workspace))
+    def read(self, upper: int, mode: int, workspace: int) -> ChangeSet:
+        """Return what the overlay changes in the workspace, both given as open folders.
+
+        Args:
+            mode: What the command made of the mode of the workspace itself.
+        """
+        was = stat.S_IMODE(os.fstat(workspace).st_mode)
         if mode != was:
-            self._skip(".", f"the mode of the workspace itself (now {was:o}, then {mode:o}) is not changed")
-            os.fchmod(upper, 0o700)
+            self._skip(".", f"the mode of the workspace itself is not changed (it is {was:o}, and would be {mode:o})")
         self._read_folder(_Folders(upper, workspace, "", 0, is_opaque=False, mode=was))
         if self._skipped_count > len(self._skipped):
             more = self._skipped_count - len(self._skipped)
@@ -120,6 +123,17 @@ class OverlayReader:
             changes=tuple(sorted(self._changes, key=lambda change: change.path)),
             skipped=tuple(sorted(self._skipped, key=lambda skipped: skipped.path)),
         )
+
+    def read_path(self, workspace: int, path: str) -> FileState | None:
+        """Return the state of a path of the workspace, and keep its content. None: it is of no known kind."""
+        parent, _, name = path.rpartition("/")
+        try:
+            with open_folder(workspace, parent) as folder:
+                return read_state(folder, name, self._keep_before)
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except UnsupportedFileError:
+            return None
 
     def _skip(self, path: str, reason: str) -> None:
         self._skipped_count += 1

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from itertools import accumulate
 from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
@@ -103,12 +104,28 @@ class ChangeStore:
 
     def read_overlay(self, overlay: OverlayFolders, workspace: Workspace) -> ChangeSet:
         """Return what a command has changed, and keep the contents. The command must have ended."""
+        mode = stat.S_IMODE(os.lstat(overlay.upper).st_mode)
+        os.chmod(overlay.upper, 0o700)
         upper = os.open(overlay.upper, _FOLDER)
         try:
             with workspace.open_root() as root:
-                return OverlayReader(self._contents, self._limits).read(upper, root.fd)
+                return OverlayReader(self._contents, self._limits).read(upper, mode, root.fd)
         finally:
             os.close(upper)
+
+    def capture(self, workspace: Workspace, paths: Iterable[str]) -> dict[str, FileState]:
+        """Return the present states of paths and of the folders they are in, and keep the contents of files.
+
+        Before and after an edit of known files, for `compare_states`. Pipes, sockets and devices are left out.
+        """
+        found: dict[str, FileState] = {}
+        with workspace.open_root() as root:
+            reader = OverlayReader(self._contents, self._limits)
+            for path in paths:
+                for place in accumulate(path.split("/"), lambda folder, name: f"{folder}/{name}"):
+                    if place not in found and (state := reader.read_path(root.fd, place)) is not None:
+                        found[place] = state
+        return found
 
     def keep(self, change_set: ChangeSet) -> str:
         """Write a change set to the disk, with its contents, so that other processes find it. Return its digest."""
@@ -141,20 +158,6 @@ class ChangeStore:
         _check_digest(digest)
         with suppress(FileNotFoundError):
             os.unlink(digest, dir_fd=self._parts.notes)
-
-    def read_states(self, workspace: Workspace, path: str) -> dict[str, FileState]:
-        """Return the states of a path and of the folders above it, and keep the content of a file."""
-        names = path.split("/")
-        states: dict[str, FileState] = {}
-        with workspace.open_root() as root:
-            for count in range(1, len(names) + 1):
-                place = "/".join(names[:count])
-                with suppress(OSError), open_folder(root.fd, "/".join(names[: count - 1])) as folder:
-                    states[place] = read_state(folder, names[count - 1], self._add_opened)
-        return states
-
-    def _add_opened(self, opened: int, status: os.stat_result) -> str:
-        return self._contents.add(opened) if status.st_size <= self._limits.max_file_bytes else ""
 
     def find_drift(self, change_set: ChangeSet, workspace: Workspace) -> tuple[DriftedFile, ...]:
         """Return the files that are not what they were before the change."""

@@ -121,7 +121,7 @@ class _ChangeRecorder:
         self._path, self._before = "", dict[str, FileState]()
         try:
             self._path = workspace.locate(path, judged=context.judged).relative
-            self._before = changes.read_states(workspace, self._path)
+            self._before = changes.capture(workspace, [self._path])
         except (OSError, PathRefusedError, UnsupportedFileError) as error:
             self._warn(error)
 
@@ -130,7 +130,7 @@ class _ChangeRecorder:
         if not self._path:
             return ""
         try:
-            now = self._changes.read_states(self._workspace, self._path)
+            now = self._changes.capture(self._workspace, [self._path])
             return self._changes.keep(compare_states(self._before, now))
         except (OSError, UnsupportedFileError) as error:
             self._warn(error)
