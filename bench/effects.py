@@ -40,6 +40,8 @@ FIGURES = (
         (
             Figure("effect of one file among 25,000, to its digest, ms", "digest", None, 150),
             Figure(f"commit of {_MANY} files, ms", "commit", None, 100),
+            Figure("the same beside writing, flushing and renaming them, ms", "commit", "plain_write"),
+            Figure("the same, CPU alone, ms", "commit_cpu", None, 100),
             Figure(f"undo of {_MANY} files, ms", "undo", None, 100),
             Figure("effect of 10,000 new files, to its digest, ms", "read_many", None),
             Figure("commit of 10,000 new files, ms", "commit_many", None),
@@ -63,6 +65,7 @@ class _Bench:
         self.store = ChangeStore(folder / "store")
         self.workspace = Workspace(self.folder)
         self.found: dict[str, Series] = {"overlay": {}, "changes": {}}
+        self.cpu_seconds = 0.0
 
     def note(self, section: str, name: str, seconds: float) -> None:
         self.found[section].setdefault(name, []).append(seconds * _MS)
@@ -84,9 +87,9 @@ class _Bench:
     async def changes(self) -> None:
         for number in range(self.sizes.rounds):
             await self._change(f"echo {number} > file0", ("digest", "", ""))
-            await self._change(
-                f"for n in {{0..{_MANY - 1}}}; do echo {number} $n >> file$n; done", ("", "commit", "undo")
-            )
+            script = f"for n in {{0..{_MANY - 1}}}; do echo {number} $n >> file$n; done"
+            await self._change(script, ("", "commit", "undo"))
+            self._write_plainly(number)
         for number in range(3):
             script = f"mkdir new && cd new && for n in {{1..{self.sizes.new_files}}}; do echo {number} $n > $n; done"
             await self._change(script, ("read_many", "commit_many", "undo_many"))
@@ -98,10 +101,24 @@ class _Bench:
             change_set = self.store.read_overlay(overlay, self.workspace)
             change_set.digest()
             took = [time.perf_counter() - started]
-        took += [self._commit(change_set), self._commit(change_set.invert())]
+        cpu_started = time.process_time()
+        took.append(self._commit(change_set))
+        self.cpu_seconds = time.process_time() - cpu_started
+        took.append(self._commit(change_set.invert()))
+        if names[1] == "commit":
+            self.note("changes", "commit_cpu", self.cpu_seconds)
         for name, seconds in zip(names, took, strict=True):
             if name:
                 self.note("changes", name, seconds)
+
+    def _write_plainly(self, number: int) -> None:
+        started = time.perf_counter()
+        for each in range(_MANY):
+            (self.folder / f"file{each}.tmp").write_text(f"old {number}\n" * 50)
+        os.sync()
+        for each in range(_MANY):
+            (self.folder / f"file{each}.tmp").replace(self.folder / f"file{each}")
+        self.note("changes", "plain_write", time.perf_counter() - started)
 
     def _commit(self, change_set: ChangeSet) -> float:
         started = time.perf_counter()

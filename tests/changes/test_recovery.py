@@ -34,6 +34,19 @@ def test_killed_at_every_step(seed: int, undo: bool, scene: Scene) -> None:
     check_all_kills(scene, undo)
 
 
+@pytest.mark.parametrize("mode", [0o300, 0o500, 0o000])
+def test_killed_with_closed_folders(mode: int, scene: Scene) -> None:
+    """Without rights for its owner, a folder has to be opened for the commit, and closed again."""
+    for folder in (scene.folder, scene.changed):
+        (folder / "outer/inner").mkdir(parents=True)
+        (folder / "outer/file").write_text("old")
+    (scene.changed / "outer/inner/new").write_text("new")
+    (scene.changed / "outer/file").unlink()
+    for name in ("outer/inner", "outer"):
+        (scene.folder / name).chmod(mode)
+    check_all_kills(scene, undo=False)
+
+
 @pytest.mark.parametrize("kind", ["commit", "undo"])
 def test_sigkill_before_a_system_call(kind: str, tmp_path: Path) -> None:
     words = (sys.executable, "-m", "tests.changes.killed_commits", str(tmp_path), "-1", kind, "7")

@@ -236,7 +236,9 @@ def _finish_or_revert(
 ) -> tuple[Literal["completed", "rolled_back"], list[SkippedFile]]:
     if not is_ready:
         for index in transaction.active:
-            transaction.clean(index)
+            # In a folder that was not opened yet nothing was staged.
+            with suppress(PermissionError):
+                transaction.clean(index)
         transaction.close_folders("before")
         return "rolled_back", []
     applied = {index: transaction.is_applied(index) for index in transaction.active}

@@ -21,7 +21,7 @@ import platform
 import signal
 import stat
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from tempfile import TemporaryDirectory
@@ -102,6 +102,7 @@ class BubblewrapSandbox:
         options += ("--chdir", command.profile.workspace if command.profile.system else cwd)
         descriptors = LaunchDescriptors()
         try:
+            view = view._replace(below_overlay=_identify_below_overlay(command))
             launch = _build_launch(bwrap, command, view, options, descriptors)
         except OSError as error:
             descriptors.close()
@@ -153,9 +154,7 @@ def _build_launch(
         kill_signal=signal.SIGKILL,
         has_no_start_report=not profile.system,
         gate_fd=gate_fd,
-        complete_sandbox=partial(
-            _complete_sandbox, command, view, descriptors, below_overlay=_identify_folders(command)
-        ),
+        complete_sandbox=partial(_complete_sandbox, command, view, descriptors),
         can_complete_inline=not view.covers and command.on_listener is None,
         is_still_valid=command.is_still_valid,
         limits=None if profile.system else profile.limits,
@@ -205,8 +204,8 @@ class _ActiveCommand(NamedTuple):
 _active_commands: dict[LaunchDescriptors, _ActiveCommand] = {}
 
 
-def _identify_folders(command: CommandSpec) -> dict[str, FileIdentity]:
-    """Return the folders that an overlay shows under another identity: they are compared outside of it."""
+def _identify_below_overlay(command: CommandSpec) -> dict[str, FileIdentity]:
+    """Return the workspace and the folder to start in, where an overlay shows them under another identity."""
     if command.overlay is None:
         return {}
     start = os.fstat(command.folder_fd) if command.folder_fd >= 0 else os.lstat(command.cwd)
@@ -216,26 +215,20 @@ def _identify_folders(command: CommandSpec) -> dict[str, FileIdentity]:
     }
 
 
-def _complete_sandbox(  # noqa: PLR0913 - what was planned, and what runs
-    command: CommandSpec,
-    view: SandboxView,
-    key: LaunchDescriptors,
-    launched: int,
-    inside: int,
-    *,
-    below_overlay: Mapping[str, FileIdentity],
+def _complete_sandbox(
+    command: CommandSpec, view: SandboxView, key: LaunchDescriptors, launched: int, inside: int
 ) -> str:
     """Compare what is shown with what was planned, mount the covers, and make the socket of the proxy. Return what went
     wrong; empty: nothing.
     """
     profile = command.profile
     root = "" if profile.system else covers.BUILD_ROOT
-    shown = {path: identity for path, identity in view.identities.items() if path not in below_overlay}
-    exchanged = (path for path, identity in below_overlay.items() if get_identity(os.lstat(path)) != identity)
+    shown = {path: identity for path, identity in view.identities.items() if path not in view.below_overlay}
+    exchanged = (path for path, identity in view.below_overlay.items() if get_identity(os.lstat(path)) != identity)
     if mismatch := covers.find_mismatch(inside, root, shown) or next(exchanged, ""):
         return f"{mismatch} was exchanged while the sandbox was made"
     _hide_from_others(view.covers)
-    active = _ActiveCommand(profile.workspace, launched, inside, set(view.hidden), bool(below_overlay))
+    active = _ActiveCommand(profile.workspace, launched, inside, set(view.hidden), bool(view.below_overlay))
     problem = _mount_in_sandbox(active, root, view.covers) if view.covers else ""
     if command.on_listener is not None and not problem:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cache
 from glob import glob
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ...domain.errors import SandboxSetupError
@@ -65,6 +66,8 @@ class SandboxView(NamedTuple):
     covers: tuple[Cover, ...]
     #: Which file or folder must be at a path of the sandbox before anything is covered.
     identities: Mapping[str, FileIdentity]
+    #: Folders that an overlay shows under another identity: they are compared outside of it.
+    below_overlay: Mapping[str, FileIdentity] = MappingProxyType({})
 
 
 def build_view(profile: SandboxProfile, overlay: OverlayPaths | None = None) -> SandboxView:
