@@ -225,7 +225,8 @@ async def test_hidden_tls_name_is_refused() -> None:
     async with serving() as host, proxying(allow("api.test", host.port)) as proxy:
         reader, writer = await connect(proxy, host.port)
         writer.write(with_extensions(named(b"api.test"), b"\xfe\x0d\0\x01x"))
-        assert await reader.read() == b""
+        async with asyncio.timeout(HANG_SECONDS):
+            assert await reader.read() == b""
         writer.close()
 
     assert host.received == b""
@@ -267,7 +268,8 @@ async def test_web_ports_carry_tls_or_http_only(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(proxy_module, "WEB_PORTS", (host.port,))
         reader, writer = await connect(proxy, host.port)
         writer.write(b"\x05\x01\0")  # another proxy's words
-        assert await reader.read() == b""
+        async with asyncio.timeout(HANG_SECONDS):
+            assert await reader.read() == b""
         writer.close()
 
     assert host.received == b""
