@@ -80,9 +80,9 @@ async def test_time_ends_a_tool_that_hangs() -> None:
 
     result = await run_of(agent_of(calls(("a", "hang", {})), "Done.", tools=[hang], budgets=Budgets(max_seconds=0.05)))
 
-    assert ended.is_set()
     assert (result.status, result.message) == ("FAILED", "The run has used its budget of 0.05 seconds.")
-    assert [seen.code for seen in result.observations] == ["cancelled"]
+    # On a busy machine the time may be over before the tool began.
+    assert [seen.code for seen in result.observations] == (["cancelled"] if ended.is_set() else [])
 
 
 class Hanging:
@@ -130,7 +130,8 @@ async def test_time_ends_a_model_that_hangs() -> None:
 
     result = await run_of(Agent(provider=model, budgets=Budgets(max_seconds=0.05)))
 
-    assert model.left.is_set(), "the connection is closed"
+    # On a busy machine the time may be over before the model was asked.
+    assert model.left.is_set() or not model.speaking.is_set(), "the connection is closed"
     assert (result.status, result.message) == ("FAILED", "The run has used its budget of 0.05 seconds.")
 
 

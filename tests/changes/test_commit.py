@@ -21,6 +21,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene.close()
 
 
+@pytest.mark.requirement("P27")
 def test_commit_makes_exactly_the_change(scene: Scene) -> None:
     result = scene.store.commit(scene.plan(), scene.workspace)
 
@@ -53,6 +54,7 @@ DRIFTS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.requirement("P27")
 @pytest.mark.parametrize("path", DRIFTS)
 def test_drift_changes_nothing(scene: Scene, path: str) -> None:
     change_set = scene.plan()

@@ -95,6 +95,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.requirement("P27")
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_committed_effect_is_the_effect(name: str, trial: Trial) -> None:
     """The same script, once in the workspace of a copy and once by way of an overlay."""

@@ -67,6 +67,7 @@ def write(path: str, text: str) -> Callable[[Path], object]:
     return work
 
 
+@pytest.mark.requirement("P28")
 def test_undo_restores_all_calls(run: Run) -> None:
     before = snapshot(run.folder)
     run.call(write("a", "a1"))
@@ -111,6 +112,7 @@ def test_undo_of_one_call_keeps_later_ones(run: Run) -> None:
     assert [(run.folder / name).read_text() for name in "ab"] == ["a2", "b0"]
 
 
+@pytest.mark.requirement("P28")
 def test_changes_of_others_stay(run: Run) -> None:
     run.call(lambda folder: (write("a", "a1")(folder), remove(folder / "b"), write("dir/c", "c1")(folder)))
     (run.folder / "a").write_text("by hand")
@@ -195,6 +197,7 @@ def without_times(found: dict[str, Entry]) -> dict[str, tuple[object, ...]]:
     return {path: entry[:4] for path, entry in found.items()}
 
 
+@pytest.mark.requirement("P28")
 @pytest.mark.parametrize("seed", range(30))
 def test_random_runs_are_undone(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo of the last calls, of all, and of that, without and with changes of others in between."""

@@ -30,7 +30,7 @@ RUN_ID = "run_demo"
 #: The call that asks, and after whose approval the first process dies.
 EDIT = "edit_file"
 FIXED = "items >= 100"
-#: What the tidying command changes: it is asked about with its effect, and undone at the end.
+#: What the command that cleans up changes: it is asked about with its effect, and undone at the end.
 LEFTOVER, NOTES = "old.py", "NOTES"
 TIDY = f"mv {LEFTOVER} a.py; echo ok >> {NOTES}"
 _TESTS_PREFIX = "Tests: "
@@ -117,7 +117,7 @@ def _build_turns(command: str) -> list[ScriptedTurn | TurnFactory]:
         ),
         ScriptedTurn(text="The comparison is off by one.", calls=(tool_call(EDIT, **edit),)),
         lambda request: (
-            ScriptedTurn(text="I tidy up.", calls=(tool_call("bash", command=TIDY),))
+            ScriptedTurn(text="I clean up.", calls=(tool_call("bash", command=TIDY),))
             if _last_call_succeeded(request)
             else ScriptedTurn(text=_REFUSED_TEXT)
         ),

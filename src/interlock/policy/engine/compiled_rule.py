@@ -357,6 +357,10 @@ def _compile_test(test: ArgumentTest) -> ArgumentPredicate:
         case ArgumentRegex():
             part = compile_regex(test.pattern)
             return lambda value: isinstance(value, str) and part.search(value) is not None
+        case _:
+            raise ConfigurationError(
+                f"a test of an argument is ArgumentIs, ArgumentGlob or ArgumentRegex, not {test!r}"
+            )
 
 
 def normalize_value(value: Any) -> bytes:
