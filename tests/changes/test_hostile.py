@@ -96,19 +96,20 @@ def test_names_without_utf8_are_kept(scene: Scene) -> None:
     assert name in {one.path for one in scene.store.load(scene.store.keep(change_set)).changes}
 
 
-def test_a_full_disk_changes_nothing(scene: Scene) -> None:
+@pytest.mark.parametrize(("room", "path"), [(500_000, "large"), (10, "")], ids=["for the journal", "for nothing"])
+def test_a_full_disk_changes_nothing(scene: Scene, room: int, path: str) -> None:
     """A limit on the size of files fails in the same places as a full disk."""
     (scene.changed / "large").write_bytes(bytes(range(256)) * 4_000)
     before, change_set = snapshot(scene.folder), scene.plan()
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, usual[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, usual[1]))
     try:
         failed = scene.store.commit(change_set, scene.workspace)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
     assert isinstance(failed, CommitFailed)
-    assert (failed.path, failed.needs_recovery) == ("large", False)
+    assert (failed.path, failed.needs_recovery) == (path, False)
     assert snapshot(scene.folder) == before
     assert scene.list_left() == []
     assert isinstance(scene.store.commit(change_set, scene.workspace), Committed)

@@ -105,7 +105,8 @@ class Journal:
 
     def close(self) -> None:
         """Remove the journal: the commit is over."""
-        os.unlink(self.name, dir_fd=self._folder)
+        with suppress(FileNotFoundError):
+            os.unlink(self.name, dir_fd=self._folder)
 
     def release(self) -> None:
         """Close the file. The journal stays, unless it was closed."""

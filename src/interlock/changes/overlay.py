@@ -38,13 +38,13 @@ class OverlayFolders:
     """The folders of one overlay. They are removed by `close`, or at the end of a `with` block."""
 
     def __init__(self, overlays: int, path: str, name: str, mode: int) -> None:
-        self._overlays = overlays
         self._name = name
         self.upper = os.path.join(path, name, "upper")
         self.work = os.path.join(path, name, "work")
         os.mkdir(name, 0o700, dir_fd=overlays)
         # Held until it is removed: what no process holds was left behind by one that was killed.
         self._lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=overlays)
+        self._overlays = os.dup(overlays)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.mkdir("upper", 0o700, dir_fd=self._lock)

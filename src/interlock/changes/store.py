@@ -96,9 +96,7 @@ class ChangeStore:
         with workspace.open_root() as root:
             mode = stat.S_IMODE(os.fstat(root.fd).st_mode)
         try:
-            overlays = os.dup(self._parts.overlays)
-            path = os.path.join(place, "overlays")
-            return OverlayFolders(overlays, path, token_hex(8), mode)
+            return OverlayFolders(self._parts.overlays, os.path.join(place, "overlays"), token_hex(8), mode)
         except OSError as error:
             raise SandboxSetupError(f"No overlay can be made in {place}: {error}.") from error
 
