@@ -6,6 +6,7 @@ Files are reached through one `Workspace`, commands run in the best sandbox that
 denies to every tool is hidden from both.
 """
 
+from asyncio import to_thread
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from os import PathLike, fspath
@@ -173,6 +174,7 @@ class LocalTools(Toolbox):
         """Stop the background tasks that this process holds."""
         await self._shell.close()
         if self._changes is not None:
+            await to_thread(self._changes.collect_daily)
             self._changes.close()
         self._root.close()
         self._workspace.close()
@@ -247,7 +249,9 @@ def _open_change_store(folder: str | PathLike[str], root: str) -> ChangeStore:
         raise ConfigurationError(
             f"The folder for changes, {place}, must be outside of the workspace, and not around it."
         )
-    return ChangeStore(place)
+    store = ChangeStore(place)
+    store.recover()  # what a killed process left half done
+    return store
 
 
 def _require_ripgrep() -> str:

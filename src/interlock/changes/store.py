@@ -36,6 +36,7 @@ _PARTS = ("objects", "manifests", "notes", "overlays", "journals")
 _DIGEST_CHARS = 64
 #: What is younger may be in use by a change set that is not kept yet.
 _UNKEPT_SECONDS = 3600.0
+_COLLECT_SECONDS = 86_400.0
 
 
 class _Parts(NamedTuple):
@@ -100,14 +101,20 @@ class ChangeStore:
         except OSError as error:
             raise SandboxSetupError(f"No overlay can be made in {place}: {error}.") from error
 
-    def read_overlay(self, overlay: OverlayFolders, workspace: Workspace) -> ChangeSet:
-        """Return what a command has changed, and keep the contents. The command must have ended."""
+    def read_overlay(
+        self, overlay: OverlayFolders, workspace: Workspace, limits: ChangeLimits | None = None
+    ) -> ChangeSet:
+        """Return what a command has changed, and keep the contents. The command must have ended.
+
+        Args:
+            limits: Others than those of the store.
+        """
         mode = stat.S_IMODE(os.lstat(overlay.upper).st_mode)
         os.chmod(overlay.upper, 0o700)
         upper = os.open(overlay.upper, _FOLDER)
         try:
             with workspace.open_root() as root:
-                return OverlayReader(self._contents, self._limits).read(upper, mode, root.fd)
+                return OverlayReader(self._contents, limits or self._limits).read(upper, mode, root.fd)
         finally:
             os.close(upper)
 
@@ -240,6 +247,18 @@ class ChangeStore:
         with self._lock_journals() as journals:
             found = (recover_journal(journals, name, self._contents) for name in _list_journals(journals))
             return tuple(one for one in found if one is not None)
+
+    def collect_daily(self) -> None:
+        """Call `collect`, unless that was done within a day. A store that was never used stays so."""
+        marker = os.path.join(self.folder, "collected")
+        try:
+            last = os.stat(marker).st_mtime if os.path.exists(marker) else 0.0
+            if os.path.isdir(self.folder) and time.time() - last > _COLLECT_SECONDS:
+                with open(marker, "wb"):
+                    pass
+                self.collect()
+        except OSError:
+            return  # it is tried again tomorrow
 
     def collect(
         self, keep: Iterable[str] = (), *, max_age_seconds: float = 30 * 86_400.0, max_bytes: int = 4 << 30

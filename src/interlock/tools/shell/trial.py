@@ -13,7 +13,7 @@ import msgspec
 
 from ...changes.change_set import ChangeSet
 from ...changes.commit import CommitFailed, CommitResult, Committed, Drifted
-from ...changes.contents import MissingContentError
+from ...changes.contents import ChangeLimits, MissingContentError
 from ...changes.store import ChangeStore
 from ...domain.errors import PreconditionError, SandboxSetupError
 from ...domain.payload import BindingChange
@@ -31,6 +31,8 @@ from .profile import GuardedFiles
 
 _MAX_OUTPUT_CHARS = 2_000
 _MAX_FILES_NAMED = 5
+#: What a command may do without a question is never cut, however much it is.
+_ALL_CHANGES = ChangeLimits(max_file_bytes=1 << 40, max_total_bytes=1 << 50, max_files=1 << 40)
 #: An overlay refuses to rename a folder of the workspace; most programs copy it then, and others print this.
 _EXDEV = ("Invalid cross-device link", "EXDEV", "cross-device link not permitted")
 
@@ -67,7 +69,7 @@ class CommandTrials:
         """Run a command that needs no approval in an overlay and commit it at once, so that it can be undone."""
         files = await asyncio.to_thread(fingerprint_workspace, request.config)
         try:
-            done, changed = await self._run_in_overlay(request, context)
+            done, changed = await self._run_in_overlay(request, context, _ALL_CHANGES)
         except OverlayProblemError as problem:
             context.warn(f"What this command changes cannot be undone: {problem}.")
             return await run_command(request, context)
@@ -80,7 +82,9 @@ class CommandTrials:
         """Commit what was tried, and return the result of the command."""
         return await run_to_completion(self._commit_tried, digest, request, context)
 
-    async def _run_in_overlay(self, request: CommandRequest, context: ToolContext) -> tuple[EndedCommand, ChangeSet]:
+    async def _run_in_overlay(
+        self, request: CommandRequest, context: ToolContext, limits: ChangeLimits | None = None
+    ) -> tuple[EndedCommand, ChangeSet]:
         if not request.can_write:
             return await run_to_end(request, context), ChangeSet()
         try:
@@ -92,7 +96,7 @@ class CommandTrials:
             if not request.config.network and done.ended.exit_code != 0 and any(map(done.output.text.count, _EXDEV)):
                 # Nothing of it is outside of the overlay, so it may run again.
                 raise OverlayProblemError("it moves folders, which an overlay refuses")
-            return done, await run_to_completion(self._store.read_overlay, overlay, self._workspace)
+            return done, await run_to_completion(self._store.read_overlay, overlay, self._workspace, limits)
 
     def find_drift(self, digest: str) -> tuple[BindingChange, ...]:
         """Return the files that differ from those that the trial changed."""
