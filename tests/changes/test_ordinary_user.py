@@ -10,4 +10,6 @@ from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this is one")
 def test_all_of_this_holds_for_an_ordinary_user() -> None:
-    pytest_as_ordinary_user(str(Path(__file__).parent), "-k", "not ordinary")
+    """A third of the random ones: `make soak` has more of them."""
+    left_out = ("ordinary", "many", "deep", "thousands", "[2", "[3", "[4", "[5")
+    pytest_as_ordinary_user(str(Path(__file__).parent), "-k", " and ".join(f"not {name}" for name in left_out))
