@@ -182,6 +182,26 @@ def test_slash_commands_show_model_cost_diff_and_tools(cli: Run, script: Path, p
     assert "The model is the script script.json." in after
 
 
+@pytest.mark.requirement("P28")
+def test_undo_puts_back_the_newest_turn_or_everything(script: Path, project: Path) -> None:
+    (project / "a.txt").write_text("tea\n")
+    first, second = (("bash", {"command": f"echo {word} >> a.txt"}) for word in ("rum", "gin"))
+    write_script(script, calls(first), "One.", calls(second), "Two.")
+
+    with on_terminal("chat", "--script", script, "--mode", "trusted") as here:
+        for message, said in (("one", "One."), ("two", "Two.")):
+            here.types(f"{message}\n")
+            here.sees(said)
+        for scope, left in (("", "tea\nrum\n"), (" all", "tea\n")):
+            here.types(f"/undo{scope}\n")
+            here.sees("d details: ")
+            here.types("y")
+            here.sees("Done. To undo this: interlock runs undo ")
+            assert (project / "a.txt").read_text() == left
+        here.types("/quit\n")
+        assert here.ends() == ExitCode.OK
+
+
 def test_another_model_is_asked_from_then_on(
     cli: Run, script: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 from rich.text import Text
 
-from ...domain.errors import InterlockError, ModelError
-from ...domain.event import CallObserved
+from ...domain.errors import ConfigurationError, InterlockError, ModelError
+from ...domain.event import CallObserved, UserMessageReceived
 from ...domain.messages import AssistantMessage, Usage, UserMessage
 from ...domain.state.verification import Verification
 from ...domain.tool import CallContext, PermissionMode
@@ -34,6 +34,7 @@ from .live_session import (
     show_run,
 )
 from .terminal import TerminalModes, signal_handlers
+from .undo import UndoOptions, format_report, load_changed_run, require_changes, undo_calls
 
 _SHOWN_RUNS = 8
 _SHOWN_MESSAGES = 6
@@ -120,6 +121,25 @@ class ChatSession:
             self._print_result(await show_run(handle, session, self._last_seq), session)
         finally:
             await self._mark_shown(session)
+
+    async def undo(self, scope: str = "") -> None:
+        """Put back what the newest turn changed in the workspace, or all that the conversation did."""
+        session = await self._open_session()
+        if not self._run_id:
+            session.view.print_note("There is no run yet: nothing was changed.")
+            return
+        log, newest = session.runner.log, -1
+        async for event in read_events(log, self._run_id, -1):
+            newest = event.seq if isinstance(event.fact, UserMessageReceived) else newest
+        try:
+            run = await load_changed_run(log, self._run_id)
+            options = UndoOptions(to=None if scope.strip() == "all" else newest)
+            report = await undo_calls(log, run, options, require_changes())
+        except ConfigurationError as error:
+            session.view.print_note(str(error), "yellow")
+            return
+        for line in format_report(report, self._prepared.log_path):
+            session.view.print_note(line)
 
     async def compact(self, _: str = "") -> None:
         """Ask the model to summarize all but the newest turn. Ctrl-C stops that."""
@@ -302,6 +322,7 @@ CHAT_COMMANDS: Mapping[str, ChatCommand] = {
     "/model": ChatCommand("the model; with a name: another one", ChatSession.choose_model),
     "/mode": ChatCommand("how much is done without asking; with a word: another mode", ChatSession.choose_mode),
     "/diff": ChatCommand("what the edits of this conversation changed", ChatSession.print_diff),
+    "/undo": ChatCommand("put back what the newest turn changed; with `all`: this conversation", ChatSession.undo),
     "/cost": ChatCommand("tokens and cost of this conversation", ChatSession.print_cost),
     "/compact": ChatCommand("summarize all but the newest turn, to make room", ChatSession.compact),
     "/tools": ChatCommand("the tools of the agent", ChatSession.print_tools),

@@ -4,6 +4,7 @@ The undo is a run of its own, with one call: planned, shown, approved and commit
 and can be undone in turn.
 """
 
+from bisect import bisect
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,30 +82,27 @@ async def undo_run(log: Path | None, run_ref: str, options: UndoOptions) -> Exit
     """Undo what a run changed, after a preview and a confirmation."""
     async with open_log(log) as event_log:
         run = await load_changed_run(event_log, await _find_run(event_log, run_ref))
-        calls = select_calls(run, options)
-        terminal = TerminalInteractionProvider(None)
-        folder = _require_changes()
-        with _open_changes(run, folder) as (workspace, store):
-            preview = await UndoTrials(workspace, store, run.find_changes).preview(run.run_id, calls)
-            is_preview = options.preview or not (options.yes or terminal.interactive) or not preview.has_effect
-        person = _Approver(login_name()) if options.yes else terminal
-        undo_id, observation = ("", None) if is_preview else await perform_undo(event_log, run, calls, person, folder)
-    report = UndoReport(run.run_id, tuple(calls), preview, undo_id, observation)
+        select_calls(run, options)  # what cannot be undone is said first
+        report = await undo_calls(event_log, run, options, require_changes())
     if options.as_json:
         echo_json(report.to_json())
     else:
-        _echo_report(report, log)
+        for line in format_report(report, log):
+            echo(line)
     return report.exit_code
 
 
-async def undo_whole_run(log: EventLog, run_id: str, folder: Path, by: str) -> "UndoReport":
-    """Undo all of a run without a question."""
-    run = await load_changed_run(log, run_id)
-    calls = select_calls(run, UndoOptions())
+async def undo_calls(log: EventLog, run: ChangedRun, options: UndoOptions, folder: Path, by: str = "") -> "UndoReport":
+    """Undo the calls that the options select: at once with `yes`, else when a person at the terminal says so."""
+    calls = select_calls(run, options)
+    terminal = TerminalInteractionProvider(None)
     with _open_changes(run, folder) as (workspace, store):
-        preview = await UndoTrials(workspace, store, run.find_changes).preview(run_id, calls)
-    undo_id, observation = await perform_undo(log, run, calls, _Approver(by), folder)
-    return UndoReport(run_id, tuple(calls), preview, undo_id, observation)
+        preview = await UndoTrials(workspace, store, run.find_changes).preview(run.run_id, calls)
+    if options.preview or not preview.has_effect or not (options.yes or terminal.interactive):
+        return UndoReport(run.run_id, tuple(calls), preview, "", None)
+    person = _Approver(by or login_name()) if options.yes else terminal
+    undo_id, observation = await perform_undo(log, run, calls, person, folder)
+    return UndoReport(run.run_id, tuple(calls), preview, undo_id, observation)
 
 
 class UndoReport(msgspec.Struct, frozen=True):
@@ -140,18 +138,17 @@ class UndoReport(msgspec.Struct, frozen=True):
         }
 
 
-def _echo_report(report: UndoReport, log: Path | None) -> None:
+def format_report(report: UndoReport, log: Path | None) -> list[str]:
+    """Return the lines for a person."""
     preview, count = report.preview, pluralize(len(report.calls), "call")
-    echo(f"Undo {count} of {shorten_id(report.run_id)}: {preview.outcome}.")
-    for change in preview.changes:
-        echo(neutralize_text(f"  {CHANGE_SIGNS[change.kind]} {describe_tried_change(change)}"))
+    lines = [f"Undo {count} of {shorten_id(report.run_id)}: {preview.outcome}."]
+    lines += [neutralize_text(f"  {CHANGE_SIGNS[one.kind]} {describe_tried_change(one)}") for one in preview.changes]
     if report.observation is not None and report.is_done:
         command = add_log_option(f"interlock runs undo {shorten_id(report.undo_run_id)}", log)
-        echo(f"Done. To undo this: {command}")
-    elif report.observation is not None:
-        echo(report.observation.summary)
-    else:
-        echo("Nothing was changed. Pass --yes to do it." if preview.has_effect else "Nothing was changed.")
+        return [*lines, f"Done. To undo this: {command}"]
+    if report.observation is not None:
+        return [*lines, report.observation.summary]
+    return [*lines, "Nothing was changed. Pass --yes to do it." if preview.has_effect else "Nothing was changed."]
 
 
 async def _find_run(log: SqliteLog, run_ref: str) -> str:
@@ -164,9 +161,10 @@ async def _find_run(log: SqliteLog, run_ref: str) -> str:
 
 
 async def load_changed_run(log: EventLog, run_id: str) -> ChangedRun:
-    """Read which calls of a run changed its workspace, undos of it included."""
-    workspace, changes = "", list[RecordedChanges]()
+    """Read which calls of a run changed its workspace, undos of it included, in the order in which they did."""
+    workspace, changes, times = "", list[RecordedChanges](), list[int]()
     async for event in read_events(log, run_id, -1):
+        times.append(event.at)
         if isinstance(event.fact, RunStarted):
             workspace = event.fact.workspace
         elif isinstance(event.fact, CallObserved):
@@ -174,14 +172,14 @@ async def load_changed_run(log: EventLog, run_id: str) -> ChangedRun:
     related = {run_id}
     for undo in reversed(await list_runs(log, RunFilter(limit=_MAX_RUNS))):  # the oldest first
         if undo.agent == UNDO_TOOL and undo.run_id != run_id and undo.workspace == workspace:
-            undone_id, undone = await _load_undo(log, undo.run_id)
+            undone_id, undone = await _load_undo(log, undo.run_id, bisect(times, undo.started_at) - 1)
             if undone_id in related:
                 related.add(undo.run_id)
                 changes += undone
-    return ChangedRun(run_id, workspace, tuple(changes))
+    return ChangedRun(run_id, workspace, tuple(sorted(changes, key=lambda one: (one.seq, one.is_undo))))
 
 
-async def _load_undo(log: EventLog, undo_id: str) -> tuple[str, list[RecordedChanges]]:
+async def _load_undo(log: EventLog, undo_id: str, seq: int) -> tuple[str, list[RecordedChanges]]:
     """Return the run that an undo is about, and what it changed."""
     run_id, found = "", list[RecordedChanges]()
     async for event in read_events(log, undo_id, -1):
@@ -189,30 +187,30 @@ async def _load_undo(log: EventLog, undo_id: str) -> tuple[str, list[RecordedCha
             given: object = event.fact.raw_input
             run_id = str(cast(JsonObject, given).get("run_id")) if isinstance(given, dict) else ""
         elif isinstance(event.fact, CallObserved):
-            found += _find_changes(event.fact.observation, -1)
+            found += _find_changes(event.fact.observation, seq, is_undo=True)
     return run_id, found
 
 
-def _find_changes(observation: Observation, seq: int) -> list[RecordedChanges]:
+def _find_changes(observation: Observation, seq: int, *, is_undo: bool = False) -> list[RecordedChanges]:
     digest = observation.facts.get(CHANGE_SET_FACT)
-    return [RecordedChanges(observation.call_id, seq, digest)] if isinstance(digest, str) else []
+    return [RecordedChanges(observation.call_id, seq, digest, is_undo)] if isinstance(digest, str) else []
 
 
 def select_calls(run: ChangedRun, options: UndoOptions) -> list[str]:
     """Return the calls to undo. Raise `ConfigurationError` when there is none."""
-    calls = [one for one in run.changes if one.seq >= 0]
+    calls = [one for one in run.changes if not one.is_undo]
     known = [one.call_id for one in calls]
     if options.call and options.call not in known:
         listed = f"These did: {', '.join(known)}." if known else "None did."
         raise ConfigurationError(f"No call {options.call!r} of this run changed the workspace. {listed}")
     if options.call:
         return [options.call]
-    found = [one.call_id for one in calls if options.to is None or one.seq > options.to]
-    if not found:
+    # What undos since did to these files goes with it.
+    found = [one.call_id for one in run.changes if options.to is None or one.seq > options.to]
+    if not set(found).intersection(known):
         since = f" after event {options.to}" if options.to is not None else ""
         raise ConfigurationError(f"Nothing to undo: no call of this run changed the workspace{since}.")
-    # What earlier undos did to these files goes with it.
-    return [*found, *(one.call_id for one in run.changes if one.seq < 0)]
+    return found
 
 
 async def perform_undo(
@@ -244,7 +242,7 @@ def _open_changes(run: ChangedRun, folder: Path) -> Generator[tuple[Workspace, C
         workspace.close()
 
 
-def _require_changes() -> Path:
+def require_changes() -> Path:
     folder = find_user_paths().changes
     if folder is None or not folder.is_dir():
         raise ConfigurationError("Nothing is kept to undo with: there is no folder of changes.")

@@ -32,10 +32,12 @@ class RecordedChanges(msgspec.Struct, frozen=True):
     """A call that changed the workspace, as the log has it."""
 
     call_id: str
-    #: The event with its outcome.
+    #: The event with its outcome. Of an undo: the last event of the run before it.
     seq: int
     #: The digest of its change set.
     digest: str
+    #: It is an undo of the run, and not one of its calls.
+    is_undo: bool = False
 
 
 class UndoResult(msgspec.Struct, frozen=True):
