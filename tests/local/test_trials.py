@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from interlock import Answer, CallbackInteractionProvider, Observation, Question, Rule, RulePolicy, ToolRuntime
+from interlock.changes.store import ChangeStore
 from interlock.domain.trial import TriedChange
 from interlock.local import LocalTools
 from interlock.sandbox.commands.probe import choose_sandbox
@@ -226,6 +227,26 @@ async def test_a_command_that_an_overlay_refuses_runs_without_one(workspace: Pat
     assert seen.ok
     assert "change_set" not in seen.facts
     assert sorted(tree(workspace)) == ["a.txt", "old.sh", "other", "other/x"]
+
+
+async def test_what_programs_make_again_is_not_kept(workspace: Path) -> None:
+    (workspace / "node_modules/x").mkdir(parents=True)
+    (workspace / "node_modules/x/index.js").write_text("old\n")
+    async with box(workspace, Person(), mode="trusted") as here:
+        seen = await here.bash("rm -r node_modules; echo new > a.txt")
+
+    changed = ChangeStore(workspace.parent / "changes").load(seen.facts["change_set"])
+    assert changed.unkept == ("node_modules/x/index.js",)
+    assert not (workspace / "node_modules").exists()
+
+
+async def test_a_hidden_failure_of_a_rename_is_found_too(workspace: Path) -> None:
+    (workspace / "folder").mkdir()
+    (workspace / "folder/x").write_text("x")
+    async with box(workspace, Person(), mode="trusted") as here:
+        await here.bash("python3 -c \"import os; os.rename('folder', 'other')\"; true")
+
+    assert (workspace / "other/x").exists()
 
 
 async def test_commands_can_write_at_once(workspace: Path) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from secrets import token_hex
 
@@ -15,6 +15,10 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TEMPORARY = ".new-"
 
 
+def _keep_all(path: str) -> bool:
+    return True
+
+
 class ChangeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much of one change set is kept. What is not is reported with the change set."""
 
@@ -22,6 +26,8 @@ class ChangeLimits(msgspec.Struct, frozen=True, kw_only=True):
     #: Contents before and after, together.
     max_total_bytes: int = 1 << 30
     max_files: int = 50_000
+    #: Whether to keep what a file of the workspace was before. What is not kept cannot be undone.
+    is_kept: Callable[[str], bool] = _keep_all
 
 
 class MissingContentError(Exception):

@@ -97,6 +97,7 @@ class OverlayReader:
 
     def __init__(self, contents: ContentStore, limits: ChangeLimits) -> None:
         self._contents = contents
+        self._is_kept = limits.is_kept
         self._limits = limits
         self._bytes_left = limits.max_total_bytes
         self._files_left = limits.max_files
@@ -198,7 +199,7 @@ class OverlayReader:
                 os.close(opened)
         else:
             after = read_state(folders.upper, name, hash_content)
-        before = self._read_before(folders.lower, name)
+        before = self._read_before(folders.lower, name, path)
         if after.kind == "file":
             after = self._drop_special_bits(path, before, after, 0)
             self._contents.adopt(folders.upper, name, after.digest)
@@ -220,7 +221,7 @@ class OverlayReader:
             is_opaque = folders.is_opaque or (_OPAQUE in attributes and os.getxattr(upper, _OPAQUE) == b"y")
             self._report_attributes(upper, path)
             after = _with_mode(read_state(folders.upper, name, hash_content), stat.S_IMODE(found.st_mode))
-            before = self._read_before(folders.lower, name)
+            before = self._read_before(folders.lower, name, path)
             lower = -1
             if before.kind == "folder":
                 lower = stack.enter_context(open_folder(folders.lower, name))
@@ -228,8 +229,10 @@ class OverlayReader:
             self._record(path, before, after)
             self._read_folder(_Folders(upper, lower, path, folders.depth + 1, is_opaque=is_opaque, mode=after.mode))
 
-    def _read_before(self, lower: int, name: str) -> FileState:
-        return ABSENT if lower < 0 else read_state(lower, name, self._keep_before)
+    def _read_before(self, lower: int, name: str, path: str) -> FileState:
+        if lower < 0:
+            return ABSENT
+        return read_state(lower, name, self._keep_before if self._is_kept(path) else _keep_nothing)
 
     def _keep_before(self, opened: int, found: os.stat_result) -> str:
         """Copy the content of an open file of the workspace; empty when it is too large."""
@@ -242,7 +245,7 @@ class OverlayReader:
     def _read_removed(self, lower: int, name: str, path: str, depth: int) -> bool:
         """Record the removal of a name with all that is in it. False: something in it is of no known kind."""
         try:
-            before = self._read_before(lower, name)
+            before = self._read_before(lower, name, path)
             if before.kind == "folder" and not self._read_inner(lower, name, path, depth):
                 self._skip(path, "it holds something that could not be read, so it is not removed")
                 return False
@@ -283,6 +286,11 @@ class OverlayReader:
         if gained:
             self._skip(path, f"it does not get the mode bits {gained:o} (set-user-id, set-group-id)")
         return _with_mode(after, after.mode & ~gained)
+
+
+def _keep_nothing(opened: int, found: os.stat_result) -> str:
+    del opened, found
+    return ""
 
 
 def _with_mode(state: FileState, mode: int) -> FileState:

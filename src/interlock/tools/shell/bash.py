@@ -177,7 +177,8 @@ class ShellTools:
                 return await self._tasks.start(order, context)
             if self._trials is not None and context.trial:
                 return await self._trials.commit(context.trial, order, context)
-            if self._trials is not None and order.can_write and self._can_be_undone():
+            needs_hosts = bool(hosts) or order.config.network or self._config.uses_network(command)
+            if self._trials is not None and order.can_write and not needs_hosts and self._can_be_undone():
                 return await self._trials.run_and_commit(order, context)
             return await run_command(order, context)
 

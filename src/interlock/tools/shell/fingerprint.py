@@ -19,6 +19,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from ...domain.state.verification import REPOSITORY_FOLDERS
+
 MAX_FILES = 20_000
 MAX_DEPTH = 64
 
@@ -70,6 +72,18 @@ def is_cache(path: str) -> bool:
     """Return True for what programs write for themselves while they test or check."""
     *folders, name = path.split("/")
     return not CACHE_FOLDERS.isdisjoint((*folders, name)) or _is_cache_file(name) is not None
+
+
+def is_rebuilt(path: str, root: str) -> bool:
+    """Return True for what is in a folder of installed or built things, or in a cache: a program makes it again."""
+    names = path.split("/")
+    for at, name in enumerate(names):
+        beside = SHALLOW_FOLDERS.get(name)
+        if name in CACHE_FOLDERS or (beside is not None and not beside and name not in REPOSITORY_FOLDERS):
+            return True
+        if beside and any(os.path.lexists("/".join((root, *names[:at], other))) for other in beside):
+            return True
+    return False
 
 
 class WorkspaceFingerprint(msgspec.Struct, frozen=True):

@@ -26,13 +26,11 @@ from ..files.change_summary import summarize_changes
 from .command import CommandOutput, EndedCommand, build_result, run_command, run_to_completion, run_to_end
 from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
 from .command_result import CommandResult, describe_exit
-from .fingerprint import is_cache
+from .fingerprint import is_cache, is_rebuilt
 from .profile import GuardedFiles
 
 _MAX_OUTPUT_CHARS = 2_000
 _MAX_FILES_NAMED = 5
-#: What a command may do without a question is never cut, however much it is.
-_ALL_CHANGES = ChangeLimits(max_file_bytes=1 << 40, max_total_bytes=1 << 50, max_files=1 << 40)
 #: An overlay refuses to rename a folder of the workspace; most programs copy it then, and others print this.
 _EXDEV = ("Invalid cross-device link", "EXDEV", "cross-device link not permitted")
 
@@ -58,18 +56,23 @@ class CommandTrials:
     def __init__(self, workspace: Workspace, store: ChangeStore) -> None:
         self._workspace = workspace
         self._store = store
+        self._limits = ChangeLimits(is_kept=self._is_kept)
+        #: What a command may do without a question is never cut, however much it is.
+        self._all_changes = ChangeLimits(
+            max_file_bytes=1 << 40, max_total_bytes=1 << 50, max_files=1 << 40, is_kept=self._is_kept
+        )
 
     async def run(self, request: CommandRequest, context: ToolContext) -> Trial:
         """Run a command in an overlay, and keep what it did."""
         before = await asyncio.to_thread(fingerprint_workspace, request.config)
-        done, changed = await self._run_in_overlay(request, context)
+        done, changed = await self._run_in_overlay(request, context, self._limits)
         return await run_to_completion(self._keep, request, before.digest, done.ended, done.output, changed)
 
     async def run_and_commit(self, request: CommandRequest, context: ToolContext) -> CommandResult:
         """Run a command that needs no approval in an overlay and commit it at once, so that it can be undone."""
         files = await asyncio.to_thread(fingerprint_workspace, request.config)
         try:
-            done, changed = await self._run_in_overlay(request, context, _ALL_CHANGES)
+            done, changed = await self._run_in_overlay(request, context, self._all_changes)
         except OverlayProblemError as problem:
             context.warn(f"What this command changes cannot be undone: {problem}.")
             return await run_command(request, context)
@@ -83,7 +86,7 @@ class CommandTrials:
         return await run_to_completion(self._commit_tried, digest, request, context)
 
     async def _run_in_overlay(
-        self, request: CommandRequest, context: ToolContext, limits: ChangeLimits | None = None
+        self, request: CommandRequest, context: ToolContext, limits: ChangeLimits
     ) -> tuple[EndedCommand, ChangeSet]:
         if not request.can_write:
             return await run_to_end(request, context), ChangeSet()
@@ -93,10 +96,14 @@ class CommandTrials:
             raise OverlayProblemError(str(error).rstrip(".")) from error
         with overlay:
             done = await run_to_end(msgspec.structs.replace(request, overlay=overlay), context)
-            if not request.config.network and done.ended.exit_code != 0 and any(map(done.output.text.count, _EXDEV)):
+            if not request.config.network and any(map(done.output.text.count, _EXDEV)):
                 # Nothing of it is outside of the overlay, so it may run again.
                 raise OverlayProblemError("it moves folders, which an overlay refuses")
             return done, await run_to_completion(self._store.read_overlay, overlay, self._workspace, limits)
+
+    def _is_kept(self, path: str) -> bool:
+        """Keep no copy of what programs make again, such as `node_modules`: it is much, and cannot be undone."""
+        return not is_rebuilt(path, self._workspace.root)
 
     def find_drift(self, digest: str) -> tuple[BindingChange, ...]:
         """Return the files that differ from those that the trial changed."""
