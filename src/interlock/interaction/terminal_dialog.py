@@ -54,7 +54,11 @@ HIGH_RISK_WORDS = (
 
 
 def find_high_risk(question: Question) -> str:
-    """Return the first risk fact that is high; empty when none is."""
+    """Return the first risk fact that is high; empty when none is, or when the call was tried: then the facts say what
+    it might do, and the question shows what it does.
+    """
+    if question.trial is not None:
+        return ""
     for risk in question.risk:
         said = f" {risk.lower()}"
         if any(f" {word}" in said for word in HIGH_RISK_WORDS):
@@ -389,7 +393,10 @@ def _with_arguments(asked: Question, arguments: JsonObject) -> Question:
         return asked
     payload = Payload(asked.run_id, asked.call_id, asked.tool_name, arguments, asked.bound, asked.expires_at)
     new_hash = hash_payload(canonical_payload(payload))
-    return msgspec.structs.replace(asked, arguments=arguments, payload_hash=new_hash, scope="once", suggested_rule="")
+    # What the original call did in its trial says nothing about another one.
+    return msgspec.structs.replace(
+        asked, arguments=arguments, payload_hash=new_hash, scope="once", suggested_rule="", trial=None
+    )
 
 
 def _is_plain(text: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import APPROVAL_SCOPES
 from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, FileOperand
+from interlock.domain.trial import Trial
 from interlock.interaction.terminal_dialog import KEYS, SCOPE_OF_KEY, ChangedRule, DialogSupport, find_high_risk
 from interlock.policy.files.saved_rules import find_rule_problem
 from tests.pipeline.approval.person import HASH, Person, at_terminal, make_question
@@ -209,6 +210,13 @@ async def test_details_name_what_an_approval_is_bound_to(person: Person) -> None
 )
 def test_a_word_of_a_risk_fact_makes_it_high(told: str, high: bool) -> None:
     assert bool(find_high_risk(make_question(risk=("write", told)))) == high
+
+
+def test_what_was_tried_is_no_high_risk() -> None:
+    question = make_question(risk=("deletes files",))
+    tried = msgspec.structs.replace(question, trial=Trial(digest="d", change_count=1))
+
+    assert (find_high_risk(question), find_high_risk(tried)) == ("deletes files", "")
 
 
 async def test_a_user_without_a_name_is_a_number(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:

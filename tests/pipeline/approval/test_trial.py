@@ -138,6 +138,18 @@ async def test_drift_tries_again_and_the_next_question_says_what_changed() -> No
     assert (observation.ok, trials.applied) == (True, ["effect-2"])
 
 
+async def test_what_a_person_wrote_instead_runs_itself() -> None:
+    trials = Trials()
+
+    async def edit(question: Question) -> Answer:
+        return Answer(approved=True, by="ada", arguments={"command": "other"})
+
+    async with ToolRuntime(tools=[shell(trials)], interaction=CallbackInteractionProvider(edit)) as runtime:
+        await runtime.execute([CALL])
+
+    assert trials.applied == ["ran other"]
+
+
 async def test_what_cannot_be_tried_is_asked_about_before_and_says_why() -> None:
     for trials in (Trials(obstacle="it needs the network"), Trials(error=OSError("no overlay"))):
         people = People()
