@@ -37,7 +37,8 @@ def copied(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         return None
 
     monkeypatch.setattr(wheel_programs, "distribution", copy_of)
-    for cached in (programs.find_bwrap, programs.find_ripgrep, programs.find_program_problems):
+    finders = (programs.find_bwrap, programs.find_bundled_bwrap, programs.find_ripgrep)
+    for cached in (*finders, programs.find_program_problems):
         monkeypatch.setattr(programs, cached.__name__, cached.__wrapped__)
     monkeypatch.setattr(programs, "_system_program", none)
     return wheel, info
