@@ -274,5 +274,5 @@ def test_a_fact_that_does_not_fit_the_tables_is_refused() -> None:
 
 
 def test_a_run_of_a_newer_schema_is_refused_in_words() -> None:
-    with pytest.raises(LogVersionError, match="its schema is 99, and this version reads up to 4"):
+    with pytest.raises(LogVersionError, match=f"its schema is 99, and this version reads up to {SCHEMA_VERSION}"):
         fold_entries(RUN, record([RunStarted(schema=99)]))
