@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError, LogVersionError
-from interlock.domain.event import LogEntry, RunCompleted, RunStarted, WarningRaised, genesis_hash
+from interlock.domain.event import SCHEMA_VERSION, LogEntry, RunCompleted, RunStarted, WarningRaised, genesis_hash
 from interlock.domain.state.conversation import Dialogue
 from interlock.domain.state.ledger import ActionEntry, CallEntry, Grant, Ledger
 from interlock.domain.state.lifecycle import ActionState, CallState, RunState
