@@ -13,6 +13,7 @@ from ....domain.observation import Observation
 from ....domain.payload import ApprovalBinding, BindingChange
 from ....domain.state.conversation import ContextChange
 from ....domain.state.verification import Verification
+from ....domain.trial import Trial
 from ....history.call_view import ModelView
 from ....history.run_view import RunEvent, RunEventType
 from ....history.state_view import CallStateView
@@ -206,6 +207,8 @@ class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
     replaces: str
     #: Who edited the arguments, where another person has to approve the result.
     edited_by: str
+    #: What the call did in its trial. An approval applies exactly that.
+    trial: Trial | None
     answer: AnswerResponse | None
     asked_seq: int = field(name="created_seq")
     answered_seq: OptionalSeq
