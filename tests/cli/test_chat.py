@@ -190,14 +190,17 @@ def test_undo_puts_back_the_newest_turn_or_everything(script: Path, project: Pat
 
     with on_terminal("chat", "--script", script, "--mode", "trusted") as here:
         for message, said in (("one", "One."), ("two", "Two.")):
+            here.sees("Shift-Tab")
             here.types(f"{message}\n")
             here.sees(said)
         for scope, left in (("", "tea\nrum\n"), (" all", "tea\n")):
+            here.sees("Shift-Tab")
             here.types(f"/undo{scope}\n")
             here.sees("d details: ")
             here.types("y")
             here.sees("Done. To undo this: interlock runs undo ")
             assert (project / "a.txt").read_text() == left
+        here.sees("Shift-Tab")
         here.types("/quit\n")
         assert here.ends() == ExitCode.OK
 
