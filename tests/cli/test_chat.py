@@ -131,6 +131,7 @@ def test_on_a_terminal_ctrl_c_interrupts_the_agent_and_ctrl_d_ends_the_chat(
         here.sees("Shift-Tab")
         here.types(CTRL_C)
         here.sees("(Ctrl-C again, Ctrl-D or /quit ends the chat)")
+        here.sees("Shift-Tab")
         here.types(f"{SHIFT_TAB}bye{ALT_ENTER}now\n")
         here.sees("The mode is read_only from now on.")
         here.sees("Bye.")
