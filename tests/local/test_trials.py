@@ -13,7 +13,9 @@ from interlock import Answer, CallbackInteractionProvider, Observation, Question
 from interlock.changes.store import ChangeStore
 from interlock.domain.trial import TriedChange
 from interlock.local import LocalTools
+from interlock.policy import EgressRule
 from interlock.sandbox.commands.probe import choose_sandbox
+from tests.sandbox.network.hosts import HOST, serving
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 
@@ -247,6 +249,20 @@ async def test_a_hidden_failure_of_a_rename_is_found_too(workspace: Path) -> Non
         await here.bash("python3 -c \"import os; os.rename('folder', 'other')\"; true")
 
     assert (workspace / "other/x").exists()
+
+
+async def test_a_command_that_reached_a_host_never_runs_again(workspace: Path) -> None:
+    """However much its output looks as if the overlay had refused something."""
+    policy = RulePolicy([Rule(id="all", verdict="allow", tools="*")])
+    program = "import urllib.request as r; r.urlopen('http://{}/').read(); print('EXDEV')"
+    async with serving() as host:
+        rule = EgressRule(verdict="allow", hosts=HOST, ports=host.port)
+        async with box(workspace, Person(), policy=policy, tools={"egress": [rule]}) as here:
+            seen = await here.bash(f'python3 -c "{program.format(f"{HOST}:{host.port}")}"; echo new > a.txt')
+
+    assert seen.ok
+    assert host.connections == 1
+    assert (workspace / "a.txt").read_text() == "new\n"
 
 
 async def test_commands_can_write_at_once(workspace: Path) -> None:

@@ -89,6 +89,11 @@ class EgressReport(msgspec.Struct, frozen=True):
     #: More connections, of which there is no row.
     omitted: int = 0
 
+    @property
+    def may_have_reached_hosts(self) -> bool:
+        """True unless every connection was refused or failed."""
+        return self.omitted > 0 or any(row.outcome == "allowed" for row in self.connections)
+
 
 class EgressRules:
     """Rules compiled for decisions about connections."""

@@ -96,7 +96,8 @@ class CommandTrials:
             raise OverlayProblemError(str(error).rstrip(".")) from error
         with overlay:
             done = await run_to_end(msgspec.structs.replace(request, overlay=overlay), context)
-            if not request.config.network and any(map(done.output.text.count, _EXDEV)):
+            reached = request.config.network or done.output.egress.may_have_reached_hosts
+            if not reached and any(map(done.output.text.count, _EXDEV)):
                 # Nothing of it is outside of the overlay, so it may run again.
                 raise OverlayProblemError("it moves folders, which an overlay refuses")
             return done, await run_to_completion(self._store.read_overlay, overlay, self._workspace, limits)
@@ -193,11 +194,18 @@ class CommandTrials:
                         context.warn(f"Not written: {display_path(file.path)} was changed meanwhile ({file.reason}).")
                 case Drifted(files=files):
                     named = ", ".join(display_path(file.path) for file in files[:_MAX_FILES_NAMED])
-                    message = f"{named} changed since the command was tried, so nothing of it was kept. Call it again"
-                    raise PreconditionError(CheckProblem(code="stale_file_baseline", message=message))
+                    message = f"{named} changed since the command ran, so nothing was written. Call it again"
+                    raise _make_error(CheckProblem(code="stale_file_baseline", message=message), output)
                 case CommitFailed(reason=reason):
-                    raise PreconditionError(CheckProblem(message=f"The changes could not be written: {reason}"))
+                    raise _make_error(CheckProblem(message=f"The changes could not be written: {reason}"), output)
         for skipped in changed.skipped[:_MAX_FILES_NAMED]:
             context.warn(f"Not kept: {display_path(skipped.path)}: {skipped.reason}.")
         result = build_result(request, before, ended, output, context)
         return msgspec.structs.replace(result, change_set=changed.digest() if changed.changes else "")
+
+
+def _make_error(problem: CheckProblem, output: CommandOutput) -> Exception:
+    """Return the error of a command whose changes were not written: nothing happened, unless it reached a host."""
+    if output.egress.may_have_reached_hosts:
+        return OSError(f"{problem.message}. It had reached hosts before")
+    return PreconditionError(problem)
