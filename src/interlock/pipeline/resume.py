@@ -202,7 +202,10 @@ async def _find_applied_trial(valid: ValidCall, run: RunContext) -> bool | None:
     started = decode_event(entries[0]).fact
     if runner is None or not isinstance(started, InvocationStarted) or not started.trial:
         return None
-    return await asyncio.to_thread(runner.was_applied, started.trial)
+    try:
+        return await asyncio.to_thread(runner.was_applied, started.trial)
+    except Exception:
+        return None  # then it is an unknown outcome, like any other
 
 
 def _ran_with_edited_arguments(call_id: str, run: RunContext) -> bool:

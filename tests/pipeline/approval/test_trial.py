@@ -162,6 +162,36 @@ async def test_what_cannot_be_tried_is_asked_about_before_and_says_why() -> None
         assert trials.applied == ["ran make"]
 
 
+@pytest.mark.parametrize("method", ["find_obstacle", "run", "find_drift", "discard"])
+async def test_a_runner_that_fails_breaks_no_call(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials, people = Trials(), People(method != "discard")
+
+    def fail(*_: Any) -> Any:
+        monkeypatch.setattr(trials, method, getattr(Trials(), method))
+        raise OSError("broken")
+
+    monkeypatch.setattr(trials, method, fail)
+
+    observation = await run(trials, people)
+
+    assert observation.code == ("user_denied" if method == "discard" else "ok")
+    told = str(people.asked) if method != "discard" else "broken"
+    assert "broken" in told
+
+
+async def test_a_trial_of_another_type_is_asked_about_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials, people = Trials(), People()
+
+    async def say(*_: Any) -> str:
+        return "done"
+
+    monkeypatch.setattr(trials, "run", say)
+
+    await run(trials, people)
+
+    assert "It could not be tried first: TypeError: the trial returned str." in people.asked[0].reason
+
+
 async def test_a_rule_asks_before_unless_it_says_after() -> None:
     cases: dict[AskTime, str] = {"before": "ran make", "after": "effect-1"}
     for ask, applied in cases.items():
@@ -229,6 +259,24 @@ async def test_after_a_kill_the_store_knows_whether_it_was_applied(applied: bool
 
     assert observation.ok
     assert trials.applied == (["effect-1"] if applied else ["effect-2"])
+
+
+async def test_a_store_that_does_not_answer_leaves_the_outcome_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials, log, left = Trials(), MemoryLog(), MemoryLog()
+    await run(trials, People(), log=log, run_id=RUN)
+    entries = await log.read(RUN)
+    started = next(at for at, entry in enumerate(entries) if decode_event(entry).type == "tool.invocation.started")
+    left.append(RUN, entries[: started + 1])
+
+    def fail(_: str) -> bool:
+        raise OSError("gone")
+
+    monkeypatch.setattr(trials, "was_applied", fail)
+
+    async with ToolRuntime(tools=[shell(trials)], log=left, run_id=RUN) as runtime:
+        [observation] = (await runtime.resume()).observations
+
+    assert observation.code == "outcome_unknown"
 
 
 async def test_the_log_says_that_it_was_tried() -> None:

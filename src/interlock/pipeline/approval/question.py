@@ -11,7 +11,8 @@ from ...domain.ids import new_action_id
 from ...domain.outcome import Failure
 from ...domain.payload import ApprovalBinding
 from ...domain.tool import CAPABILITY_ARGUMENT, CallContext, Consent, ConsentBinding, Risk, values_at
-from ...rendering.text import shorten
+from ...domain.trial import TrialRunner
+from ...rendering.text import describe_error, shorten
 from ..context import RunContext
 from .binding import bind_approval, canonicalize
 
@@ -152,7 +153,7 @@ def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> W
     if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
         decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
     runner = valid.tool.trial if decision.verdict is Verdict.ASK and decision.ask == "after" else None
-    obstacle = runner.find_obstacle(valid.copy_arguments(), run.situation) if runner is not None else ""
+    obstacle = _find_obstacle(runner, valid, run) if runner is not None else ""
     if obstacle:
         decision = ask_before(decision, obstacle)
     question = build_question(
@@ -162,6 +163,14 @@ def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> W
     if isinstance(waiting, Failure) or runner is None or obstacle:
         return waiting
     return msgspec.structs.replace(waiting, is_to_try=True)
+
+
+def _find_obstacle(runner: TrialRunner, valid: ValidCall, run: RunContext) -> str:
+    """Return why the call cannot be tried. A runner that fails cannot try it either."""
+    try:
+        return runner.find_obstacle(valid.copy_arguments(), run.situation)
+    except Exception as error:
+        return describe_error(error).rstrip(".")
 
 
 def ask_before(decision: Decision, obstacle: str) -> Decision:

@@ -32,6 +32,8 @@ async def try_call(waiting: WaitingCall, question: Question, run: RunContext) ->
     try:
         async with asyncio.timeout(valid.tool.timeout_seconds):
             trial = await runner.run(valid.copy_arguments(), _make_context(valid, decision, run))
+        if not isinstance(trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] - a runner is not typed
+            raise TypeError(f"the trial returned {type(trial).__name__}")
     except Exception as error:
         asked = ask_before(decision, describe_error(error).rstrip("."))
         plain = build_question(valid, asked, question.bound, run.situation, clock.now())
