@@ -68,6 +68,16 @@ def read_state(folder: int, name: str, read_content: ContentReader) -> FileState
         os.close(opened)
 
 
+def read_path(root: int, path: str, read_content: ContentReader) -> FileState:
+    """Return the state of a path below an open folder; also absent where a folder of it is. Raise like `read_state`."""
+    parent, _, name = path.rpartition("/")
+    try:
+        with open_folder(root, parent) as folder:
+            return read_state(folder, name, read_content)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+
+
 def _file_state(found: os.stat_result, digest: str, xattrs: dict[str, str]) -> FileState:
     return FileState(
         kind="file",

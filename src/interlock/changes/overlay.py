@@ -23,6 +23,7 @@ from .file_access import (
     UnsupportedFileError,
     hash_content,
     open_folder,
+    read_path,
     read_state,
     remove_tree,
 )
@@ -127,12 +128,8 @@ class OverlayReader:
 
     def read_path(self, workspace: int, path: str) -> FileState | None:
         """Return the state of a path of the workspace, and keep its content. None: it is of no known kind."""
-        parent, _, name = path.rpartition("/")
         try:
-            with open_folder(workspace, parent) as folder:
-                return read_state(folder, name, self._keep_before)
-        except (FileNotFoundError, NotADirectoryError):
-            return ABSENT
+            return read_path(workspace, path, self._keep_before)
         except UnsupportedFileError:
             return None
 

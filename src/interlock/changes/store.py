@@ -24,12 +24,12 @@ from typing import NamedTuple
 from ..domain.errors import SandboxSetupError
 from ..sandbox.host.programs import is_inside
 from ..sandbox.workspace.workspace import Workspace
-from .change_set import ABSENT, ChangeSet, FileState, MalformedChangeSetError
+from .change_set import ChangeSet, FileState, MalformedChangeSetError
 from .commit import SUFFIX, CommitFailed, CommitResult, Journal, Recovered, recover_journal, run_commit
 from .contents import ChangeLimits, ContentStore, MissingContentError
-from .file_access import UnsupportedFileError, hash_content, open_folder, read_state, remove_tree
+from .file_access import remove_tree
 from .overlay import OverlayFolders, OverlayReader
-from .transaction import DriftedFile, Transaction, describe_drift, plan_steps
+from .transaction import DriftedFile, Transaction, plan_steps
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARTS = ("objects", "manifests", "notes", "overlays", "journals")
@@ -166,22 +166,9 @@ class ChangeStore:
 
     def find_drift(self, change_set: ChangeSet, workspace: Workspace) -> tuple[DriftedFile, ...]:
         """Return the files that are not what they were before the change."""
-        drifted: list[DriftedFile] = []
         with workspace.open_root() as root:
-            for change in change_set.changes:
-                parent, _, name = change.path.rpartition("/")
-                try:
-                    with open_folder(root.fd, parent) as folder:
-                        found = read_state(folder, name, hash_content)
-                except (FileNotFoundError, NotADirectoryError):
-                    found = ABSENT
-                except (OSError, UnsupportedFileError) as error:
-                    drifted.append(DriftedFile(path=change.path, reason=str(error), expected=change.before))
-                    continue
-                if not change.before.matches(found):
-                    reason = describe_drift(change.before, found)
-                    drifted.append(DriftedFile(path=change.path, reason=reason, expected=change.before, found=found))
-        return tuple(drifted)
+            transaction = Transaction(root.fd, self._contents, "", plan_steps(change_set))
+            return tuple(one for index in transaction.active for one in transaction.check(index))
 
     def load(self, digest: str) -> ChangeSet:
         """Return a kept change set. Raise `MissingContentError` when there is none, or when it is damaged."""
@@ -253,7 +240,7 @@ class ChangeStore:
         marker = os.path.join(self.folder, "collected")
         try:
             last = os.stat(marker).st_mtime if os.path.exists(marker) else 0.0
-            if os.path.isdir(self.folder) and time.time() - last > _COLLECT_SECONDS:
+            if os.path.isdir(self.folder) and self._now() - last > _COLLECT_SECONDS:
                 with open(marker, "wb"):
                     pass
                 self.collect()

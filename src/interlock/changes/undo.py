@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ..sandbox.workspace.workspace import Workspace
-from .change_set import ABSENT, Change, ChangeSet, FileState
-from .file_access import UnsupportedFileError, hash_content, open_folder, read_state
+from .change_set import Change, ChangeSet, FileState
+from .file_access import UnsupportedFileError, hash_content, open_folder, read_path
 from .store import ChangeStore
 
 
@@ -147,12 +147,8 @@ class _Planner:
         )
 
     def _read(self, path: str) -> FileState | str:
-        parent, _, name = path.rpartition("/")
         try:
-            with open_folder(self._root, parent) as folder:
-                return read_state(folder, name, hash_content)
-        except (FileNotFoundError, NotADirectoryError):
-            return ABSENT
+            return read_path(self._root, path, hash_content)
         except UnsupportedFileError as error:
             return f"it is {error} now"
         except OSError as error:
