@@ -34,7 +34,7 @@ from .live_session import (
     show_run,
 )
 from .terminal import TerminalModes, signal_handlers
-from .undo import UndoOptions, format_report, load_changed_run, require_changes, undo_calls
+from .undo import choose_person, format_report, load_changed_run, require_changes, select_calls, undo_calls
 
 _SHOWN_RUNS = 8
 _SHOWN_MESSAGES = 6
@@ -133,8 +133,8 @@ class ChatSession:
             newest = event.seq if isinstance(event.fact, UserMessageReceived) else newest
         try:
             run = await load_changed_run(log, self._run_id)
-            options = UndoOptions(to=None if scope.strip() == "all" else newest)
-            report = await undo_calls(log, run, options, require_changes())
+            calls = select_calls(run, None if scope.strip() == "all" else newest)
+            report = await undo_calls(log, run, calls, require_changes(), choose_person())
         except ConfigurationError as error:
             session.view.print_note(str(error), "yellow")
             return

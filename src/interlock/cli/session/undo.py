@@ -14,13 +14,14 @@ import msgspec
 
 from ...changes.change_set import CHANGE_SET_FACT
 from ...changes.store import ChangeStore
-from ...domain.call import Answer, Question, ToolIntent
+from ...domain.call import Answer, ToolIntent
 from ...domain.errors import ConfigurationError
 from ...domain.event import CallObserved, CallProposed, RunStarted
 from ...domain.observation import Observation
 from ...domain.tool import JsonObject
 from ...domain.trial import Trial
-from ...interaction.interface import Fallback, InteractionProvider
+from ...interaction.interface import InteractionProvider
+from ...interaction.providers import CallbackInteractionProvider
 from ...interaction.terminal import TerminalInteractionProvider
 from ...rendering.question import CHANGE_SIGNS, describe_tried_change
 from ...rendering.text import pluralize
@@ -59,31 +60,14 @@ class ChangedRun(msgspec.Struct, frozen=True):
     workspace: str
     changes: tuple[RecordedChanges, ...]
 
-    async def find_changes(self, run_id: str) -> Sequence[RecordedChanges]:
-        """Return them for the tool."""
-        return self.changes
-
-
-class _Approver:
-    """Approves what `--yes` confirmed."""
-
-    interactive = True
-    approval_timeout_s: float | None = None
-    approval_fallback: Fallback = "deny"
-
-    def __init__(self, by: str) -> None:
-        self._by = by
-
-    async def ask(self, question: Question) -> Answer | None:
-        return Answer(approved=True, by=self._by)
-
 
 async def undo_run(log: Path | None, run_ref: str, options: UndoOptions) -> ExitCode:
     """Undo what a run changed, after a preview and a confirmation."""
     async with open_log(log) as event_log:
         run = await load_changed_run(event_log, await _find_run(event_log, run_ref))
-        select_calls(run, options)  # what cannot be undone is said first
-        report = await undo_calls(event_log, run, options, require_changes())
+        calls = select_calls(run, options.to, options.call)
+        person = choose_person(login_name() if options.yes else "")
+        report = await undo_calls(event_log, run, calls, require_changes(), None if options.preview else person)
     if options.as_json:
         echo_json(report.to_json())
     else:
@@ -92,17 +76,33 @@ async def undo_run(log: Path | None, run_ref: str, options: UndoOptions) -> Exit
     return report.exit_code
 
 
-async def undo_calls(log: EventLog, run: ChangedRun, options: UndoOptions, folder: Path, by: str = "") -> "UndoReport":
-    """Undo the calls that the options select: at once with `yes`, else when a person at the terminal says so."""
-    calls = select_calls(run, options)
-    terminal = TerminalInteractionProvider(None)
+def choose_person(by: str = "") -> InteractionProvider:
+    """Return who approves an undo: the person with this name, who said so already, or the one at the terminal."""
+    if by:
+        return CallbackInteractionProvider(lambda question: Answer(approved=True, by=by))
+    return TerminalInteractionProvider(None)
+
+
+async def undo_calls(
+    log: EventLog, run: ChangedRun, calls: Sequence[str], folder: Path, person: InteractionProvider | None
+) -> "UndoReport":
+    """Undo these calls when the person approves. None, or a person who is not there: only find out what it would do.
+
+    The undo is a run of its own.
+    """
     with _open_changes(run, folder) as (workspace, store):
-        preview = await UndoTrials(workspace, store, run.find_changes).preview(run.run_id, calls)
-    if options.preview or not preview.has_effect or not (options.yes or terminal.interactive):
-        return UndoReport(run.run_id, tuple(calls), preview, "", None)
-    person = _Approver(by or login_name()) if options.yes else terminal
-    undo_id, observation = await perform_undo(log, run, calls, person, folder)
-    return UndoReport(run.run_id, tuple(calls), preview, undo_id, observation)
+        preview = await UndoTrials(workspace, store, run.changes).preview(calls)
+        if person is None or not person.interactive or not preview.has_effect:
+            return UndoReport(run.run_id, tuple(calls), preview, "", None)
+        tool = undo_tool(workspace, store, run.changes)
+        async with ToolRuntime(
+            tools=[tool], log=log, agent=UNDO_TOOL, interaction=person, workspace=run.workspace, requester=login_name()
+        ) as runtime:
+            arguments = {"run_id": run.run_id, "calls": list(calls)}
+            intent = ToolIntent(call_id=f"undo_{runtime.run_id[-8:]}", tool_name=UNDO_TOOL, arguments=arguments)
+            (observation,) = (await runtime.execute([intent])).observations
+            await runtime.complete(observation.summary)
+            return UndoReport(run.run_id, tuple(calls), preview, runtime.run_id, observation)
 
 
 class UndoReport(msgspec.Struct, frozen=True):
@@ -196,37 +196,21 @@ def _find_changes(observation: Observation, seq: int, *, is_undo: bool = False) 
     return [RecordedChanges(observation.call_id, seq, digest, is_undo)] if isinstance(digest, str) else []
 
 
-def select_calls(run: ChangedRun, options: UndoOptions) -> list[str]:
-    """Return the calls to undo. Raise `ConfigurationError` when there is none."""
+def select_calls(run: ChangedRun, after: int | None = None, call: str = "") -> list[str]:
+    """Return one call, or all that happened after an event. Raise `ConfigurationError` when there is none to undo."""
     calls = [one for one in run.changes if not one.is_undo]
     known = [one.call_id for one in calls]
-    if options.call and options.call not in known:
+    if call and call not in known:
         listed = f"These did: {', '.join(known)}." if known else "None did."
-        raise ConfigurationError(f"No call {options.call!r} of this run changed the workspace. {listed}")
-    if options.call:
-        return [options.call]
+        raise ConfigurationError(f"No call {call!r} of this run changed the workspace. {listed}")
+    if call:
+        return [call]
     # What undos since did to these files goes with it.
-    found = [one.call_id for one in run.changes if options.to is None or one.seq > options.to]
+    found = [one.call_id for one in run.changes if after is None or one.seq > after]
     if not set(found).intersection(known):
-        since = f" after event {options.to}" if options.to is not None else ""
+        since = f" after event {after}" if after is not None else ""
         raise ConfigurationError(f"Nothing to undo: no call of this run changed the workspace{since}.")
     return found
-
-
-async def perform_undo(
-    log: EventLog, run: ChangedRun, calls: Sequence[str], person: InteractionProvider, folder: Path
-) -> tuple[str, Observation]:
-    """Run the undo, and return its run and its outcome."""
-    with _open_changes(run, folder) as (workspace, store):
-        tool = undo_tool(workspace, store, run.find_changes)
-        async with ToolRuntime(
-            tools=[tool], log=log, agent=UNDO_TOOL, interaction=person, workspace=run.workspace, requester=login_name()
-        ) as runtime:
-            arguments = {"run_id": run.run_id, "calls": list(calls)}
-            intent = ToolIntent(call_id=f"undo_{runtime.run_id[-8:]}", tool_name=UNDO_TOOL, arguments=arguments)
-            (observation,) = (await runtime.execute([intent])).observations
-            await runtime.complete(observation.summary)
-            return runtime.run_id, observation
 
 
 @contextmanager
@@ -243,6 +227,7 @@ def _open_changes(run: ChangedRun, folder: Path) -> Generator[tuple[Workspace, C
 
 
 def require_changes() -> Path:
+    """Return the folder of kept changes. Raise `ConfigurationError` when there is none."""
     folder = find_user_paths().changes
     if folder is None or not folder.is_dir():
         raise ConfigurationError("Nothing is kept to undo with: there is no folder of changes.")

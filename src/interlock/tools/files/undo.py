@@ -4,7 +4,8 @@ It is a call like any other: it is proposed by a person, tried (the plan), appro
 recorded. What it changed is a change set, so an undo can be undone.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,10 +13,9 @@ from ...changes.change_set import CHANGE_SET_FACT, ChangeSet
 from ...changes.commit import CommitFailed, Committed, Drifted
 from ...changes.contents import MissingContentError
 from ...changes.store import ChangeStore
-from ...changes.undo import CallChanges, UndoPlan, plan_undo
+from ...changes.undo import CallChanges, plan_undo
 from ...domain.errors import PreconditionError
 from ...domain.outcome import SideEffect
-from ...domain.payload import BindingChange
 from ...domain.tool import CallContext, CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...domain.trial import Trial, TriedChange
 from ...registry.decorator import tool
@@ -23,6 +23,7 @@ from ...rendering.text import pluralize
 from ...sandbox.workspace.workspace import Workspace
 from .baseline import display_path
 from .change_summary import summarize_changes
+from .change_trials import ChangeTrials, TriedChanges
 
 UNDO_TOOL = "undo"
 _MAX_NAMED = 20
@@ -47,18 +48,19 @@ class UndoResult(msgspec.Struct, frozen=True):
     skipped: tuple[TriedChange, ...] = ()
 
 
-class _TriedUndo(msgspec.Struct, frozen=True):
-    changes: str
+class _TriedUndo(TriedChanges, frozen=True, kw_only=True):
     skipped: tuple[TriedChange, ...]
 
 
-#: Returns the calls of a run that changed the workspace, in order.
-FindChanges = Callable[[str], Awaitable[Sequence[RecordedChanges]]]
+def undo_tool(workspace: Workspace, store: ChangeStore, history: Sequence[RecordedChanges]) -> ToolDefinition:
+    """Return the tool for one run. It is for people: an agent is not offered it.
 
-
-def undo_tool(workspace: Workspace, store: ChangeStore, find_changes: FindChanges) -> ToolDefinition:
-    """Return the tool. It is for people: an agent is not offered it."""
-    trials = UndoTrials(workspace, store, find_changes)
+    Args:
+        workspace: The workspace of the run.
+        store: Where its changes are kept.
+        history: The calls of the run that changed the workspace, in order.
+    """
+    trials = UndoTrials(workspace, store, history)
 
     async def undo(context: ToolContext, run_id: str, calls: list[str]) -> UndoResult:
         """Put back what calls of a run changed in the workspace.
@@ -67,8 +69,7 @@ def undo_tool(workspace: Workspace, store: ChangeStore, find_changes: FindChange
             run_id: The run.
             calls: The calls to undo.
         """
-        tried = trials.load(context.trial) if context.trial else trials.keep(await trials.plan(run_id, calls))[1]
-        return trials.commit(tried)
+        return trials.commit(context.trial or (await trials.preview(calls)).digest)
 
     return tool(
         undo,
@@ -81,81 +82,55 @@ def undo_tool(workspace: Workspace, store: ChangeStore, find_changes: FindChange
     )
 
 
-class UndoTrials:
+class UndoTrials(ChangeTrials):
     """Plans an undo as the trial of its call, and commits that plan."""
 
-    def __init__(self, workspace: Workspace, store: ChangeStore, find_changes: FindChanges) -> None:
-        self._workspace = workspace
-        self._store = store
-        self._find_changes = find_changes
+    def __init__(self, workspace: Workspace, store: ChangeStore, history: Sequence[RecordedChanges]) -> None:
+        super().__init__(workspace, store)
+        self._history = history
 
     def find_obstacle(self, arguments: JsonObject, situation: CallContext) -> str:
+        """Return nothing: an undo can always be planned."""
         return ""
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Trial:
-        return await self.preview(arguments["run_id"], arguments["calls"])
+        """Plan the undo of a call."""
+        return await self.preview(arguments["calls"])
 
-    async def preview(self, run_id: str, calls: Sequence[str]) -> Trial:
+    async def preview(self, calls: Sequence[str]) -> Trial:
         """Return what undoing these calls would do, and change nothing."""
-        digest, tried = self.keep(await self.plan(run_id, calls))
-        changed = self._store.load(tried.changes)
-        summary = summarize_changes(changed, self._store.read_content)
-        count, left = summary.change_count, len(tried.skipped)
+        return await asyncio.to_thread(self._plan, calls)
+
+    def _plan(self, calls: Sequence[str]) -> Trial:
+        history = [CallChanges(one.call_id, self._load_recorded(one)) for one in self._history]
+        plan = plan_undo(history, frozenset(calls), self._store, self._workspace)
+        self._store.keep(plan.change_set)
+        skipped = tuple(TriedChange(display_path(one.path), "skipped", one.reason) for one in plan.skipped)
+        summary = summarize_changes(plan.change_set, self._store.read_content)
+        count, left = summary.change_count, len(skipped)
         return Trial(
-            digest=digest,
+            digest=self._keep_tried(_TriedUndo(changes=plan.change_set.digest(), skipped=skipped)),
             outcome=f"{pluralize(count, 'file')} can be put back" + (f", {left:,} cannot" if left else ""),
-            changes=(*summary.changes, *tried.skipped[:_MAX_NAMED]),
+            changes=(*summary.changes, *skipped[:_MAX_NAMED]),
             change_count=count,
             diff=summary.diff,
             is_diff_cut=summary.is_diff_cut,
         )
 
-    async def plan(self, run_id: str, calls: Sequence[str]) -> UndoPlan:
-        """Return what undoing these calls would do now."""
-        history = [CallChanges(one.call_id, self._load_changes(one)) for one in await self._find_changes(run_id)]
-        return plan_undo(history, frozenset(calls), self._store, self._workspace)
-
-    def keep(self, plan: UndoPlan) -> tuple[str, _TriedUndo]:
-        """Keep a plan, and return its digest."""
-        self._store.keep(plan.change_set)
-        skipped = tuple(TriedChange(display_path(one.path), "skipped", one.reason) for one in plan.skipped)
-        tried = _TriedUndo(plan.change_set.digest(), skipped)
-        return self._store.keep_note(msgspec.json.encode(tried)), tried
-
-    def load(self, digest: str) -> _TriedUndo:
-        """Return a kept plan. Raise `MissingContentError` when there is none."""
-        return msgspec.json.decode(self._store.load_note(digest), type=_TriedUndo)
-
-    def commit(self, tried: _TriedUndo) -> UndoResult:
-        """Put the files back. Raise `PreconditionError` when nothing was changed."""
-        changed = self._store.load(tried.changes)
-        match self._store.commit(changed, self._workspace):
+    def commit(self, digest: str) -> UndoResult:
+        """Put the files of a plan back. Raise `PreconditionError` when nothing was changed."""
+        tried = self._load_tried(digest, _TriedUndo)
+        match self._commit(self._store.load(tried.changes)):
             case Committed(change_set=done):
                 return UndoResult(done, tried.skipped)
             case Drifted(files=files):
                 named = ", ".join(display_path(file.path) for file in files[:_MAX_NAMED])
                 message = f"{named} changed since the undo was planned"
                 raise PreconditionError(CheckProblem(code="stale_file_baseline", message=message))
-            case CommitFailed(reason=reason, needs_recovery=needs_recovery):
-                if needs_recovery:
-                    self._store.recover()
+            case CommitFailed(reason=reason):
                 raise PreconditionError(CheckProblem(message=f"the files could not be put back: {reason}"))
 
-    def find_drift(self, digest: str) -> tuple[BindingChange, ...]:
-        drifted = self._store.find_drift(self._store.load(self.load(digest).changes), self._workspace)
-        return tuple(BindingChange(f"file {display_path(one.path)}", "as it was", one.reason) for one in drifted)
-
-    def was_applied(self, digest: str) -> bool | None:
-        self._store.recover()
-        changed = self._store.load(self.load(digest).changes)
-        if not self._store.find_drift(changed, self._workspace):
-            return False
-        return True if not self._store.find_drift(changed.invert(), self._workspace) else None
-
-    def discard(self, digest: str) -> None:
-        self._store.discard_note(digest)
-
-    def _load_changes(self, recorded: RecordedChanges) -> ChangeSet:
+    def _load_recorded(self, recorded: RecordedChanges) -> ChangeSet:
         try:
             return self._store.load(recorded.digest)
         except MissingContentError as error:

@@ -5,7 +5,7 @@ never choose the sandbox. `bash_outside` is another tool, opt-in for developers:
 requires approval, whatever rules say.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Required, TypedDict, Unpack
 
 import msgspec
@@ -25,7 +25,6 @@ from ...domain.tool import (
     ToolContext,
     ToolDefinition,
 )
-from ...domain.trial import Trial
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
 from ...sandbox.tasks.client import TaskSupervisor
@@ -117,7 +116,11 @@ class ShellTools:
         self._commands = commands
         self._parse_script = options["words"]
         changes = options.get("changes")
-        self._trials = CommandTrials(workspace, changes) if changes is not None else None
+        self._trials = (
+            None
+            if changes is None
+            else CommandTrials(workspace, changes, self._find_trial_obstacle, self._make_trial_request)
+        )
         self._undo = options.get("undo", True)
         self._tasks = BackgroundTasks(options.get("task_supervisor"), self._restore_request)
         self._default_seconds = options.get("default_timeout_seconds", 120.0)
@@ -194,9 +197,8 @@ class ShellTools:
             timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
-        trial = None if self._trials is None else _BashTrials(self._find_trial_obstacle, self._try, self._trials)
         is_held = is_contained(self._config, self._commands.confinement)
-        return msgspec.structs.replace(definition, contained=is_held, trial=trial)
+        return msgspec.structs.replace(definition, contained=is_held, trial=self._trials)
 
     def bash_outside_tool(self, unconfined: CommandSandbox) -> ToolDefinition:
         """Return `bash_outside`, to be registered only where people may be asked for unconfined commands."""
@@ -259,13 +261,12 @@ class ShellTools:
         uses_network = arguments.get("hosts") or self._config.uses_network(arguments["command"])
         return "it needs the network" if uses_network else ""
 
-    async def _try(self, arguments: JsonObject, context: ToolContext, trials: CommandTrials) -> Trial:
+    def _make_trial_request(self, arguments: JsonObject, context: ToolContext) -> CommandRequest:
         seconds = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
         request = self._make_request(arguments["command"], arguments["cwd"], seconds, context)
         # A proxy that reaches no host notes which ones it was asked for.
         closed = CommandEgress(EgressRules(())) if "egress" in self._commands.confinement.capabilities else None
-        request = msgspec.structs.replace(request, egress=closed, config=self._with_hosts(closed))
-        return await trials.run(request, context)
+        return msgspec.structs.replace(request, egress=closed, config=self._with_hosts(closed))
 
     def _make_request(  # noqa: PLR0913, PLR0917 - all that decides about it
         self,
@@ -410,26 +411,6 @@ class ShellTools:
         """Return the scope with the timeout of this command, which is the one in force."""
         timeout = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
         return msgspec.structs.replace(scope, timeout_seconds=timeout.seconds)
-
-
-class _BashTrials:
-    """The trials of `bash`, for the pipeline."""
-
-    def __init__(
-        self,
-        find_obstacle: Callable[[JsonObject, CallContext], str],
-        run: Callable[[JsonObject, ToolContext, CommandTrials], Awaitable[Trial]],
-        trials: CommandTrials,
-    ) -> None:
-        self.find_obstacle = find_obstacle
-        self.find_drift = trials.find_drift
-        self.was_applied = trials.was_applied
-        self.discard = trials.discard
-        self._run = run
-        self._trials = trials
-
-    async def run(self, arguments: JsonObject, context: ToolContext) -> Trial:
-        return await self._run(arguments, context, self._trials)
 
 
 def _find_script_problem(script: str) -> str:

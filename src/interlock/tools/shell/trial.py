@@ -8,21 +8,22 @@ What programs write into caches of their own (`__pycache__`, `.pytest_cache`) is
 """
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
 from ...changes.change_set import ChangeSet
-from ...changes.commit import CommitFailed, CommitResult, Committed, Drifted
+from ...changes.commit import CommitFailed, Committed, Drifted
 from ...changes.contents import ChangeLimits, MissingContentError
 from ...changes.store import ChangeStore
 from ...domain.errors import PreconditionError, SandboxSetupError
-from ...domain.payload import BindingChange
-from ...domain.tool import CheckProblem, ToolContext
+from ...domain.tool import CallContext, CheckProblem, JsonObject, ToolContext
 from ...domain.trial import Trial
 from ...sandbox.interface import CommandExit
 from ...sandbox.workspace.workspace import Workspace
 from ..files.baseline import display_path
 from ..files.change_summary import summarize_changes
+from ..files.change_trials import ChangeTrials, TriedChanges
 from .command import CommandOutput, EndedCommand, build_result, run_command, run_to_completion, run_to_end
 from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
 from .command_result import CommandResult, describe_exit
@@ -39,31 +40,44 @@ class OverlayProblemError(Exception):
     """A command cannot run in an overlay. Nothing of it stays."""
 
 
-class TriedCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a trial until it is committed."""
+class TriedCommand(TriedChanges, frozen=True, kw_only=True):
+    """What is kept of the trial of a command."""
 
-    #: The digest of its change set.
-    changes: str
     #: The digest of the workspace that it ran in.
     workspace: str
     ended: CommandExit
     output: CommandOutput
 
 
-class CommandTrials:
+class CommandTrials(ChangeTrials):
     """Tries commands of one workspace, and commits what was tried."""
 
-    def __init__(self, workspace: Workspace, store: ChangeStore) -> None:
-        self._workspace = workspace
-        self._store = store
+    def __init__(
+        self,
+        workspace: Workspace,
+        store: ChangeStore,
+        find_obstacle: Callable[[JsonObject, CallContext], str],
+        make_request: Callable[[JsonObject, ToolContext], CommandRequest],
+    ) -> None:
+        """
+        Args:
+            workspace: Where the commands run.
+            store: Where their changes are kept.
+            find_obstacle: Returns why a call cannot be tried; empty when it can.
+            make_request: Returns the command of a call, without a host to reach.
+        """
+        super().__init__(workspace, store)
+        self.find_obstacle = find_obstacle
+        self._make_request = make_request
         self._limits = ChangeLimits(is_kept=self._is_kept)
         #: What a command may do without a question is never cut, however much it is.
         self._all_changes = ChangeLimits(
             max_file_bytes=1 << 40, max_total_bytes=1 << 50, max_files=1 << 40, is_kept=self._is_kept
         )
 
-    async def run(self, request: CommandRequest, context: ToolContext) -> Trial:
+    async def run(self, arguments: JsonObject, context: ToolContext) -> Trial:
         """Run a command in an overlay, and keep what it did."""
+        request = self._make_request(arguments, context)
         before = await asyncio.to_thread(fingerprint_workspace, request.config)
         done, changed = await self._run_in_overlay(request, context, self._limits)
         return await run_to_completion(self._keep, request, before.digest, done.ended, done.output, changed)
@@ -106,31 +120,6 @@ class CommandTrials:
         """Keep no copy of what programs make again, such as `node_modules`: it is much, and cannot be undone."""
         return not is_rebuilt(path, self._workspace.root)
 
-    def find_drift(self, digest: str) -> tuple[BindingChange, ...]:
-        """Return the files that differ from those that the trial changed."""
-        tried = self._load(digest)
-        if tried is None:
-            return (BindingChange("tried effect", "kept", "gone"),)
-        drifted = self._store.find_drift(self._store.load(tried.changes), self._workspace)
-        return tuple(
-            BindingChange(f"file {display_path(file.path)}", "as it was tried", file.reason) for file in drifted
-        )
-
-    def was_applied(self, digest: str) -> bool | None:
-        """Return whether the effect is in the workspace, after what a killed process left was completed or undone."""
-        self._store.recover()
-        tried = self._load(digest)
-        if tried is None:
-            return None
-        changed = self._store.load(tried.changes)
-        if not self._store.find_drift(changed, self._workspace):
-            return False
-        return True if not self._store.find_drift(changed.invert(), self._workspace) else None
-
-    def discard(self, digest: str) -> None:
-        """Forget a trial."""
-        self._store.discard_note(digest)
-
     def _keep(
         self, request: CommandRequest, workspace: str, ended: CommandExit, output: CommandOutput, changed: ChangeSet
     ) -> Trial:
@@ -139,7 +128,7 @@ class CommandTrials:
         )
         self._store.keep(changed)
         tried = TriedCommand(changes=changed.digest(), workspace=workspace, ended=ended, output=output)
-        digest = self._store.keep_note(msgspec.json.encode(tried))
+        digest = self._keep_tried(tried)
         summary = summarize_changes(changed, self._store.read_content)
         return Trial(
             digest=digest,
@@ -152,31 +141,18 @@ class CommandTrials:
             hosts=tuple(dict.fromkeys(row.host for row in output.egress.connections))[:_MAX_FILES_NAMED],
         )
 
-    def _load(self, digest: str) -> TriedCommand | None:
-        try:
-            return msgspec.json.decode(self._store.load_note(digest), type=TriedCommand)
-        except (MissingContentError, msgspec.DecodeError):
-            return None
-
     def _commit_tried(self, digest: str, request: CommandRequest, context: ToolContext) -> CommandResult:
-        tried = self._load(digest)
-        if tried is None:
-            raise PreconditionError(CheckProblem(message="What was tried is not kept any more. Call it again."))
+        try:
+            tried = self._load_tried(digest, TriedCommand)
+            changed = self._store.load(tried.changes)
+        except MissingContentError as error:
+            message = f"What was tried is not kept any more ({error}). Call it again"
+            raise PreconditionError(CheckProblem(message=message)) from None
         files = fingerprint_workspace(request.config)
         # A check in the trial says nothing about a workspace that has changed since.
         before = WorkspaceBefore(files if files.digest == tried.workspace else None, GuardedFiles(request.config))
         context.kept.extend((*tried.output.parts, *([tried.output.streams] if tried.output.streams else ())))
-        changed = self._store.load(tried.changes)
         return self._commit_and_build(request, before, tried.ended, tried.output, changed, context)
-
-    def _commit(self, changed: ChangeSet, *, skip_drifted: bool) -> CommitResult:
-        result = self._store.commit(changed, self._workspace, skip_drifted=skip_drifted)
-        if isinstance(result, CommitFailed) and result.needs_recovery:
-            self._store.recover()
-            result = self._store.commit(changed, self._workspace, skip_drifted=skip_drifted)
-        if isinstance(result, Committed):
-            self._store.keep(result.change_set)
-        return result
 
     def _commit_and_build(  # noqa: PLR0913, PLR0917 - all that is known of it
         self,
