@@ -205,6 +205,21 @@ async def test_cancelling_a_run_that_is_completed_meanwhile_says_so() -> None:
     assert not await facts_of(RunCancelled, log, RUN)
 
 
+async def test_a_cancellation_that_the_owner_recorded_is_not_said_to_be_ours() -> None:
+    log = Between()
+    await waiting(log)
+    await log.acquire(RUN)
+
+    async def cancelled() -> None:
+        await log.let_go()
+        await desk_of(log).cancel(RUN, "Stop.")
+
+    log.before_post = cancelled
+
+    assert await desk_of(log).cancel(RUN, "Stop.") == "queued"
+    assert (len(await facts_of(RunCancelled, log, RUN)), await log.queued_commands(RUN)) == (1, [])
+
+
 async def test_an_answer_that_was_recorded_but_whose_note_still_lies_there_is_no_conflict() -> None:
     log = Between()
     action_id = await waiting(log)

@@ -226,8 +226,8 @@ class Inbox:
                 await self.cancel(child_run_id, PARENT_ENDED)
 
     async def apply_queued(self, run_id: str) -> bool:
-        """Record the queued commands of a run that was released meanwhile. Return False when there was nothing to do:
-        none is queued, or another process has the run."""
+        """Record the queued commands of a run that was released meanwhile. Return False when there was nothing to
+        record: none is queued, another process has the run, or it is over."""
         applied = False
         while await self._log.queued_commands(run_id):
             run = await self._acquire(run_id)
@@ -235,7 +235,7 @@ class Inbox:
                 break
             try:
                 # The process that had the run may have applied them right before this one acquired it.
-                has_commands = bool(await self._log.queued_commands(run_id))
+                has_commands = not run.ledger.is_over and bool(await self._log.queued_commands(run_id))
                 if not await self._apply_all(run):
                     break
             finally:
@@ -366,14 +366,13 @@ class Inbox:
             raise DecisionConflictError(f"{run_id} is already being cancelled. The first request counts.")
         if isinstance(self._active_runs, CommandPoller):
             self._active_runs.notify()
-        if not await self.apply_queued(run_id):
-            return "queued"
+        recorded = await self.apply_queued(run_id)
         if any(other.key == key for other in await self._log.queued_commands(run_id)):
             return "queued"
         ledger = await self.load_ledger(run_id)
-        if ledger.state is not RunState.CANCELLED:
+        if ledger.is_over and ledger.state is not RunState.CANCELLED:
             raise _ended_error(ledger)
-        return "recorded"
+        return "recorded" if recorded else "queued"  # else the process that has the run took it
 
     def _check_applied(self, command: AnswerCommand, ledger: Ledger) -> None:
         """Raise when the command was removed and the log does not have what it said."""
