@@ -6,7 +6,8 @@
     with Runner(agent, approve=lambda question: input(f"{question.prompt} [y/N] ") == "y") as runner:
         print(runner.run_sync("Find out why the tests fail, and fix it.").text)
 
-`Runner` runs an `Agent`; `ToolRuntime` executes the tool calls of your own loop. More names are in `interlock.audit`,
+`Runner` runs an `Agent`; `ToolRuntime` executes the tool calls of your own loop; `Gate` governs the tools of another
+framework's agent. More names are in `interlock.audit`,
 `interlock.errors`, `interlock.models`, `interlock.policy`, `interlock.replay` and `interlock.storage`.
 
 Importing this package loads nothing else: a name is loaded when it is first used. Some need an extra, such as
@@ -26,6 +27,7 @@ _EXTRAS = {
     "anthropic": "anthropic",
     "cel": "policy",
     "httpx2": "openai",
+    "jsonschema_rs": "gate",
     "openai": "openai",
     "re2": "policy",
     "rich": "cli",
@@ -170,6 +172,7 @@ _NAMES = {
         "ToolSpec",
     ),
     "domain.trial": ("Trial", "TrialRunner", "TriedChange"),
+    "gate.gate": ("AnsweredQuestion", "Gate", "Judged", "Settled"),
     "history.actions": ("Action",),
     "history.run_handle_view": ("AgentRunEvent",),
     "history.run_view": ("RunEvent", "to_run_events"),
@@ -220,6 +223,7 @@ _NAMES = {
     "policy.files.problems": ("PolicyFileError",),
     "policy.interface": ("PolicyEngine", "PolicyEvent"),
     "registry.decorator": ("tool",),
+    "registry.json_schema": ("tool_from_schema",),
     "registry.memory": ("ToolRegistry",),
     "registry.toolsets": ("filter_tools", "prefix_tools", "rename_tools"),
     "rendering.excerpt": ("apply_tool_output_limits",),
@@ -256,14 +260,14 @@ _LISTED = (
     "RunHandle",
     "RunState",
     "Runner",
-    # Your own loop
+    # Your own loop, or another framework's
     "BatchResult",
+    "Gate",
     "Observation",
     "ToolRuntime",
     # Tools
     "LocalTools",
     "PermissionMode",
-    "Risk",
     "ToolContext",
     "ToolDefinition",
     "skills",

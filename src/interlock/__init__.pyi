@@ -193,7 +193,6 @@ from .domain.tool import (
 )
 from .domain.tool import (
     PermissionMode,
-    Risk,
     ToolContext,
     ToolDefinition,
 )
@@ -202,6 +201,9 @@ from .domain.tool import (
 )
 from .domain.tool import (
     PreHook as PreHook,
+)
+from .domain.tool import (
+    Risk as Risk,
 )
 from .domain.tool import (
     SandboxScope as SandboxScope,
@@ -221,6 +223,10 @@ from .domain.trial import (
 from .domain.trial import (
     TriedChange as TriedChange,
 )
+from .gate.gate import AnsweredQuestion as AnsweredQuestion
+from .gate.gate import Gate
+from .gate.gate import Judged as Judged
+from .gate.gate import Settled as Settled
 from .history.actions import Action as Action
 from .history.run_handle_view import AgentRunEvent as AgentRunEvent
 from .history.run_view import RunEvent as RunEvent
@@ -313,6 +319,7 @@ from .policy.files.problems import PolicyFileError as PolicyFileError
 from .policy.interface import PolicyEngine
 from .policy.interface import PolicyEvent as PolicyEvent
 from .registry.decorator import tool
+from .registry.json_schema import tool_from_schema as tool_from_schema
 from .registry.memory import ToolRegistry as ToolRegistry
 from .registry.toolsets import filter_tools as filter_tools
 from .registry.toolsets import prefix_tools as prefix_tools
@@ -364,6 +371,7 @@ __all__ = [
     "ContextPolicy",
     "FailSafeConfig",
     "FileArtifacts",
+    "Gate",
     "HeadlessInteractionProvider",
     "Inbox",
     "InteractionProvider",
@@ -377,7 +385,6 @@ __all__ = [
     "PolicyDecision",
     "PolicyEngine",
     "Question",
-    "Risk",
     "Rule",
     "RulePolicy",
     "RunHandle",

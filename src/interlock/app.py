@@ -142,9 +142,6 @@ class App:
             self.registry.register(read_artifact)
         policy = _or_default(policy, RulePolicy)
         clock = _or_default(clock, Clock)
-        for box in self.toolboxes:
-            box.set_masks(_mask_lookup(policy, clock))
-            box.protect_paths(_collect_own_paths(self.log, self.artifacts, policy))
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
@@ -164,7 +161,7 @@ class App:
             on_progress=_or_default(on_progress, lambda: _ignore_progress),
         )
         for box in self.toolboxes:
-            box.set_egress(_egress_lookup(policy, clock), self.parts.redactor.add_secret)
+            self._set_up(box)
         if record_rule is not None:
             self.parts = msgspec.structs.replace(self.parts, record_rule=record_rule)
 
@@ -194,6 +191,34 @@ class App:
             await run.recorder.commit()  # a snapshot never says more than the log has: one that does shows a cut log
             self._save_snapshot(run)
         return outcome
+
+    async def join(self, run: RunContext, intent: ToolIntent, *, plan_only: bool = False) -> BatchOutcome:
+        """Run one call through the pipeline, beside others of its run that somebody else orders. `plan_only`: decide,
+        and do not start it.
+        """
+        if run.executions.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
+            await self._ensure_open(run)
+        outcome = await run_batch([intent], run, joins=True, plan_only=plan_only)
+        if run.ledger.next_seq >= run.recorder.next_snapshot:
+            await run.recorder.commit()
+            self._save_snapshot(run)
+        return outcome
+
+    def add_tools(self, tools: Iterable[Any]) -> list[ToolDefinition]:
+        """Add tools from now on, and return them."""
+        known = set(map(id, self.toolboxes))
+        added = [self.registry.register(item) for item in _flatten_tools(tools)]
+        self.toolboxes = _find_toolboxes(self.registry)
+        for box in self.toolboxes:
+            if id(box) not in known:
+                self._set_up(box)
+        return added
+
+    def _set_up(self, box: Toolbox) -> None:
+        policy, clock = self.parts.policy, self.parts.clock
+        box.set_masks(_mask_lookup(policy, clock))
+        box.protect_paths(_collect_own_paths(self.log, self.artifacts, policy))
+        box.set_egress(_egress_lookup(policy, clock), self.parts.redactor.add_secret)
 
     async def resume(self, run: RunContext) -> BatchOutcome:
         """Resume the calls that have no observation: approved ones run, refused ones are reported."""

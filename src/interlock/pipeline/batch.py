@@ -60,25 +60,41 @@ class BatchOutcome(msgspec.Struct, frozen=True):
     error: ToolError | None = None
 
 
-async def run_batch(
-    intents: Sequence[ToolIntent], run: RunContext, *, resumed: bool = False, refusal: str = ""
+async def run_batch(  # noqa: PLR0913 - what makes a batch different from the usual one
+    intents: Sequence[ToolIntent],
+    run: RunContext,
+    *,
+    resumed: bool = False,
+    refusal: str = "",
+    joins: bool = False,
+    plan_only: bool = False,
 ) -> BatchOutcome:
-    """Execute the calls of one model turn. `resumed`: the intents are from the log. `refusal`: why none of them may
-    start.
+    """Execute the calls of one model turn.
+
+    Args:
+        intents: The calls, in model order.
+        run: Their run.
+        resumed: The intents are from the log.
+        refusal: Why none of them may start.
+        joins: Other calls of the run may be under way, or wait for a person: somebody else orders them.
+        plan_only: Decide, and ask where a person has to be asked. What is permitted does not start.
     """
     elapsed = run.parts.clock.elapsed
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
-    await _open(received, run)
-    batch = BatchExecution(run)
+    await _open(received, run, joins=joins)
+    batch = BatchExecution(run, plan_only=plan_only)
     refused = _find_refused(received, refusal, run) if refusal or len(received) > 1 else {}
     permitted = await _prepare_calls(received, refused, resumed, batch, run)
     enter = run.scheduler.enqueue
-    run.recorder.many = len(permitted) > 1
-    for call_id, planned in permitted.items():
-        batch.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))
-    await batch.wait()
-    run.recorder.many = False
+    count = len(permitted)
+    run.recorder.calls_under_way += count
+    try:
+        for call_id, planned in permitted.items():
+            batch.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))
+        await batch.wait()
+    finally:
+        run.recorder.calls_under_way -= count
     if batch.ending or batch.waiting:
         batch.choose_ending(item.intent.call_id for item in received)
         _close(batch, run)
@@ -96,7 +112,7 @@ async def run_batch(
     )
 
 
-async def _open(received: list[Received], run: RunContext) -> None:
+async def _open(received: list[Received], run: RunContext, *, joins: bool) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
         start_run(run)
@@ -105,7 +121,7 @@ async def _open(received: list[Received], run: RunContext) -> None:
         if item.intent.call_id not in ledger.calls:
             new = True
             break
-    if new and ledger.state is not RunState.RUNNING:
+    if new and ledger.state is not RunState.RUNNING and not joins:
         waiting = ", ".join(ledger.open_calls())
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
     menu = run.parts.registry.catalog(run.situation)

@@ -36,7 +36,8 @@ from .schedule import resource_claim
 
 _T = TypeVar("_T")
 
-Outcome: TypeAlias = Observation | WaitingCall
+#: A call that is only planned ends as permitted.
+Outcome: TypeAlias = Observation | WaitingCall | PermittedCall
 #: What ends the run early: a fail-safe policy, or a tool that raises.
 Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 
@@ -56,7 +57,8 @@ _CONSEQUENCES = frozenset({"skipped", "cancelled_before_start"})
 class BatchExecution:
     """The concurrent execution of the calls of one model turn."""
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunContext, *, plan_only: bool = False) -> None:
+        self._plan_only = plan_only
         self.outcomes: dict[str, Outcome] = {}
         self.waiting: dict[str, WaitingCall] = {}
         self.failure_count = 0
@@ -89,7 +91,7 @@ class BatchExecution:
     def start(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
         """Start a call in its own task."""
         self._open[call_id] = place
-        if self._run.recorder.many and (blockers := place.blockers):
+        if self._run.recorder.calls_under_way > 1 and (blockers := place.blockers):
             self._behind[call_id] = blockers[-_MAX_WAITED_FOR:]
         if self.ending:
             self._run.cancellation.calls.setdefault(call_id, self.reason)
@@ -137,7 +139,7 @@ class BatchExecution:
                 raise asyncio.CancelledError
             match planned:
                 case PermittedCall():
-                    outcome = await self._run_permitted(planned, place)
+                    outcome = planned if self._plan_only else await self._run_permitted(planned, place)
                 case WaitingCall():
                     outcome = await self._run_waiting(planned, place)
             if self._asked:  # a person may take long, and what has happened must not be lost meanwhile
@@ -162,6 +164,9 @@ class BatchExecution:
             case WaitingCall():
                 self.outcomes[call_id] = self.waiting[call_id] = outcome
                 self._block_behind(call_id, place)
+            case PermittedCall():
+                self.outcomes[call_id] = outcome
+                place.release()
             case _:
                 place.release()
                 self._fail_batch(call_id, outcome)
@@ -197,7 +202,7 @@ class BatchExecution:
             await self._run.recorder.commit()
 
     async def _run_waiting(self, waiting: WaitingCall, place: Ticket) -> Outcome:
-        if waiting.is_to_try and waiting.question is not None:
+        if waiting.is_to_try and waiting.question is not None and not self._plan_only:
             return await self._try_first(waiting, waiting.question, place)
         valid, token = waiting.valid, self._run.cancellation
         settled = token.failure_of(valid.call_id)
@@ -212,11 +217,11 @@ class BatchExecution:
                 settled = token.failure_of(valid.call_id) or await self._answered_elsewhere(waiting)
         match settled:
             case PermittedCall():
-                return await self._run_permitted(settled, place)
+                return settled if self._plan_only else await self._run_permitted(settled, place)
             case Failure():
                 void_question(valid.call_id, settled.message, self._run, fails=self.ending == "fail")
                 return record_failure(valid.call_id, valid.tool.name, settled, self._run)
-            case WaitingCall(is_to_try=True):
+            case WaitingCall(is_to_try=True) if not self._plan_only:
                 return await self._run_waiting(settled, place)
             case WaitingCall():
                 return settled

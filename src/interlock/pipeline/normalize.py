@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from pydantic_core import to_json
-
 from ..domain.attachments import Attachment
-from ..domain.json import encode, parse
+from ..domain.json import encode
 from ..domain.observation import NormalizedResult, RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffects
-from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, OutputFormat, Risk, ToolDefinition
+from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, Risk, ToolDefinition
 from ..rendering.binary import is_binary
 from ..rendering.text import describe_error
+from ..rendering.values import as_text, json_safe
 from .parts import Parts
 
 #: Risks of a tool whose effects are unknown when it states none.
@@ -90,35 +89,9 @@ def _split_attachments(value: Any) -> tuple[str, tuple[Attachment, ...]] | None:
     return ("\n".join(texts), attachments) if attachments else None
 
 
-def as_text(value: Any) -> tuple[str, OutputFormat]:
-    """Return any value that is no string as text, without ever raising."""
-    if value is None:
-        return "", "text"
-    if isinstance(value, str):
-        return str(value), "text"
-    if isinstance(value, _BYTES):
-        return bytes(value).decode(errors="backslashreplace"), "text"
-    return encode(json_safe(value)).decode(), "json"
-
-
-def json_safe(value: Any) -> Any:
-    """Return the value as plain JSON data; what JSON does not know becomes its text."""
-    try:
-        return parse(to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64"))
-    except Exception:
-        return _described(value)
-
-
 def _facts(said: JsonObject) -> JsonObject:
     facts: JsonObject = json_safe(said)
     return facts if type(facts) is dict else {"facts": facts}
-
-
-def _described(value: Any) -> str:
-    try:
-        return repr(value).encode(errors="backslashreplace").decode()
-    except Exception:
-        return f"<{type(value).__name__} that cannot be shown>"
 
 
 def _effects(raw: RawResult, said: NormalizedOutput) -> SideEffects:

@@ -124,8 +124,8 @@ class Recorder:
         #: Why nothing more can be recorded in this process.
         self.error: LogError | None = None
         self._watchers: list[asyncio.Future[None]] = []
-        #: Several calls are under way: a commit waits for those that are about to ask for one, too.
-        self.many = False
+        #: How many calls are under way: with several, a commit waits for those that are about to ask for one, too.
+        self.calls_under_way = 0
         #: The owner of the run commits before it shows anything, so a batch need not.
         self.commits_later = False
         #: The `seq` at which a snapshot is worth its cost.
@@ -207,7 +207,7 @@ class Recorder:
                 raise self.error
             if self._writing is not None or self._gathering:
                 await self._change()
-            elif self.many and not self._log.immediate:
+            elif self.calls_under_way > 1 and not self._log.immediate:
                 self._gathering = True
                 asyncio.get_running_loop().call_soon(self._write_gathered)
             else:

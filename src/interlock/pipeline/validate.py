@@ -51,7 +51,7 @@ def _precondition(message: str) -> Failure:
 
 def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
     found = error.errors(include_url=False, include_context=False)
-    fields = [field.alias or name for name, field in tool.args_model.model_fields.items()]
+    fields = list(tool.spec.parameters_schema["properties"])
     errors = [_field_message(detail, fields) for detail in found[:_MAX_ERRORS]]
     if len(found) > _MAX_ERRORS:
         errors.append(f"and {len(found) - _MAX_ERRORS} more")

@@ -46,7 +46,14 @@ from ..domain.tool import (
 )
 from ..domain.trial import TrialRunner
 from .docstring import parse_docstring
-from .signature import accepts_arguments, adapt_hook, arguments_schema, is_coroutine_function, read_signature
+from .signature import (
+    Signature,
+    accepts_arguments,
+    adapt_hook,
+    arguments_schema,
+    is_coroutine_function,
+    read_signature,
+)
 
 Function: TypeAlias = Callable[..., Any]
 #: From the arguments to the name or names of what the call uses.
@@ -233,17 +240,33 @@ def _declare_named(handler: Function, options: ToolOptionMap) -> ToolDefinition:
 def _declare(handler: Function, name: str, options: ToolOptionMap) -> ToolDefinition:
     _check_options(name, options)
     signature = read_signature(handler, options.get("args_model"))
-    is_async = is_coroutine_function(handler)
-    if options.get("isolation") == "process":
-        _check_process(handler, is_async)
     doc = parse_docstring(handler.__doc__)
     spec = ToolSpec(
         name=name,
         description=options.get("description", doc.description),
         parameters_schema=arguments_schema(signature.args_model, doc.parameters),
     )
+    return _define(handler, spec, signature, options)
+
+
+def declare_by_schema(
+    handler: Function, spec: ToolSpec, args_model: type[BaseModel], options: ToolOptionMap
+) -> ToolDefinition:
+    """Declare a tool whose schema is given. Its handler takes `arguments`, checked by the model, and `context`."""
+    try:
+        options = _normalize_options(dict(options))
+        _check_options(spec.name, options)
+        return _define(handler, spec, Signature(args_model, "arguments", "context"), options)
+    except ToolDeclarationError as error:
+        raise ToolDeclarationError(f"Tool {spec.name!r}: {error}") from error.__cause__
+
+
+def _define(handler: Function, spec: ToolSpec, signature: Signature, options: ToolOptionMap) -> ToolDefinition:
+    is_async = is_coroutine_function(handler)
+    if options.get("isolation") == "process":
+        _check_process(handler, is_async)
     if "effect" in options or "repeat" in options:
-        _check_effect(options, signature.args_model)
+        _check_effect(options, spec.parameters_schema["properties"])
     capability = options.get("capability", "")
     if not isinstance(capability, str):
         raise ToolDeclarationError(f'capability is {capability!r}; it must be text like "POST /refunds/{{order}}"')
@@ -283,7 +306,7 @@ def _check_options(name: str, options: ToolOptionMap) -> None:
             raise ToolDeclarationError(f"{argument} is no {kind!r}; it names a {', '.join(get_args(ResourceKind))}")
 
 
-def _check_effect(options: ToolOptionMap, args_model: type[BaseModel]) -> None:
+def _check_effect(options: ToolOptionMap, arguments: Iterable[str]) -> None:
     effect = options.get("effect")
     if effect is None:
         raise ToolDeclarationError('repeat needs an effect, such as effect="refund:{order}"')
@@ -291,7 +314,7 @@ def _check_effect(options: ToolOptionMap, args_model: type[BaseModel]) -> None:
         _check_function("effect", effect, 1)
         return
     try:
-        check_template(effect, [field.alias or name for name, field in args_model.model_fields.items()])
+        check_template(effect, list(arguments))
     except ValueError as error:
         raise ToolDeclarationError(f"effect {effect[:200]!r}: {error}") from None
 

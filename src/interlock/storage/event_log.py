@@ -112,6 +112,10 @@ class EventLog(Protocol):
         """
         ...
 
+    async def feed_position(self) -> int:
+        """Return the position of the newest event; 0 when there is none."""
+        ...
+
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
         """Acquire the lease of a run. Raise `RunClaimedError`, naming the process, when a living one has it, including
         this one, unless `force`.

@@ -72,6 +72,10 @@ class MemoryLog:
         end = None if limit is None else after + limit
         return [FeedEntry(position, entry) for position, entry in enumerate(self._feed[after:end], after + 1)]
 
+    async def feed_position(self) -> int:
+        """Return the position of the newest event."""
+        return len(self._feed)
+
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
         """Acquire the lease of a run. Raise `RunClaimedError` if it is held, unless forced."""
         if run_id in self._held_tokens and not force:

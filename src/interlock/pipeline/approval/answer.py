@@ -117,7 +117,7 @@ async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> Per
         run.recorder.add(question_event(question, run), question.call_id)
     if question.kind == "consent":  # the user answers at the provider
         return waiting
-    if parts.interaction.interactive or run.recorder.many:  # it can be answered while other calls run
+    if parts.interaction.interactive or run.recorder.calls_under_way > 1:  # it can be answered while other calls run
         if run.hold is not None:
             await run.hold()
         await run.recorder.commit()

@@ -103,6 +103,11 @@ class SqliteLog:
         """Read entries of all runs in the order of their appends."""
         return await self._query(_make_feed_entry, "feed", after, -1 if limit is None else limit)
 
+    async def feed_position(self) -> int:
+        """Return the position of the newest entry."""
+        (position,) = await self._query(int, "feed_position")
+        return position
+
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
         """Acquire the lease of a run. Raise `RunClaimedError` if it is held, unless forced."""
         made: list[Lease] = []

@@ -21,6 +21,9 @@ ORDER BY number DESC LIMIT ?
 SELECT events.rowid, run_id, seq, CAST(body AS BLOB), CAST(hash AS BLOB)
 FROM events CROSS JOIN runs ON number = run WHERE events.rowid > ? ORDER BY events.rowid LIMIT ?
 
+-- name: feed_position
+SELECT coalesce(max(rowid), 0) FROM events
+
 -- name: load_head
 SELECT
     coalesce(number, 0),

@@ -177,6 +177,12 @@ class EventLogConformance(LeaseConformance, EffectClaimConformance):
         assert await log.feed(first.position, limit=1) == [second]
         assert [item.entry for item in await log.feed(third.position)] == [run[3]]
         assert await log.feed(third.position + 1_000) == []
+
+    async def test_feed_position_is_that_of_the_newest_event(self, log: EventLog) -> None:
+        empty = await log.feed_position()
+        await append_entries(log, "run", make_entries("run", 2))
+
+        assert (empty, await log.feed_position()) == (0, (await log.feed())[-1].position)
         assert await log.feed(limit=0) == []
 
     @pytest.mark.parametrize("seed", range(40))

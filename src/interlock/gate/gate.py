@@ -1,0 +1,599 @@
+"""`Gate`: other people's agents, our decisions, approvals and log.
+
+A framework keeps its loop and its tools. Where it would execute a tool, an adapter calls `Gate.call` instead, with a
+function that executes the tool. The call passes the pipeline like any other: validated, judged, asked about, recorded,
+and executed at most once. A call that has to wait for a person comes back with its question, and the framework pauses
+in its own way. The same call again, in whichever process, continues where the log says that it stopped.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from ..app import App
+from ..domain.call import Answer, PermittedCall, Question, ToolIntent, WaitingCall
+from ..domain.errors import ConfigurationError, RunSuspendedError
+from ..domain.event import decode_event
+from ..domain.ids import MAX_NAME_CHARS, child_run_id
+from ..domain.observation import Observation, extract_output
+from ..domain.rendering import render_for_model
+from ..domain.state.ledger import ANSWER_TRIGGERS
+from ..domain.suggestions import find_near_name
+from ..domain.tool import CallContext, JsonObject, PermissionMode, Reconcile, ToolContext, ToolDefinition
+from ..history.fold import load_run
+from ..interaction.interface import Fallback
+from ..options import check_types, checked_options, parse_mode
+from ..pipeline.parts import Limits
+from ..policy.interface import PolicyEngine
+from ..registry.decorator import ToolOptions
+from ..registry.json_schema import tool_from_schema
+from ..registry.memory import ToolRegistry
+from ..rendering.values import as_text
+from ..runs.command_poller import CommandPoller
+from ..runs.inbox import Inbox
+from ..runs.readiness import wait_for_write
+from ..storage.artifacts import ArtifactStore
+from ..storage.event_log import EventLog
+from ..storage.file_artifacts import FileArtifacts
+from ..storage.sqlite.log import SqliteLog
+from .functions import guard_function
+from .live_run import LiveRun
+from .portal import Portal
+
+_T = TypeVar("_T")
+
+#: A tool of a framework may take long, and has the framework's own limits.
+_TIMEOUT_SECONDS = 24 * 3600.0
+_POLL_SECONDS = 5.0
+_FEED_EVENTS = 500
+
+#: What needs no quotes in a shell, and no escape in an address.
+_USABLE_ID = re.compile(r"[A-Za-z0-9:@._~%-]{1,128}")
+
+#: `pause`: the call comes back with its question. `inline`: it stays where it is until somebody answers.
+Waits: TypeAlias = Literal["pause", "inline"]
+Verdict: TypeAlias = Literal["allow", "ask", "deny"]
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What became of a call: an observation, or a question to a person that it waits for."""
+
+    observation: Observation | None = None
+    question: Question | None = None
+    #: What the tool returned, where it ran now.
+    value: Any = None
+    #: Whether it ran now. A call that ran before is answered from the log.
+    ran: bool = False
+    #: What it ran with: a person may have edited the arguments.
+    arguments: JsonObject | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True when the tool succeeded."""
+        return self.observation is not None and self.observation.ok
+
+    @property
+    def text(self) -> str:
+        """What the model reads about it."""
+        return "" if self.observation is None else render_for_model(self.observation)
+
+    @property
+    def result(self) -> Any:
+        """What the tool returned, as it was recorded: secrets are redacted. Else the text for the model: it failed, was
+        cut, or a person edited it.
+        """
+        observation = self.observation
+        if observation is None or not observation.ok or observation.summary or observation.size:
+            return self.text
+        shown = "" if observation.content is None else observation.content.text
+        if self.ran and as_text(self.value)[0] == shown:
+            return self.value
+        return extract_output(observation)
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What was decided about a call that was not executed."""
+
+    verdict: Verdict
+    question: Question | None = None
+    #: With `deny`: what the model reads. A call that ended before is denied, too, with its outcome.
+    observation: Observation | None = None
+
+
+class AnsweredQuestion(msgspec.Struct, frozen=True):
+    """A question of a run that was answered: the run can continue."""
+
+    run_id: str
+    action_id: str
+    call_id: str
+    #: The position in the log: `gate.answered(after=position)` continues behind it.
+    position: int
+
+
+class _Pending(msgspec.Struct):
+    """A call on its way through the gate."""
+
+    gate: "Gate"
+    run_id: str
+    #: The call that this one is made in.
+    outer: "_Pending | None"
+    call_id: str
+    execute: Callable[[JsonObject], Awaitable[Any]] | None = None
+    waits: Waits = "pause"
+    suspends: tuple[type[BaseException], ...] = ()
+    passes: tuple[type[BaseException], ...] = ()
+    ran: bool = False
+    value: Any = None
+    arguments: JsonObject | None = None
+    raised: BaseException | None = None
+
+
+#: The call of a gate that the current code runs in.
+_CURRENT: ContextVar[_Pending | None] = ContextVar("interlock_gate_call", default=None)
+#: The run that `gate.run` names.
+_NAMED: ContextVar["GateRun | None"] = ContextVar("interlock_gate_run", default=None)
+
+
+class _Answers:
+    """Answers come from other processes, as commands."""
+
+    interactive = True
+    approval_timeout_s: float | None = None
+    approval_fallback: Fallback = "wait"
+
+    async def ask(self, question: Question) -> Answer | None:
+        """Leave the question open, or wait until the answer of somebody else wakes the call."""
+        pending = _CURRENT.get()
+        if pending is not None and pending.waits == "inline":
+            await asyncio.Event().wait()
+        return None
+
+
+class Gate:
+    """Govern the tools of an agent that another framework runs.
+
+        gate = Gate("state", policy=load_policy("policy.yaml"), risk={"search": "read"})
+
+    Then give it to the adapter of your framework, such as `interlock.adapters.langchain`. People answer with
+    `interlock approvals --log state/runs.db`, over REST or in the console.
+    """
+
+    @checked_options
+    def __init__(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        state: str | PathLike[str] | None = None,
+        *,
+        policy: PolicyEngine | None = None,
+        risk: Mapping[str, str | Iterable[str]] | None = None,
+        idempotent: Iterable[str] = (),
+        reconcile: Mapping[str, Reconcile] | None = None,
+        effects: Mapping[str, str] | None = None,
+        mode: PermissionMode | str = PermissionMode.DEFAULT,
+        requester: str = "",
+        workspace: str | PathLike[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        log: EventLog | None = None,
+        artifacts: ArtifactStore | None = None,
+    ) -> None:
+        """Open the log, and set up the pipeline.
+
+        Args:
+            state: The folder of the log and the artifacts; it is made if missing. Default: in memory, for tests.
+            policy: Decides about calls. Default: tools that only read are allowed, everything else is asked.
+            risk: What tools do, by name: `read`, `write`, `execute`, `network`, `delegate`. A tool without an entry
+                counts as `write`, so it is asked.
+            idempotent: Names of tools that may safely run again after a crash.
+            reconcile: By tool name, a function that finds out after a crash whether a call happened.
+            effects: By tool name, what identifies the effect of a call, such as `"refund:{order}"`: it happens once.
+            mode: The permission mode, as for `ToolRuntime`.
+            requester: Who the agent acts for.
+            workspace: The folder that relative paths in arguments start in.
+            secrets: Values that never reach the log or the model.
+            limits: Limits of every call.
+            log: Another log than the one in `state`.
+            artifacts: Another store than the one in `state`.
+        """
+        check_types({"policy": policy, "requester": requester, "workspace": workspace, "log": log})
+        if state is not None:
+            folder = Path(state)
+            folder.mkdir(parents=True, exist_ok=True)
+            self._owned_log = SqliteLog(folder / "runs.db") if log is None else None
+            log = self._owned_log or log
+            artifacts = FileArtifacts(folder / "runs.db.artifacts") if artifacts is None else artifacts
+        else:
+            self._owned_log = None
+        self._app = App(
+            tools=ToolRegistry(),
+            policy=policy,
+            interaction=_Answers(),
+            log=log,
+            artifacts=artifacts,
+            secrets=secrets,
+            limits=limits,
+        )
+        self._risk = dict(risk or {})
+        self._idempotent = frozenset(idempotent)
+        self._reconcile = dict(reconcile or {})
+        self._effects = dict(effects or {})
+        self._mode = parse_mode(mode)
+        self._requester = self._app.parts.redactor.redact(requester)
+        self._workspace = workspace
+        self._live: dict[str, LiveRun] = {}
+        self._pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, CommandPoller] = WeakKeyDictionary()
+        self._named: list[GateRun] = []
+        self._declared: dict[str, tuple[str, Any]] = {}
+        self._portal: Portal | None = None
+        self._lock = Lock()
+
+    @property
+    def log(self) -> EventLog:
+        """The log of all its runs."""
+        return self._app.log
+
+    @property
+    def inbox(self) -> Inbox:
+        """The open questions of all its runs, and a way to answer them."""
+        return Inbox(self._app.log, self._app.artifacts, app=self._app)
+
+    def declare(
+        self, name: str, description: str, schema: Mapping[str, Any] | None = None, *, source: str = ""
+    ) -> ToolDefinition:
+        """Declare a tool of the framework. The same again changes nothing; a changed one replaces it.
+
+        Raises:
+            ConfigurationError: An option of the gate names a tool that is not there, and this one is near.
+        """
+        known = self._app.registry.find(name)
+        # A framework hands over the same objects for every call.
+        if known is not None and self._declared.get(name) == (description, schema):
+            return known
+        options: ToolOptions = {
+            "risk": self._risk.get(name, "write"),
+            "idempotent": name in self._idempotent,
+            "timeout_seconds": _TIMEOUT_SECONDS,
+            "origin": "extension",
+            "source": source,
+            "concurrency": "safe",  # the framework orders its calls
+        }
+        if name in self._reconcile:
+            options["reconcile"] = self._reconcile[name]
+        if name in self._effects:
+            options["effect"] = self._effects[name]
+        definition = tool_from_schema(name, description, schema or {}, self._run_pending, **options)
+        with self._lock:
+            if self._app.registry.find(name) is not None:
+                self._app.registry.unregister(name)
+            self._app.registry.register(definition)
+            self._declared[name] = (description, schema)
+        self._check_names(name)
+        return definition
+
+    def tools(self, *tools: Any) -> list[ToolDefinition]:
+        """Add Interlock's own tools, such as `LocalTools(".")`, and return them: adapters give them to a framework."""
+        return self._app.add_tools(tools)
+
+    def _check_names(self, declared: str) -> None:
+        """Raise for an option that names no tool where this one was meant: it would silently not apply."""
+        for option in (self._risk, self._idempotent, self._reconcile, self._effects):
+            for name in option:
+                if name not in self._app.registry.names() and find_near_name(name, (declared,)):
+                    self._app.registry.unregister(declared)
+                    raise ConfigurationError(f"There is no tool {name!r}. Did you mean {declared!r}?")
+
+    async def call(  # noqa: PLR0913 - what a framework knows of a call
+        self,
+        run_id: str,
+        intent: ToolIntent,
+        execute: Callable[[JsonObject], Awaitable[Any]] | None = None,
+        *,
+        waits: Waits = "pause",
+        suspends: tuple[type[BaseException], ...] = (),
+        passes: tuple[type[BaseException], ...] = (),
+        agent: str = "",
+        framework: str = "",
+    ) -> Settled:
+        """Take a call through the pipeline.
+
+        Args:
+            run_id: The framework's stable name for the conversation. Empty: the run that `gate.run` names. Inside
+                another call it is a run inside that call, whatever is given.
+            intent: The call. Its id is unique in the run: the same id is the same call.
+            execute: Executes the tool with the arguments that were permitted. None for Interlock's own tools.
+            waits: What happens when a person has to answer: `pause` returns the question, `inline` waits.
+            suspends: Exceptions with which the framework pauses inside the tool. They are raised here again, and the
+                call is not over: the same call runs the tool again, without being asked about again.
+            passes: Exceptions with which a tool talks to its framework. They are recorded as a failure, and raised
+                here again.
+            agent: The name of the agent, for rules and records.
+            framework: The name of the framework, for people who look at the run.
+
+        Raises:
+            ConfigurationError: There is no run id.
+            RunClaimedError: Another process has the run.
+            RunEndedError: The run is over, such as one that was cancelled.
+        """
+        pending = _Pending(self, *self._place(run_id), intent.call_id, execute, waits, suspends, passes)
+        return await self._call(pending, intent, agent, framework)
+
+    def call_sync(  # noqa: PLR0913 - what a framework knows of a call
+        self,
+        run_id: str,
+        intent: ToolIntent,
+        execute: Callable[[JsonObject], Any] | None = None,
+        *,
+        waits: Waits = "pause",
+        suspends: tuple[type[BaseException], ...] = (),
+        passes: tuple[type[BaseException], ...] = (),
+        agent: str = "",
+        framework: str = "",
+    ) -> Settled:
+        """Call `call` from code without an event loop. `execute` runs in this thread."""
+        pending = _Pending(self, *self._place(run_id), intent.call_id, None, waits, suspends, passes)
+
+        def run_here(arguments: JsonObject) -> Any:
+            token = _CURRENT.set(pending)
+            try:
+                return None if execute is None else execute(arguments)
+            finally:
+                _CURRENT.reset(token)
+
+        def work(call_back: Callable[[JsonObject], Awaitable[Any]]) -> Coroutine[Any, Any, Settled]:
+            pending.execute = None if execute is None else call_back
+            return self._call(pending, intent, agent, framework)
+
+        return self._open_portal().run_with_callback(work, run_here)
+
+    async def judge(self, run_id: str, intent: ToolIntent, *, agent: str = "", framework: str = "") -> Judged:
+        """Decide about a call and record that, and ask where a person has to be asked. Nothing is executed: `call` with
+        the same call does that.
+        """
+        pending = _Pending(self, *self._place(run_id), intent.call_id)
+        outcome = await self._settle(pending, intent, agent, framework, plan_only=True)
+        match outcome:
+            case PermittedCall():
+                return Judged("allow")
+            case WaitingCall(question=question):
+                return Judged("ask", question)
+            case Observation():
+                return Judged("deny", None, outcome)
+
+    def run(self, run_id: str) -> "GateRun":
+        """Name the run that calls inside `with` or `async with` belong to; afterwards any process may continue it."""
+        return GateRun(self, run_id)
+
+    async def complete(self, run_id: str, message: str = "") -> None:
+        """Record that a run is complete. It takes no more calls."""
+        live = self._find_live(clean_run_id(run_id), "", "")
+        await self._app.complete(await live.open(), message)
+        await self.release(run_id)
+
+    async def release(self, run_id: str) -> None:
+        """Let other processes continue a run, and wait until what it did is durable."""
+        live = self._live.pop(clean_run_id(run_id), None)
+        if live is not None and not live.loop.is_closed():
+            await live.release()
+
+    async def questions(self, run_id: str) -> list[Question]:
+        """Return the open questions of a run, oldest first."""
+        return (await load_run(self._app.log, clean_run_id(run_id))).ledger.open_questions()
+
+    async def answered(self, after: int | None = None) -> AsyncIterator[AnsweredQuestion]:
+        """Yield the questions that people answer, as they do, from whichever process: their runs can continue.
+
+        Args:
+            after: A position of the log to begin behind; 0 is the beginning. Default: now.
+        """
+        log = self._app.log
+        if after is None:
+            after = await log.feed_position()
+        while True:
+            seen = log.version()
+            entries = await log.feed(after, _FEED_EVENTS)
+            for item in entries:
+                after = item.position
+                fact = decode_event(item.entry).fact
+                if type(fact) in ANSWER_TRIGGERS:
+                    answer: Any = fact
+                    yield AnsweredQuestion(item.entry.run_id, answer.action_id, answer.call_id, after)
+            if not entries:
+                await wait_for_write(log, seen, _POLL_SECONDS)
+
+    def guard(self, function: Callable[..., Any], *, name: str = "", description: str = "") -> Callable[..., Any]:
+        """Return the function behind the gate, for frameworks that only take functions. See `guard_function`."""
+        return guard_function(self, function, name=name, description=description)
+
+    async def close(self) -> None:
+        """Release all runs of this event loop, and close the log that the gate opened."""
+        for run_id in list(self._live):
+            await self.release(run_id)
+        await self._app.close()
+        if self._owned_log is not None:
+            await self._owned_log.close()
+
+    def close_sync(self) -> None:
+        """Close it from code without an event loop."""
+        self._open_portal().run(self.close())
+        if self._portal is not None:
+            self._portal.stop()
+            self._portal = None
+
+    async def __aenter__(self) -> "Gate":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> "Gate":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_sync()
+
+    def _place(self, run_id: str) -> tuple[str, _Pending | None]:
+        """Return the run that a call belongs to, and the call that it is made in."""
+        outer = _CURRENT.get()
+        if outer is not None and outer.gate is self:
+            return child_run_id(outer.run_id, outer.call_id), outer
+        return clean_run_id(run_id or self.current_run_id()), None
+
+    def current_run_id(self) -> str:
+        """Return the run that `gate.run` names. Raise `ConfigurationError` when it names none."""
+        named = _NAMED.get()
+        if named is not None and named.gate is self:
+            return named.run_id
+        if len(self._named) == 1:  # a thread of a framework does not see the context that it was started in
+            return self._named[0].run_id
+        raise ConfigurationError(
+            "The call has no run id, so it could not be continued after a pause or a crash. Nothing was executed. "
+            'Call it inside `with gate.run("ticket-42"):`, or give the framework\'s conversation an id.'
+        )
+
+    def current_run(self) -> "GateRun | None":
+        """Return what `gate.run` made, where the current code is inside it."""
+        named = _NAMED.get()
+        if named is not None and named.gate is self:
+            return named
+        return self._named[0] if len(self._named) == 1 else None
+
+    async def _call(self, pending: _Pending, intent: ToolIntent, agent: str, framework: str) -> Settled:
+        outcome = await self._settle(pending, intent, agent, framework)
+        if pending.raised is not None:
+            raise pending.raised
+        match outcome:
+            case Observation():
+                return Settled(outcome, None, pending.value, pending.ran, pending.arguments)
+            case WaitingCall(question=question):
+                return Settled(None, question)
+            case PermittedCall():
+                raise AssertionError("a call that is executed has an outcome")
+
+    async def _settle(
+        self, pending: _Pending, intent: ToolIntent, agent: str, framework: str, *, plan_only: bool = False
+    ) -> Observation | WaitingCall | PermittedCall:
+        token = _CURRENT.set(pending)
+        try:
+            live = self._find_live(pending.run_id, agent, framework, pending.outer)
+            return await live.call(intent, agent, plan_only=plan_only)
+        finally:
+            _CURRENT.reset(token)
+
+    def _find_live(self, run_id: str, agent: str, framework: str, outer: _Pending | None = None) -> LiveRun:
+        live = self._live.get(run_id)
+        loop = asyncio.get_running_loop()
+        if live is not None and live.loop is loop:
+            return live
+        if live is not None and not live.loop.is_closed():
+            raise ConfigurationError(f"{run_id} is used by another event loop of this process. Use one for each run.")
+        situation = CallContext(
+            run_id=run_id,
+            agent=agent,
+            mode=self._mode,
+            interactive=True,
+            workspace=self._app.resolve_workspace(self._workspace),
+            requester=self._requester,
+            parent_run_id="" if outer is None else outer.run_id,
+            parent_call_id="" if outer is None else outer.call_id,
+        )
+        poller = self._pollers.get(loop)
+        if poller is None:
+            poller = self._pollers[loop] = CommandPoller(self._app.log)
+        settings = {"framework": framework} if framework else {}
+        self._live[run_id] = live = LiveRun(self._app, poller, situation, settings, take_over=live is not None)
+        return live
+
+    async def _run_pending(self, arguments: JsonObject, context: ToolContext) -> Any:
+        """Execute the tool of a framework, for exactly the call that waits for it."""
+        pending = _CURRENT.get()
+        if pending is None or pending.execute is None or pending.call_id != context.call_id:
+            raise ConfigurationError("The framework gave no function for this call.")
+        try:
+            pending.value = value = await pending.execute(arguments)
+        except pending.suspends as error:
+            pending.raised = error
+            raise RunSuspendedError(child_run_id(context.run_id, context.call_id)) from error
+        except pending.passes as error:
+            pending.raised = error
+            raise
+        pending.ran, pending.arguments = True, arguments
+        return value
+
+    def _open_portal(self) -> Portal:
+        with self._lock:
+            if self._portal is None:
+                self._portal = Portal()
+            return self._portal
+
+    def _enter(self, named: "GateRun") -> None:
+        self._named.append(named)
+
+    def _leave(self, named: "GateRun") -> None:
+        with suppress(ValueError):
+            self._named.remove(named)
+
+
+class GateRun:
+    """The run that calls belong to, between `with gate.run(...)` and its end."""
+
+    def __init__(self, gate: Gate, run_id: str) -> None:
+        self.gate = gate
+        self.run_id = clean_run_id(run_id)
+        #: How often each call of a function was made: the n-th is the same one when the program runs again.
+        self.counts: dict[str, int] = {}
+        self._token: Any = None
+
+    def __enter__(self) -> "GateRun":
+        self._token = _NAMED.set(self)
+        self.gate._enter(self)  # pyright: ignore[reportPrivateUsage]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        gate = self.gate
+        gate._open_portal().run(gate.release(self.run_id))  # pyright: ignore[reportPrivateUsage]
+
+    async def __aenter__(self) -> "GateRun":
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        await self.gate.release(self.run_id)
+
+    def _end(self) -> None:
+        _NAMED.reset(self._token)
+        self.gate._leave(self)  # pyright: ignore[reportPrivateUsage]
+
+
+def clean_run_id(run_id: str) -> str:
+    """Return the id as one that commands and addresses take. One that can be used is returned as it is."""
+    if _USABLE_ID.fullmatch(run_id):
+        return run_id
+    if not run_id:
+        raise ConfigurationError("The run id is empty. Nothing was executed.")
+    readable = re.sub(r"[^A-Za-z0-9:@._%-]+", "-", run_id)[: MAX_NAME_CHARS // 4]
+    return f"{readable}~{sha256(run_id.encode(errors='backslashreplace')).hexdigest()[:16]}"
+
+
+def join_run_id(*parts: str) -> str:
+    """Return a run id of parts that the framework knows, such as user and session. Other parts give another id."""
+    return ":".join(quote(part, safe="@") for part in parts)

@@ -1,0 +1,169 @@
+"""A run of a gate while this process has it.
+
+It is opened by its first call, and takes calls from any number of tasks. Its lease is held while the framework's run
+lives: it is released when a call waits for a person and nothing else runs, after an idle moment, or by `release`. Any
+process may continue the run then.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from ..app import App
+from ..domain.call import PermittedCall, ToolIntent, WaitingCall
+from ..domain.commands import CancelCommand
+from ..domain.errors import LogError, RunEndedError
+from ..domain.observation import Observation
+from ..domain.state.lifecycle import RunState
+from ..domain.tool import CallContext
+from ..pipeline.batch import start_run
+from ..pipeline.context import RunContext
+from ..runs.command_poller import CommandPoller
+from ..runs.commands import apply_command
+from ..runs.inbox import Inbox
+from ..storage.event_log import Lease, QueuedCommand
+
+#: A framework calls its model between two calls: for this long the run is not opened again.
+_IDLE_SECONDS = 1.0
+
+
+class LiveRun:
+    """One run with its lease. Made for the event loop that opens it."""
+
+    def __init__(
+        self,
+        app: App,
+        poller: CommandPoller,
+        situation: CallContext,
+        settings: Mapping[str, str],
+        *,
+        take_over: bool = False,
+    ) -> None:
+        self._app = app
+        self._poller = poller
+        self._situation = situation
+        self._settings = settings
+        #: An event loop of this process that is closed has the lease.
+        self._take_over = take_over
+        self.loop = asyncio.get_running_loop()
+        self._opening: asyncio.Task[RunContext] | None = None
+        self._run: RunContext | None = None
+        self._lease: Lease | None = None
+        self._active = 0
+        #: How many hold it open although no call runs.
+        self.holds = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._releasing: asyncio.Task[None] | None = None
+
+    async def call(
+        self, intent: ToolIntent, agent: str, *, plan_only: bool = False
+    ) -> Observation | WaitingCall | PermittedCall:
+        """Take one call through the pipeline."""
+        self._active += 1
+        try:
+            run = self._run or await self._open()
+            if agent != run.situation.agent:
+                run = replace(run, situation=replace(run.situation, agent=agent))
+            if run.ledger.state is not RunState.RUNNING:  # an answer may lie there, which this call is about
+                await self._poller.poll(run.ledger.run_id)
+            outcome = await self._app.join(run, intent, plan_only=plan_only)
+        except LogError:
+            self._active -= 1
+            with suppress(LogError):
+                await self.release()
+            raise
+        except BaseException:
+            self._leave()
+            raise
+        if self._leave():
+            await self.release()
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.outcomes[0]
+
+    async def open(self) -> RunContext:
+        """Return the run, opened."""
+        return self._run or await self._open()
+
+    def _leave(self) -> bool:
+        """End a call. Return True when the run waits for a person, and nothing of it runs here."""
+        self._active -= 1
+        run = self._run
+        if self._active or self.holds or run is None:
+            return False
+        if run.ledger.state is not RunState.RUNNING:
+            return True
+        if self._timer is None:
+            self._timer = self.loop.call_later(_IDLE_SECONDS, self._release_idle)
+        return False
+
+    def _release_idle(self) -> None:
+        self._timer = None
+        if not self._active and not self.holds:
+            self._releasing = self.loop.create_task(self.release())
+
+    async def _open(self) -> RunContext:
+        if self._opening is None:
+            self._opening = self.loop.create_task(self._load())
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        finally:
+            if self._opening is opening and opening.done():
+                self._opening = None
+
+    async def _load(self) -> RunContext:
+        if self._releasing is not None and self._releasing is not asyncio.current_task():
+            await asyncio.wait([self._releasing])
+        run_id = self._situation.run_id
+        lease = await self._app.log.acquire(run_id, force=self._take_over)
+        self._take_over = False
+        try:
+            run = await self._app.open(self._situation, lease)
+            if not run.ledger.started:
+                start_run(run, self._settings)
+            self._lease, self._run = lease, run
+            await self._poller.subscribe(run_id, self._apply)
+        except BaseException:
+            self._lease = self._run = None
+            self._poller.unsubscribe(run_id)
+            await self._app.log.release(lease)
+            raise
+        return run
+
+    async def _apply(self, command: QueuedCommand) -> bool:
+        """Apply an answer or a cancellation of another process."""
+        run = self._run
+        if run is None:
+            return False
+
+        async def cancel(command: CancelCommand) -> bool:
+            await self._app.cancel(run, command.message, command.by)
+            return True
+
+        try:
+            return await apply_command(command, self._app, run, cancel)
+        except RunEndedError:
+            return True
+        except LogError:
+            return False
+
+    async def release(self) -> None:
+        """Release the run: whatever ended is durable, and any process may continue it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        run, self._run = self._run, None
+        lease, self._lease = self._lease, None
+        if run is not None:
+            await run.settle()
+            with suppress(LogError):
+                await run.recorder.commit()
+                await run.recorder.ack_claims()
+        if lease is not None:
+            self._poller.unsubscribe(lease.run_id)
+            await self._app.log.release(lease)
+            # One may have been left right before the release.
+            await Inbox(self._app.log, self._app.artifacts, app=self._app).apply_queued(lease.run_id)

@@ -1,0 +1,114 @@
+"""Plain functions and threads behind a gate."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from interlock import ConfigurationError, Gate, LocalTools, ToolIntent
+from tests.gate.support import Desk, answer, intent, open_gate, until_asked
+
+
+def test_a_function_runs_in_the_thread_that_calls_it(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def where(amount: int) -> str:
+        """Say where it runs."""
+        seen.append(threading.get_ident())
+        return f"ran {amount}"
+
+    with Gate(tmp_path, risk={"where": "read"}) as gate, gate.run("t"):
+        said = gate.guard(where)(amount=3)
+
+    assert (said, seen) == ("ran 3", [threading.get_ident()])
+
+
+async def test_a_guarded_call_waits_until_somebody_answers(tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    async def pay(amount: int) -> str:
+        """Pay somebody."""
+        paid.append(amount)
+        return "done"
+
+    async with Gate(tmp_path) as gate, gate.run("t"):
+        waiting = asyncio.ensure_future(gate.guard(pay)(5))
+        await until_asked(gate, "t")
+        before = list(paid)
+        await answer(gate, "t")
+        said = await waiting
+
+    assert (before, paid, said) == ([], [5], "done")
+
+
+def test_the_same_program_again_repeats_nothing(tmp_path: Path) -> None:
+    sent: list[str] = []
+
+    def send(to: str) -> str:
+        """Send a mail."""
+        sent.append(to)
+        return f"sent to {to}"
+
+    said: list[str] = []
+    for _ in range(2):
+        with Gate(tmp_path, risk={"send": "read"}) as gate, gate.run("t"):
+            guarded = gate.guard(send)
+            said = [guarded("ana"), guarded("bob"), guarded("ana")]
+
+    assert (sent, said) == (["ana", "bob", "ana"], ["sent to ana", "sent to bob", "sent to ana"])
+
+
+def test_a_function_without_a_run_is_refused(tmp_path: Path) -> None:
+    def look(amount: int) -> int:
+        """Look."""
+        return amount
+
+    with Gate(tmp_path, risk={"look": "read"}) as gate, pytest.raises(ConfigurationError, match=r"gate\.run"):
+        gate.guard(look)(1)
+
+
+def test_threads_call_side_by_side(tmp_path: Path) -> None:
+    together = threading.Barrier(8)
+    results: list[object] = []
+
+    def meet(arguments: dict[str, object]) -> str:
+        together.wait(60)
+        return "met"
+
+    with open_gate(tmp_path) as gate:
+
+        def call(at: int) -> None:
+            results.append(gate.call_sync("t", intent("look", f"c{at}"), meet).result)
+
+        threads = [threading.Thread(target=call, args=(at,)) for at in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert results == ["met"] * 8
+
+
+def test_a_call_inside_a_call_of_a_thread_does_not_wait_for_itself(tmp_path: Path) -> None:
+    with open_gate(tmp_path) as gate:
+
+        def outer(arguments: dict[str, object]) -> object:
+            return gate.call_sync("t", intent("look", "inner"), lambda _: "inside").result
+
+        settled = gate.call_sync("t", intent("look", "outer"), outer)
+
+    assert settled.result == "inside"
+
+
+async def test_own_tools_need_no_function(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "notes.txt").write_text("hello")
+    async with open_gate(tmp_path) as gate:
+        names = [tool.name for tool in gate.tools(LocalTools(tmp_path / "project"))]
+        read = ToolIntent(call_id="c1", tool_name="read_file", arguments={"path": "notes.txt"})
+        settled = await gate.call("t", read)
+
+    assert {"read_file", "bash"} <= set(names)
+    assert "hello" in settled.text
+    assert Desk(tmp_path).paid == []
