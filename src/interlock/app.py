@@ -193,7 +193,7 @@ class App:
         return outcome
 
     async def join(self, run: RunContext, intent: ToolIntent, *, plan_only: bool = False) -> BatchOutcome:
-        """Run one call through the pipeline, beside others of its run that somebody else orders. `plan_only`: decide,
+        """Run one call through the pipeline, beside others of its run, which the caller orders. `plan_only`: decide,
         and do not start it.
         """
         if run.executions.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:

@@ -2,7 +2,7 @@
 
 Such a framework names neither the run nor the call. The run is the one that `gate.run` names; the n-th call of a
 function with the same arguments in it is the same call when the program runs again. The framework cannot pause at a
-tool, so a call that has to be asked about waits until somebody answers, from whichever process.
+tool, so a call that has to be asked about waits until a person answers, from whichever process.
 """
 
 import functools
@@ -29,7 +29,7 @@ def guard_function(
 ) -> Callable[..., Any]:
     """Return the function behind the gate: the same signature and docstring, and every call is governed.
 
-    It returns what the function returns, or the text that tells a model why it did not run.
+    It returns what the function returns, or the text for the model that says why it did not run.
     """
     declared = tool(function, name=name or getattr(function, "__name__", ""))
     name = declared.name

@@ -62,7 +62,7 @@ _FEED_EVENTS = 500
 #: What needs no quotes in a shell, and no escape in an address.
 _USABLE_ID = re.compile(r"[A-Za-z0-9:@._~%-]{1,128}")
 
-#: `pause`: the call comes back with its question. `inline`: it stays where it is until somebody answers.
+#: `pause`: the call comes back with its question. `inline`: it stays where it is until a person answers.
 Waits: TypeAlias = Literal["pause", "inline"]
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -154,7 +154,7 @@ class _Answers:
     approval_fallback: Fallback = "wait"
 
     async def ask(self, question: Question) -> Answer | None:
-        """Leave the question open, or wait until the answer of somebody else wakes the call."""
+        """Leave the question open, or wait until an answer from another process wakes the call."""
         pending = _CURRENT.get()
         if pending is not None and pending.waits == "inline":
             await asyncio.Event().wait()
@@ -167,7 +167,7 @@ class Gate:
         gate = Gate("state", policy=load_policy("policy.yaml"), risk={"search": "read"})
 
     Then give it to the adapter of your framework, such as `interlock.adapters.langchain`. People answer with
-    `interlock approvals --log state/runs.db`, over REST or in the console.
+    `interlock approvals list --log state/runs.db`, over REST or in the console.
     """
 
     @checked_options

@@ -76,7 +76,7 @@ async def run_batch(  # noqa: PLR0913 - what makes a batch different from the us
         run: Their run.
         resumed: The intents are from the log.
         refusal: Why none of them may start.
-        joins: Other calls of the run may be under way, or wait for a person: somebody else orders them.
+        joins: Other calls of the run may be under way, or wait for a person: the caller orders them.
         plan_only: Decide, and ask where a person has to be asked. What is permitted does not start.
     """
     elapsed = run.parts.clock.elapsed

@@ -21,7 +21,7 @@ except ImportError as missing:
 # Before it is imported: pytest shows values in failed assertions only of modules that it knows beforehand.
 pytest.register_assert_rewrite(f"{__name__}.suite")
 
-from .harness import DONE, THREAD, AdapterHarness, Desk, Script, ScriptedCall, Turn  # noqa: E402
+from .harness import DONE, THREAD, AdapterHarness, SampleTools, Script, ScriptedCall, Turn  # noqa: E402
 from .suite import AdapterConformance  # noqa: E402
 
-__all__ = ["DONE", "THREAD", "AdapterConformance", "AdapterHarness", "Desk", "Script", "ScriptedCall", "Turn"]
+__all__ = ["DONE", "THREAD", "AdapterConformance", "AdapterHarness", "SampleTools", "Script", "ScriptedCall", "Turn"]

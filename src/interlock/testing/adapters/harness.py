@@ -27,7 +27,7 @@ DONE = "All done."
 THREAD = "thread"
 #: More is refused by the policy of the suite.
 MAX_AMOUNT = 100
-#: How long a tool waits for its siblings before the test fails.
+#: How long a tool waits for its others before the test fails.
 _HANG_SECONDS = 50
 
 
@@ -55,8 +55,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     read: Mapping[str, str] = {}
 
 
-class Desk:
-    """The tools of the agent, and what they did: `look` reads, `pay` has an effect, `meet` waits for its siblings."""
+class SampleTools:
+    """The tools of the agent, and what they did: `look` reads, `pay` has an effect, `meet` waits for nineteen others."""
 
     def __init__(self, folder: Path, *, dies: bool = False) -> None:
         self.folder = folder
@@ -117,35 +117,37 @@ class AdapterHarness(Protocol):
     #: The run that the conversation `THREAD` is recorded as.
     run_id: str
 
-    async def start(self, gate: Gate, script: Script, desk: Desk) -> Turn:
-        """Start the agent with the tools of the desk, until it is done or paused."""
+    async def start(self, gate: Gate, script: Script, tools: SampleTools) -> Turn:
+        """Start the agent with these tools, until it is done or paused."""
         ...
 
-    async def resume(self, gate: Gate, script: Script, desk: Desk, saved: str, *, approve: bool = False) -> Turn:
+    async def resume(
+        self, gate: Gate, script: Script, tools: SampleTools, saved: str, *, approve: bool = False
+    ) -> Turn:
         """Continue it, with a new agent, as another process would. `approve`: say yes with the framework's own means,
-        as if somebody had approved there.
+        as if a person had approved there.
         """
         ...
 
-    async def recover(self, gate: Gate, script: Script, desk: Desk) -> Turn:
+    async def recover(self, gate: Gate, script: Script, tools: SampleTools) -> Turn:
         """Continue it after its process was killed."""
         ...
 
-    def alter(self, saved: str, call_id: str, amount: int, desk: Desk) -> str:
+    def alter(self, saved: str, call_id: str, amount: int, tools: SampleTools) -> str:
         """Change the arguments of a call in the saved state, and return the changed state."""
         ...
 
-    async def start_nested(self, gate: Gate, desk: Desk) -> Turn:
+    async def start_nested(self, gate: Gate, tools: SampleTools) -> Turn:
         """Start an agent whose tool `delegate` (call `outer`) runs another agent, which calls `pay` with 5 (call
         `inner`).
         """
         ...
 
-    async def resume_nested(self, gate: Gate, desk: Desk, saved: str) -> Turn:
+    async def resume_nested(self, gate: Gate, tools: SampleTools, saved: str) -> Turn:
         """Continue that one."""
         ...
 
-    async def check_control_flow(self, gate: Gate, desk: Desk) -> None:
+    async def check_control_flow(self, gate: Gate, tools: SampleTools) -> None:
         """Assert that what a tool raises or returns to talk to its framework arrives there as it is."""
         ...
 
@@ -183,7 +185,7 @@ async def _start_and_die(reference: str, folder: Path) -> None:
     allow = RulePolicy([Rule(id="allow", verdict="allow", tools="pay")])
     async with open_gate(folder, policy=allow) as gate:
         script = ((ScriptedCall("c1", "pay", 5),),)
-        await load_harness(reference).start(gate, script, Desk(folder, dies=True))
+        await load_harness(reference).start(gate, script, SampleTools(folder, dies=True))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,62 @@
+"""An environment for each framework: its packages lie over ours, since those of all frameworks do not fit together.
+
+`python -m tests.adapters.environment langchain` runs the tests of one adapter.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REQUIREMENTS = ROOT / "requirements" / "adapters"
+_CACHE = Path(sys.prefix) / ".cache" / "adapters"
+
+#: Those that `make test` runs; `make test-adapters` runs the others, too.
+FIRST = ("pydantic_ai", "langchain", "openai_agents", "google_adk", "claude_agent_sdk")
+
+
+def frameworks() -> list[str]:
+    """Return the frameworks that there is an adapter for."""
+    return sorted(file.stem for file in REQUIREMENTS.glob("*.txt"))
+
+
+def prepare(name: str) -> Path:
+    """Install the packages of a framework, once for each version of its requirements. Return their folder."""
+    file = REQUIREMENTS / f"{name}.txt"
+    folder, stamp = _CACHE / name, _CACHE / f"{name}.digest"
+    digest = sha256(file.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == digest:
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    options = ("--quiet", "--no-deps", "--require-hashes", "--no-compile", "--target", str(folder))
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, "--requirement", str(file)], check=True)
+    stamp.write_text(digest)
+    return folder
+
+
+def run(name: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Run the tests of an adapter in its environment."""
+    environment = os.environ | {"PYTHONPATH": str(prepare(name)), "PYTHONDONTWRITEBYTECODE": "1"}
+    # What the outer pytest was told is not for this one.
+    for variable in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_CURRENT_TEST"):
+        environment.pop(variable, None)
+    words = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    file = ROOT / "tests" / "adapters" / f"suite_{name}.py"
+    return subprocess.run(
+        [*words, "--inline-snapshot=disable", *options, str(file)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+if __name__ == "__main__":
+    ended = run(sys.argv[1], *sys.argv[2:])
+    print(ended.stdout)
+    sys.exit(ended.returncode)
