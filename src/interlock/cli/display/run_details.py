@@ -173,6 +173,8 @@ def suggest_commands(details: RunDetails) -> list[str]:
         DisplayState.STOPPED: ("runs resume", "runs cancel"),
         DisplayState.RUNNING: ("runs watch", "runs cancel"),
     }.get(details.state, ("replay", "runs fork", "audit verify"))
+    if "framework" in details.started.settings:  # its own program resumes it
+        commands = tuple(command for command in commands if "resume" not in command and "fork" not in command)
     shown = questions if details.state.is_paused else []
     return [*shown, *(f"interlock {command} {name}" for command in commands)]
 
@@ -182,6 +184,8 @@ def _list_facts(details: RunDetails) -> Iterator[tuple[str, str]]:
     yield "id", details.run_id
     if started.agent or details.model:
         yield "agent", ", ".join(part for part in (started.agent, details.model) if part)
+    if framework := started.settings.get("framework", ""):
+        yield "framework", f"{framework}: the program that made the run continues it"
     if started.workspace:
         yield "workspace", started.workspace
     policy = started.settings.get("policy", "")

@@ -172,7 +172,8 @@ def get_display_state(ledger: Ledger, questions: Sequence[Question], *, is_held:
         return state if state.is_paused else DisplayState(f"paused_{questions[0].kind}")
     if is_held:
         return DisplayState.RUNNING
-    has_answered = ledger.dialogue.last == "model" and not ledger.dialogue.open
+    # Between its calls, the agent of another framework leaves nothing in the log.
+    has_answered = bool(ledger.framework) or (ledger.dialogue.last == "model" and not ledger.dialogue.open)
     return DisplayState.IDLE if has_answered else DisplayState.STOPPED
 
 

@@ -292,6 +292,9 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
         lines.append(f"{pluralize(len(outcome.open_question_ids), 'more question')} open in run {run}: {names}")
     if answered.status == "recorded" and answered.ledger.created_by:
         lines.append(f"Run {run} was started on a server, which resumes it.")
+    elif answered.status == "recorded" and answered.ledger.framework:
+        framework = make_visible(answered.ledger.framework)
+        lines.append(f"Run {run} continues in the program that made it, with {framework}, when that resumes it.")
     elif answered.status == "recorded" and not will_resume:
         command = add_log_option(f"interlock runs resume {run}", log)
         lines.append(f"No process has run {run}. To resume it: {command}")

@@ -44,8 +44,11 @@ async def print_transcript(log_path: Path | None, run_ref: str) -> None:
 async def _watch_run(log_path: Path | None, run_ref: str) -> "_RunWatch":
     async with open_log(log_path) as log:
         run_id = await resolve_run(log, run_ref)
-        next_seq = (await load_run(log, run_id)).ledger.next_seq
-        run_watch = _RunWatch(run_id, log_path, is_held=run_id in await log.lease_holders())
+        ledger = (await load_run(log, run_id)).ledger
+        next_seq = ledger.next_seq
+        # The agent of another framework has its run only while a tool is called.
+        is_held = bool(ledger.framework) or run_id in await log.lease_holders()
+        run_watch = _RunWatch(run_id, log_path, is_held=is_held)
         frames = asyncio.create_task(run_watch.draw_frames())
         try:
             async for event in follow_events(log, run_id):

@@ -116,6 +116,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     #: The user that it acts for, and who created it.
     requester: str = ""
     created_by: str = ""
+    #: The framework whose agent makes its calls, where that is not ours.
+    framework: str = ""
     #: The parent run.
     parent_run_id: str = ""
     #: The reason or the result of its end, and the code of a failure.
@@ -179,6 +181,7 @@ def _on_run_started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
     ledger.started = True
     ledger.agent, ledger.parent_run_id = fact.agent, fact.parent_run_id
     ledger.requester, ledger.created_by = fact.requester, fact.created_by
+    ledger.framework = fact.settings.get("framework", "")
     ledger.checks.forked_at = fact.forked_at
 
 

@@ -56,7 +56,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleTools:
-    """The tools of the agent, and what they did: `look` reads, `pay` has an effect, `meet` waits for nineteen others."""
+    """The tools of the agent, and what they did: `look` reads, `pay` has an effect, `meet` waits for 19 others."""
 
     def __init__(self, folder: Path, *, dies: bool = False) -> None:
         self.folder = folder
