@@ -149,7 +149,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, VerificationState, CheckResult, WorkspaceChange)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 11
+    assert module.SNAPSHOT_VERSION == 12
     assert held == {
         "Ledger": (
             "run_id",
@@ -168,6 +168,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "agent",
             "requester",
             "created_by",
+            "framework",
             "parent_run_id",
             "message",
             "code",

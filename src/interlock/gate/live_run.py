@@ -17,8 +17,8 @@ from ..domain.commands import CancelCommand
 from ..domain.errors import LogError, RunEndedError
 from ..domain.observation import Observation
 from ..domain.state.lifecycle import RunState
-from ..domain.tool import CallContext
-from ..pipeline.batch import start_run
+from ..domain.tool import CallContext, ToolCatalog
+from ..pipeline.batch import record_tools_offered, start_run
 from ..pipeline.context import RunContext
 from ..runs.command_poller import CommandPoller
 from ..runs.commands import apply_command
@@ -51,6 +51,7 @@ class LiveRun:
         self._opening: asyncio.Task[RunContext] | None = None
         self._run: RunContext | None = None
         self._lease: Lease | None = None
+        self._recording = asyncio.Lock()
         self._active = 0
         #: How many hold it open although no call runs.
         self.holds = 0
@@ -68,6 +69,9 @@ class LiveRun:
                 run = replace(run, situation=replace(run.situation, agent=agent))
             if run.ledger.state is not RunState.RUNNING:  # an answer may lie there, which this call is about
                 await self._poller.poll(run.ledger.run_id)
+            menu = self._app.registry.catalog(run.situation)
+            if menu.digest != run.ledger.menu_digest:
+                await self._record_menu(menu, run)
             outcome = await self._app.join(run, intent, plan_only=plan_only)
         except LogError:
             self._active -= 1
@@ -82,6 +86,12 @@ class LiveRun:
         if outcome.error is not None:
             raise outcome.error
         return outcome.outcomes[0]
+
+    async def _record_menu(self, menu: ToolCatalog, run: RunContext) -> None:
+        """Record the tools that are there now, once for all calls that begin at the same time."""
+        async with self._recording:
+            if menu.digest != run.ledger.menu_digest:
+                await record_tools_offered(menu, run)
 
     async def open(self) -> RunContext:
         """Return the run, opened."""
