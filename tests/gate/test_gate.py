@@ -96,6 +96,64 @@ async def test_a_paused_run_takes_other_calls(tmp_path: Path, desk: Desk) -> Non
     assert [question.call_id for question in open_questions] == ["c1", "c3"]
 
 
+async def test_a_call_that_arrives_while_a_pause_releases_the_run_is_taken(tmp_path: Path, desk: Desk) -> None:
+    async with open_gate(tmp_path) as gate:
+        paused = asyncio.Event()
+        release = gate.log.release
+
+        async def tell(lease: Any) -> None:
+            paused.set()
+            await release(lease)
+
+        gate.log.release = tell
+        asking = asyncio.ensure_future(gate.call("t", intent("pay", "c1"), desk.pay))
+        await paused.wait()
+        look = await gate.call("t", intent("look", "c2"), desk.pay)
+        asked = await asking
+
+    assert look.ok
+    assert asked.question is not None
+
+
+async def test_a_run_is_kept_while_a_call_is_under_way(tmp_path: Path, desk: Desk) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(arguments: dict[str, Any]) -> str:
+        begun.set()
+        await go_on.wait()
+        return "done"
+
+    async with open_gate(tmp_path) as gate, open_gate(tmp_path) as other:
+        waiting = asyncio.ensure_future(gate.call("t", intent("look", "c1"), wait))
+        await begun.wait()
+        await gate.release("t")
+        with pytest.raises(RunClaimedError):
+            await other.call("t", intent("look", "c2"), desk.pay)
+        go_on.set()
+        settled = await waiting
+        after = await other.call("t", intent("look", "c2"), desk.pay)
+
+    assert (settled.result, after.ok) == ("done", True)
+
+
+async def test_a_cancelled_caller_leaves_the_run_usable(tmp_path: Path, desk: Desk) -> None:
+    begun = asyncio.Event()
+
+    async def hang(arguments: dict[str, Any]) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with open_gate(tmp_path) as gate:
+        hanging = asyncio.ensure_future(gate.call("t", intent("look", "c1"), hang))
+        await begun.wait()
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        settled = await gate.call("t", intent("look", "c2"), desk.pay)
+
+    assert settled.ok
+
+
 async def test_each_of_two_questions_has_its_own_answer(tmp_path: Path, desk: Desk) -> None:
     async with open_gate(tmp_path) as gate:
         calls = [intent("pay", "c1"), intent("pay", "c2", amount=7)]

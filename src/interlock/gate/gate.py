@@ -58,6 +58,8 @@ _T = TypeVar("_T")
 _TIMEOUT_SECONDS = 24 * 3600.0
 _POLL_SECONDS = 5.0
 _FEED_EVENTS = 500
+#: With more, those that are released are forgotten.
+_MAX_LIVE_RUNS = 256
 
 #: What needs no quotes in a shell, and no escape in an address.
 _USABLE_ID = re.compile(r"[A-Za-z0-9:@._~%-]{1,128}")
@@ -382,7 +384,7 @@ class Gate:
 
     async def release(self, run_id: str) -> None:
         """Let other processes continue a run, and wait until what it did is durable."""
-        live = self._live.pop(clean_run_id(run_id), None)
+        live = self._live.get(clean_run_id(run_id))
         if live is not None and not live.loop.is_closed():
             await live.release()
 
@@ -499,7 +501,7 @@ class Gate:
         loop = asyncio.get_running_loop()
         if live is not None and live.loop is loop:
             return live
-        if live is not None and not live.loop.is_closed():
+        if live is not None and not live.loop.is_closed() and not live.is_released:
             raise ConfigurationError(f"{run_id} is used by another event loop of this process. Use one for each run.")
         situation = CallContext(
             run_id=run_id,
@@ -515,7 +517,10 @@ class Gate:
         if poller is None:
             poller = self._pollers[loop] = CommandPoller(self._app.log)
         settings = {"framework": framework} if framework else {}
-        self._live[run_id] = live = LiveRun(self._app, poller, situation, settings, take_over=live is not None)
+        take_over = live is not None and live.loop.is_closed()
+        if len(self._live) >= _MAX_LIVE_RUNS:
+            self._live = {name: other for name, other in self._live.items() if not other.is_released}
+        self._live[run_id] = live = LiveRun(self._app, poller, situation, settings, take_over=take_over)
         return live
 
     async def _run_pending(self, arguments: JsonObject, context: ToolContext) -> Any:

@@ -25,7 +25,7 @@ from ..runs.commands import apply_command
 from ..runs.inbox import Inbox
 from ..storage.event_log import Lease, QueuedCommand
 
-#: A framework calls its model between two calls: for this long the run is not opened again.
+#: For this long a run without calls is kept: opening it again reads the log.
 _IDLE_SECONDS = 1.0
 
 
@@ -48,15 +48,22 @@ class LiveRun:
         #: An event loop of this process that is closed has the lease.
         self._take_over = take_over
         self.loop = asyncio.get_running_loop()
-        self._opening: asyncio.Task[RunContext] | None = None
         self._run: RunContext | None = None
         self._lease: Lease | None = None
+        #: Opening and releasing exclude each other.
+        self._changing = asyncio.Lock()
         self._recording = asyncio.Lock()
+        #: How many calls are under way.
         self._active = 0
-        #: How many hold it open although no call runs.
-        self.holds = 0
+        #: It is to be released when the last of them ends.
+        self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         self._releasing: asyncio.Task[None] | None = None
+
+    @property
+    def is_released(self) -> bool:
+        """True while other processes may have the run."""
+        return not self._active and self._run is None and not self._changing.locked()
 
     async def call(
         self, intent: ToolIntent, agent: str, *, plan_only: bool = False
@@ -64,7 +71,7 @@ class LiveRun:
         """Take one call through the pipeline."""
         self._active += 1
         try:
-            run = self._run or await self._open()
+            run = self._run or await self.open()
             if agent != run.situation.agent:
                 run = replace(run, situation=replace(run.situation, agent=agent))
             if run.ledger.state is not RunState.RUNNING:  # an answer may lie there, which this call is about
@@ -79,10 +86,14 @@ class LiveRun:
                 await self.release()
             raise
         except BaseException:
-            self._leave()
+            self._active -= 1
+            self._release_soon()
             raise
-        if self._leave():
+        self._active -= 1
+        if self._is_over or (run.ledger.state is not RunState.RUNNING and not self._active):
             await self.release()
+        elif self._timer is None:
+            self._release_soon()
         if outcome.error is not None:
             raise outcome.error
         return outcome.outcomes[0]
@@ -94,47 +105,23 @@ class LiveRun:
                 await record_tools_offered(menu, run)
 
     async def open(self) -> RunContext:
-        """Return the run, opened."""
-        return self._run or await self._open()
-
-    def _leave(self) -> bool:
-        """End a call. Return True when the run waits for a person, and nothing of it runs here."""
-        self._active -= 1
-        run = self._run
-        if self._active or self.holds or run is None:
-            return False
-        if run.ledger.state is not RunState.RUNNING:
-            return True
-        if self._timer is None:
-            self._timer = self.loop.call_later(_IDLE_SECONDS, self._release_idle)
-        return False
-
-    def _release_idle(self) -> None:
-        self._timer = None
-        if not self._active and not self.holds:
-            self._releasing = self.loop.create_task(self.release())
-
-    async def _open(self) -> RunContext:
-        if self._opening is None:
-            self._opening = self.loop.create_task(self._load())
-        opening = self._opening
-        try:
-            return await asyncio.shield(opening)
-        finally:
-            if self._opening is opening and opening.done():
-                self._opening = None
+        """Return the run. It is opened by the first who asks for it. `RunClaimedError` when another process has it."""
+        async with self._changing:
+            if self._run is None:
+                self._is_over = False
+                self._run = await self._load()
+                self._release_soon()
+            return self._run
 
     async def _load(self) -> RunContext:
-        if self._releasing is not None and self._releasing is not asyncio.current_task():
-            await asyncio.wait([self._releasing])
         run_id = self._situation.run_id
-        lease = await self._app.log.acquire(run_id, force=self._take_over)
+        self._lease = lease = await self._app.log.acquire(run_id, force=self._take_over)
         self._take_over = False
         try:
             run = await self._app.open(self._situation, lease)
             if not run.ledger.started:
                 start_run(run, self._settings)
-            self._lease, self._run = lease, run
+            self._run = run
             await self._poller.subscribe(run_id, self._apply)
         except BaseException:
             self._lease = self._run = None
@@ -142,6 +129,18 @@ class LiveRun:
             await self._app.log.release(lease)
             raise
         return run
+
+    def _release_soon(self) -> None:
+        """Release the run after an idle moment: a framework asks its model between two calls."""
+        if self._timer is None and self._run is not None:
+            self._timer = self.loop.call_later(_IDLE_SECONDS, self._release_idle)
+
+    def _release_idle(self) -> None:
+        self._timer = None
+        if self._active:
+            self._release_soon()
+        else:
+            self._releasing = self.loop.create_task(self.release())
 
     async def _apply(self, command: QueuedCommand) -> bool:
         """Apply an answer or a cancellation of another process."""
@@ -161,19 +160,25 @@ class LiveRun:
             return False
 
     async def release(self) -> None:
-        """Release the run: whatever ended is durable, and any process may continue it."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        run, self._run = self._run, None
-        lease, self._lease = self._lease, None
-        if run is not None:
-            await run.settle()
-            with suppress(LogError):
-                await run.recorder.commit()
-                await run.recorder.ack_claims()
-        if lease is not None:
-            self._poller.unsubscribe(lease.run_id)
-            await self._app.log.release(lease)
-            # One may have been left right before the release.
-            await Inbox(self._app.log, self._app.artifacts, app=self._app).apply_queued(lease.run_id)
+        """Release the run: whatever ended is durable, and any process may continue it. While calls are under way, it is
+        released when the last of them ends.
+        """
+        async with self._changing:
+            if self._active:
+                self._is_over = True
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            run, self._run = self._run, None
+            lease, self._lease = self._lease, None
+            if run is not None:
+                await run.settle()
+                with suppress(LogError):
+                    await run.recorder.commit()
+                    await run.recorder.ack_claims()
+            if lease is not None:
+                self._poller.unsubscribe(lease.run_id)
+                await self._app.log.release(lease)
+                # A command may have been left right before the release.
+                await Inbox(self._app.log, self._app.artifacts, app=self._app).apply_queued(lease.run_id)
