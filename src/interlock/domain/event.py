@@ -6,7 +6,7 @@ display; the order is `seq`.
 """
 
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -515,6 +515,10 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_un
     def type(self) -> str:
         """Type of the event, as in the log."""
         return event_type(self.fact)
+
+
+#: Every type under which a fact is logged.
+EVENT_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Fact))
 
 
 def event_type(fact: Fact) -> str:

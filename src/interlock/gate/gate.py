@@ -385,8 +385,12 @@ class Gate:
     async def release(self, run_id: str) -> None:
         """Let other processes continue a run, and wait until what it did is durable."""
         live = self._live.get(clean_run_id(run_id))
-        if live is not None and not live.loop.is_closed():
+        if live is None or live.loop.is_closed():
+            return
+        if live.loop is asyncio.get_running_loop():
             await live.release()
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(live.release(), live.loop))
 
     async def questions(self, run_id: str) -> list[Question]:
         """Return the open questions of a run, oldest first."""

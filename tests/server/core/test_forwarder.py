@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.audit.schemas import build_renderers
+from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import Event, LogEntry, decode_event
-from interlock.server.core.audit_sinks.destination import FileDestination
+from interlock.server.core.audit_sinks.destination import FileDestination, check_destinations
 from interlock.server.core.audit_sinks.forwarder import Forwarder, ForwarderOptions, RunForwardResult
 from interlock.server.core.audit_sinks.positions import DeadLetter
 from interlock.server.core.audit_sinks.senders import SendDelay, SendOutcome, SendRejection, SendSuccess
@@ -190,6 +191,25 @@ async def test_only_runs_of_its_agents_reach_a_destination(db: Database) -> None
     refused = await forward.forward_run("a")
     assert (refused.sent, refused.total) == (0, 12)
     assert "no runs of this agent" in refused.problem
+
+
+async def test_only_events_of_its_types_reach_a_destination(db: Database) -> None:
+    log, sender = MemoryLog(), Told()
+    sent = [await add_run(log, name, 3) for name in ("a", "b")]
+    place = FileDestination(name="disk", path="/unused", events=frozenset({"run.started"}))
+    forward = Forwarder(log, db, place, render, sender=sender, options=PACE)
+
+    await drain(forward)
+
+    assert sender.lines == [lines[0] for lines in sent]
+    assert (await forward.get_status()).pending_count == 0
+
+
+def test_an_event_that_there_is_none_of_is_refused() -> None:
+    place = FileDestination(name="disk", path="/unused", events=frozenset({"aproval.granted"}))
+
+    with pytest.raises(ConfigurationError, match=r"did you mean 'approval\.granted'"):
+        check_destinations([place])
 
 
 async def test_batches_are_bounded_in_bytes_but_hold_at_least_one_event(db: Database) -> None:

@@ -63,6 +63,9 @@ class BatchBuilder:
         if not await self.accepts_run(entry.run_id):
             return None
         try:
+            wanted = self._destination.events
+            if wanted is not None and decode_event(entry).type not in wanted:
+                return None
             return self._render_item(placed.position, entry, await self._get_agent(entry.run_id))
         except Exception as error:  # one event that cannot be shown must not hold up all that come after it
             problem = f"The event cannot be written as {self._destination.schema}: {type(error).__name__}: {error}"

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ....domain.errors import ConfigurationError
+from ....domain.event import EVENT_TYPES
+from ....domain.suggestions import find_near_name
 from ..addresses import NetworkAccess, find_host_problem
 from ..safe_http import find_url_problem
 
@@ -23,6 +25,8 @@ class _Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     schema: DestinationSchema = "interlock"
     #: Only events of runs of these agents. None: of all.
     agents: frozenset[str] | None = None
+    #: Only events of these types, such as `approval.granted`. None: of all.
+    events: frozenset[str] | None = None
 
 
 class _RemoteDestination(_Destination, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +94,9 @@ def check_destinations(destinations: Sequence[Destination]) -> None:
 def _find_problem(destination: Destination) -> str:
     if not is_destination_name(destination.name):
         return "a name has up to 64 lower-case letters, digits, - and _"
+    if unknown := sorted((destination.events or frozenset()) - EVENT_TYPES):
+        near = find_near_name(unknown[0], EVENT_TYPES)
+        return f"there is no event {unknown[0][:64]!r}" + (f"; did you mean {near!r}?" if near else "")
     match destination:
         case HecDestination():
             wrong = "it takes the schema splunk_hec only" if destination.schema != "splunk_hec" else ""
