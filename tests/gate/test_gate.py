@@ -31,6 +31,7 @@ async def test_a_denied_call_tells_the_model(tmp_path: Path, desk: Desk) -> None
     assert "Not here." in settled.result
 
 
+@pytest.mark.requirement("P03")
 async def test_arguments_that_do_not_fit_are_never_asked_about(tmp_path: Path, desk: Desk) -> None:
     async with open_gate(tmp_path) as gate:
         settled = await gate.call("t", intent("pay", "c1", amount="lots"), desk.pay)
@@ -39,6 +40,7 @@ async def test_arguments_that_do_not_fit_are_never_asked_about(tmp_path: Path, d
     assert "input.amount" in settled.text
 
 
+@pytest.mark.requirement("P05")
 async def test_a_call_waits_for_a_person_and_runs_once(tmp_path: Path, desk: Desk) -> None:
     async with open_gate(tmp_path) as gate:
         first = await gate.call("t", intent("pay", "c1"), desk.pay)
@@ -75,6 +77,7 @@ async def test_edited_arguments_run_and_the_model_is_told(tmp_path: Path, desk: 
     assert "A person (ada) changed the arguments" in settled.result
 
 
+@pytest.mark.requirement("P04")
 async def test_altered_arguments_of_a_saved_call_are_refused(tmp_path: Path, desk: Desk) -> None:
     async with open_gate(tmp_path) as gate:
         await gate.call("t", intent("pay", "c1"), desk.pay)
@@ -82,6 +85,16 @@ async def test_altered_arguments_of_a_saved_call_are_refused(tmp_path: Path, des
         settled = await gate.call("t", intent("pay", "c1", amount=9000), desk.pay)
 
     assert (settled.observation is not None and settled.observation.code, desk.paid) == ("call_id_conflict", [])
+
+
+@pytest.mark.requirement("P01")
+async def test_a_tool_that_was_not_declared_is_refused(tmp_path: Path, desk: Desk) -> None:
+    async with open_gate(tmp_path) as gate:
+        settled = await gate.call("t", intent("transfer", "c1"), desk.pay)
+        look = await gate.call("t", intent("look", "c2"), desk.pay)
+
+    assert (settled.ran, settled.ok, look.ok) == (False, False, True)
+    assert "transfer" in settled.text
 
 
 async def test_a_paused_run_takes_other_calls(tmp_path: Path, desk: Desk) -> None:

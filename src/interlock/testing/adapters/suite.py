@@ -13,6 +13,8 @@ from ...audit.verify import verify
 from ...domain.errors import ConfigurationError
 from ...domain.event import InvocationStarted, decode_event
 from ...gate.gate import Gate
+from ...policy.engine.rule import Rule
+from ...policy.engine.rule_policy import RulePolicy
 from ...runs.inbox import Inbox
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
@@ -96,6 +98,18 @@ class AdapterConformance(ConformanceSuite):
         await _answer(harness, tools, approved=False, reason="not this month")
 
         turn = await _resume(harness, tools, _PAY, turn.saved)
+
+        assert (turn.text, tools.paid) == (DONE, [])
+        assert "not this month" in turn.read["c1"]
+
+    async def test_a_rejection_stands_when_the_policy_would_allow_it_now(
+        self, harness: AdapterHarness, tools: SampleTools
+    ) -> None:
+        turn = await _start(harness, tools, _PAY)
+        await _answer(harness, tools, approved=False, reason="not this month")
+
+        async with open_gate(tools.folder, policy=RulePolicy([Rule(id="all", verdict="allow")])) as gate:
+            turn = await harness.resume(gate, _PAY, tools, turn.saved)
 
         assert (turn.text, tools.paid) == (DONE, [])
         assert "not this month" in turn.read["c1"]
