@@ -54,7 +54,7 @@ class Interlocked(AbstractCapability[Any]):
         return _GovernedToolset(toolset, self.gate)
 
     def get_default_conversation_id(self, run_id: str) -> str:
-        """Return an id that can be told from one that the program gave."""
+        """Return an id that no program gives: such a conversation is refused at its first call."""
         return f"{_UNNAMED}{run_id}"
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Awaitable[Any]]) -> Any:
@@ -217,11 +217,10 @@ def _arguments_as_json(
     sent = None if part is None else part.args_as_dict()
     if sent == tool_args:
         return sent
-    candidates = [to_jsonable_python(tool_args, serialize_unknown=True), sent]
-    # A tool with one model as its parameter has the fields of the model as its schema.
-    if not tool_args.keys() <= tool.tool_def.parameters_json_schema.get("properties", {}).keys():
-        candidates.reverse()
-    for candidate in candidates:
+    body = to_jsonable_python(tool_args, serialize_unknown=True)
+    if len(body) == 1 and not body.keys() <= tool.tool_def.parameters_json_schema.get("properties", {}).keys():
+        (body,) = body.values()  # one model is the only parameter: the schema is the one of the model
+    for candidate in (body, sent):
         with suppress(ValidationError):
             if candidate is not None and _validate(candidate, ctx, tool) == tool_args:
                 return candidate
