@@ -1,7 +1,7 @@
 """Google ADK: a plugin puts the gate in front of every tool of a runner.
 
     gate = Gate("state", policy=load_policy("policy.yaml"), risk={"search": "read"})
-    runner = Runner(app_name="shop", agent=agent, session_service=sessions, plugins=[Interlocked(gate)])
+    app = App(name="shop", root_agent=agent, plugins=[Interlocked(gate)])
 
 A call that a person has to approve pauses the run with ADK's own request for confirmation. To continue:
 
