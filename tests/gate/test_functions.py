@@ -112,3 +112,13 @@ async def test_own_tools_need_no_function(tmp_path: Path) -> None:
     assert {"read_file", "bash"} <= set(names)
     assert "hello" in settled.text
     assert Desk(tmp_path).paid == []
+
+
+async def test_a_run_of_a_thread_is_released_from_a_loop(tmp_path: Path) -> None:
+    async with open_gate(tmp_path) as gate:
+        await asyncio.to_thread(gate.call_sync, "t", intent("look", "c1"), lambda _: "seen")
+        await gate.release("t")
+        async with open_gate(tmp_path) as other:
+            settled = await other.call("t", intent("look", "c1"))
+
+    assert settled.text.endswith("seen\n</untrusted_tool_output>")

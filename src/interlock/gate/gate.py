@@ -392,6 +392,10 @@ class Gate:
         else:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(live.release(), live.loop))
 
+    def release_sync(self, run_id: str) -> None:
+        """Call `release` from code without an event loop."""
+        self._open_portal().run(self.release(run_id))
+
     async def questions(self, run_id: str) -> list[Question]:
         """Return the open questions of a run, oldest first."""
         return (await load_run(self._app.log, clean_run_id(run_id))).ledger.open_questions()
@@ -576,8 +580,7 @@ class GateRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
-        gate = self.gate
-        gate._open_portal().run(gate.release(self.run_id))  # pyright: ignore[reportPrivateUsage]
+        self.gate.release_sync(self.run_id)
 
     async def __aenter__(self) -> "GateRun":
         return self.__enter__()
