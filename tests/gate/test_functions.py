@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock import ConfigurationError, Gate, LocalTools, ToolIntent
-from tests.gate.support import Desk, answer, intent, open_gate, until_asked
+from interlock import ConfigurationError, Gate, LocalTools, SqliteLog, ToolIntent
+from interlock.storage.event_log import Lease
+from tests.gate.support import SCHEMA, Desk, answer, intent, open_gate, until_asked
 
 
 def test_a_function_runs_in_the_thread_that_calls_it(tmp_path: Path) -> None:
@@ -114,11 +115,17 @@ async def test_own_tools_need_no_function(tmp_path: Path) -> None:
     assert Desk(tmp_path).paid == []
 
 
-async def test_a_run_of_a_thread_is_released_from_a_loop(tmp_path: Path) -> None:
-    async with open_gate(tmp_path) as gate:
+async def test_a_run_of_a_thread_is_released_in_its_loop(tmp_path: Path) -> None:
+    released: list[str] = []
+
+    class Log(SqliteLog):
+        async def release(self, lease: Lease) -> None:
+            released.append(threading.current_thread().name)
+            await super().release(lease)
+
+    async with Log(tmp_path / "runs.db") as log, Gate(log=log, risk={"look": "read"}) as gate:
+        gate.declare("look", "Look something up.", SCHEMA)
         await asyncio.to_thread(gate.call_sync, "t", intent("look", "c1"), lambda _: "seen")
         await gate.release("t")
-        async with open_gate(tmp_path) as other:
-            settled = await other.call("t", intent("look", "c1"))
 
-    assert settled.text.endswith("seen\n</untrusted_tool_output>")
+    assert released == ["interlock-gate"]
