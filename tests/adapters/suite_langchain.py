@@ -8,17 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deepagents import create_deep_agent
 from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from interlock import ConfigurationError, Gate
-from interlock.adapters.langchain import Interlocked
+from interlock import Agent, ConfigurationError, Gate, LocalTools, Runner
+from interlock.adapters.langchain import (
+    Interlocked,
+    interlock_tools,
+    interlocked_subagents,
+    thread_config,
+    tools,
+)
+from interlock.testing import ScriptedModel, ScriptedTurn, tool_call
 from interlock.testing.adapters import (
     DONE,
     THREAD,
@@ -29,6 +41,7 @@ from interlock.testing.adapters import (
     ScriptedCall,
     Turn,
 )
+from tests.gate.support import answer, events, until_asked
 
 _INPUT = {"messages": [("user", "Go.")]}
 _CONFIG = {"configurable": {"thread_id": THREAD}, "max_concurrency": 20}
@@ -36,7 +49,7 @@ _OUTER: Script = ((ScriptedCall("outer", "delegate", 5),),)
 _INNER: Script = ((ScriptedCall("inner", "pay", 5),),)
 
 
-class ScriptedModel(BaseChatModel):
+class FakeModel(BaseChatModel):
     """Makes the calls of its script, turn by turn."""
 
     script: Sequence[Sequence[tuple[str, str, dict[str, Any]]]]
@@ -45,7 +58,7 @@ class ScriptedModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "scripted"
 
-    def bind_tools(self, tools: Any, **options: Any) -> "ScriptedModel":
+    def bind_tools(self, tools: Any, **options: Any) -> "FakeModel":
         return self
 
     def _generate(self, messages: list[Any], *args: Any, **options: Any) -> ChatResult:
@@ -56,10 +69,8 @@ class ScriptedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def model(script: Script) -> ScriptedModel:
-    return ScriptedModel(
-        script=[[(call.call_id, call.tool, {"amount": call.amount}) for call in turn] for turn in script]
-    )
+def model(script: Script) -> FakeModel:
+    return FakeModel(script=[[(call.call_id, call.tool, {"amount": call.amount}) for call in turn] for turn in script])
 
 
 class LangChain:
@@ -192,3 +203,226 @@ class TestAsyncLangChain(AdapterConformance):
     @pytest.fixture
     def harness(self) -> AdapterHarness:
         return ASYNC_HARNESS
+
+
+def _ask(*calls: tuple[str, str, dict[str, Any]], then: Sequence[Any] = ()) -> FakeModel:
+    return FakeModel(script=[calls, *then])
+
+
+def _pay_tool(paid: list[int]) -> StructuredTool:
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        return f"paid {amount} with sesame"
+
+    return StructuredTool.from_function(pay)
+
+
+def _read(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one.status, str(one.content)) for one in result["messages"] if isinstance(one, ToolMessage)]
+
+
+def test_own_tools_run_in_an_agent_of_langchain(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with Gate(tmp_path / "state", workspace=tmp_path) as gate:
+        made = interlock_tools(gate, LocalTools(tmp_path))
+        asked = _ask(("c1", "read_file", {"path": "notes.txt"}), ("c2", "read_file", {"path": "../secret"}))
+        agent = create_agent(asked, made, middleware=[Interlocked(gate)], checkpointer=InMemorySaver())
+        read = _read(agent.invoke(_INPUT, _CONFIG))
+
+        with pytest.raises(ConfigurationError, match="Interlocked"):
+            create_agent(asked, made).invoke(_INPUT)
+
+    assert "hello" in read[0][1]
+    assert [status for status, _ in read] == ["success", "error"]
+
+
+async def test_tools_of_langchain_run_in_an_agent_of_interlock() -> None:
+    paid: list[int] = []
+    calls = (tool_call("pay", amount=3), tool_call("pay", amount="x"))
+    scripted = ScriptedModel([ScriptedTurn(calls=calls), ScriptedTurn(text="ok")])
+    async with Runner(Agent(provider=scripted, tools=tools([_pay_tool(paid)], risk="read"))) as runner:
+        result = await runner.run("go")
+
+    assert paid == [3]
+    assert [one.success for one in result.tool_executions] == [True, False]
+
+
+def test_a_call_without_a_thread_is_refused(tmp_path: Path) -> None:
+    paid: list[int] = []
+    with Gate(tmp_path, risk={"pay": "read"}) as gate:
+        asked = _ask(("c1", "pay", {"amount": 1}))
+        agent = create_agent(asked, [_pay_tool(paid)], middleware=[Interlocked(gate)])
+        with pytest.raises(ConfigurationError, match=r"gate\.run"), pytest.warns(UserWarning, match="checkpointer"):
+            agent.invoke(_INPUT)
+
+    assert paid == []
+
+
+def test_a_second_approval_is_refused(tmp_path: Path) -> None:
+    with Gate(tmp_path) as gate:
+        second = HumanInTheLoopMiddleware(interrupt_on={"pay": True})
+        agent = create_agent(_ask(), [_pay_tool([])], middleware=[Interlocked(gate), second])
+        with pytest.raises(ConfigurationError, match="HumanInTheLoop"):
+            agent.invoke(_INPUT, _CONFIG)
+
+
+async def test_without_a_checkpointer_the_call_waits(tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    async def answer_later(gate: Gate) -> list[int]:
+        await until_asked(gate, HARNESS.run_id)
+        before = list(paid)
+        await answer(gate, HARNESS.run_id)
+        return before
+
+    async with Gate(tmp_path) as gate:
+        agent = create_agent(_ask(("c1", "pay", {"amount": 1})), [_pay_tool(paid)], middleware=[Interlocked(gate)])
+        with pytest.warns(UserWarning, match="checkpointer"):
+            result, before = await asyncio.gather(agent.ainvoke(_INPUT, _CONFIG), answer_later(gate))
+
+    assert (before, paid, result["messages"][-1].text) == ([], [1], DONE)
+
+
+def test_secrets_do_not_reach_the_model(tmp_path: Path) -> None:
+    with Gate(tmp_path, risk={"pay": "read"}, secrets={"word": "sesame"}) as gate:
+        asked = _ask(("c1", "pay", {"amount": 1}))
+        agent = create_agent(asked, [_pay_tool([])], middleware=[Interlocked(gate)], checkpointer=InMemorySaver())
+        ((status, text),) = _read(agent.invoke(_INPUT, _CONFIG))
+
+    assert (status, "paid 1" in text, "sesame" in text) == ("success", True, False)
+
+
+def test_the_run_is_free_when_the_agent_ends(tmp_path: Path) -> None:
+    with Gate(tmp_path, risk={"pay": "read"}) as gate, Gate(tmp_path, risk={"pay": "read"}) as other:
+        for at, one in enumerate((gate, other), start=1):
+            asked = _ask(("c1", "pay", {"amount": at}))
+            agent = create_agent(asked, [_pay_tool([])], middleware=[Interlocked(one)], checkpointer=InMemorySaver())
+            assert _read(agent.invoke(_INPUT, _CONFIG))[0][0] == "success"
+
+
+def test_a_tool_node_without_an_agent_passes_the_gate(tmp_path: Path) -> None:
+    paid: list[int] = []
+    with Gate(tmp_path) as gate:
+        interlocked = Interlocked(gate)
+        node = ToolNode(
+            [_pay_tool(paid)], wrap_tool_call=interlocked.wrap_tool_call, awrap_tool_call=interlocked.awrap_tool_call
+        )
+        graph = StateGraph(MessagesState).add_node("tools", node).add_edge("__start__", "tools")
+        compiled = graph.compile(checkpointer=InMemorySaver())
+        call = {"id": "c1", "name": "pay", "args": {"amount": 1}}
+        result = compiled.invoke({"messages": [AIMessage("", tool_calls=[call])]}, _CONFIG)
+        asked = result["__interrupt__"][0].value
+        before = list(paid)
+        asyncio.run(answer(gate, HARNESS.run_id))
+        compiled.invoke(None, _CONFIG)
+
+    assert (asked["tool"], asked["arguments"]) == ("pay", {"amount": 1})
+    assert asked["interlock"]
+    assert asked["payload_hash"]
+    assert (before, paid) == ([], [1])
+
+
+def test_a_failed_tool_is_read_by_the_model(tmp_path: Path) -> None:
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        raise OSError("no money left")
+
+    with Gate(tmp_path, risk={"pay": "read"}) as gate:
+        asked, failing = _ask(("c1", "pay", {"amount": 1})), StructuredTool.from_function(pay)
+        agent = create_agent(asked, [failing], middleware=[Interlocked(gate)], checkpointer=InMemorySaver())
+        ((status, text),) = _read(agent.invoke(_INPUT, _CONFIG))
+
+    assert (status, "no money left" in text) == ("error", True)
+
+
+def test_a_graph_inside_a_tool_hands_over(tmp_path: Path) -> None:
+    def leave(state: MessagesState) -> Command:
+        return Command(graph=Command.PARENT, goto="desk")
+
+    def greet(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage("At the desk.")]}
+
+    inner = StateGraph(MessagesState).add_node("leave", leave).add_edge("__start__", "leave").compile()
+
+    def hand_over(amount: int) -> str:
+        """Hand over to the desk."""
+        return str(inner.invoke({"messages": []}))
+
+    with Gate(tmp_path, risk={"hand_over": "read"}) as gate:
+        node = ToolNode([StructuredTool.from_function(hand_over)], wrap_tool_call=Interlocked(gate).wrap_tool_call)
+        graph = StateGraph(MessagesState).add_node("tools", node).add_node("desk", greet).add_edge("__start__", "tools")
+        call = {"id": "c1", "name": "hand_over", "args": {"amount": 1}}
+        compiled = graph.compile(checkpointer=InMemorySaver())
+        result = compiled.invoke({"messages": [AIMessage("", tool_calls=[call])]}, _CONFIG)
+        (record,) = [
+            event.fact for event in asyncio.run(events(gate, HARNESS.run_id)) if event.type == "tool.observation"
+        ]
+
+    assert result["messages"][-1].text == "At the desk."
+    assert record.observation.ok
+
+
+@pytest.mark.parametrize("subagent", ["general-purpose", "payer"])
+def test_subagents_of_a_deep_agent_ask(tmp_path: Path, subagent: str) -> None:
+    paid: list[int] = []
+    inner = _ask(("inner", "pay", {"amount": 5}))
+    payer = {"name": "payer", "description": "Pays.", "system_prompt": "Pay.", "model": inner}
+    task = {"description": "Pay 5.", "subagent_type": subagent}
+    with Gate(tmp_path, risk={"task": "read"}) as gate:
+        specs = interlocked_subagents(gate, [payer])
+        specs[0]["model"] = inner
+        agent = create_deep_agent(
+            _ask(("outer", "task", task)),
+            [_pay_tool(paid)],
+            middleware=[Interlocked(gate)],
+            subagents=specs,
+            checkpointer=InMemorySaver(),
+        )
+        result = agent.invoke(_INPUT, _CONFIG)
+        (asked,) = asyncio.run(gate.inbox.pending())
+        before = (list(paid), len(result["__interrupt__"]), thread_config(asked.run_id))
+        asyncio.run(gate.inbox.approve(asked, by="ada"))
+        result = agent.invoke(None, _CONFIG)
+
+    assert before == ([], 1, {"configurable": {"thread_id": THREAD}})
+    assert (paid, result["messages"][-1].text) == ([5], DONE)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_subagent_past_the_gate_fails_loudly(tmp_path: Path, *, is_async: bool) -> None:
+    paid: list[int] = []
+    inner = _ask(("inner", "pay", {"amount": 5}))
+    runnable = create_agent(inner, [_pay_tool(paid)])
+    task = {"description": "Pay 5.", "subagent_type": "payer"}
+    async with Gate(tmp_path, risk={"task": "read"}) as gate:
+        agent = create_deep_agent(
+            _ask(("outer", "task", task)),
+            middleware=[Interlocked(gate)],
+            subagents=interlocked_subagents(gate, [{"name": "payer", "description": "Pays.", "runnable": runnable}]),
+            checkpointer=InMemorySaver(),
+        )
+        with pytest.raises(ConfigurationError, match="past the gate"):
+            await (agent.ainvoke(_INPUT, _CONFIG) if is_async else asyncio.to_thread(agent.invoke, _INPUT, _CONFIG))
+
+    assert paid == []
+
+
+def test_a_subagent_on_another_server_is_refused(tmp_path: Path) -> None:
+    remote = {"name": "far", "description": "Far away.", "graph_id": "g", "url": "http://localhost:1"}
+    with Gate(tmp_path) as gate, pytest.raises(ConfigurationError, match="another server"):
+        interlocked_subagents(gate, [remote])
+
+
+@pytest.mark.parametrize("thread", ["a.0123456789ab", "ana@shop/7", "ü~", "x.y"])
+def test_a_run_names_its_thread(tmp_path: Path, thread: str) -> None:
+    with Gate(tmp_path, risk={"pay": "read"}) as gate:
+        asked = _ask(("c1", "pay", {"amount": 1}))
+        agent = create_agent(asked, [_pay_tool([])], middleware=[Interlocked(gate)], checkpointer=InMemorySaver())
+        config = {"configurable": {"thread_id": thread}}
+        agent.invoke(_INPUT, config)
+        (run,) = asyncio.run(gate.log.list_runs())
+
+    assert thread_config(run.first.run_id) == config
+    with pytest.raises(ConfigurationError, match="thread"):
+        thread_config("pai:x")

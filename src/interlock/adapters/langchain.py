@@ -108,8 +108,10 @@ class _Call:
         self.request, self.call, tool = request, request.tool_call, request.tool
         self.foreign = not isinstance(tool, _OwnTool)
         if tool is not None and self.foreign and interlocked.declared.get(tool.name) is not tool:
-            interlocked.gate.declare(tool.name, tool.description, _schema(tool), source=_FRAMEWORK)
-            interlocked.declared[tool.name] = tool
+            for each in (*request.runtime.tools, tool):
+                if not isinstance(each, _OwnTool):
+                    interlocked.gate.declare(each.name, each.description, _schema(each), source=_FRAMEWORK)
+                    interlocked.declared[each.name] = each
         config = request.runtime.config
         self.run_id = _run_id(config)
         call_id = f"{self.call['id']}@{_message_id(request)}"
@@ -117,7 +119,7 @@ class _Call:
         self.options: dict[str, Any] = {
             "suspends": (GraphBubbleUp,),
             "passes": (ConfigurationError,),
-            "agent": config.get("metadata", {}).get("lc_agent_name", ""),
+            "agent": config.get("metadata", {}).get("lc_agent_name") or "",
             "framework": _FRAMEWORK,
         }
         if config["configurable"].get("__pregel_checkpointer") is None:
