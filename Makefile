@@ -55,6 +55,12 @@ NOT_FAST := redaction/test_redaction_limits.py redaction/test_stream.py \
 test-fast: $(READY) ## Run the tests of the core, in less than a minute
 	@$(PYTEST) -n $(JOBS) --dist worksteal $(addprefix --ignore=tests/,$(NOT_FAST)) $(addprefix tests/,$(FAST))
 
+.PHONY: test-adapters
+test-adapters: $(READY) ## Test the adapters of all frameworks, each with its own packages
+	@for file in requirements/adapters/*.txt; do \
+		name=$$(basename $$file .txt); echo "$$name"; $(BIN)/python -m tests.adapters.environment $$name || exit 1; \
+	done
+
 TEMPLATES := src/interlock/server/console/templates
 
 CHECKS := check-types check-format check-lint check-pages check-imports check-words check-docs
@@ -147,6 +153,7 @@ lock: ## Choose new dependency versions, none younger than a week (needs uv)
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --exclude-newer '7 days' \
 		--upgrade --quiet --output-file requirements/dev.txt
+	@$(BIN)/python -m scripts.lock_adapters
 
 .PHONY: clean
 clean: ## Remove the environment and everything generated
