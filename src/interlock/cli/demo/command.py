@@ -30,12 +30,13 @@ from ...rendering.text import pluralize
 from ...sandbox.commands.probe import choose_sandbox
 from ...sandbox.interface import Confinement
 from ...storage.sqlite.log import SqliteLog
+from ...undo import UndoReport, load_changed_run, select_calls, undo_calls
 from ..display.live_region import neutralize_text, wrap_line
 from ..display.output import echo, echo_table
 from ..display.transcript import summarize_arguments
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import create_app
-from ..session.undo import UndoReport, choose_person, load_changed_run, select_calls, undo_calls
+from ..session.undo import choose_person
 from .process import CRASH, SURVIVE
 from .scenario import EDIT, FIXED, PROJECT_FILES, RUN_ID, SOURCE, make_project, try_escapes
 
@@ -157,7 +158,8 @@ def _echo_undo(folder: Path) -> bool:
     async def undo() -> UndoReport:
         async with SqliteLog(folder / "runs.db") as log:
             run = await load_changed_run(log, RUN_ID)
-            return await undo_calls(log, run, select_calls(run), folder / "changes", choose_person("the demo"))
+            person = choose_person("the demo")
+            return await undo_calls(log, run, select_calls(run), folder / "changes", person, requester="the demo")
 
     try:
         report = asyncio.run(undo())

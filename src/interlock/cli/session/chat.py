@@ -18,7 +18,9 @@ from ...history.fold import load_run
 from ...rendering.text import describe_unknown, shorten_line
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
+from ...undo import load_changed_run, select_calls, undo_calls
 from ..config.logs import add_log_option, shorten_id
+from ..config.user_paths import login_name
 from ..display.live import format_diff, format_speech, format_usage
 from ..display.output import make_visible
 from ..display.run_list import RunFilter, list_runs, read_events
@@ -34,7 +36,7 @@ from .live_session import (
     show_run,
 )
 from .terminal import TerminalModes, signal_handlers
-from .undo import choose_person, format_report, load_changed_run, require_changes, select_calls, undo_calls
+from .undo import choose_person, format_report, require_changes
 
 _SHOWN_RUNS = 8
 _SHOWN_MESSAGES = 6
@@ -134,7 +136,7 @@ class ChatSession:
         try:
             run = await load_changed_run(log, self._run_id)
             calls = select_calls(run, None if scope.strip() == "all" else newest)
-            report = await undo_calls(log, run, calls, require_changes(), choose_person())
+            report = await undo_calls(log, run, calls, require_changes(), choose_person(), requester=login_name())
         except ConfigurationError as error:
             session.view.print_note(str(error), "yellow")
             return
