@@ -109,6 +109,7 @@ OPERATIONS: Mapping[Operation, str] = {
     Operation.CANCEL_RUN: "cancel a run",
     Operation.STOP_AGENT: "end all runs of an agent at once",
     Operation.DECIDE: "approve, reject",
+    Operation.UNDO_RUN: "undo what a run changed in its workspace, and preview that",
     Operation.ANSWER: "provide a value, or refuse to",
     Operation.CONSENT: "give a consent, or refuse it",
     Operation.OWN_CONSENTS: "see what oneself consented to, and take it back",

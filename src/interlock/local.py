@@ -138,6 +138,11 @@ class LocalTools(Toolbox):
         return self._workspace.root
 
     @property
+    def changes_folder(self) -> str | None:
+        """The folder where changes are kept, for undo. None: none are kept."""
+        return None if self._changes is None else self._changes.folder
+
+    @property
     def confinement(self) -> Confinement:
         """How commands are confined here."""
         return self._commands.confinement

@@ -158,10 +158,11 @@ REPORT = task("Report.", ("report", {"lines": 20_000}))
 
 def demo_agent(name: str = "shop", **declared: Any) -> Agent:
     given: dict[str, Any] = {
+        "provider": ScriptedModel([_turn] * MAX_TURNS, by_position=True),
         "tools": (lookup, note, refund, publish, edit_page, keep, rename, report, fail),
         "policy": POLICY,
     }
-    return Agent(provider=ScriptedModel([_turn] * MAX_TURNS, by_position=True), name=name, **(given | declared))
+    return Agent(name=name, **(given | declared))
 
 
 class _Quiet(uvicorn.Server):

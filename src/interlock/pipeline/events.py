@@ -4,6 +4,7 @@ Arguments and reasons may hold secrets: they are stored unchanged only when noth
 """
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -139,7 +140,7 @@ def question_event(question: Question, run: RunContext) -> Fact:
         edited_by=run.parts.redactor.redact(question.edited_by),
         bound=_storable_bound(question.bound, run),
         changes=_storable_changes(question.changes, run),
-        trial=question.trial and _storable_trial(question.trial, run),
+        trial=question.trial and redact_trial(question.trial, run.parts.redactor.redact),
     )
     return fact(call_id=question.call_id, question=question)
 
@@ -360,8 +361,8 @@ def _storable_bound(bound: ApprovalBinding, run: RunContext) -> ApprovalBinding:
     return msgspec.structs.replace(bound, surroundings=storable)
 
 
-def _storable_trial(trial: Trial, run: RunContext) -> Trial:
-    redact = run.parts.redactor.redact
+def redact_trial(trial: Trial, redact: Callable[[str], str]) -> Trial:
+    """Return the trial without secrets."""
     changes = (TriedChange(redact(change.path), change.kind, redact(change.detail)) for change in trial.changes)
     return msgspec.structs.replace(
         trial,

@@ -35,6 +35,7 @@ OWNERS_OF_ONE = """
     agents.stop        -       OM      OM        -        OM      -
     questions.decide   -       OM      OM        -        OM      -
     questions.answer   -       OM      OM        -        OM      -
+    runs.undo          -       OM      OM        -        OM      -
     consents.give      -       -       F         F        F       F
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
     policy.read        -       OM      OM        OM       OM      -
@@ -67,6 +68,7 @@ OWNERS_OF_ALL = """
     agents.stop        -       OMXFB   OMXFB     -        OMXFB   -
     questions.decide   -       OMXFB   OMXFB     -        OMXFB   -
     questions.answer   -       OMXFB   OMXFB     -        OMXFB   -
+    runs.undo          -       OMXFB   OMXFB     -        OMXFB   -
     consents.give      -       -       F         F        F       F
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
     policy.read        -       OMXFB   OMXFB     OMXFB    OMXFB   -
@@ -96,7 +98,7 @@ WHO = {
     "nobody": Principal(name="user:nick", kind="person"),
 }
 
-DECISIONS = (Operation.DECIDE, Operation.ANSWER, Operation.CONSENT)
+DECISIONS = (Operation.DECIDE, Operation.ANSWER, Operation.UNDO_RUN, Operation.CONSENT)
 
 
 def with_agents(who: Principal, agents: frozenset[str] | None) -> Principal:

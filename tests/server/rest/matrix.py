@@ -81,6 +81,9 @@ MATRIX = (
     Row("GET", "/v1/events/stream", _LISTS),
     Row("GET", "/v1/runs/{run_id}", _READ_OWN, _READ_OTHER),
     Row("POST", "/v1/runs/{run_id}/cancel", _CANCEL_OWN, _CANCEL_OTHER, {}),
+    # The run has changed no file.
+    Row("GET", "/v1/runs/{run_id}/undo", _DECIDE_OWN, _DECIDE_OTHER),
+    Row("POST", "/v1/runs/{run_id}/undo", _DECIDE_OWN, _DECIDE_OTHER, {"digest": "0"}),
     Row("GET", "/v1/runs/{run_id}/events", _READ_OWN, _READ_OTHER),
     Row("GET", "/v1/runs/{run_id}/events/stream", _READ_OWN, _READ_OTHER),
     Row("GET", "/v1/runs/{run_id}/state", _READ_OWN, _READ_OTHER),

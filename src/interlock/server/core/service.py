@@ -49,6 +49,7 @@ from .runs.kept_rules import RuleKeeper
 from .runs.queries import RunQueries
 from .runs.run_service import NewRun, RunService
 from .runs.served_agent import ServedAgent
+from .runs.undo_service import UndoService
 from .runs.worker import RunWorker
 from .sealing import SealingKeys, load_sealing_keys
 from .settings import ServerSettings
@@ -125,6 +126,7 @@ class Service:
         )
         self.rule_keeper = RuleKeeper(self.runners, self.guard)
         self.approval_service = ApprovalService(self.runners, self.guard, self.rule_keeper, self.damaged_runs)
+        self.undo_service = UndoService(self.runners, self.index, self.guard, self.damaged_runs)
         self.run_queries = RunQueries(
             self.runners, self.index, self.guard, self.rule_keeper, self.damaged_runs, self.worker.waiting_reasons
         )

@@ -143,12 +143,25 @@ class AccessGuard:
         Args:
             risk: What a rule saved with the answer could allow beyond the call itself.
         """
-        all_risk, setting, editor = {*question.risk, *risk}, self.four_eyes, question.edited_by
-        problem = find_four_eyes_problem(principal, all_risk, question.layer, run, setting, edited_by=editor)
+        all_risk, layer, editor = {*question.risk, *risk}, question.layer, question.edited_by
+        await self.require_other_person(principal, question.action_id, run, all_risk, layer=layer, edited_by=editor)
+
+    async def require_other_person(  # noqa: PLR0913 - what it depends on
+        self,
+        principal: Principal,
+        name: str,
+        run: RunOwnership,
+        risk: Collection[str],
+        *,
+        layer: str = "",
+        edited_by: str = "",
+    ) -> None:
+        """Raise `ForbiddenError` where another person has to decide about something of this risk in the run."""
+        problem = find_four_eyes_problem(principal, risk, layer, run, self.four_eyes, edited_by=edited_by)
         if problem:
-            await self._refusals.record(principal.name, "decision.four_eyes", question.action_id)
+            await self._refusals.record(principal.name, "decision.four_eyes", name)
             details = {"requester": run.requester, "created_by": run.created_by}
-            raise ForbiddenError("four_eyes", problem, {**details, "edited_by": editor} if editor else details)
+            raise ForbiddenError("four_eyes", problem, {**details, "edited_by": edited_by} if edited_by else details)
 
     async def record_refusal(
         self, principal: Principal, operation: Operation, name: str, code: str, message: str, **details: Any

@@ -33,6 +33,8 @@ class Operation(StrEnum):
     #: Approve, reject; provide or refuse input.
     DECIDE = "questions.decide"
     ANSWER = "questions.answer"
+    #: Put back what a run changed in its workspace, and preview that.
+    UNDO_RUN = "runs.undo"
     #: Start or refuse a consent; see one's own, and take one back.
     CONSENT = "consents.give"
     OWN_CONSENTS = "consents.own"
@@ -114,6 +116,9 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     ),
     Operation.DECIDE: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
     Operation.ANSWER: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
+    Operation.UNDO_RUN: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
     Operation.CONSENT: _build_row(
         PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE
     ),

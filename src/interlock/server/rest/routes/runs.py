@@ -11,11 +11,12 @@ from ...core.index.rows import Page, RunQuery, RunRow
 from ...core.runs.agent_stop import AgentStopResult
 from ...core.runs.queries import Overview
 from ...core.runs.run_service import NewRun
+from ...core.runs.undo_service import UndoPreview, UndoResult, UndoSelection
 from ..body import RequestModel
 from ..caller import Call
 from ..responses import build_response, json_response
 from ..routing import API_PREFIX, Header, Routes
-from ..schemas.requests import CancelRunRequest, CreateRunRequest, InvokeAgentRequest, StopAgentRequest
+from ..schemas.requests import CancelRunRequest, CreateRunRequest, InvokeAgentRequest, StopAgentRequest, UndoRunRequest
 from ..schemas.runs import AgentList, OverviewResponse, RunList, RunResponse, RunStatus
 
 route = Routes("runs")
@@ -45,6 +46,15 @@ class RunFilters(PageFilters, frozen=True, kw_only=True):
     requester: TextFilter = None
     parent: Annotated[TextFilter, Meta(description="Only child runs of this run.")] = None
     q: Annotated[str, Meta(max_length=200, description="Text in the task or the id.")] | None = None
+
+
+class UndoFilters(RequestModel, frozen=True, kw_only=True):
+    """What to undo. Default: everything that the run changed."""
+
+    call: Annotated[str, Meta(max_length=1_000, description="Only what this call changed.")] = ""
+    after: Annotated[int, Meta(ge=-1, le=2**53 - 1, description="Only what was changed after this event.")] | None = (
+        None
+    )
 
 
 class ActivityFilters(RequestModel, frozen=True, kw_only=True):
@@ -102,6 +112,20 @@ async def get_run(call: Call, run_id: str) -> RunRow:
 async def cancel_run(call: Call, run_id: str, body: CancelRunRequest) -> RunRow:
     """Cancel the run and its child runs. Cancelling it again is fine."""
     return await call.service.run_service.cancel(call.principal, run_id, body.reason)
+
+
+@route("GET", "/runs/{run_id}/undo", Operation.UNDO_RUN, UndoPreview)
+async def preview_undo(call: Call, run_id: str, query: UndoFilters) -> UndoPreview:
+    """Return what undoing the run's changes of its workspace would do, and change nothing."""
+    selection = UndoSelection(call=query.call, after=query.after)
+    return await call.service.undo_service.preview(call.principal, run_id, selection)
+
+
+@route("POST", "/runs/{run_id}/undo", Operation.UNDO_RUN, UndoResult)
+async def undo_run(call: Call, run_id: str, body: UndoRunRequest) -> UndoResult:
+    """Undo exactly what the preview with this digest showed. Otherwise 409, with the new preview in `details`."""
+    selection = UndoSelection(call=body.call, after=body.after)
+    return await call.service.undo_service.undo(call.principal, run_id, selection, body.digest)
 
 
 @route("POST", "/agents/{agent}/stop", Operation.STOP_AGENT, AgentStopResult)

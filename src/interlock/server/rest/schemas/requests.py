@@ -36,6 +36,15 @@ class CancelRunRequest(RequestModel, frozen=True, kw_only=True):
     reason: _Reason = ""
 
 
+class UndoRunRequest(RequestModel, frozen=True, kw_only=True):
+    """An undo of exactly what the preview with this digest showed."""
+
+    digest: Annotated[str, Meta(min_length=1, max_length=200)]
+    #: As in the preview: only this call, or only what happened after this event.
+    call: Annotated[str, Meta(max_length=1_000)] = ""
+    after: Annotated[int, Meta(ge=-1, le=2**53 - 1)] | None = None
+
+
 class StopAgentRequest(RequestModel, frozen=True, kw_only=True):
     """Why an agent is stopped."""
 
