@@ -177,9 +177,13 @@ async def undo_calls(  # noqa: PLR0913 - what the undo's own run needs
 
 
 async def find_undone_run(log: EventLog, undo_id: str) -> str:
-    """Return the run that an undo is about; empty when the run is no undo."""
+    """Return the run that an undo is about; empty when the run is no undo, or cannot be read."""
     for entry in await log.read(undo_id, limit=_FIRST_EVENTS):
-        match decode_event(entry).fact:
+        try:
+            fact = decode_event(entry).fact
+        except LogUnreadableError:
+            return ""
+        match fact:
             case RunStarted(agent=agent) if agent != UNDO_TOOL:
                 return ""
             case CallProposed() as proposed:

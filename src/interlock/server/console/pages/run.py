@@ -9,7 +9,7 @@ one.
 import asyncio
 from collections.abc import Coroutine
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Meta
@@ -20,9 +20,12 @@ from ....domain.errors import ArtifactError
 from ....domain.event import LogEntry, decode_event
 from ....domain.state.lifecycle import ActionState
 from ....history.call_view import CallView
+from ....rendering.edit_diff import parse_unified_diff
+from ....rendering.question import CHANGE_SIGNS, describe_tried_change
 from ...core.errors import ConflictError, NotFoundError, not_found_error
 from ...core.identity.permissions import Operation, is_allowed
 from ...core.index.rows import RunQuery, RunRow
+from ...core.runs.undo_service import UndoPreview, UndoSelection
 from ...core.service import Service
 from ..markup import render_line
 from ..session import Pages, Visit
@@ -35,6 +38,7 @@ ARTIFACT_BYTES = 64 << 10
 _MAX_CHILDREN = 100
 
 EventSeq = Annotated[int, Meta(ge=0, le=2**53)]
+CallName = Annotated[str, Meta(max_length=1_000)]
 
 
 class TimelineWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +100,41 @@ async def cancel(visit: Visit, run_id: str, reason: Annotated[str, Meta(max_leng
     return RedirectResponse(f"/console/runs/{quote(run_id, safe='')}", 303)
 
 
+@page("GET", "/runs/{run_id}/undo")
+async def show_undo(
+    visit: Visit, run_id: str, call: CallName = "", after: EventSeq | None = None, done: CallName = ""
+) -> Response:
+    """Render what an undo would do. `done`: the run of an undo that was just done."""
+    undone = await visit.service.run_queries.get_run(visit.principal, done) if done else None
+    if undone is not None and await visit.service.undo_service.find_undone(undone) != run_id:
+        raise not_found_error("run", done)
+    selection = UndoSelection(call=call, after=after)
+    preview = await visit.service.undo_service.preview(visit.principal, run_id, selection)
+    return await _render_undo(visit, selection, preview, done=undone)
+
+
+@page("POST", "/runs/{run_id}/undo")
+async def undo(
+    visit: Visit,
+    run_id: str,
+    digest: Annotated[str, Meta(max_length=200)],
+    call: CallName = "",
+    after: EventSeq | None = None,
+) -> Response:
+    """Undo exactly what the page showed. If that changed, show what it would be now."""
+    selection = UndoSelection(call=call, after=after)
+    try:
+        result = await visit.service.undo_service.undo(visit.principal, run_id, selection, digest)
+    except ConflictError as error:
+        if error.code != "undo_changed":
+            raise
+        preview = await visit.service.undo_service.preview(visit.principal, run_id, selection)
+        return await _render_undo(visit, selection, preview, is_changed=True)
+    query = {"call": call} if call else {} if after is None else {"after": str(after)}
+    where = urlencode(query | {"done": result.undo_run_id})
+    return RedirectResponse(f"/console/runs/{quote(run_id, safe='')}/undo?{where}", 303)
+
+
 @page("GET", "/runs/{run_id}/artifacts")
 async def show_artifacts(visit: Visit, run_id: str) -> Response:
     """Render the list of the artifacts of a run."""
@@ -155,6 +194,29 @@ async def show_call_part(visit: Visit, run_id: str, call_id: str) -> Response:
     return await visit.render("run_part_details.html", run=run, call=shown, lens="model", event=None)
 
 
+async def _render_undo(
+    visit: Visit,
+    selection: UndoSelection,
+    preview: UndoPreview,
+    *,
+    done: RunRow | None = None,
+    is_changed: bool = False,
+) -> Response:
+    started, _ = await _load_origin(visit.service, preview.run_id)
+    return await visit.render(
+        "run_undo.html",
+        status=409 if is_changed else 200,
+        run=await visit.service.run_queries.get_run(visit.principal, preview.run_id),
+        workspace=started.workspace,
+        preview=preview,
+        selection=selection,
+        changes=[(CHANGE_SIGNS[each.kind], each.kind, describe_tried_change(each)) for each in preview.changes],
+        lines=await asyncio.to_thread(parse_unified_diff, preview.diff),
+        done=done,
+        is_changed=is_changed,
+    )
+
+
 async def _show_or_damaged(visit: Visit, run_id: str, rendering: Coroutine[Any, Any, Response]) -> Response:
     """Return the page; for a run whose events cannot be read, one that says so and what can be done."""
     try:
@@ -186,6 +248,7 @@ async def _render(visit: Visit, run_id: str, at: int | None, chosen: dict[str, A
     children = await queries.list_runs(
         principal, RunQuery(parent_run_id=run_id, include_child_runs=True, limit=_MAX_CHILDREN)
     )
+    undo_service = visit.service.undo_service
     final = await queries.get_state(principal, run_id)
     started, task = await _load_origin(visit.service, run_id)
     values = await _load_state_at(visit, run_id, position)
@@ -198,6 +261,9 @@ async def _render(visit: Visit, run_id: str, at: int | None, chosen: dict[str, A
         "final": final,
         "open_questions": [each for each in final.questions if each.status == ActionState.PENDING.name],
         "children": children.rows,
+        "may_undo": await undo_service.can_undo(principal, run),
+        "undone_run_id": await undo_service.find_undone(run),
+        "undos": await undo_service.list_undos(principal, run) if run.is_over else [],
         "may_cancel": not run.state.is_over and is_allowed(principal, Operation.CANCEL_RUN, run),
         "may_export": is_allowed(principal, Operation.EXPORT_RUN, run),
         "call": None,

@@ -163,12 +163,12 @@ class UndoService:
             return False
         return await self._has_changes(row.run_id)
 
-    async def list_undos(self, principal: Principal, run_id: str) -> list[RunRow]:
+    async def list_undos(self, principal: Principal, run: RunRow) -> list[RunRow]:
         """Return the newest runs that undid something of this one, as far as the principal may see them."""
         visibility = get_visibility(principal)
         query = RunQuery(agent=UNDO_TOOL, agents=visibility.agents, person=visibility.person, limit=_MAX_UNDOS_LISTED)
-        rows = (await self._index.list_runs(query)).rows
-        return [row for row in rows if await find_undone_run(self._runners.log, row.run_id) == run_id]
+        rows = [row for row in (await self._index.list_runs(query)).rows if row.created_at >= run.created_at]
+        return [row for row in rows if await find_undone_run(self._runners.log, row.run_id) == run.run_id]
 
     async def find_undone(self, row: RunRow) -> str:
         """Return the run that this one undid; empty when it is no undo."""
