@@ -22,7 +22,7 @@ from ...registry.decorator import tool
 from ...rendering.text import pluralize
 from ...sandbox.workspace.workspace import Workspace
 from .baseline import display_path
-from .change_summary import summarize_changes
+from .change_summary import MAX_CHANGES_LISTED, summarize_changes
 from .change_trials import ChangeTrials, TriedChanges
 
 UNDO_TOOL = "undo"
@@ -62,14 +62,14 @@ def undo_tool(workspace: Workspace, store: ChangeStore, history: Sequence[Record
     """
     trials = UndoTrials(workspace, store, history)
 
-    async def undo(context: ToolContext, run_id: str, calls: list[str]) -> UndoResult:
+    def undo(context: ToolContext, run_id: str, calls: list[str]) -> UndoResult:
         """Put back what calls of a run changed in the workspace.
 
         Args:
             run_id: The run.
             calls: The calls to undo.
         """
-        return trials.commit(context.trial or (await trials.preview(calls)).digest)
+        return trials.commit(context.trial or trials.plan(calls).digest)
 
     return tool(
         undo,
@@ -99,9 +99,10 @@ class UndoTrials(ChangeTrials):
 
     async def preview(self, calls: Sequence[str]) -> Trial:
         """Return what undoing these calls would do, and change nothing."""
-        return await asyncio.to_thread(self._plan, calls)
+        return await asyncio.to_thread(self.plan, calls)
 
-    def _plan(self, calls: Sequence[str]) -> Trial:
+    def plan(self, calls: Sequence[str]) -> Trial:
+        """Do what `preview` does, and block."""
         history = [CallChanges(one.call_id, self._load_recorded(one)) for one in self._history]
         plan = plan_undo(history, frozenset(calls), self._store, self._workspace)
         self._store.keep(plan.change_set)
@@ -111,7 +112,7 @@ class UndoTrials(ChangeTrials):
         return Trial(
             digest=self._keep_tried(_TriedUndo(changes=plan.change_set.digest(), skipped=skipped)),
             outcome=f"{pluralize(count, 'file')} can be put back" + (f", {left:,} cannot" if left else ""),
-            changes=(*summary.changes, *skipped[:_MAX_NAMED]),
+            changes=(*summary.changes, *skipped[:MAX_CHANGES_LISTED]),
             change_count=count,
             diff=summary.diff,
             is_diff_cut=summary.is_diff_cut,

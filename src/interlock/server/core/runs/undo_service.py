@@ -6,6 +6,7 @@ about.
 """
 
 import asyncio
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -113,8 +114,8 @@ class UndoService:
         self._index = index
         self._guard = guard
         self._damaged = damaged
-        #: One at a time: the second of two equal requests finds that nothing is left to do.
-        self._lock = asyncio.Lock()
+        #: By run: the second of two equal requests finds that nothing is left to do.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def preview(self, principal: Principal, run_id: str, selection: UndoSelection) -> UndoPreview:
         """Return what undoing would do, and change nothing."""
@@ -122,7 +123,8 @@ class UndoService:
 
     async def undo(self, principal: Principal, run_id: str, selection: UndoSelection, digest: str) -> UndoResult:
         """Undo exactly what the preview with this digest showed."""
-        async with self._lock:
+        lock = self._locks.setdefault(run_id, asyncio.Lock())
+        async with lock:
             plan = await self._plan(principal, run_id, selection)
             for owned in plan.owners:
                 await self._guard.require_other_person(principal, run_id, owned, _RISK)
