@@ -17,7 +17,7 @@ from interlock.changes.contents import MissingContentError
 from interlock.changes.store import ChangeStore
 
 from .scenes import KilledJournal, Scene, check_all_kills, fill, fill_at_random, skip_flushes
-from .trees import copy, snapshot
+from .trees import add_content, copy, snapshot
 
 
 class LateJournal(Journal):
@@ -59,7 +59,7 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_change_sets_are_refused(scene: Scene, name: str) -> None:
     before = snapshot(scene.folder.parent)
-    digest = scene.store.add_content(b"x")
+    digest = add_content(scene.store, b"x")
     states = {state: FileState(kind="file", mode=0o644, size=1, digest=digest) for state in ("file",)}
     changes = tuple(
         Change(path=path, before=old, after=states.get(new.kind, new)) for path, old, new in MALFORMED[name]
@@ -223,7 +223,7 @@ def test_without_exchange_the_same_holds(seed: int, tmp_path: Path, monkeypatch:
 def test_thousands_of_files_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_flushes(monkeypatch)
     scene = Scene(tmp_path)
-    digest = scene.store.add_content(b"x")
+    digest = add_content(scene.store, b"x")
     state = FileState(kind="file", mode=0o644, size=1, digest=digest)
     folder = FileState(kind="folder", mode=0o755)
     paths = sorted(f"many/{number // 100}/{number}" for number in range(2_000))
@@ -240,7 +240,7 @@ def test_thousands_of_files_are_committed(tmp_path: Path, monkeypatch: pytest.Mo
 def test_unused_contents_are_collected(scene: Scene) -> None:
     change_set = scene.plan()
     kept, dropped = scene.store.keep(change_set), scene.store.keep(ChangeSet(changes=change_set.changes[:1]))
-    unused = scene.store.add_content(b"nothing refers to this")
+    unused = add_content(scene.store, b"nothing refers to this")
     later = ChangeStore(scene.store.folder, now=lambda: 10e9)
 
     assert scene.store.collect().change_sets == 0
@@ -253,6 +253,27 @@ def test_unused_contents_are_collected(scene: Scene) -> None:
     with pytest.raises(MissingContentError):
         scene.store.load(dropped)
     assert isinstance(scene.store.commit(change_set, scene.workspace), Committed)
+
+
+def test_a_store_is_collected_once_a_day(scene: Scene) -> None:
+    digest, day = scene.store.keep(scene.plan()), 86_400.0
+    manifest, marker = (Path(scene.store.folder, name) for name in (f"manifests/{digest}", "collected"))
+    os.utime(manifest, (0, 0))
+    found: list[bool] = []
+    for at in (20 * day, 50 * day, 50.5 * day, 52 * day):
+        ChangeStore(scene.store.folder, now=lambda at=at: at).collect_daily()
+        os.utime(marker, (at, at))
+        found.append(manifest.exists())
+        manifest.touch()
+        os.utime(manifest, (0, 0))
+
+    assert found == [True, False, True, False]
+
+
+def test_a_store_that_was_never_used_is_not_created(tmp_path: Path) -> None:
+    ChangeStore(tmp_path / "store", now=lambda: 10e9).collect_daily()
+
+    assert not (tmp_path / "store").exists()
 
 
 def test_the_oldest_change_sets_go_first(scene: Scene) -> None:

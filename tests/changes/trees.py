@@ -185,10 +185,18 @@ def compare(store: ChangeStore, before: Path, after: Path) -> ChangeSet:
     return ChangeSet(changes=tuple(one for one in changes if not one.before.matches(one.after)))
 
 
+def add_content(store: ChangeStore, content: bytes) -> str:
+    """Keep a content as the store does, and return its digest."""
+    digest, folder = hashlib.sha256(content).hexdigest(), Path(store.folder, "objects")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / digest).write_bytes(content)
+    return digest
+
+
 def _state(store: ChangeStore, folder: Path, path: str, entry: Entry) -> FileState:
     kind, mode, content, xattrs, mtime = entry
     if kind == "file":
-        digest = store.add_content(content)
+        digest = add_content(store, content)
     else:
         digest = hashlib.sha256(content).hexdigest() if kind == "link" else ""
     return FileState(

@@ -72,16 +72,6 @@ class ContentStore:
             if new >= 0:
                 os.close(new)
 
-    def add_bytes(self, content: bytes) -> str:
-        """Keep a content, and return its digest."""
-        digest = hashlib.sha256(content).hexdigest()
-        if not self.has(digest):
-            temporary = f"{_TEMPORARY}{token_hex(8)}"
-            with open(os.open(temporary, _NEW, 0o600, dir_fd=self._folder), "wb") as file:
-                file.write(content)
-            os.rename(temporary, digest, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        return digest
-
     def flush(self, digests: Collection[str]) -> None:
         """Write contents to the disk."""
         if len(digests) > MAX_SINGLE_SYNCS:

@@ -193,10 +193,6 @@ class ChangeStore:
         """Return True if the content of a file is kept."""
         return self._contents.has(digest)
 
-    def add_content(self, content: bytes) -> str:
-        """Keep a content that is known otherwise, such as that of an edited file, and return its digest."""
-        return self._contents.add_bytes(content)
-
     def find_missing(self, change_set: ChangeSet) -> tuple[str, ...]:
         """Return the paths that a commit could not write, because their contents are not kept."""
         states = ((change.path, change.after) for change in change_set.changes if change.after.kind == "file")
