@@ -24,6 +24,7 @@ from interlock.agent.agent import Agent
 from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
+from interlock.policy import EgressRule
 from interlock.server.console.app import mount_console
 from interlock.server.core.identity import account_rows
 from interlock.server.core.identity.account_rows import Account
@@ -131,6 +132,7 @@ POLICY = RulePolicy(
         Rule(id="a-person-names-it", verdict="request_input", tools="rename", target_arg="name"),
     ],
     default="allow",
+    egress=[EgressRule(id="packages", verdict="allow", hosts="pypi.org", layer="project rule")],
 )
 
 

@@ -14,7 +14,9 @@ async def test_rules_are_listed_with_verdict_layer_and_what_they_are_about(on: S
     async with visit(on, "olga", "/console/policy") as (page, _):
         row = page.get_by_role("row").filter(has_text="money-needs-a-person")
         words = " ".join((await row.inner_text()).split())
+        egress = await page.get_by_role("region", name="Egress rules").get_by_role("row").last.inner_text()
     assert words == "Ask money-needs-a-person Money leaves the house. tools refund project rule never"
+    assert " ".join(egress.split()) == "Allow packages hosts pypi.org, ports 80 | 443 project rule"
 
 
 async def test_a_call_is_explained_with_the_rule_that_decides(on: Stage) -> None:

@@ -13,6 +13,7 @@ from interlock import MemoryLog, PolicyFiles, Rule, RulePolicy, tool
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import LogEntry
 from interlock.oauth.interface import NoConsents
+from interlock.policy import EgressRule
 from interlock.policy.interface import PolicyEvent
 from interlock.server.core import policy_service as policies_module
 from interlock.server.core.audit.audit_log import AuditLog
@@ -34,7 +35,8 @@ RULES = RulePolicy(
     [
         Rule(id="no-refunds", verdict="deny", tools="refund", reason="Refunds are made by people.", layer="user rule"),
         Rule(id="look", verdict="allow", tools="look_up", layer="user rule"),
-    ]
+    ],
+    egress=[EgressRule(id="packages", verdict="allow", hosts="pypi.org", ports=443, layer="user rule")],
 )
 
 
@@ -75,6 +77,9 @@ async def test_rules_are_listed_with_what_they_are_about_and_whose_they_are(tmp_
     async with desk(tmp_path) as (policies, _):
         shown = await policies.show(OPERATOR, "shop")
     assert (shown.kind, shown.default, shown.digest) == ("code", "risk", RULES.digest)
+    assert [(rule.id, rule.layer, rule.verdict, rule.description) for rule in shown.egress] == [
+        ("packages", "user rule", "allow", "hosts pypi.org, ports 443")
+    ]
     assert [(rule.id, rule.layer, rule.verdict, rule.description) for rule in shown.rules] == [
         ("look", "user rule", "allow", "tools look_up"),
         ("no-refunds", "user rule", "deny", "tools refund"),

@@ -21,7 +21,7 @@ from ...domain.event import Event, LogEntry, decode_event
 from ...domain.json import JsonObject
 from ...domain.tool import CallContext, PermissionMode, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
-from ...policy.analysis.explain import Explanation, describe_rule, explain
+from ...policy.analysis.explain import Explanation, describe_egress_rule, describe_rule, explain
 from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
 from ...policy.analysis.suggestions import describe_coverage, measure_coverage
 from ...policy.engine.example_event import example_event
@@ -133,6 +133,8 @@ class PolicyDetails(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     #: By id. The order decides nothing: the strictest verdict wins.
     rules: tuple[RuleRow, ...] = ()
+    #: Which hosts commands reach, by id.
+    egress: tuple[RuleRow, ...] = ()
     files: tuple[str, ...] = ()
     #: What the last reading of the files found. With any, an older policy is in force, or everything is refused.
     problems: tuple[str, ...] = ()
@@ -211,6 +213,10 @@ class PolicyService:
                     expires_at=rule.expires_at,
                 )
                 for rule in rules.rules
+            ),
+            egress=tuple(
+                RuleRow(id=rule.id, layer=rule.layer, verdict=rule.verdict, description=describe_egress_rule(rule))
+                for rule in rules.egress
             ),
             files=() if files is None else files.own_paths,
             problems=() if files is None else tuple(map(str, files.problems)),
