@@ -24,7 +24,7 @@ from .domain.observation import Observation
 from .domain.tool import JsonObject
 from .domain.trial import Trial
 from .interaction.interface import InteractionProvider
-from .pipeline.parts import Clock
+from .pipeline.parts import Clock, Limits
 from .redaction.interface import Redactor
 from .runs.children import find_parent
 from .runtime import ToolRuntime
@@ -36,6 +36,8 @@ from .tools.files.undo import UNDO_TOOL, RecordedChanges, UndoTrials, undo_tool
 #: Runs that are looked at for earlier undos: the newest.
 _MAX_RUNS = 1_000
 _PAGE_SIZE = 500
+#: The event of an undo names its run, also beside very many calls.
+_MAX_INPUT_BYTES = 4 << 20
 #: How many of its first events an undo needs to name the run that it is about.
 _FIRST_EVENTS = 8
 
@@ -164,6 +166,7 @@ async def undo_calls(  # noqa: PLR0913 - what the undo's own run needs
             artifacts=artifacts,
             redactor=redactor,
             clock=clock,
+            limits=Limits(max_event_input_bytes=_MAX_INPUT_BYTES),
             agent=UNDO_TOOL,
             interaction=person,
             workspace=run.workspace,

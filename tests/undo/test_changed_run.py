@@ -112,6 +112,15 @@ async def test_undos_of_a_run_are_named_and_undone(scene: Scene) -> None:
     assert scene.files() == {}
 
 
+async def test_an_undo_of_many_calls_is_found_again(scene: Scene) -> None:
+    run = await load_changed_run(scene.log, scene.run_id)
+    many = [*select_calls(run), *(f"{scene.run_id}/{number}" for number in range(3_000))]
+
+    done = await undo_calls(scene.log, run, many, scene.changes, YES, requester="ada")
+
+    assert (await load_changed_run(scene.log, scene.run_id)).undo_run_ids == (done.undo_run_id,)
+
+
 async def test_an_undone_child_is_known_to_its_parent(scene: Scene) -> None:
     child, _, call = (await load_changed_run(scene.log, scene.run_id)).changes[2].call_id.rpartition("/")
     await scene.undo(child, call=call)
