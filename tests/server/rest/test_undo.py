@@ -2,11 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from interlock.domain.event import ApprovalGranted
+from interlock.server.core.runs import undo_service
+from interlock.undo import UndoReport, undo_calls
 from tests.runs.support import facts_of
 from tests.server.changing import SECRET, ChangingServer, changing_server
 from tests.server.server_process import task
@@ -62,6 +65,24 @@ async def test_an_undo_of_what_changed_since_is_refused(scene: ChangingServer) -
     seen = {"digest": error["details"]["preview"]["digest"]}
     assert (await client.post(f"/v1/runs/{run_id}/undo", json=seen)).status_code == 200
     assert scene.files("b") == {"b2": "mine\n"}
+
+
+async def test_a_change_in_the_last_moment_is_left_alone(
+    scene: ChangingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await scene.change("l1", "l2")
+    client = await scene.server.client("operator")
+    digest = (await client.get(f"/v1/runs/{run_id}/undo")).json()["digest"]
+
+    async def undo_late(*arguments: Any, **options: Any) -> UndoReport:
+        (scene.workspace / "l2").write_text("mine\n")
+        return await undo_calls(*arguments, **options)
+
+    monkeypatch.setattr(undo_service, "undo_calls", undo_late)
+    refused = await client.post(f"/v1/runs/{run_id}/undo", json={"digest": digest})
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "undo_changed")
+    assert scene.files("l") == {"l1": "second l1\n", "l2": "mine\n"}
 
 
 async def test_one_call_or_what_followed_an_event_is_undone(scene: ChangingServer) -> None:

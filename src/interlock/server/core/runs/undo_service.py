@@ -23,7 +23,6 @@ from ....tools.files.undo import UNDO_TOOL
 from ....undo import (
     ChangedRun,
     UndoRefusedError,
-    UndoReport,
     find_undone_run,
     load_changed_run,
     preview_undo,
@@ -149,9 +148,23 @@ class UndoService:
                 redactor=parts.redactor,
                 clock=parts.clock,
             )
-            if report.preview.digest != digest:  # a file changed in this moment
-                raise _build_changed_error((await self._plan(principal, run_id, selection)).preview)
-        return await self._record(principal, plan.preview, report)
+            if report.observation is None or not report.observation.ok:
+                current = (await self._plan(principal, run_id, selection)).preview
+                if current.digest != digest:  # a file changed in this moment
+                    raise _build_changed_error(current)
+                summary = plan.preview.summary if report.observation is None else report.observation.summary
+                raise ConflictError("undo_failed", summary, {"run": run_id, "undo_run_id": report.undo_run_id})
+        detail = {"undo_run": report.undo_run_id, "digest": digest}
+        await self._guard.record_operation(principal, Operation.UNDO_RUN, run_id, detail)
+        return UndoResult(
+            run_id=run_id,
+            calls=report.calls,
+            undo_run_id=report.undo_run_id,
+            summary=report.observation.summary,
+            changes=plan.preview.changes,
+            change_count=plan.preview.change_count,
+            skipped=plan.preview.skipped,
+        )
 
     async def can_undo(self, principal: Principal, row: RunRow) -> bool:
         """Return True if there is something to preview: the run changed files, and the principal may undo that."""
@@ -233,23 +246,6 @@ class UndoService:
             if not child.is_damaged and await self._has_changes(child.run_id):
                 return True
         return False
-
-    async def _record(self, principal: Principal, preview: UndoPreview, report: UndoReport) -> UndoResult:
-        observation = report.observation
-        if observation is None or not observation.ok:
-            summary = "Nothing can be put back" if observation is None else observation.summary
-            raise ConflictError("undo_failed", summary, {"run": report.run_id, "undo_run_id": report.undo_run_id})
-        detail = {"undo_run": report.undo_run_id, "digest": preview.digest}
-        await self._guard.record_operation(principal, Operation.UNDO_RUN, report.run_id, detail)
-        return UndoResult(
-            run_id=report.run_id,
-            calls=report.calls,
-            undo_run_id=report.undo_run_id,
-            summary=observation.summary,
-            changes=preview.changes,
-            change_count=preview.change_count,
-            skipped=preview.skipped,
-        )
 
 
 def _find_folder(runner: Runner, workspace: str) -> str | None:
