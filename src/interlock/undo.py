@@ -187,12 +187,13 @@ async def find_undone_run(log: EventLog, undo_id: str) -> str:
         except LogUnreadableError:
             return ""
         match fact:
-            case RunStarted(agent=agent) if agent != UNDO_TOOL:
+            # An agent of this name that a server serves is no undo.
+            case RunStarted(agent=agent, created_by=creator) if agent != UNDO_TOOL or creator:
                 return ""
             case CallProposed() as proposed:
                 given: object = proposed.raw_input
                 run_id = cast(JsonObject, given).get("run_id") if isinstance(given, dict) else None
-                return run_id if isinstance(run_id, str) else ""
+                return run_id if isinstance(run_id, str) and proposed.tool == UNDO_TOOL else ""
             case _:
                 pass
     return ""

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from interlock import Answer, CallbackInteractionProvider, MemoryLog, RulePolicy
+from interlock import Answer, CallbackInteractionProvider, MemoryLog, RulePolicy, tool
 from interlock.agent.agent import Agent
 from interlock.domain.errors import ConfigurationError
 from interlock.local import LocalTools
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
-from interlock.undo import UndoReport, load_changed_run, select_calls, undo_calls
+from interlock.undo import UndoReport, find_undone_run, load_changed_run, select_calls, undo_calls
 from tests.runs.support import agent_of, calls
 
 ALLOW = RulePolicy([], default="allow")
@@ -128,6 +128,22 @@ async def test_an_undone_child_is_known_to_its_parent(scene: Scene) -> None:
 
     assert (await scene.undo()).is_done
     assert scene.files() == {}
+
+
+async def test_a_served_agent_of_that_name_is_no_undo() -> None:
+    """Whoever may see the run that an undo names may see the undo."""
+
+    @tool(risk="read")
+    def undo(run_id: str) -> str:
+        return run_id
+
+    log = MemoryLog()
+    agent = agent_of(calls(("c1", "undo", {"run_id": "run_of_others"})), "Done.", tools=[undo], name="undo")
+    async with Runner(agent, log=log) as runner:
+        handle = await runner.start("Undo.", created_by="key:bot")
+        await handle.result()
+
+    assert await find_undone_run(log, handle.run_id) == ""
 
 
 async def test_a_workspace_that_is_gone_is_refused(scene: Scene, tmp_path: Path) -> None:

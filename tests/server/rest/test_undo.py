@@ -104,13 +104,18 @@ async def test_one_call_or_what_followed_an_event_is_undone(scene: ChangingServe
 
 async def test_an_undo_is_undone_by_its_id(scene: ChangingServer) -> None:
     run_id = await scene.change("d1")
-    client = await scene.server.client("operator_all")
+    client = await scene.server.client("operator")
     undone = run_id
     for content in ({}, {"d1": "second d1\n"}):
         digest = (await client.get(f"/v1/runs/{undone}/undo")).json()["digest"]
         undone = (await client.post(f"/v1/runs/{undone}/undo", json={"digest": digest})).json()["undo_run_id"]
         assert scene.files("d") == content
 
+    # Who may see the run may see its undo, and nobody else.
+    who = {name: await scene.server.client(name) for name in ("operator", "auditor", "agent", "agent_other")}
+    seen = [(await each.get(f"/v1/runs/{undone}")).status_code for each in who.values()]
+    exports = [(await each.get(f"/v1/runs/{undone}/audit/export")).status_code for each in who.values()]
+    assert (seen, exports) == ([200, 200, 200, 404], [403, 200, 403, 404])
     again = (await client.get(f"/v1/runs/{run_id}/undo")).json()
     assert (len(again["undo_run_ids"]), again["change_count"]) == (2, 1)
 

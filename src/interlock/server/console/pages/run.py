@@ -263,7 +263,7 @@ async def _render(visit: Visit, run_id: str, at: int | None, chosen: dict[str, A
         "children": children.rows,
         "may_undo": await undo_service.can_undo(principal, run),
         "undone_run_id": await undo_service.find_undone(run),
-        "undos": await undo_service.list_undos(principal, run) if run.is_over else [],
+        "undos": await undo_service.list_undos(run) if run.is_over else [],
         "may_cancel": not run.state.is_over and is_allowed(principal, Operation.CANCEL_RUN, run),
         "may_export": is_allowed(principal, Operation.EXPORT_RUN, run),
         "call": None,

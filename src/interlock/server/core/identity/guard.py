@@ -11,6 +11,8 @@ from typing import Any
 
 from ....domain.call import Question
 from ....domain.suggestions import suggest_id, suggest_name
+from ....tools.files.undo import UNDO_TOOL
+from ....undo import find_undone_run
 from ..audit.audit_log import AuditLog
 from ..errors import ForbiddenError, NotFoundError, not_found_error
 from ..index.rows import ActionRow, RunQuery, RunRow
@@ -104,10 +106,22 @@ class AccessGuard:
     async def get_run(self, principal: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
         """Return a run. Raise `NotFoundError` if the principal must not see it."""
         row = await self._index.get_run(run_id)
-        if row is None or not is_allowed(principal, Operation.READ_RUN, row):
+        origin = None if row is None else await self.find_origin(row)
+        if row is None or not any(
+            each is not None and is_allowed(principal, Operation.READ_RUN, each) for each in (row, origin)
+        ):
             raise not_found_error("run", run_id, await self._suggest_run(principal, run_id))
-        if operation is not Operation.READ_RUN:
-            await self.check(principal, operation, row, run_id)
+        if not is_allowed(principal, operation, row):
+            await self.check(principal, operation, origin, run_id)
+        return row
+
+    async def find_origin(self, row: RunRow) -> RunRow:
+        """Return the run whose agent decides about permissions: for an undo, the run that it undid."""
+        seen: set[str] = set()
+        while row.agent == UNDO_TOOL and row.run_id not in seen:
+            seen.add(row.run_id)
+            undone_id = await find_undone_run(self._index.log, row.run_id)
+            row = (await self._index.get_run(undone_id) if undone_id else None) or row
         return row
 
     def build_unknown_agent_error(

@@ -31,7 +31,7 @@ from ....undo import (
 )
 from ..errors import ConflictError, NotFoundError
 from ..identity.guard import AccessGuard
-from ..identity.permissions import Operation, find_four_eyes_problem, get_visibility, is_allowed
+from ..identity.permissions import Operation, find_four_eyes_problem, is_allowed
 from ..identity.principal import Principal
 from ..index.rows import RunQuery, RunRow
 from ..index.run_index import RunIndex
@@ -170,19 +170,15 @@ class UndoService:
         """Return True if there is something to preview: the run changed files, and the principal may undo that."""
         if not row.is_over or row.is_damaged:
             return False
-        try:
-            origin = await self._find_origin(principal, row.run_id)
-        except NotFoundError:
-            return False
+        origin = await self._guard.find_origin(row)
         if not is_allowed(principal, Operation.UNDO_RUN, origin) or await self._find_runner(origin) is None:
             return False
         return await self._has_changes(row.run_id)
 
-    async def list_undos(self, principal: Principal, run: RunRow) -> list[RunRow]:
-        """Return the newest runs that undid something of this one, as far as the principal may see them."""
-        visibility = get_visibility(principal)
-        query = RunQuery(agent=UNDO_TOOL, agents=visibility.agents, person=visibility.person, limit=_MAX_UNDOS_LISTED)
-        rows = [row for row in (await self._index.list_runs(query)).rows if row.created_at >= run.created_at]
+    async def list_undos(self, run: RunRow) -> list[RunRow]:
+        """Return the newest runs that undid something of this one. Those who may see it may see them."""
+        page = await self._index.list_runs(RunQuery(agent=UNDO_TOOL, limit=_MAX_UNDOS_LISTED))
+        rows = [row for row in page.rows if row.created_at >= run.created_at]
         return [row for row in rows if await find_undone_run(self._runners.log, row.run_id) == run.run_id]
 
     async def find_undone(self, row: RunRow) -> str:
@@ -191,7 +187,7 @@ class UndoService:
 
     async def _plan(self, principal: Principal, run_id: str, selection: UndoSelection) -> _Plan:
         row = await self._guard.get_run(principal, run_id)
-        origin = await self._find_origin(principal, run_id)
+        origin = await self._guard.find_origin(row)
         await self._guard.check(principal, Operation.UNDO_RUN, origin, run_id)
         if not row.is_over:
             message = f"{run_id} is {row.status}. Its changes can be undone when it is over. Nothing was changed."
@@ -214,15 +210,6 @@ class UndoService:
         problems = (find_four_eyes_problem(principal, _RISK, "", each, self._guard.four_eyes) for each in (row, origin))
         preview = _build_preview(run, calls, trial, next(filter(None, problems), ""))
         return _Plan(run=run, calls=calls, runner=runner, folder=folder, owners=(row, origin), preview=preview)
-
-    async def _find_origin(self, principal: Principal, run_id: str) -> RunRow:
-        """Return the run that decides about permissions: for an undo, the run that it is about."""
-        seen: set[str] = set()
-        row = await self._guard.get_run(principal, run_id)
-        while row.run_id not in seen and (undone_id := await self.find_undone(row)):
-            seen.add(row.run_id)
-            row = await self._guard.get_run(principal, undone_id)
-        return row
 
     async def _find_runner(self, row: RunRow | None) -> Runner | None:
         """Return the runner of a run, or of the run around it."""
