@@ -1,4 +1,4 @@
-"""A server whose agent `shop` keeps what it changes in a folder, and `other` does not. Both write files as told."""
+"""A server whose agents write files as their tasks say. `other` does not keep its changes; `boss` can ask a helper."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from interlock import Rule, RulePolicy
+from interlock.agent.agent import Agent
 from interlock.domain.messages import ToolMessage, UserMessage
 from interlock.local import LocalTools
 from interlock.models.interface import ModelRequest
@@ -51,15 +52,14 @@ class ChangingServer:
 async def changing_server(folder: Path, **options: Any) -> AsyncGenerator[ChangingServer]:
     workspace = folder / "workspace"
     workspace.mkdir()
-    boxes = {"shop": LocalTools(workspace, changes=folder / "changes"), "other": LocalTools(workspace)}
-    agents = [
-        ServedAgent(
-            agent=demo_agent(
-                name, tools=box, policy=_POLICY, provider=ScriptedModel([_next_call] * _MAX_TURNS, by_position=True)
-            ),
-            secrets={"TOKEN": SECRET},
-        )
-        for name, box in boxes.items()
-    ]
-    async with running_server(folder / "state", agents, **options) as server:
+
+    def writer(name: str, changes: Path | None, *tools: Any) -> Agent:
+        model = ScriptedModel([_next_call] * _MAX_TURNS, by_position=True)
+        own = LocalTools(workspace, changes=changes)
+        return demo_agent(name, tools=[*own, *tools], policy=_POLICY, provider=model)
+
+    kept = folder / "changes"
+    agents = [writer("shop", kept), writer("other", None), writer("boss", kept, writer("helper", kept).as_tool())]
+    served = [ServedAgent(agent=each, secrets={"TOKEN": SECRET}) for each in agents]
+    async with running_server(folder / "state", served, **options) as server:
         yield ChangingServer(server, workspace)

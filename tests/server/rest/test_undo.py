@@ -120,6 +120,24 @@ async def test_an_undo_is_undone_by_its_id(scene: ChangingServer) -> None:
     assert (len(again["undo_run_ids"]), again["change_count"]) == (2, 1)
 
 
+async def test_a_child_run_is_undone_with_its_parent_or_alone(scene: ChangingServer) -> None:
+    help_task = task("Write.", *(("write_file", {"path": name, "content": "new\n"}) for name in ("m1", "m2")))
+    run_id = await scene.server.begin(task("Ask.", ("ask_helper", {"task": help_task})), agent="boss")
+    await scene.server.ended(run_id)
+    client = await scene.server.client("operator_all")
+    (child,) = (await client.get("/v1/runs", params={"parent": run_id})).json()["runs"]
+
+    alone = (await client.get(f"/v1/runs/{child['run_id']}/undo", params={"call": "c0"})).json()
+    body = {"digest": alone["digest"], "call": "c0"}
+    assert (await client.post(f"/v1/runs/{child['run_id']}/undo", json=body)).status_code == 200
+    assert scene.files("m") == {"m2": "new\n"}
+
+    rest = (await client.get(f"/v1/runs/{run_id}/undo")).json()
+    assert [change["path"] for change in rest["changes"]] == ["m2"]
+    assert (await client.post(f"/v1/runs/{run_id}/undo", json={"digest": rest["digest"]})).status_code == 200
+    assert scene.files("m") == {}
+
+
 async def test_the_same_undo_twice_is_done_once(scene: ChangingServer) -> None:
     run_id = await scene.change("e1")
     client = await scene.server.client("operator")
