@@ -47,6 +47,7 @@ class IndexedRun(msgspec.Struct, kw_only=True):
     requester: str = ""
     created_by: str = ""
     parent: str = ""
+    framework: str = ""
     task: str = ""
     message: str = ""
     created_at: int = 0
@@ -235,6 +236,7 @@ def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
         raise IllegalTransitionError(f"it was written with event schema {fact.schema}, which is newer than this server")
     run.begun = True
     run.agent, run.parent = fact.agent, fact.parent_run_id
+    run.framework = truncate(fact.settings.get("framework", ""), MAX_TEXT_CHARS)
     # A child run acts for the same user as its parent.
     parent = context.rows.get_run(fact.parent_run_id) if fact.parent_run_id else None
     run.requester = fact.requester or (parent.requester if parent else "")

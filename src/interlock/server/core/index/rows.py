@@ -24,6 +24,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     requester: str = ""
     created_by: str = ""
     parent_run_id: str = ""
+    #: The framework whose agent makes its calls, where that is not ours: its own program continues the run.
+    framework: str = ""
     #: The first words of the task, and of how it ended.
     task: str = ""
     message: str = ""

@@ -7,7 +7,7 @@
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, status TEXT NOT NULL,
     agent TEXT NOT NULL, requester TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT NOT NULL,
-    inside INTEGER NOT NULL, task TEXT NOT NULL, message TEXT NOT NULL, created_at INTEGER NOT NULL,
+    framework TEXT NOT NULL, inside INTEGER NOT NULL, task TEXT NOT NULL, message TEXT NOT NULL, created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, last_seq INTEGER NOT NULL, open_questions INTEGER NOT NULL,
     begun INTEGER NOT NULL, damaged_at INTEGER NOT NULL, words TEXT NOT NULL
 );

@@ -32,7 +32,7 @@ RUN_STATUSES = tuple(sorted(frozenset(RUN_STATUS.values())))
 _ACTION_STATUSES = (*(state.name for state in ActionState), UNANSWERED_STATUS)
 
 RUN_COLUMNS = (
-    "run_id, agent, state, requester, created_by, parent, task, message, created_at, updated_at, last_seq,"
+    "run_id, agent, state, requester, created_by, parent, framework, task, message, created_at, updated_at, last_seq,"
     " open_questions, damaged_at"
 )
 ACTION_COLUMNS = (
@@ -155,7 +155,7 @@ def encode_cursor(number: int) -> str:
 
 def to_run_row(row: Sequence[Any]) -> RunRow:
     """Convert a row of the index to a run."""
-    run_id, agent, state, requester, created_by, parent, task, message, *numbers = row
+    run_id, agent, state, requester, created_by, parent, framework, task, message, *numbers = row
     created_at, updated_at, last_seq, count, damaged_at = numbers
     return RunRow(
         run_id=run_id,
@@ -164,6 +164,7 @@ def to_run_row(row: Sequence[Any]) -> RunRow:
         requester=requester,
         created_by=created_by,
         parent_run_id=parent,
+        framework=framework,
         task=task,
         message=message,
         created_at=created_at,

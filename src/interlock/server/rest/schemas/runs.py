@@ -46,6 +46,8 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     requester: str
     created_by: str
     parent_run_id: str
+    #: The framework whose agent makes its calls. Its own program continues the run. Empty: an agent of this server.
+    framework: str
     #: The first words of the task, and of how it ended.
     task: str
     message: str
