@@ -41,6 +41,7 @@ from interlock.testing.adapters import (
     ScriptedCall,
     Turn,
 )
+from tests.docs.pages import compiled, python_blocks, text_of
 from tests.gate.support import answer, events, until_asked
 
 _INPUT = {"messages": [("user", "Go.")]}
@@ -426,3 +427,19 @@ def test_a_run_names_its_thread(tmp_path: Path, thread: str) -> None:
     assert thread_config(run.first.run_id) == config
     with pytest.raises(ConfigurationError, match="thread"):
         thread_config("pai:x")
+
+
+def test_the_page_works_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"MODEL": _ask(("c1", "refund", {"order": 7, "amount": 5.0}))}
+    page = "docs/adapters/langchain.md"
+    for block in python_blocks(text_of(page)):
+        if "agent.invoke(None" in block.code:
+            asyncio.run(answer(names["gate"], "lg:ticket-42"))
+        exec(compiled(block.code.replace('"openai:gpt-5"', "MODEL"), page, block.line), names)  # noqa: S102 - our page
+    names["saver"].conn.close()
+
+    assert _read(names["result"]) == [("success", "Refunded 5.0 for order 7.")]
+    assert DONE in capsys.readouterr().out
