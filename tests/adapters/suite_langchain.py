@@ -260,6 +260,27 @@ def test_a_call_without_a_thread_is_refused(tmp_path: Path) -> None:
     assert paid == []
 
 
+def test_an_agent_without_calls_needs_no_thread(tmp_path: Path) -> None:
+    with Gate(tmp_path) as gate:
+        result = create_agent(_ask(), [_pay_tool([])], middleware=[Interlocked(gate)]).invoke(_INPUT)
+
+    assert result["messages"][-1].text == DONE
+
+
+def test_an_older_checkpoint_repeats_nothing(tmp_path: Path) -> None:
+    paid: list[int] = []
+    with Gate(tmp_path) as gate:
+        asked = _ask(("c1", "pay", {"amount": 1}))
+        agent = create_agent(asked, [_pay_tool(paid)], middleware=[Interlocked(gate)], checkpointer=InMemorySaver())
+        chunks = list(agent.stream(_INPUT, _CONFIG, stream_mode="updates"))
+        older = agent.get_state(_CONFIG).config
+        asyncio.run(answer(gate, HARNESS.run_id))
+        read = [_read(agent.invoke(None, config)) for config in (_CONFIG, older, older)]
+
+    assert "__interrupt__" in chunks[-1]
+    assert (paid, read) == ([1], [[("success", "paid 1 with sesame")]] * 3)
+
+
 def test_a_second_approval_is_refused(tmp_path: Path) -> None:
     with Gate(tmp_path) as gate:
         second = HumanInTheLoopMiddleware(interrupt_on={"pay": True})

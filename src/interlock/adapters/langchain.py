@@ -8,7 +8,6 @@ Where a person has to answer, the graph is interrupted; after the answer `agent.
 an interrupt is resumed with is never read: the log says what was answered.
 """
 
-import json
 import re
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 
 from ..domain.call import Question, ToolIntent
@@ -32,6 +32,7 @@ from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..gate.gate import Gate, Settled
 from ..registry.decorator import ToolOptions
 from ..registry.json_schema import tool_from_schema
+from ..rendering.values import as_text
 
 _FRAMEWORK = "langchain"
 _CHILD_IDS = re.compile(r"(\.[0-9a-f]{12})+$")
@@ -90,15 +91,15 @@ class Interlocked(AgentMiddleware):
         _check_coverage(request)
         return await handler(request)
 
-    def after_agent(self, state: Any, runtime: Any) -> None:
+    def after_agent(self, state: Any, runtime: Runtime) -> None:
         """Release the run: any process may continue the conversation."""
-        if "|" not in runtime.execution_info.checkpoint_ns:  # not of an agent inside another
-            self.gate.release_sync(_run_id(get_config()) or self.gate.current_run_id())
+        if run_id := _ended_run(runtime):
+            self.gate.release_sync(run_id)
 
-    async def aafter_agent(self, state: Any, runtime: Any) -> None:
+    async def aafter_agent(self, state: Any, runtime: Runtime) -> None:
         """Release the run: any process may continue the conversation."""
-        if "|" not in runtime.execution_info.checkpoint_ns:
-            await self.gate.release(_run_id(get_config()) or self.gate.current_run_id())
+        if run_id := _ended_run(runtime):
+            await self.gate.release(run_id)
 
 
 class _Call:
@@ -152,13 +153,12 @@ class _Call:
         """Return what the agent gets: the tool's own response, or a message with what was recorded."""
         if isinstance(self.response, ParentCommand):
             raise self.response
-        message = self._message() if settled.ok else None
-        if settled.ok and self.response is not None and (message is None or settled.result == message.content):
-            return self.response
         result = settled.result
-        content = result if isinstance(result, str | list) else json.dumps(result)
-        if message is not None:
-            message.content = content
+        content = result if isinstance(result, str | list) and self.foreign else as_text(result)[0]
+        if settled.ok and self.response is not None:
+            message = self._message()
+            if message is not None:  # secrets are redacted
+                message.content = content
             return self.response
         status = "success" if settled.ok else "error"
         return ToolMessage(content, tool_call_id=self.call["id"], name=self.call["name"], status=status)
@@ -258,8 +258,13 @@ def _run_id(config: Mapping[str, Any]) -> str:
     return f"lg:{quote(str(thread), safe='@').replace('.', '%2E').replace('~', '%7E')}" if thread else ""
 
 
+def _ended_run(runtime: Runtime) -> str:
+    """Return the run that ends with the agent. An agent inside a graph is not the end of its run."""
+    return "" if "|" in runtime.execution_info.checkpoint_ns else _run_id(get_config())
+
+
 def _message_id(request: ToolCallRequest) -> str:
-    """Return what tells apart two calls with the same id: the model's message, else the task of the graph."""
+    """Return the difference between two calls with the same id: the model's message, else the task of the graph."""
     state = request.state
     messages = state if isinstance(state, list) else dict(state).get("messages", ())
     for message in reversed(messages):
