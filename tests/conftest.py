@@ -18,9 +18,9 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 _COLLECTED = pytest.StashKey[int]()
 
 
-#: The same examples in every run, so that a change fails its own run and no other. `pytest --hypothesis-profile=random`
-#: looks for new ones. A busy machine makes any example slow once, so there is no deadline.
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
+#: The same examples in every run, so that a change fails its own run and no other. `make soak` looks for new ones with
+#: `--hypothesis-profile=random`. A busy machine makes any example slow once, so there is no deadline.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("random", deadline=None, max_examples=100)
 
 
@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A handler that does nothing replaces an ignored signal. The run itself still survives the signal, and programs do
     not inherit a handler.
     """
+    # Collecting makes nothing but objects that stay. `pytest_collection_finish` turns it on again.
+    gc.disable()
     if not config.getoption("--hypothesis-profile"):
         settings.load_profile("repeatable")
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -51,6 +53,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Thousands of tests stay until the end. Without this the collector would look at all of them again and again.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.audit.export import format_event_line, read_export
@@ -189,7 +189,6 @@ def test_no_text_makes_another_line_in_any_schema(schema: SchemaName, text: str)
     assert original(schema, exported.splitlines()[1])["fact"]["message"] == text
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.text(), st.sampled_from(list(SCHEMAS)), st.sampled_from(FORMS))
 def test_any_text_is_kept_in_any_schema(text: str, schema: SchemaName, form: ExportFormat) -> None:
     entries = record([RunStarted(schema=1, agent=text, requester=text), WarningRaised(message=text)])
@@ -225,7 +224,6 @@ def test_an_event_that_makes_no_sense_is_exported_all_the_same(schema: SchemaNam
     assert b"".join(export_run([entry], schema, "json"))
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -129,7 +129,6 @@ def test_no_line_makes_it_fall_over(line: bytes) -> None:
     assert check([*lines("ndjson", ENTRIES, None), line], [KEY.public])[0] in {INVALID, UNVERIFIED}
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_every_flipped_bit_of_a_signed_export_is_found(data: st.DataObject) -> None:
     written = b"".join(lines("ndjson", ENTRIES))

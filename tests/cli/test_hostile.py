@@ -111,7 +111,7 @@ def test_what_is_no_log_is_refused_in_words_and_left_as_it_is(run: Run, policy: 
 
 
 @given(noise=st.binary(max_size=200), at=st.integers(0, 2_000))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_export_is_never_a_crash_and_never_believed(
     run: Run, policy: Path, tmp_path: Path, noise: bytes, at: int
 ) -> None:

@@ -133,7 +133,7 @@ def toml(values: dict[str, Any]) -> str:
     return "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in values.items())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(user=sources, theirs=sources)
 def test_a_project_never_loosens_anything(
     project: Path, places: UserPaths, user: dict[str, Any], theirs: dict[str, Any]

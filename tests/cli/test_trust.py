@@ -74,7 +74,7 @@ def test_a_change_is_asked_again_with_what_changed(project: Path, places: UserPa
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=st.dictionaries(st.sampled_from(["config.toml", "a", "b/c", "b/d"]), st.binary(max_size=3), min_size=1),
     after=st.dictionaries(st.sampled_from(["config.toml", "a", "b/c", "b/d"]), st.binary(max_size=3), min_size=1),

@@ -5,6 +5,7 @@ so a death costs milliseconds. An effect is one line in a file: the id of the ca
 """
 
 import asyncio
+import gc
 import json
 import os
 import resource
@@ -94,7 +95,16 @@ POLICY = RulePolicy(
 class World:
     """The folder that outlives the process, and the tools that change it."""
 
-    def __init__(self, folder: Path, points: Points) -> None:
+    points: Points
+    _path: Path
+    _file: int
+
+    def __init__(self, folder: Path | None = None, points: Points | None = None) -> None:
+        if folder is not None:
+            self.open(folder, points or Points())
+
+    def open(self, folder: Path, points: Points) -> None:
+        """Tools are made before a child is forked, and know their folder from here on."""
         self.points = points
         self._path = folder / EFFECTS
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -173,15 +183,20 @@ def recoverable_tools(world: World) -> list[ToolDefinition]:
     return [put, book]
 
 
+#: Made once, before a child is forked: that takes as long as all else in a life.
+WORLD = World()
+TOOLS = tools(WORLD)
+
+
 async def approve(question: Question) -> bool:
     """At once, so that the answer is recorded long before the call has its turn."""
     return True
 
 
-def runtime_of(world: World, log: EventLog, artifacts: FileArtifacts) -> ToolRuntime:
+def runtime_of(log: EventLog, artifacts: FileArtifacts) -> ToolRuntime:
     return ToolRuntime(
         run_id=RUN_ID,
-        tools=tools(world),
+        tools=TOOLS,
         policy=POLICY,
         interaction=CallbackInteractionProvider(approve),
         log=log,
@@ -194,7 +209,8 @@ async def live(folder: Path, mode: str, kind: str, number: int) -> None:
     log: EventLog = DeadlyLog(SqliteLog(folder / LOG, factory=points.connections), points)
     if kind in FAULTS:
         log = FaultyLog(log, kind, number)
-    runtime = runtime_of(World(folder, points), log, DeadlyArtifacts(str(folder / ARTIFACTS), points))
+    WORLD.open(folder, points)
+    runtime = runtime_of(log, DeadlyArtifacts(str(folder / ARTIFACTS), points))
     try:
         results = await play(runtime, mode)
     except LogError:
@@ -238,6 +254,9 @@ def child(folder: Path, mode: str, kind: str, number: int, file_limit_bytes: int
 
 
 def serve() -> None:
+    # A child that looks at what its parent made would copy all of it.
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         folder, *rest = json.loads(line)
         pid = os.fork()

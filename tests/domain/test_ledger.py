@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.call import Answer
@@ -146,7 +146,6 @@ EDGES: set[tuple[object, object]] = {
 }
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(FACTS)), st.lists(ANY_FACT, max_size=30))
 def test_no_list_of_facts_leaves_the_tables(recorded: int, more: list[Fact]) -> None:
     ledger = ledger_of(*FACTS[:recorded])

@@ -19,8 +19,8 @@ from interlock.domain.payload import (
     read_canonical_arguments,
 )
 
-MANY = settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
-SOME = settings(MANY, max_examples=100)
+MANY = settings(database=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(MANY)
 
 WORDS = st.text(max_size=8)
 #: A whole number beyond 2^53 is written as an integer that nobody may read back, so it cannot be approved.

@@ -328,7 +328,7 @@ intents: st.SearchStrategy[Any] = st.one_of(
 
 
 @pytest.mark.requirement("R175", "R207", "R274")
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(intents, max_size=6), st.lists(intents, max_size=3))
 async def test_no_intents_raise_and_each_is_answered_and_only_valid_ones_run(
     first: list[Any], second: list[Any]
@@ -342,7 +342,6 @@ async def test_no_intents_raise_and_each_is_answered_and_only_valid_ones_run(
     assert not any(observation.ok for observation in answered if observation.tool not in {"work", "read_artifact"})
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(-(2**53) + 1, 2**53 - 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
 async def test_every_sane_intent_runs_once_with_what_it_says(x: int, note: str) -> None:
     ran.clear()

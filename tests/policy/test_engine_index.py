@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from interlock.domain.tool import CallContext, PermissionMode, Risk
 from interlock.policy.engine.call_parts import CallPart
@@ -74,7 +74,6 @@ def reference(made: Sequence[Rule], event: PolicyEvent, subject: CallPart) -> It
             yield rule.id
 
 
-@settings(deadline=None, max_examples=100)
 @given(rule_lists(max_size=8), events())
 def test_the_index_finds_what_asking_every_rule_finds(made: list[Rule], event: PolicyEvent) -> None:
     for part in RulePolicy(made, now=lambda: NOW).evaluate_parts(event):

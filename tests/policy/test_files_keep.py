@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
@@ -277,7 +277,6 @@ def test_rules_kept_at_the_same_time_are_all_kept(user: Path) -> None:
 TEXTS = st.text(max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3))
 def test_keeping_and_revoking_any_rules_leaves_the_rest_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, values: list[tuple[str, str]]

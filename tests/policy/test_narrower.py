@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
@@ -33,7 +33,6 @@ def allows(rule: Rule, event: PolicyEvent) -> bool:
 
 
 @pytest.mark.requirement("P22")
-@settings(deadline=None, max_examples=100)
 @given(pairs() | st.tuples(rules(verdicts=ALLOWING), rules(verdicts=ALLOWING)), st.lists(events(), max_size=8))
 def test_narrower_rule_allows_nothing_more(pair: tuple[Rule, Rule], calls: list[PolicyEvent]) -> None:
     candidate, suggested = pair

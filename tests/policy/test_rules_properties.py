@@ -14,7 +14,6 @@ from interlock.policy.interface import PolicyEvent
 from .rule_strategies import NOW, any_events, defaults, events, rule_lists, rules, strictness
 
 RESTRICTING = (Verdict.DENY, Verdict.ASK, Verdict.REQUEST_INPUT)
-many = settings(deadline=None, max_examples=100)
 
 
 def policy(made: Sequence[Rule], default: DefaultVerdict = "risk") -> RulePolicy:
@@ -27,7 +26,6 @@ def by_rule(decision: Decision) -> bool:
 
 
 @pytest.mark.requirement("D04", "R208", "R215")
-@settings(deadline=None, max_examples=100)
 @given(rule_lists(), rules(verdicts=RESTRICTING), events(), defaults)
 def test_adding_a_rule_that_refuses_or_asks_never_loosens_anything(
     before: list[Rule], added: Rule, event: PolicyEvent, default: DefaultVerdict
@@ -39,7 +37,6 @@ def test_adding_a_rule_that_refuses_or_asks_never_loosens_anything(
 
 
 @pytest.mark.requirement("D04", "R215")
-@many
 @given(rule_lists(), rules(verdicts=(Verdict.ALLOW,)), events(), defaults)
 def test_adding_an_allow_never_changes_what_a_rule_refused_or_asked(
     before: list[Rule], allow: Rule, event: PolicyEvent, default: DefaultVerdict
@@ -53,7 +50,6 @@ def test_adding_an_allow_never_changes_what_a_rule_refused_or_asked(
 
 
 @pytest.mark.requirement("R215")
-@many
 @given(rule_lists(), events(), defaults)
 def test_a_deny_that_matches_always_wins_and_is_named(
     others: list[Rule], event: PolicyEvent, default: DefaultVerdict
@@ -65,7 +61,6 @@ def test_a_deny_that_matches_always_wins_and_is_named(
 
 
 @pytest.mark.requirement("D04")
-@many
 @given(rule_lists().flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))), events(), defaults)
 def test_the_order_of_rules_changes_no_word_of_the_decision(
     orders: tuple[list[Rule], list[Rule]], event: PolicyEvent, default: DefaultVerdict
@@ -89,7 +84,6 @@ def test_what_was_decided_before_changes_nothing(
 
 
 @pytest.mark.requirement("D04")
-@many
 @given(rule_lists(), events())
 def test_a_decision_is_never_looser_than_any_rule_alone(made: list[Rule], event: PolicyEvent) -> None:
     alone = [decided for rule in made if by_rule(decided := policy([rule]).evaluate(event))]
@@ -100,7 +94,6 @@ def test_a_decision_is_never_looser_than_any_rule_alone(made: list[Rule], event:
 
 
 @pytest.mark.requirement("R208")
-@many
 @given(rule_lists(), events(), defaults)
 def test_the_strictest_part_of_a_call_decides(made: list[Rule], event: PolicyEvent, default: DefaultVerdict) -> None:
     judging = policy(made, default)
@@ -114,7 +107,6 @@ def test_the_strictest_part_of_a_call_decides(made: list[Rule], event: PolicyEve
     assert strictness(decided) == max(map(strictness, parts)) or len(wanted) > 1
 
 
-@settings(deadline=None, max_examples=100)
 @given(rule_lists(max_size=8), any_events(), defaults)
 def test_any_arguments_at_all_get_a_decision(made: list[Rule], event: PolicyEvent, default: DefaultVerdict) -> None:
     judging = policy(made, default)
@@ -125,7 +117,6 @@ def test_any_arguments_at_all_get_a_decision(made: list[Rule], event: PolicyEven
     assert decided.reason
 
 
-@many
 @given(rule_lists(), events(), defaults)
 def test_every_decision_names_its_policy_once_the_policy_says_anything(
     made: list[Rule], event: PolicyEvent, default: DefaultVerdict

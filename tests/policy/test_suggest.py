@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import Answer, CommandPattern, Rule, RulePolicy
@@ -220,7 +220,6 @@ histories = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(history=histories, min_count=st.integers(1, 3))
 def test_no_suggested_rule_ever_lets_through_what_a_person_refused(
     history: list[tuple[str, RecordedAnswer]], min_count: int

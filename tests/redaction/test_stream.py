@@ -8,7 +8,7 @@ from itertools import pairwise
 from time import process_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.redaction.patterns import SECRET_PATTERNS
@@ -52,7 +52,6 @@ def redacted(content: bytes) -> bytes:
     return REDACTOR.redact(text).encode(errors="surrogateescape")
 
 
-@settings(max_examples=100)
 @given(texts, st.lists(st.integers(0, 2_000), max_size=12))
 def test_any_chunks_of_any_text_come_out_as_the_redacted_whole(text: str, cuts: list[int]) -> None:
     content = text.encode(errors="surrogateescape")
@@ -60,7 +59,6 @@ def test_any_chunks_of_any_text_come_out_as_the_redacted_whole(text: str, cuts: 
     assert streamed(REDACTOR, chunks_of(content, cuts)) == redacted(content)
 
 
-@settings(max_examples=100)
 @given(texts)
 def test_lines_fed_one_by_one_come_out_as_the_redacted_whole(text: str) -> None:
     content = text.encode(errors="surrogateescape")

@@ -7,6 +7,7 @@ input, so a death costs milliseconds. An effect is one line in a file: the id of
 """
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from interlock import Rule, RulePolicy, SqliteLog
+from interlock import Rule, RulePolicy, SqliteLog, ToolDefinition
 from interlock.agent.agent import Agent
 from interlock.domain.ids import child_run_id
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS
@@ -26,7 +27,7 @@ from interlock.pipeline.record import Recorder
 from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
 from tests.crash.points import DeadlyArtifacts, DeadlyLog, Points
-from tests.crash.scripted import World, tools
+from tests.crash.scripted import TOOLS, WORLD
 from tests.patience import HANG_SECONDS
 
 TASK, FINAL, INSIDE = "Bring it out.", "It is out.", "The helper is done."
@@ -73,8 +74,7 @@ OUTER = (
 INNER = (ScriptedTurn(calls=(said("post-2", "post"), said("deploy-2", "deploy"))), ScriptedTurn(text=INSIDE))
 
 
-def boss(world: World, provider: ModelProvider | None = None, model: str = "") -> Agent:
-    own = tools(world)
+def boss(own: list[ToolDefinition], provider: ModelProvider | None = None, model: str = "") -> Agent:
     inner, outer = provider or _scripted(INNER), provider or _scripted(OUTER)
     helper = Agent(name="helper", provider=inner, model=model, tools=own, policy=POLICY)
     return Agent(
@@ -118,7 +118,8 @@ async def live(folder: Path, kind: str, number: int) -> None:
     _count_events(points)
     log = DeadlyRunLog(SqliteLog(folder / LOG, factory=points.connections), points)
     artifacts = DeadlyArtifacts(str(folder / ARTIFACTS), points)
-    async with Runner(boss(World(folder, points)), log=log, artifacts=artifacts) as runner:
+    WORLD.open(folder, points)
+    async with Runner(boss(TOOLS), log=log, artifacts=artifacts) as runner:
         begun = await log.read(RUN_ID, limit=1)
         handle = await (runner.open(RUN_ID) if begun else runner.start(TASK, run_id=RUN_ID))
         await go_on(handle)
@@ -152,6 +153,9 @@ def child(folder: Path, kind: str, number: int) -> int:
 
 
 def serve(lines: Sequence[str] | Any) -> None:
+    # A child that looks at what its parent made would copy all of it.
+    gc.collect()
+    gc.freeze()
     for line in lines:
         folder, *rest = json.loads(line)
         pid = os.fork()

@@ -9,7 +9,7 @@ from pathlib import Path
 from interlock import FileArtifacts, SqliteLog
 from interlock.runs.runner import Runner
 from tests.crash.points import Points
-from tests.crash.scripted import World
+from tests.crash.scripted import World, tools
 from tests.models.wire import provider_at
 
 from .story import ARTIFACTS, LOG, RUN_ID, TASK, boss, go_on
@@ -18,7 +18,7 @@ from .story import ARTIFACTS, LOG, RUN_ID, TASK, boss, go_on
 async def tell(folder: Path, kind: str, url: str, most_answers: int) -> str:
     provider = provider_at(kind, url)
     log, artifacts = SqliteLog(folder / LOG), FileArtifacts(folder / ARTIFACTS)
-    async with Runner(boss(World(folder, Points()), provider, kind), log=log, artifacts=artifacts) as runner:
+    async with Runner(boss(tools(World(folder, Points())), provider, kind), log=log, artifacts=artifacts) as runner:
         begun = await log.read(RUN_ID, limit=1)
         handle = await (runner.open(RUN_ID) if begun else runner.start(TASK, run_id=RUN_ID))
         await go_on(handle, most_answers=most_answers)

@@ -7,7 +7,7 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import interlock.app
@@ -230,7 +230,6 @@ def watched(seen: dict[int, bytes]) -> Generator[None]:
 
 
 @pytest.mark.requirement("R255", "R256")
-@settings(max_examples=40, deadline=None)
 @given(TURNS)
 async def test_the_conversation_folded_from_the_log_is_the_live_one_at_every_event(turns: list[ScriptedTurn]) -> None:
     log, live, agent = MemoryLog(), dict[int, bytes](), agent_of(*turns, "Done.", tools=TOOLS)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import Answer, MemoryArtifacts, MemoryLog, tool
@@ -323,7 +323,6 @@ async def test_a_wish_to_end_a_run_stays_until_its_end_is_recorded() -> None:
 Step = Literal["yes", "no", "cancel", "hold", "let go", "steal after the claim", "let go before the note", "take"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(Step.__args__), max_size=10))
 def test_whatever_happens_meanwhile_no_answer_is_lost_and_none_is_said_to_be_recorded_that_is_not(
     steps: list[Step],

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import (
@@ -137,7 +137,6 @@ async def play(turns: list[list[str]]) -> Played:
 
 @pytest.mark.requirement("R001", "R005", "R008", "R013")
 @given(turns=TURNS)
-@settings(max_examples=40, deadline=None)
 async def test_run_handle_events_follow_from_the_calls(turns: list[list[str]]) -> None:
     played = await play(turns)
     assert all(type(event.type) is str and type(event.data) is dict for event in played.events)
@@ -164,7 +163,6 @@ async def test_run_handle_events_follow_from_the_calls(turns: list[list[str]]) -
 
 @pytest.mark.requirement("R177", "R264", "R275")
 @given(turns=TURNS)
-@settings(max_examples=40, deadline=None)
 async def test_only_permitted_calls_start_and_each_start_ends_once(turns: list[list[str]]) -> None:
     played = await play(turns)
     calls = dict(call for turn, _ in played.turns for call in turn)
@@ -186,7 +184,6 @@ async def test_only_permitted_calls_start_and_each_start_ends_once(turns: list[l
 
 @pytest.mark.requirement("R062", "R063", "R065", "R257")
 @given(turns=TURNS)
-@settings(max_examples=40, deadline=None)
 async def test_every_call_has_one_message_and_one_record(turns: list[list[str]]) -> None:
     played = await play(turns)
     json.dumps([[record.output, record.error] for record in played.records], allow_nan=False)

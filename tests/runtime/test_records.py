@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, field_validator
 
@@ -192,7 +192,6 @@ _values = st.recursive(
 
 
 @pytest.mark.requirement("R065")
-@settings(deadline=None, max_examples=60)
 @given(_values)
 def test_the_output_of_any_value_is_json(value: Any) -> None:
     output = asyncio.run(output_of(value))

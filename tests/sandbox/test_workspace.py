@@ -231,7 +231,7 @@ PATHS = st.text(max_size=40) | st.lists(PIECES | st.text(max_size=4), max_size=8
 
 
 @both_ways
-@settings(database=None, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=PATHS)
 def test_whatever_the_path_nothing_outside_is_touched_and_only_refusals_are_raised(
     reach: PathOpener, path: str, root: Path

@@ -140,4 +140,4 @@ class LineRules(RuleBasedStateMachine):
 
 @pytest.mark.requirement("R097", "R221", "R222")
 class TestLineRules(LineRules.TestCase):
-    settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+    settings = settings(stateful_step_count=40)

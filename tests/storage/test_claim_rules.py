@@ -157,6 +157,6 @@ class SqliteClaimRules(ClaimRules):
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 TestMemoryRules = ClaimRules.TestCase
-TestMemoryRules.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestMemoryRules.settings = settings(stateful_step_count=25)
 TestSqliteRules = SqliteClaimRules.TestCase
 TestSqliteRules.settings = settings(max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=SLOW)

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import Answer, CallbackInteractionProvider, Question, Rule, RulePolicy, ToolRuntime, Verdict, tool
@@ -485,7 +485,6 @@ async def test_a_command_that_tests_nothing_is_no_verification(tmp_path: Path) -
     assert (said.kind, "verification" in said.facts) == ("tool", False)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=100), st.text(max_size=20), st.floats() | st.none())
 def test_whatever_a_model_sends_is_an_observation(command: str, cwd: str, seconds: float | None) -> None:
     async def sent() -> Observation:

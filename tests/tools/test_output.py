@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from interlock.rendering.binary import describe_binary, is_binary
@@ -111,7 +111,6 @@ def test_with_little_room_the_streams_are_shown_as_they_came(
         ) == excerpt_bytes(content, limit)
 
 
-@settings(max_examples=100)
 @given(st.lists(line, min_size=10, max_size=60).map(b"\n".join), st.integers(0, 1_500))
 def test_a_long_output_seen_through_windows_is_cut_as_the_whole_is(content: bytes, limit: int) -> None:
     content = content.decode(errors="replace").encode("ascii", "replace") + b"." * 1_500

@@ -59,7 +59,6 @@ def nested(depth: int) -> dict[str, Any]:
     return {"top": value, "next": 1}
 
 
-@settings(max_examples=100, deadline=None)
 @given(ARGUMENTS, WIDTHS, TEXT)
 def test_the_display_reads_back_as_what_would_run(arguments: dict[str, Any], width: int, tool: str) -> None:
     question = make_question(arguments, tool_name=tool)
@@ -70,7 +69,6 @@ def test_the_display_reads_back_as_what_would_run(arguments: dict[str, Any], wid
     assert strictly(read.arguments) == strictly(arguments)
 
 
-@settings(max_examples=100, deadline=None)
 @given(ARGUMENTS, WIDTHS, TEXT)
 def test_no_line_is_wider_than_the_terminal_and_only_ours_begin_at_the_first_column(
     arguments: dict[str, Any], width: int, text: str

@@ -7,7 +7,7 @@ from unicodedata import category, combining, normalize
 
 import pyte
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.call import Question
@@ -165,7 +165,6 @@ def test_a_link_shows_where_it_leads() -> None:
     assert r"  u | \u{1b}]8;;https://evil.example\u{1b}\\https://good.example\u{1b}]8;;\u{1b}\\" in rows
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     ARGUMENTS.filter(lambda arguments: all(map(known_to_the_emulator, repr(arguments)))),
     st.sampled_from([40, 41, 60, 80, 120, 200]),

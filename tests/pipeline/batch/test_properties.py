@@ -187,7 +187,7 @@ def outcomes(result: BatchResult) -> list[tuple[str, str]]:
     return [(observation.call_id, observation.code) for observation in result.observations]
 
 
-THOROUGH = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.requirement("R084", "R086", "R097", "R098", "R099", "R106", "R121", "R227")

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Literal, TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import CallbackInteractionProvider, MemoryLog, Question, ToolRuntime, tool
@@ -112,7 +112,6 @@ async def live(rounds: Sequence[Sequence[Proposal]], seed: int) -> World:
 
 
 @pytest.mark.requirement("P16")
-@settings(max_examples=40, deadline=None)
 @given(ROUNDS, st.integers(0, 2**32))
 async def test_every_effect_beyond_the_first_was_approved(rounds: list[list[Proposal]], seed: int) -> None:
     world = await live(rounds, seed)

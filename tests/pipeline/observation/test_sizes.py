@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import (
@@ -84,7 +84,6 @@ async def test_a_long_output_is_accounted_for_to_the_byte(letters: str) -> None:
     assert shown == size.shown
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=400, max_size=900), st.integers(1, 350))
 @pytest.mark.requirement("P10")
 async def test_any_output_over_the_limit_adds_up(text: str, limit: int) -> None:

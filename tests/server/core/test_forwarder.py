@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.audit.schemas import build_renderers
@@ -296,7 +296,6 @@ async def test_a_log_or_a_disk_that_fails_for_a_moment_stops_nothing(db: Databas
 OUTCOMES: st.SearchStrategy[SendOutcome] = st.sampled_from([SendSuccess(), SendDelay("down"), SendRejection("no")])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(OUTCOMES, max_size=40), st.lists(st.integers(0, 30), max_size=6), st.integers(1, 6))
 async def test_whatever_is_answered_and_whenever_it_restarts_no_event_is_lost(
     outcomes: list[SendOutcome], restarts: list[int], batch_events: int

@@ -115,7 +115,7 @@ _MOVES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(-1, 12), _MOVES)
 async def test_however_readers_and_writers_take_turns_nothing_is_lost_or_told_twice(
     tmp_path: Path, after: int, moves: list[tuple[str, int, int]]

@@ -144,7 +144,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_STEPS)
 async def test_whichever_way_runs_go_the_rows_are_what_the_ledgers_say(
     tmp_path: Path, steps: list[tuple[int, tuple[str, int, Kind], bool]]
@@ -262,7 +262,7 @@ _BODIES = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_BODIES, min_size=1, max_size=4))
 async def test_no_bytes_in_one_run_keep_another_from_its_row(tmp_path: Path, bodies: list[bytes]) -> None:
     log = MemoryLog()

@@ -124,7 +124,7 @@ _RUN_QUERIES = st.builds(
 
 @pytest.mark.requirement("R165")
 @pytest.mark.asyncio(loop_scope="module")
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_RUN_QUERIES)
 async def test_any_list_of_runs_has_exactly_what_it_asks_for_newest_first(index: RunIndex, query: RunQuery) -> None:
     everything = await _all_runs(index, RunQuery(include_child_runs=True, limit=1000))
@@ -149,7 +149,7 @@ _ACTION_QUERIES = st.builds(
 
 @pytest.mark.requirement("R148", "R149")
 @pytest.mark.asyncio(loop_scope="module")
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_ACTION_QUERIES)
 async def test_any_list_of_questions_has_exactly_what_it_asks_for_oldest_first(
     index: RunIndex, query: ActionQuery
@@ -201,7 +201,6 @@ async def test_a_cursor_that_no_page_gave_out_is_refused_in_words(index: RunInde
         await index.list_actions(ActionQuery(cursor=cursor))
 
 
-@settings(max_examples=100)
 @given(st.text(min_size=1))
 def test_no_text_as_a_cursor_does_more_than_be_refused(cursor: str) -> None:
     with suppress(BadCursorError):

@@ -246,7 +246,7 @@ async def test_a_policy_that_is_wrong_is_refused_with_its_lines(tmp_path: Path) 
             await policies.backtest(OPERATOR, "shop", "#" * (MAX_POLICY_CHARS + 1))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(codec=None), max_size=60))
 async def test_whatever_is_pasted_is_tried_or_refused_in_words(tmp_path: Path, text: str) -> None:
     async with desk(tmp_path) as (policies, _):

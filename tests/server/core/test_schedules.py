@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
@@ -197,7 +197,6 @@ def test_a_cron_expression_is_meant_in_its_time_zone(cron: str, zone: str, after
 CRONS = ["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */3 * * 1-5", "15 1,2,3 * * SUN", "0 0 1 * *", "0 12 29 2 *"]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(CRONS),
     st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]),
