@@ -14,6 +14,7 @@ class LogAround:
         self.run_ids = inner.run_ids
         self.list_runs = inner.list_runs
         self.feed = inner.feed
+        self.feed_position = inner.feed_position
         self.acquire = inner.acquire
         self.release = inner.release
         self.lease_holders = inner.lease_holders

@@ -39,7 +39,11 @@ _SERVED = ("docs/rest.md",)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in _SERVED], ids=name_of)
-async def test_code_blocks_are_examples_or_run_one_after_the_other(page: Path) -> None:
+async def test_code_blocks_are_examples_or_run_one_after_the_other(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)  # what an example writes does not stay
     namespace: dict[str, Any] = {"__name__": "page"}
     async with asyncio.timeout(HANG_SECONDS):
         for line, code in python_blocks(text_of(page)):
