@@ -59,7 +59,7 @@ def test_what_is_not_redacted_is_left_as_it_was(text: str) -> None:
 @pytest.mark.parametrize("between", ["", "a" * 40, "=a", '="', ": ", "\\", "1" * 600, "\u200b"])
 def test_text_made_to_be_slow_is_redacted_in_bounded_time(between: str) -> None:
     redactor = SecretRedactor({"NAME": "hunter2-and-more"})
-    size = MEBIBYTE // 8
+    size = MEBIBYTE // 16
     for word in (
         *WORDS,
         "Z2hwX",
@@ -76,7 +76,8 @@ def test_text_made_to_be_slow_is_redacted_in_bounded_time(between: str) -> None:
         started = process_time()
         redactor.redact(text)
 
-        assert process_time() - started < 2, unit[:60]
+        # What grows with the square of the size would take two seconds for twice as much.
+        assert process_time() - started < 0.5, unit[:60]
 
 
 @pytest.mark.parametrize("filler", ["a", "=", " ", "\n", '"', "-", "/", ":", "\u200b", "A1", "\\", "eyJ", "ey.J."])

@@ -41,6 +41,8 @@ _FLAGS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
     "--in-process-gpu",
+    # No spare process for a page that may come.
+    "--renderer-process-limit=1",
 )
 DESKTOP: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}

@@ -81,9 +81,9 @@ async def _rows(path: Path, log: SqliteLog) -> tuple[list[RunRow], list[ActionRo
         await index.close()
 
 
-def test_a_server_is_killed_during_200_runs_and_nothing_is_lost_or_run_twice(tmp_path: Path) -> None:
-    runs, said = 200, list[str]()
-    for lines in (220, 260):
+def test_a_server_is_killed_during_many_runs_and_nothing_is_lost_or_run_twice(tmp_path: Path) -> None:
+    runs, said = 80, list[str]()
+    for lines in (88, 104):
         life = Life(tmp_path, runs)
         assert life.live(until=lines) == -signal.SIGKILL
         said += life.said
