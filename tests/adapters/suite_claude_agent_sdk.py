@@ -7,12 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import claude_agent_sdk
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_server, query, tool
+from claude_agent_sdk import (
+    AssistantMessage,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    HookMatcher,
+    TextBlock,
+    create_sdk_mcp_server,
+    tool,
+)
 from mcp.types import ToolAnnotations
 
-from interlock import Gate
-from interlock.adapters.claude_agent_sdk import interlocked
+import interlock
+from interlock import ConfigurationError, Gate, LocalTools, tool_call
+from interlock.adapters.claude_agent_sdk import interlock_tools, interlocked, tools
 from interlock.testing.adapters import (
     DONE,
     AdapterConformance,
@@ -22,6 +32,7 @@ from interlock.testing.adapters import (
     ScriptedCall,
     Turn,
 )
+from interlock.testing.adapters.harness import open_gate
 from tests.adapters.fake_anthropic import serve
 
 SESSION = "5f0c3a52-6f1e-4c89-9a39-0f7d2f6d4b10"
@@ -59,7 +70,7 @@ class ScriptedModel:
 
 
 def _cli_name(name: str) -> str:
-    return name if name[0].isupper() else f"mcp__shop__{name}"
+    return name if name[0].isupper() or "__" in name else f"mcp__shop__{name}"
 
 
 def _input(call: ScriptedCall) -> dict[str, Any]:
@@ -92,18 +103,24 @@ class ClaudeHarness:
     framework = "claude-agent-sdk"
     reference = "tests.adapters.suite_claude_agent_sdk:HARNESS"
     run_id = f"cc:{SESSION}"
-    not_applicable: Mapping[str, str] = {}
+    not_applicable: Mapping[str, str] = {
+        "test_a_nested_agent_asks_and_goes_on": "The CLI defers no call of a sub-agent: it waits where it is.",
+        "test_control_flow_of_the_framework_passes": "A tool only returns content or an error; it cannot pause.",
+        "test_tools_that_the_provider_runs_are_not_silent": "The CLI executes every tool, web search too, and asks.",
+        "test_a_reused_call_id_is_another_call": "The API makes unique ids, and a hook does not name the message.",
+    }
 
     async def start(self, gate: Gate, script: Script, tools: SampleTools) -> Turn:
-        return await self._run(gate, script, tools, tools.folder / "home", session_id=SESSION)
+        return await self._run(gate, script, tools, tools.folder / "home", "Go.", session_id=SESSION)
 
     async def resume(
         self, gate: Gate, script: Script, tools: SampleTools, saved: str, *, approve: bool = False
     ) -> Turn:
-        return await self._run(gate, script, tools, _copy(saved), resume=SESSION)
+        allowed = ["mcp__shop__pay"] if approve else []
+        return await self._run(gate, script, tools, _copy(saved), resume=SESSION, allowed_tools=allowed)
 
     async def recover(self, gate: Gate, script: Script, tools: SampleTools) -> Turn:
-        return await self._run(gate, script, tools, tools.folder / "home", resume=SESSION)
+        return await self._run(gate, script, tools, tools.folder / "home", "Continue.", resume=SESSION)
 
     def alter(self, saved: str, call_id: str, amount: int, tools: SampleTools) -> str:
         altered = _copy(saved)
@@ -124,28 +141,45 @@ class ClaudeHarness:
         raise NotImplementedError
 
     async def _run(
-        self, gate: Gate, script: Script, tools: SampleTools, home: Path, **options: Any
+        self, gate: Gate, script: Script, tools: SampleTools, home: Path, prompt: str = "", **options: Any
     ) -> Turn:
         model = ScriptedModel(script)
-        text = ""
         with serve(model.respond) as url:
-            given = ClaudeAgentOptions(
-                tools=[],
-                mcp_servers={"shop": _server(tools)},
-                env=_environment(url, home),
-                cwd=tools.folder,
-                setting_sources=[],
-                model="claude-sonnet-4-5",
-                **options,
-            )
-
-            async def prompt() -> Any:
-                yield {"type": "user", "message": {"role": "user", "content": "Go."}}
-
-            async for message in query(prompt=prompt(), options=interlocked(given, gate)):
-                if isinstance(message, ResultMessage) and message.deferred_tool_use is None:
-                    text = message.result or ""
+            given: dict[str, Any] = {
+                "tools": [],
+                "mcp_servers": {"shop": _server(tools)},
+                "env": _environment(url, home),
+                "cwd": tools.folder,
+                "cli_path": _mortal_cli(tools.folder),
+                "setting_sources": [],
+                "model": "claude-sonnet-4-5",
+            }
+            text = await _talk(await interlocked(ClaudeAgentOptions(**given | options), gate), prompt)
         return Turn(text=text, saved=str(home), read=model.read)
+
+
+async def _talk(options: ClaudeAgentOptions, prompt: str = "") -> str:
+    """Return what the model answered; empty when a call was deferred."""
+    text = ""
+    async with ClaudeSDKClient(options) as client:
+        if prompt:
+            await client.query(prompt)
+        async for message in client.receive_response():
+            if isinstance(message, AssistantMessage):
+                text = "".join(block.text for block in message.content if isinstance(block, TextBlock))
+    return text
+
+
+def _mortal_cli(folder: Path) -> Path | None:
+    """Return a CLI that ends with this process, also when that is killed."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return None
+    program = folder / "claude"
+    bundled = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+    program.write_text(f'#!/bin/sh\nexec {setpriv} --pdeathsig KILL {bundled} "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 def _environment(url: str, home: Path) -> dict[str, str]:
@@ -176,3 +210,110 @@ class TestClaudeAgentSdk(AdapterConformance):
     @pytest.fixture
     def harness(self) -> AdapterHarness:
         return HARNESS
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> SampleTools:
+    return SampleTools(tmp_path)
+
+
+async def _run_once(gate: Gate, script: Script, sample: SampleTools, **options: Any) -> Turn:
+    return await HARNESS._run(gate, script, sample, sample.folder / "home", "Go.", session_id=SESSION, **options)
+
+
+async def test_a_prompt_while_a_call_waits_is_refused(tmp_path: Path, sample: SampleTools) -> None:
+    """The CLI would drop the call, and say to the model that it failed."""
+    script = ((ScriptedCall("c1", "pay", 5),),)
+    async with open_gate(tmp_path) as gate:
+        turn = await _run_once(gate, script, sample)
+        again = await HARNESS._run(gate, script, sample, Path(turn.saved), "Go on.", resume=SESSION)
+        (question,) = await gate.questions(HARNESS.run_id)
+        await gate.inbox.approve(question, by="ada")
+        last = await HARNESS._run(gate, script, sample, Path(turn.saved), resume=SESSION)
+
+    assert (again.text, again.read) == ("", {})
+    assert (last.text, sample.paid) == (DONE, [5])
+
+
+async def test_tools_of_the_cli_are_governed(tmp_path: Path, sample: SampleTools) -> None:
+    (tmp_path / "note.txt").write_text("tea")
+    script = (
+        (
+            ScriptedCall("c1", "Read", {"file_path": str(tmp_path / "note.txt")}),
+            ScriptedCall("c2", "Bash", {"command": "touch made", "description": "Make a file."}),
+        ),
+    )
+    async with Gate(tmp_path / "state", risk={"Read": "read"}, secrets={"KEY": "tea"}) as gate:
+        turn = await _run_once(gate, script, sample, tools=["Read", "Bash"])
+        (question,) = await gate.questions(HARNESS.run_id)
+
+    assert (turn.text, question.tool_name, (tmp_path / "made").exists()) == ("", "Bash", False)
+
+
+async def test_the_model_reads_what_was_recorded(tmp_path: Path, sample: SampleTools) -> None:
+    script = ((ScriptedCall("c1", "look", 4711),),)
+    async with Gate(tmp_path / "state", risk={"look": "read"}, secrets={"PIN": "saw 4711"}) as gate:
+        turn = await _run_once(gate, script, sample)
+
+    assert (turn.text, sample.effects) == (DONE, ["look 4711"])
+    assert "4711" not in turn.read["c1"]
+
+
+async def test_a_call_that_the_cli_denies_itself_ends(tmp_path: Path, sample: SampleTools) -> None:
+    settings = json.dumps({"permissions": {"deny": ["mcp__shop__look"]}})
+    async with open_gate(tmp_path) as gate:
+        turn = await _run_once(gate, ((ScriptedCall("c1", "look", 1),),), sample, settings=settings)
+
+    assert (turn.text, sample.effects) == (DONE, [])
+
+
+async def test_interlock_tools_run_in_an_agent_of_the_sdk(tmp_path: Path, sample: SampleTools) -> None:
+    (tmp_path / "note.txt").write_text("tea")
+    path = tmp_path / "new.txt"
+    script = (
+        (
+            ScriptedCall("c1", "mcp__local__read_file", {"path": "note.txt"}),
+            ScriptedCall("c2", "mcp__local__write_file", {"path": "new.txt", "content": "x"}),
+        ),
+    )
+    async with Gate(tmp_path / "state", workspace=tmp_path) as gate:
+        given = {"mcp_servers": {"local": interlock_tools(gate, LocalTools(tmp_path))}}
+        turn = await _run_once(gate, script, sample, **given)
+        assert (turn.text, path.exists()) == ("", False)
+        (question,) = await gate.questions(HARNESS.run_id)
+        await gate.inbox.approve(question, by="ada")
+        turn = await HARNESS._run(gate, script, sample, Path(turn.saved), resume=SESSION, **given)
+
+    assert (turn.text, path.read_text()) == (DONE, "x")
+    assert "tea" in turn.read["c1"]
+
+
+async def test_tools_of_the_sdk_run_in_an_agent_of_interlock() -> None:
+    @tool("double", "Double it.", {"number": int})
+    async def double(args: dict[str, Any]) -> dict[str, Any]:
+        return _text(str(2 * args["number"]))
+
+    model = interlock.ScriptedModel([[tool_call("double", number=2), tool_call("double", number="x")], DONE])
+    agent = interlock.Agent(provider=model, tools=await tools([double], risk="read"))
+    async with interlock.Runner(agent) as runner:
+        result = await runner.run("Go.")
+
+    assert [one.output for one in result.tool_executions][:1] == ["4"]
+
+
+@pytest.mark.parametrize("second", ["PreToolUse", "can_use_tool", "Two servers"])
+async def test_a_second_approval_system_is_refused(tmp_path: Path, sample: SampleTools, second: str) -> None:
+    async def allow(*_: Any) -> Any:
+        raise NotImplementedError
+
+    options = ClaudeAgentOptions()
+    match second:
+        case "PreToolUse":
+            options.hooks = {"PreToolUse": [HookMatcher(hooks=[allow])]}
+        case "can_use_tool":
+            options.can_use_tool = allow
+        case _:
+            options.mcp_servers = {"shop": _server(sample), "other": _server(sample)}
+    async with open_gate(tmp_path) as gate:
+        with pytest.raises(ConfigurationError, match=second):
+            await interlocked(options, gate)

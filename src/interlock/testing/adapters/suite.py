@@ -162,7 +162,9 @@ class AdapterConformance(ConformanceSuite):
 
         questions = await _questions(harness, tools)
         assert tools.paid == [5]
-        assert "outcome_unknown" in turn.read.get("c1", "") or "unknown" in questions[0].prompt
+        read = turn.read.get("c1", "")
+        # A framework that never makes the call again says it itself.
+        assert "outcome_unknown" in read or "outcome is unknown" in read or "unknown" in questions[0].prompt
 
     async def test_two_questions_have_their_own_answers(self, harness: AdapterHarness, tools: SampleTools) -> None:
         script = ((ScriptedCall("c1", "pay", 5), ScriptedCall("c2", "pay", 7)),)
