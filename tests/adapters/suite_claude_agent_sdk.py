@@ -1,6 +1,8 @@
 """The adapter for the Claude Agent SDK, with the real CLI and a fake API on loopback."""
 
+import asyncio
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -10,19 +12,23 @@ from typing import Any
 import claude_agent_sdk
 import pytest
 from claude_agent_sdk import (
+    AgentDefinition,
     AssistantMessage,
     ClaudeAgentOptions,
     ClaudeSDKClient,
     HookMatcher,
     TextBlock,
     create_sdk_mcp_server,
+    query,
     tool,
 )
 from mcp.types import ToolAnnotations
+from typer.testing import CliRunner
 
 import interlock
 from interlock import ConfigurationError, Gate, LocalTools, tool_call
 from interlock.adapters.claude_agent_sdk import interlock_tools, interlocked, tools
+from interlock.cli.main import app
 from interlock.testing.adapters import (
     DONE,
     AdapterConformance,
@@ -34,6 +40,7 @@ from interlock.testing.adapters import (
 )
 from interlock.testing.adapters.harness import open_gate
 from tests.adapters.fake_anthropic import serve
+from tests.patience import HANG_SECONDS
 
 SESSION = "5f0c3a52-6f1e-4c89-9a39-0f7d2f6d4b10"
 
@@ -41,8 +48,10 @@ SESSION = "5f0c3a52-6f1e-4c89-9a39-0f7d2f6d4b10"
 class ScriptedModel:
     """Makes the calls of a script, asks again where it is told to, and keeps what it was shown."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, inner: Script = ()) -> None:
         self.script = script
+        #: Of a sub-agent, which is told to pay.
+        self.inner = inner
         self.read: dict[str, str] = {}
 
     def respond(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,7 +68,7 @@ class ScriptedModel:
         if again:
             return again
         turns = sum(not call_id.endswith("-again") for call_id in made)
-        for calls in self.script:
+        for calls in self.inner if "Pay 5." in json.dumps(messages[0]) else self.script:
             if turns < len(calls):
                 return [
                     {"type": "tool_use", "id": call.call_id, "name": _cli_name(call.tool), "input": _input(call)}
@@ -141,21 +150,33 @@ class ClaudeHarness:
         raise NotImplementedError
 
     async def _run(
-        self, gate: Gate, script: Script, tools: SampleTools, home: Path, prompt: str = "", **options: Any
+        self,
+        gate: Gate,
+        script: Script,
+        sample: SampleTools,
+        home: Path,
+        prompt: str = "",
+        *,
+        inner: Script = (),
+        **options: Any,
     ) -> Turn:
-        model = ScriptedModel(script)
+        model = ScriptedModel(script, inner)
         with serve(model.respond) as url:
-            given: dict[str, Any] = {
-                "tools": [],
-                "mcp_servers": {"shop": _server(tools)},
-                "env": _environment(url, home),
-                "cwd": tools.folder,
-                "cli_path": _mortal_cli(tools.folder),
-                "setting_sources": [],
-                "model": "claude-sonnet-4-5",
-            }
-            text = await _talk(await interlocked(ClaudeAgentOptions(**given | options), gate), prompt)
+            text = await _talk(await interlocked(_options(url, home, sample, **options), gate), prompt)
         return Turn(text=text, saved=str(home), read=model.read)
+
+
+def _options(url: str, home: Path, sample: SampleTools, **options: Any) -> ClaudeAgentOptions:
+    given: dict[str, Any] = {
+        "tools": [],
+        "mcp_servers": {"shop": _server(sample)},
+        "env": _environment(url, home),
+        "cwd": sample.folder,
+        "cli_path": _mortal_cli(sample.folder),
+        "setting_sources": [],
+        "model": "claude-sonnet-4-5",
+    }
+    return ClaudeAgentOptions(**given | options)
 
 
 async def _talk(options: ClaudeAgentOptions, prompt: str = "") -> str:
@@ -226,12 +247,14 @@ async def test_a_prompt_while_a_call_waits_is_refused(tmp_path: Path, sample: Sa
     script = ((ScriptedCall("c1", "pay", 5),),)
     async with open_gate(tmp_path) as gate:
         turn = await _run_once(gate, script, sample)
-        again = await HARNESS._run(gate, script, sample, Path(turn.saved), "Go on.", resume=SESSION)
+        with serve(ScriptedModel(script).respond) as url:
+            given = _options(url, Path(turn.saved), sample, resume=SESSION)
+            messages = [message async for message in query(prompt="Go on.", options=await interlocked(given, gate))]
         (question,) = await gate.questions(HARNESS.run_id)
         await gate.inbox.approve(question, by="ada")
         last = await HARNESS._run(gate, script, sample, Path(turn.saved), resume=SESSION)
 
-    assert (again.text, again.read) == ("", {})
+    assert [message for message in messages if isinstance(message, AssistantMessage)] == []
     assert (last.text, sample.paid) == (DONE, [5])
 
 
@@ -243,7 +266,7 @@ async def test_tools_of_the_cli_are_governed(tmp_path: Path, sample: SampleTools
             ScriptedCall("c2", "Bash", {"command": "touch made", "description": "Make a file."}),
         ),
     )
-    async with Gate(tmp_path / "state", risk={"Read": "read"}, secrets={"KEY": "tea"}) as gate:
+    async with Gate(tmp_path / "state", risk={"Read": "read"}) as gate:
         turn = await _run_once(gate, script, sample, tools=["Read", "Bash"])
         (question,) = await gate.questions(HARNESS.run_id)
 
@@ -257,6 +280,25 @@ async def test_the_model_reads_what_was_recorded(tmp_path: Path, sample: SampleT
 
     assert (turn.text, sample.effects) == (DONE, ["look 4711"])
     assert "4711" not in turn.read["c1"]
+
+
+async def test_a_question_of_a_sub_agent_waits_there(tmp_path: Path, sample: SampleTools) -> None:
+    task = {"description": "Pay.", "prompt": "Pay 5.", "subagent_type": "clerk"}
+    script = ((ScriptedCall("outer", "Agent", task),),)
+    inner = ((ScriptedCall("inner", "pay", 5),),)
+    clerk = AgentDefinition(description="Pays.", prompt="You are the clerk.", tools=["mcp__shop__pay"])
+    async with open_gate(tmp_path, risk={"Agent": "read"}) as gate:
+        run = asyncio.create_task(
+            _run_once(gate, script, sample, inner=inner, tools=["Agent"], agents={"clerk": clerk})
+        )
+        async with asyncio.timeout(HANG_SECONDS):
+            while not run.done() and not (asked := await gate.questions(HARNESS.run_id)):
+                await asyncio.to_thread(os.sched_yield)
+            assert not run.done(), run.result()
+            await gate.inbox.approve(asked[0], by="ada")
+            turn = await run
+
+    assert (turn.text, sample.paid, asked[0].agent) == (DONE, [5], "clerk")
 
 
 async def test_a_call_that_the_cli_denies_itself_ends(tmp_path: Path, sample: SampleTools) -> None:
@@ -317,3 +359,24 @@ async def test_a_second_approval_system_is_refused(tmp_path: Path, sample: Sampl
     async with open_gate(tmp_path) as gate:
         with pytest.raises(ConfigurationError, match=second):
             await interlocked(options, gate)
+
+
+def test_the_page_works_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "adapters" / "claude_agent_sdk.md"
+    start, resume = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    calls = (ScriptedCall("c1", "find_order", {"number": 7}), ScriptedCall("c2", "refund", {"number": 7}))
+    names: dict[str, Any] = {}
+    with serve(ScriptedModel((calls,)).respond) as url:
+        for name, value in _environment(url, tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        exec(start, names)  # noqa: S102 - the page
+        log = ("--log", "state/runs.db")
+        listed = CliRunner().invoke(app, ["approvals", "list", "--json", *log])
+        answered = CliRunner().invoke(app, ["approvals", "approve", json.loads(listed.stdout)[0]["action_id"], *log])
+        assert answered.exit_code == 0, answered.output
+        exec(resume, names)  # noqa: S102
+
+    assert capsys.readouterr().out == f"paused\nrefunded 7\n{DONE}\n"
