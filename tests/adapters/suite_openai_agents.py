@@ -1,17 +1,29 @@
 """OpenAI Agents behind a gate, with its own scripted model."""
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, Runner, RunState, WebSearchTool, function_tool, set_tracing_disabled
+from agents import Agent, Runner, RunState, WebSearchTool, function_tool, handoff, set_tracing_disabled
 from agents._tool_invocation import tool_invocation_identity
 from agents.exceptions import UserError
+from agents.mcp import MCPServer
+from agents.sandbox import SandboxAgent
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from mcp.types import CallToolResult, TextContent
+from mcp.types import Tool as MCPTool
 
-from interlock import ConfigurationError, Gate, RunPausedError
-from interlock.adapters.openai_agents import answered, interlocked
+from interlock import Agent as InterlockAgent
+from interlock import ConfigurationError, Gate, LocalTools, RunPausedError
+from interlock import Runner as InterlockRunner
+from interlock.adapters.openai_agents import answered, interlock_tools, interlocked, tools
+from interlock.domain.event import CallObserved
+from interlock.testing import ScriptedModel as InterlockModel
+from interlock.testing import tool_call
 from interlock.testing.adapters import (
     DONE,
     THREAD,
@@ -22,6 +34,8 @@ from interlock.testing.adapters import (
     ScriptedCall,
     Turn,
 )
+from tests.adapters.page import check_example, run_blocks
+from tests.gate.support import events
 
 set_tracing_disabled(True)
 
@@ -150,3 +164,228 @@ class TestOpenAIAgents(AdapterConformance):
     @pytest.fixture
     def harness(self) -> AdapterHarness:
         return HARNESS
+
+
+def governed(gate: Gate, *steps: Any, **options: Any) -> Agent[Any]:
+    return interlocked(Agent(name="shop", model=ScriptedModel([*steps, [assistant_message(DONE)]]), **options), gate)
+
+
+def call(name: str, call_id: str = "c1", **arguments: Any) -> Any:
+    return function_call(name, arguments, call_id=call_id)
+
+
+async def approve_all(gate: Gate, **fields: Any) -> None:
+    for question in await gate.inbox.pending():
+        await gate.inbox.approve(question, by="ada", **fields)
+
+
+def outputs(result: Any) -> dict[str, str]:
+    seen = Seen()
+    seen.keep(result.to_input_list())
+    return seen
+
+
+async def test_without_a_run_id_nothing_runs(tmp_path: Path) -> None:
+    sample = SampleTools(tmp_path)
+    async with Gate(risk={"look": "read"}) as gate:
+        agent = governed(gate, [call("look", amount=1)], tools=[function_tool(sample.look)])
+        with pytest.raises(Exception, match="no run id"):
+            await Runner.run(agent, "Go.")
+
+    assert sample.effects == []
+
+
+async def test_a_tool_with_a_second_approval_is_refused(tmp_path: Path) -> None:
+    pay = function_tool(SampleTools(tmp_path).pay, needs_approval=True)
+    async with Gate() as gate, gate.run(THREAD):
+        with pytest.raises(ConfigurationError, match="needs_approval"):
+            await Runner.run(governed(gate, tools=[pay]), "Go.")
+        with pytest.raises(ConfigurationError, match="needs_approval"):
+            tools([pay])
+
+
+async def test_agents_that_are_not_governed_are_refused(tmp_path: Path) -> None:
+    inner = Agent(name="inner", tools=[function_tool(SampleTools(tmp_path).pay)])
+    async with Gate() as gate, gate.run(THREAD):
+        with pytest.raises(ConfigurationError, match="tool 'ask'"):
+            await Runner.run(governed(gate, tools=[inner.as_tool("ask", "Ask.")]), "Go.")
+        with pytest.raises(ConfigurationError, match="handoff 'inner'"):
+            await Runner.run(governed(gate, handoffs=[handoff(inner)]), "Go.")
+        with pytest.raises(ConfigurationError, match="SandboxAgent"):
+            interlocked(SandboxAgent(name="box"), gate)
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+async def test_agents_that_take_over_are_governed(tmp_path: Path, as_object: bool) -> None:
+    sample = SampleTools(tmp_path)
+    model = ScriptedModel([[call("pay", "c2", amount=5)], [assistant_message(DONE)]])
+    billing = Agent(name="billing", model=model, tools=[function_tool(sample.pay)])
+    async with Gate() as gate, gate.run(THREAD):
+        target = handoff(interlocked(billing, gate)) if as_object else billing
+        agent = governed(gate, [call("transfer_to_billing")], handoffs=[target])
+        result = await Runner.run(agent, "Go.")
+        assert sample.paid == []
+        (question,) = await gate.questions(THREAD)
+        await approve_all(gate)
+        result = await Runner.run(agent, await answered(gate, result.to_state()))
+
+    assert (result.final_output, sample.paid, question.agent) == (DONE, [5], "billing")
+
+
+async def test_a_copy_of_a_governed_agent_is_governed(tmp_path: Path) -> None:
+    sample = SampleTools(tmp_path)
+    async with Gate() as gate, gate.run(THREAD):
+        agent = governed(gate, [call("pay", amount=5)]).clone(tools=[function_tool(sample.pay)])
+        result = await Runner.run(agent, "Go.")
+
+    assert (len(result.interruptions), sample.paid) == (1, [])
+
+
+class Server(MCPServer):
+    """A server with one tool, in this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[Any] = []
+
+    name = "shop"
+
+    async def connect(self) -> None: ...
+
+    async def cleanup(self) -> None: ...
+
+    async def list_tools(self, *_: Any) -> list[Any]:
+        return [MCPTool(name="pay", inputSchema={"type": "object", "properties": {"amount": {"type": "integer"}}})]
+
+    async def call_tool(self, tool_name: str, arguments: Any, *_: Any) -> CallToolResult:
+        self.called.append(arguments)
+        return CallToolResult(content=[TextContent(type="text", text="paid")])
+
+    async def list_prompts(self) -> Any: ...
+
+    async def get_prompt(self, name: str, arguments: Any = None) -> Any: ...
+
+
+async def test_tools_of_mcp_servers_are_governed() -> None:
+    server = Server()
+    async with Gate() as gate, gate.run(THREAD):
+        agent = governed(gate, [call("pay", amount=5)], mcp_servers=[server])
+        result = await Runner.run(agent, "Go.")
+        assert server.called == []
+        await approve_all(gate)
+        result = await Runner.run(agent, await answered(gate, result.to_state()))
+
+    assert (result.final_output, server.called) == (DONE, [{"amount": 5}])
+
+
+async def test_a_tool_that_raises_is_recorded_as_failed() -> None:
+    @function_tool
+    def look(amount: int) -> str:
+        """Look at an amount."""
+        raise LookupError("There is nothing.")
+
+    async with Gate(risk={"look": "read"}) as gate, gate.run(THREAD):
+        result = await Runner.run(governed(gate, [call("look", amount=1)], tools=[look]), "Go.")
+        facts = [event.fact for event in await events(gate, THREAD)]
+
+    assert result.final_output == DONE
+    assert [fact.observation.ok for fact in facts if isinstance(fact, CallObserved)] == [False]
+    assert "There is nothing." in outputs(result)["c1"]
+
+
+async def test_arguments_that_are_not_json_never_run(tmp_path: Path) -> None:
+    sample = SampleTools(tmp_path)
+    async with Gate() as gate, gate.run(THREAD):
+        agent = governed(gate, [function_call("pay", "{amount", call_id="c1")], tools=[function_tool(sample.pay)])
+        result = await Runner.run(agent, "Go.")
+        result = await Runner.run(agent, await answered(gate, result.to_state()))
+
+    assert (result.final_output, sample.paid) == (DONE, [])
+
+
+async def test_streamed_runs_are_governed(tmp_path: Path) -> None:
+    sample = SampleTools(tmp_path)
+    async with Gate() as gate, gate.run(THREAD):
+        agent = governed(gate, [call("pay", amount=5)], tools=[function_tool(sample.pay)])
+        result = Runner.run_streamed(agent, "Go.")
+        async for _ in result.stream_events():
+            pass
+        assert (len(result.interruptions), sample.paid) == (1, [])
+        await approve_all(gate)
+        result = await Runner.run(agent, await answered(gate, result.to_state()))
+
+    assert (result.final_output, sample.paid) == (DONE, [5])
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The loop that `run_sync` uses; it closes none."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+def test_agents_run_without_an_event_loop(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    sample = SampleTools(tmp_path)
+    gate = Gate(tmp_path / "state", risk={"look": "read"})
+    for _ in range(2):
+        agent = governed(gate, [call("look", amount=1)], tools=[function_tool(sample.look)])
+        with gate.run(THREAD):
+            assert Runner.run_sync(agent, "Go.").final_output == DONE
+    gate.close_sync()
+
+    assert sample.effects == ["look 1"]
+
+
+async def test_local_tools_work_inside_the_framework(tmp_path: Path) -> None:
+    (tmp_path / "tea.txt").write_text("tea\n")
+    turn = [
+        call("read_file", "c1", path="tea.txt"),
+        call("read_file", "c2", path="../key.txt"),
+        call("write_file", "c3", path="new.txt", content="coffee"),
+    ]
+    async with Gate(workspace=tmp_path) as gate, gate.run(THREAD):
+        agent = governed(gate, turn, tools=interlock_tools(gate, LocalTools(tmp_path)))
+        result = await Runner.run(agent, "Go.")
+        assert not (tmp_path / "new.txt").exists()
+        await approve_all(gate)
+        result = await Runner.run(agent, await answered(gate, result.to_state()))
+
+    read = outputs(result)
+    assert (result.final_output, (tmp_path / "new.txt").read_text()) == (DONE, "coffee")
+    assert "tea" in read["c1"]
+    assert "denied" in read["c2"]
+
+
+async def test_tools_of_the_framework_work_in_an_agent_of_ours() -> None:
+    @function_tool
+    def add(day: date, days: int) -> str:
+        """Add days to a date."""
+        return f"{day.day + days}"
+
+    model = InterlockModel([tool_call("add", day="2027-01-02", days=1), tool_call("add", day=3, days=1), "Done."])
+    async with InterlockRunner(InterlockAgent(provider=model, tools=tools([add], risk="read"))) as runner:
+        result = await runner.run("Go.")
+
+    first, second = result.tool_executions
+    assert (first.output, second.success) == ("3", False)
+
+
+async def test_the_page_of_the_adapter_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = ScriptedModel([[call("refund", order=7, amount=12.5)], [assistant_message(DONE)]])
+    names: dict[str, Any] = {"MODEL": model}
+    async for code in run_blocks("docs/adapters/openai_agents.md", names, '"gpt-5"'):
+        if "write_text" in code:
+            await approve_all(names["gate"])
+
+    assert capsys.readouterr().out == f"{DONE}\n"
+    assert outputs(names["result"])["c1"] == "Refunded 12.5 for order 7."
+
+
+def test_the_example_resumes_by_itself(tmp_path: Path) -> None:
+    check_example("openai_agents", tmp_path)

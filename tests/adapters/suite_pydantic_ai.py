@@ -31,7 +31,7 @@ from interlock.testing.adapters import (
     ScriptedCall,
     Turn,
 )
-from tests.adapters.page import run_blocks
+from tests.adapters.page import check_example, run_blocks
 
 
 def function_model(*turns: Sequence[ToolCallPart]) -> FunctionModel:
@@ -366,3 +366,7 @@ async def test_the_page_of_the_adapter_runs(
 
     assert capsys.readouterr().out == f"{DONE}\n"
     assert describe(names["result"]).read["c1"] == "Refunded 12.5 for order 7."
+
+
+def test_the_example_resumes_by_itself(tmp_path: Path) -> None:
+    check_example("pydantic_ai", tmp_path)
