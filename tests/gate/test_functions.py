@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,20 @@ def test_the_same_program_again_repeats_nothing(tmp_path: Path) -> None:
             said = [guarded("ana"), guarded("bob"), guarded("ana")]
 
     assert (sent, said) == (["ana", "bob", "ana"], ["sent to ana", "sent to bob", "sent to ana"])
+
+
+def test_a_function_gets_the_types_of_its_signature(tmp_path: Path) -> None:
+    got: list[object] = []
+
+    def book(day: date, price: float, note: str = "none") -> str:
+        """Book a day."""
+        got.extend((day, price, note))
+        return type(price).__name__
+
+    with Gate(tmp_path, risk={"book": "read"}) as gate, gate.run("t"):
+        said = gate.guard(book)(date(2026, 11, 17), price=5.0)
+
+    assert (got, said) == ([date(2026, 11, 17), 5.0, "none"], "float")
 
 
 def test_a_function_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..domain.call import ToolIntent
 from ..domain.errors import ConfigurationError
-from ..domain.json import encode_sorted
+from ..domain.json import encode, encode_sorted
 from ..domain.tool import JsonObject
 from ..registry.decorator import tool
 from ..rendering.values import json_safe
@@ -46,6 +46,10 @@ def guard_function(
         run.counts[key] = count = run.counts.get(key, 0) + 1
         return run.run_id, ToolIntent(call_id=f"{key}-{count}", tool_name=name, arguments=arguments)
 
+    def restore(arguments: JsonObject) -> dict[str, Any]:
+        """Return what was judged in the types of the signature: JSON has no dates, and one kind of number."""
+        return dict(declared.args_model.model_validate_json(encode(arguments)))
+
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -53,7 +57,7 @@ def guard_function(
             run_id, intent = identify(args, kwargs)
 
             async def execute(arguments: JsonObject) -> Any:
-                return await function(**arguments)
+                return await function(**restore(arguments))
 
             return (await gate.call(run_id, intent, execute, waits="inline", framework=_FRAMEWORK)).result
 
@@ -64,7 +68,7 @@ def guard_function(
         run_id, intent = identify(args, kwargs)
 
         def execute(arguments: JsonObject) -> Any:
-            return function(**arguments)
+            return function(**restore(arguments))
 
         return gate.call_sync(run_id, intent, execute, waits="inline", framework=_FRAMEWORK).result
 
