@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ from interlock.testing.adapters import (
 )
 from tests.docs.pages import compiled, python_blocks, text_of
 from tests.gate.support import answer, events, until_asked
+from tests.patience import HANG_SECONDS
 
 _INPUT = {"messages": [("user", "Go.")]}
 _CONFIG = {"configurable": {"thread_id": THREAD}, "max_concurrency": 20}
@@ -325,24 +327,25 @@ def test_the_run_is_free_when_the_agent_ends(tmp_path: Path) -> None:
 
 def test_a_tool_node_without_an_agent_passes_the_gate(tmp_path: Path) -> None:
     paid: list[int] = []
-    with Gate(tmp_path) as gate:
+    sample = SampleTools(tmp_path)
+    with Gate(tmp_path / "state", risk={"look": "read"}) as gate:
         interlocked = Interlocked(gate)
-        node = ToolNode(
-            [_pay_tool(paid)], wrap_tool_call=interlocked.wrap_tool_call, awrap_tool_call=interlocked.awrap_tool_call
-        )
+        made = [_pay_tool(paid), StructuredTool.from_function(sample.look)]
+        node = ToolNode(made, wrap_tool_call=interlocked.wrap_tool_call, awrap_tool_call=interlocked.awrap_tool_call)
         graph = StateGraph(MessagesState).add_node("tools", node).add_edge("__start__", "tools")
         compiled = graph.compile(checkpointer=InMemorySaver())
-        call = {"id": "c1", "name": "pay", "args": {"amount": 1}}
-        result = compiled.invoke({"messages": [AIMessage("", tool_calls=[call])]}, _CONFIG)
+        calls = [{"id": f"c-{name}", "name": name, "args": {"amount": 1}} for name in ("look", "pay")]
+        result = compiled.invoke({"messages": [AIMessage("", tool_calls=calls)]}, _CONFIG)
         asked = result["__interrupt__"][0].value
         before = list(paid)
         asyncio.run(answer(gate, HARNESS.run_id))
-        compiled.invoke(None, _CONFIG)
+        read = _read(compiled.invoke(None, _CONFIG))
 
     assert (asked["tool"], asked["arguments"]) == ("pay", {"amount": 1})
     assert asked["interlock"]
     assert asked["payload_hash"]
-    assert (before, paid) == ([], [1])
+    assert (before, paid, sample.effects) == ([], [1], ["look 1"])
+    assert read == [("success", "saw 1"), ("success", "paid 1 with sesame")]
 
 
 def test_a_failed_tool_is_read_by_the_model(tmp_path: Path) -> None:
@@ -457,10 +460,31 @@ def test_the_page_works_as_written(
     names: dict[str, Any] = {"MODEL": _ask(("c1", "refund", {"order": 7, "amount": 5.0}))}
     page = "docs/adapters/langchain.md"
     for block in python_blocks(text_of(page)):
-        if "agent.invoke(None" in block.code:
+        if "agent.invoke(None, config" in block.code:
             asyncio.run(answer(names["gate"], "lg:ticket-42"))
         exec(compiled(block.code.replace('"openai:gpt-5"', "MODEL"), page, block.line), names)  # noqa: S102 - our page
+        if "continue_threads" in block.code:
+            asyncio.run(_continue_by_itself(names))
     names["saver"].conn.close()
 
     assert _read(names["result"]) == [("success", "Refunded 5.0 for order 7.")]
     assert DONE in capsys.readouterr().out
+
+
+async def _continue_by_itself(names: dict[str, Any]) -> None:
+    """Start another thread, and wait until the loop of the page has continued it after the answer."""
+    agent, loop = names["agent"], asyncio.get_running_loop()
+    continued: asyncio.Future[dict[str, Any]] = loop.create_future()
+
+    def invoke(given: None, config: Any) -> None:
+        result = agent.invoke(given, config)
+        if config["configurable"]["thread_id"] == "ticket-43":
+            loop.call_soon_threadsafe(continued.set_result, result)
+
+    names["agent"] = SimpleNamespace(invoke=invoke)
+    await asyncio.to_thread(agent.invoke, _INPUT, {"configurable": {"thread_id": "ticket-43"}})
+    continuing = asyncio.create_task(names["continue_threads"](0))
+    await answer(names["gate"], "lg:ticket-43")
+    result = await asyncio.wait_for(continued, HANG_SECONDS)
+    continuing.cancel()
+    assert _read(result) == [("success", "Refunded 5.0 for order 7.")]
