@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from interlock import ConfigurationError, Gate, LocalTools, SqliteLog, ToolIntent
 from interlock.storage.event_log import Lease
 from tests.gate.support import SCHEMA, Desk, answer, intent, open_gate, until_asked
+from tests.patience import HANG_SECONDS
 
 
 def test_a_function_runs_in_the_thread_that_calls_it(tmp_path: Path) -> None:
@@ -104,6 +106,21 @@ def test_threads_call_side_by_side(tmp_path: Path) -> None:
             thread.join()
 
     assert results == ["met"] * 8
+
+
+def test_threads_declare_a_tool_once(tmp_path: Path) -> None:
+    """A tool that is declared again is missing for a moment, in which a call of it would be refused."""
+    together = threading.Barrier(8)
+    with Gate(tmp_path) as gate:
+
+        def declare(_: int) -> int:
+            together.wait(HANG_SECONDS)
+            return id(gate.declare("look", "Look something up.", SCHEMA))
+
+        with ThreadPoolExecutor(8) as threads:
+            declared = set(threads.map(declare, range(8)))
+
+    assert len(declared) == 1
 
 
 def test_a_call_inside_a_call_of_a_thread_does_not_wait_for_itself(tmp_path: Path) -> None:

@@ -266,7 +266,8 @@ def _ended_run(runtime: Runtime) -> str:
 def _message_id(request: ToolCallRequest) -> str:
     """Return the difference between two calls with the same id: the model's message, else the task of the graph."""
     state = request.state
-    messages = state if isinstance(state, list) else dict(state).get("messages", ())
+    found = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", None)
+    messages = state if isinstance(state, list) else found or ()
     for message in reversed(messages):
         if isinstance(message, AIMessage) and any(call["id"] == request.tool_call["id"] for call in message.tool_calls):
             return message.id or request.runtime.execution_info.task_id
@@ -296,5 +297,5 @@ def _check_coverage(request: ModelRequest) -> None:
                 f"{tool['type']!r} runs at the model's provider, so the gate never sees its calls. Remove this tool."
             )
     read = get_config()["configurable"].get("__pregel_read")
-    if any("HumanInTheLoopMiddleware" in channel for channel in (read.args[1] if read is not None else ())):
+    if any("HumanInTheLoopMiddleware" in channel for channel in getattr(read, "args", ((), ()))[1]):
         raise ConfigurationError("HumanInTheLoopMiddleware is a second approval beside the gate's. Remove it.")

@@ -276,7 +276,10 @@ class Gate:
             options["effect"] = self._effects[name]
         definition = tool_from_schema(name, description, schema or {}, self._run_pending, **options)
         with self._lock:
-            if self._app.registry.find(name) is not None:
+            known = self._app.registry.find(name)
+            if known is not None:
+                if self._declared.get(name) == (description, schema):  # another thread did the same meanwhile
+                    return known
                 self._app.registry.unregister(name)
             self._app.registry.register(definition)
             self._declared[name] = (description, schema)
