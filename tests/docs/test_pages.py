@@ -17,6 +17,7 @@ from interlock.registry.decorator import ToolOptions
 from tests.patience import HANG_SECONDS
 
 from .pages import (
+    ADAPTER_PAGES,
     EXAMPLES,
     PAGES,
     ROOT,
@@ -91,7 +92,7 @@ def test_the_guide_has_code_of_its_own_and_shows_examples() -> None:
     assert len(codes - _SHOWN_AS_THEY_ARE) >= 8
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, *ADAPTER_PAGES], ids=name_of)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     broken: list[str] = []
     for link in links(page.read_text("utf-8")):
