@@ -1,7 +1,7 @@
 """A server on loopback that speaks just enough of Anthropic's messages API for the Claude Code CLI."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -15,7 +15,7 @@ class _Handler(BaseHTTPRequestHandler):
     respond: Respond
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def do_HEAD(self) -> None:
@@ -62,7 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._emit("message_start", message={**message, "content": [], "stop_reason": None})
         for index, block in enumerate(message["content"]):
             if block["type"] == "text":
-                empty, delta = {"text": ""}, {"type": "text_delta", "text": block["text"]}
+                empty: dict[str, Any] = {"text": ""}
+                delta = {"type": "text_delta", "text": block["text"]}
             else:
                 empty = {"input": {}}
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
@@ -79,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve(respond: Respond) -> Iterator[str]:
+def serve(respond: Respond) -> Generator[str]:
     """Serve the model, and yield the address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"respond": staticmethod(respond)}))
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
