@@ -40,7 +40,7 @@ from interlock.testing.adapters import (
 )
 from interlock.testing.adapters.harness import open_gate
 from tests.adapters.fake_anthropic import serve
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually
 
 SESSION = "5f0c3a52-6f1e-4c89-9a39-0f7d2f6d4b10"
 
@@ -95,6 +95,9 @@ def _server(tools: SampleTools) -> Any:
 
     @tool("pay", "Pay an amount.", {"amount": int})
     async def pay(args: dict[str, Any]) -> dict[str, Any]:
+        if tools.dies:  # the CLI saves the session a moment later
+            files = tools.folder / "home" / "projects"
+            await eventually(lambda: any('"tool_use"' in file.read_text() for file in files.glob("*/*.jsonl")))
         return _text(tools.pay(**args))
 
     @tool("meet", "Meet the others.", {"amount": int}, annotations=reads)
@@ -213,6 +216,7 @@ def _environment(url: str, home: Path) -> dict[str, str]:
         "DISABLE_TELEMETRY": "1",
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # the agent waits for its sub-agents
         "CLAUDE_CODE_MAX_TOOL_USE_CONCURRENCY": "20",
     }
 
@@ -298,7 +302,7 @@ async def test_a_question_of_a_sub_agent_waits_there(tmp_path: Path, sample: Sam
             await gate.inbox.approve(asked[0], by="ada")
             turn = await run
 
-    assert (turn.text, sample.paid, asked[0].agent) == (DONE, [5], "clerk")
+    assert (turn.text, sample.paid, asked[0].agent) == (DONE, [5], "clerk"), turn.read
 
 
 async def test_a_call_that_the_cli_denies_itself_ends(tmp_path: Path, sample: SampleTools) -> None:

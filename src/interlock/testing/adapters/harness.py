@@ -61,7 +61,8 @@ class SampleTools:
     def __init__(self, folder: Path, *, dies: bool = False) -> None:
         self.folder = folder
         self._effects = folder / "effects.txt"
-        self._dies = dies
+        #: Whether `pay` kills the process.
+        self.dies = dies
         self._met: asyncio.Barrier | None = None
         self._met_in_threads = threading.Barrier(20)
 
@@ -73,7 +74,7 @@ class SampleTools:
     def pay(self, amount: int) -> str:
         """Pay an amount."""
         self._record(f"pay {amount}")
-        if self._dies:
+        if self.dies:
             os.kill(os.getpid(), signal.SIGKILL)
         return f"paid {amount}"
 
