@@ -61,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._emit("message_start", message={**message, "content": [], "stop_reason": None})
         for index, block in enumerate(message["content"]):
+            empty: dict[str, Any]
             if block["type"] == "text":
                 empty: dict[str, Any] = {"text": ""}
                 delta = {"type": "text_delta", "text": block["text"]}
