@@ -161,3 +161,29 @@ async def test_a_run_of_a_thread_is_released_in_its_loop(tmp_path: Path) -> None
         await gate.release("t")
 
     assert released == ["interlock-gate"]
+
+
+def test_a_run_of_an_idle_event_loop_is_released(tmp_path: Path) -> None:
+    """A framework's `run_sync` keeps its loop, which rests between two runs."""
+    desk = Desk(tmp_path)
+    with asyncio.Runner() as runner, open_gate(tmp_path) as gate, open_gate(tmp_path) as other:
+        with gate.run("t"):
+            runner.run(gate.call("", intent("look", "c1"), desk.pay))
+        named = other.call_sync("t", intent("look", "c2"), lambda _: "seen")
+        other.release_sync("t")
+        runner.run(gate.call("t", intent("look", "c3"), desk.pay))
+        gate.close_sync()
+        closed = other.call_sync("t", intent("look", "c4"), lambda _: "seen")
+
+    assert (named.ok, closed.ok) == (True, True)
+
+
+async def test_a_plain_with_in_async_code_releases_its_run(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    async with open_gate(tmp_path) as gate, open_gate(tmp_path) as other:
+        with gate.run("t"):
+            await gate.call("", intent("look", "c1"), desk.pay)
+        await gate.release("t")  # waits for the release that began
+        settled = await other.call("t", intent("look", "c2"), desk.pay)
+
+    assert settled.ok

@@ -392,12 +392,23 @@ class Gate:
             return
         if live.loop is asyncio.get_running_loop():
             await live.release()
-        else:
+        elif live.loop.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(live.release(), live.loop))
 
     def release_sync(self, run_id: str) -> None:
-        """Call `release` from code without an event loop."""
-        self._open_portal().run(self.release(run_id))
+        """Call `release` from code without an event loop. In an event loop it does not wait."""
+        live = self._live.get(clean_run_id(run_id))
+        if live is None or live.loop.is_closed():
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            if live.loop.is_running():
+                self._open_portal().run(self.release(run_id))
+            else:  # such as the one of a framework's `run_sync`
+                live.loop.run_until_complete(live.release())
+        else:
+            live.loop.call_soon_threadsafe(live.release_later)
 
     async def questions(self, run_id: str) -> list[Question]:
         """Return the open questions of a run, oldest first."""
@@ -438,6 +449,8 @@ class Gate:
 
     def close_sync(self) -> None:
         """Close it from code without an event loop."""
+        for run_id in list(self._live):
+            self.release_sync(run_id)
         self._open_portal().run(self.close())
         if self._portal is not None:
             self._portal.stop()

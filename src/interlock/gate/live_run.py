@@ -140,7 +140,11 @@ class LiveRun:
         if self._active:
             self._release_soon()
         else:
-            self._releasing = self.loop.create_task(self.release())
+            self.release_later()
+
+    def release_later(self) -> None:
+        """Begin to release it."""
+        self._releasing = self.loop.create_task(self.release())
 
     async def _apply(self, command: QueuedCommand) -> bool:
         """Apply an answer or a cancellation of another process."""
