@@ -350,6 +350,7 @@ async def test_local_tools_work_inside_the_framework(tmp_path: Path) -> None:
         agent = governed(gate, turn, tools=interlock_tools(gate, LocalTools(tmp_path)))
         result = await Runner.run(agent, "Go.")
         assert not (tmp_path / "new.txt").exists()
+        assert [question.agent for question in await gate.questions(THREAD)] == ["shop"]
         await approve_all(gate)
         result = await Runner.run(agent, await answered(gate, result.to_state()))
 
@@ -357,6 +358,14 @@ async def test_local_tools_work_inside_the_framework(tmp_path: Path) -> None:
     assert (result.final_output, (tmp_path / "new.txt").read_text()) == (DONE, "coffee")
     assert "tea" in read["c1"]
     assert "denied" in read["c2"]
+
+
+async def test_local_tools_refuse_an_agent_without_the_gate(tmp_path: Path) -> None:
+    async with Gate(workspace=tmp_path) as gate, gate.run(THREAD):
+        model = ScriptedModel([[call("read_file", path="tea.txt")]])
+        agent = Agent(name="shop", model=model, tools=interlock_tools(gate, LocalTools(tmp_path)))
+        with pytest.raises(UserError, match="interlocked"):
+            await Runner.run(agent, "Go.")
 
 
 async def test_tools_of_the_framework_work_in_an_agent_of_ours() -> None:

@@ -50,17 +50,16 @@ async def answered(gate: Gate, state: RunState[Any]) -> RunState[Any]:
 
 
 def interlock_tools(gate: Gate, *tools: Any) -> list[FunctionTool]:
-    """Return Interlock's own tools, such as `LocalTools(".")`, for `Agent(tools=[...])`."""
+    """Return Interlock's own tools, such as `LocalTools(".")`, for the tools of an agent that is `interlocked`."""
 
-    async def never(context: ToolContext[Any], text: str) -> Any:
-        raise ConfigurationError("Interlock executes this tool.")
+    async def refuse(context: ToolContext[Any], text: str) -> Any:
+        raise ConfigurationError("This tool of Interlock needs an agent behind the gate: `interlocked(agent, gate)`.")
 
-    def make(definition: ToolDefinition) -> FunctionTool:
-        spec = definition.spec
-        tool = FunctionTool(definition.name, spec.description, spec.parameters_schema, never, strict_json_schema=False)
-        return _govern_tool(tool, gate, "", is_own=True)
-
-    return [make(definition) for definition in gate.tools(*tools)]
+    specs = [definition.spec for definition in gate.tools(*tools)]
+    return [
+        _OwnTool(spec.name, spec.description, spec.parameters_schema, refuse, strict_json_schema=False)
+        for spec in specs
+    ]
 
 
 def tools(items: Iterable[FunctionTool], **options: Unpack[ToolOptions]) -> list[ToolDefinition]:
@@ -95,7 +94,7 @@ class _GovernedAgent(Agent[Any]):
         return [self._govern(tool, self.gate) for tool in await super().get_all_tools(run_context)]
 
     def _govern(self, tool: Tool, gate: Gate) -> Tool:
-        if isinstance(tool, _GovernedTool | ToolSearchTool):
+        if isinstance(tool, ToolSearchTool):
             return tool
         if not isinstance(tool, FunctionTool):
             raise ConfigurationError(
@@ -111,8 +110,8 @@ class _GovernedAgent(Agent[Any]):
 
 
 @dataclass
-class _GovernedTool(FunctionTool):
-    """A tool whose calls pass the gate."""
+class _OwnTool(FunctionTool):
+    """A tool that Interlock executes."""
 
 
 class _InnerPause(Exception):
@@ -157,9 +156,10 @@ def _raising(tool: FunctionTool) -> FunctionTool:
     return replace(tool, _failure_error_function=None, _use_default_failure_error_function=False)
 
 
-def _govern_tool(tool: FunctionTool, gate: Gate, agent: str, *, is_own: bool = False) -> _GovernedTool:
+def _govern_tool(tool: FunctionTool, gate: Gate, agent: str) -> FunctionTool:
     _refuse_second_approval(tool)
     name = tool.qualified_name
+    is_own = isinstance(tool, _OwnTool)
     if not is_own:
         gate.declare(name, tool.description, tool.params_json_schema, source=_FRAMEWORK)
     raises = not tool._use_default_failure_error_function and tool._failure_error_function is None
@@ -204,5 +204,4 @@ def _govern_tool(tool: FunctionTool, gate: Gate, agent: str, *, is_own: bool = F
             )
         return settled.result
 
-    values = {item.name: getattr(tool, item.name) for item in fields(tool) if item.init}
-    return _GovernedTool(**values | {"on_invoke_tool": on_invoke_tool, "needs_approval": needs_approval})
+    return replace(tool, on_invoke_tool=on_invoke_tool, needs_approval=needs_approval)
