@@ -162,6 +162,8 @@ class App:
         )
         for box in self.toolboxes:
             self._set_up(box)
+        if isinstance(self.parts.sandbox, HandlerExecutor):
+            self.parts.sandbox.set_egress(_egress_lookup(policy, clock))
         if record_rule is not None:
             self.parts = msgspec.structs.replace(self.parts, record_rule=record_rule)
 

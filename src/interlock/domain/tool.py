@@ -379,6 +379,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 60.0
     max_output_chars: int = 30_000
     isolation: Isolation = "thread"
+    #: With `isolation="process"`: its process reaches only hosts that egress rules of the policy allow.
+    egress: bool = False
     origin: ToolOrigin = "local"
     #: The MCP server, skill folder or extension that it comes from.
     source: str = ""

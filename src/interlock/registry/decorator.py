@@ -85,6 +85,8 @@ class ToolOptions(TypedDict, total=False):
     default_timeout: float
     max_output_chars: int
     isolation: Isolation
+    #: With `isolation="process"`: its process reaches only hosts that egress rules of the policy allow.
+    egress: bool
     origin: ToolOrigin
     source: str
     #: The operation as operators know it, such as method and path, with arguments in braces: `"POST /refunds/{order}"`.
@@ -151,6 +153,7 @@ _PASSED_THROUGH = (
     "idempotent",
     "max_output_chars",
     "isolation",
+    "egress",
     "origin",
     "source",
     "capability",
@@ -224,6 +227,8 @@ def derive_version(definition: ToolDefinition) -> str:
     if definition.effect is not None:
         key = definition.effect if isinstance(definition.effect, str) else "function"
         declared |= {"effect": key, "repeat": definition.repeat}
+    if definition.egress:
+        declared["egress"] = True
     if definition.trial is not None:
         declared["trial"] = True
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
@@ -265,6 +270,8 @@ def _define(handler: Function, spec: ToolSpec, signature: Signature, options: To
     is_async = is_coroutine_function(handler)
     if options.get("isolation") == "process":
         _check_process(handler, is_async)
+    elif options.get("egress"):
+        raise ToolDeclarationError('egress needs isolation="process": only a process can have its own network')
     if "effect" in options or "repeat" in options:
         _check_effect(options, spec.parameters_schema["properties"])
     capability = options.get("capability", "")

@@ -26,6 +26,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from ...domain.outcome import SideEffect
 from ...domain.tool import CallContext, ToolContext, ToolDefinition
 
+#: The port that a process with its own network listens on for its proxy.
+EGRESS_PORT_VARIABLE = "INTERLOCK_EGRESS_PORT"
 MAX_OUTPUT_BYTES = 10 * 1024 * 1024
 _MAX_ERROR_CHARS = 10_000
 
@@ -201,9 +203,18 @@ def _kill_on_close(channel: socket.socket) -> None:
     os.killpg(os.getpgrp(), SIGKILL)
 
 
+def _open_network(channel: socket.socket) -> None:
+    """Give the parent process a socket of this process's own network: its proxy serves that."""
+    port = os.environ.pop(EGRESS_PORT_VARIABLE, "")
+    if port:
+        with socket.create_server(("127.0.0.1", int(port))) as listener:
+            socket.send_fds(channel, [b"L"], [listener.fileno()])
+
+
 def main() -> None:
     """Run the handler named in the request and send its result."""
     channel = _claim_channel()
+    _open_network(channel)
     # It was for finding this module; what the tool starts must not inherit it.
     os.environ.pop("PYTHONPATH", None)
     with channel.makefile("rb") as lines:

@@ -8,11 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ...domain.egress import EgressRule, EgressRules
 from ...domain.errors import PreconditionError
 from ...domain.payload import ExecutionEnvironment
 from ...domain.tool import CallContext, CheckProblem, JsonObject, SandboxScope, ToolContext, ToolDefinition
 from ...rendering.text import describe_error
 from ..commands.workspace_lease import acquire_workspace
+from ..network.egress import CommandEgress
 from ..workspace.file_operands import bind_files, describe_change
 from .process import run_in_process
 from .threads import ThreadPool
@@ -25,6 +27,11 @@ class HandlerExecutor:
 
     def __init__(self, max_threads: int = 512) -> None:
         self._threads = ThreadPool(max_threads)
+        self._egress: Callable[[], tuple[EgressRule, ...]] = tuple
+
+    def set_egress(self, rules: Callable[[], tuple[EgressRule, ...]]) -> None:
+        """Set the function that returns the egress rules of the policy, for tools that keep to them."""
+        self._egress = rules
 
     def executor_name(self, tool: ToolDefinition) -> str:
         """Return how a tool is executed: in a process, in a thread or on the event loop."""
@@ -61,7 +68,8 @@ class HandlerExecutor:
         if context.bound is not None and tool.reach is None and context.bound.can_change:
             return self._start_exclusive(tool, checked, context, context.bound)
         if tool.isolation == "process":
-            return run_in_process(tool, checked, context)
+            egress = CommandEgress(EgressRules(self._egress())) if tool.egress else None
+            return run_in_process(tool, checked, context, egress)
         arguments = {tool.args_parameter: checked} if tool.args_parameter else checked.__dict__
         if tool.context_parameter:
             arguments = {**arguments, tool.context_parameter: context}

@@ -11,16 +11,21 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from subprocess import DEVNULL
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import msgspec
 from pydantic import BaseModel
 
+from ...domain.errors import SandboxSetupError
 from ...domain.tool import ToolContext, ToolDefinition
+from ..host.programs import find_bwrap
+from ..network.egress import PROXY_PORT, CommandEgress, make_connection_effects
 from .child import (
+    EGRESS_PORT_VARIABLE,
     MAX_OUTPUT_BYTES,
     EffectMessage,
     ErrorMessage,
@@ -37,6 +42,8 @@ _MAX_MESSAGE_BYTES = MAX_OUTPUT_BYTES + 1024
 _STDERR_TAIL_BYTES = 2048
 #: How long a child may take to end by itself: after its result, and after SIGTERM.
 _GRACE_SECONDS = 0.25
+#: How long a process may take to open its own network.
+_NETWORK_SECONDS = 20.0
 
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], HandlerMessage] = msgspec.json.Decoder(HandlerMessage).decode
@@ -123,14 +130,69 @@ class _ChildProcess:
         return f"{cause}; its last words: {stderr}" if stderr else cause
 
 
-async def run_in_process(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
+async def run_in_process(
+    tool: ToolDefinition, checked: BaseModel, context: ToolContext, egress: CommandEgress | None = None
+) -> Any:
     """Run the handler and return its value as JSON data. Raise `ProcessToolError`. Cancelling this kills the
-    process.
+    process. With `egress`, it reaches hosts only through a proxy; which ones it reached are side effects of the call.
     """
     refuse_while_loading(tool)
     request = _build_request(tool, checked, context)
-    async with _start_child() as child:
-        return await child.run(request, context)
+    if egress is None:
+        command = (sys.executable, *_PROGRAM)
+        async with _start_child(command, _build_environment()) as started, _connect_child(*started) as child:
+            return await child.run(request, context)
+    with _write_certificates(egress) as trusted:
+        environment = _build_environment() | trusted.environment | {EGRESS_PORT_VARIABLE: str(PROXY_PORT)}
+        async with _start_child(_with_own_network(), environment) as (process, channel, stderr):
+            listener = await _receive_listener(channel, stderr)
+            proxy = trusted.make_proxy()
+            proxy.serve(listener)
+            try:
+                async with _connect_child(process, channel, stderr) as child:
+                    return await child.run(request, context)
+            finally:
+                for effect in make_connection_effects(await proxy.close()):
+                    context.side_effect(effect.kind, effect.target, effect.detail)
+
+
+def _with_own_network() -> tuple[str, ...]:
+    """Return the command for a process without a network but its own loopback."""
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise SandboxSetupError("A tool with `egress` needs bubblewrap: pip install 'interlock[local]'.")
+    namespaces = ("--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent", "--dev-bind", "/", "/")
+    return (bwrap.path, *namespaces, "--", sys.executable, *_PROGRAM)
+
+
+@contextmanager
+def _write_certificates(egress: CommandEgress) -> Generator[CommandEgress]:
+    """Write the certificates that the process has to trust, where the proxy reads its requests."""
+    with ExitStack() as stack:
+        for content in egress.files.values():
+            file = stack.enter_context(NamedTemporaryFile(suffix=".pem"))
+            file.write(content)
+            file.flush()
+            egress = CommandEgress(egress.rules, file.name)
+        yield egress
+
+
+async def _receive_listener(channel: socket.socket, stderr: socket.socket) -> socket.socket:
+    """Return the socket that the process listens on in its own network."""
+    channel.settimeout(_NETWORK_SECONDS)
+    try:
+        _, descriptors, _, _ = await asyncio.to_thread(socket.recv_fds, channel, 1, 1)
+    except OSError:
+        descriptors = []
+    finally:
+        channel.settimeout(None)
+    if not descriptors:
+        stderr.setblocking(False)
+        with suppress(OSError):
+            said = stderr.recv(_STDERR_TAIL_BYTES).decode(errors="replace").strip()
+            raise SandboxSetupError(f"The process got no network of its own: {said or 'it ended'}.")
+        raise SandboxSetupError("The process got no network of its own.")
+    return socket.socket(fileno=descriptors[0])
 
 
 def refuse_while_loading(tool: ToolDefinition) -> None:
@@ -183,23 +245,23 @@ def _build_environment() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _start_child() -> AsyncGenerator[_ChildProcess]:
+async def _start_child(
+    command: tuple[str, ...], environment: dict[str, str]
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, socket.socket, socket.socket]]:
     channel, its_channel = socket.socketpair()
     stderr, its_stderr = socket.socketpair()
     with channel, stderr:
         with its_channel, its_stderr:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *_PROGRAM,
+                *command,
                 stdin=its_channel.fileno(),
                 stdout=DEVNULL,
                 stderr=its_stderr.fileno(),
-                env=_build_environment(),
+                env=environment,
                 start_new_session=True,
             )
         try:
-            async with _connect_child(process, channel, stderr) as child:
-                yield child
+            yield process, channel, stderr
         finally:
             await _terminate(process)
 

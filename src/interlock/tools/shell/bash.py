@@ -27,6 +27,7 @@ from ...domain.tool import (
 )
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
+from ...sandbox.network.egress import PROXY_PORT, CommandEgress
 from ...sandbox.tasks.client import TaskSupervisor
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 from ..files.path_boundary import make_path_authorizer
@@ -34,7 +35,7 @@ from .checkers import DiagnosticsSetting
 from .command import MAX_OUTPUT_CHARS, CommandRequest, ScriptParser, run_command
 from .command_result import CommandResult, normalize_command
 from .diagnostics import FileDiagnostics
-from .egress import PROXY_PORT, CommandEgress, authorize_hosts, find_egress, find_hosts_problem
+from .egress import authorize_hosts, find_egress, find_hosts_problem
 from .profile import (
     SANDBOX_LAYER,
     CommandTimeout,

@@ -13,7 +13,7 @@ from ...domain.payload import ExecutionEnvironment
 from ...domain.state.verification import UNKNOWN_DIGEST
 from ...rendering.text import describe_error
 from ...sandbox.interface import CommandSandbox, ExclusiveUntil, OverlayPaths
-from .egress import CommandEgress
+from ...sandbox.network.egress import CommandEgress
 from .fingerprint import WorkspaceFingerprint, take_fingerprint
 from .output_excerpt import OutputSpool
 from .profile import CommandTimeout, GuardedFiles, ProfileName, ShellConfig

@@ -16,7 +16,8 @@ from ...domain.state.verification import REPOSITORY_FOLDERS, is_comparable
 from ...domain.tool import JsonObject, NormalizedOutput, PermissionMode
 from ...rendering.excerpt import Excerpt, build_search_hint, find_first_failure
 from ...sandbox.interface import CommandExit, CommandLimits
-from .egress import build_connection_facts, build_egress_notes, make_connection_effects
+from ...sandbox.network.egress import make_connection_effects
+from .egress import build_connection_facts, build_egress_notes
 from .fingerprint import WorkspaceChanges
 from .profile import ProfileName
 from .verification import CommandVerification

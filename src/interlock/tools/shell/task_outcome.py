@@ -12,6 +12,7 @@ from ...domain.outcome import SideEffect
 from ...domain.state.verification import UNKNOWN_DIGEST, is_comparable
 from ...domain.tool import JsonObject, ToolContext
 from ...sandbox.interface import CommandExit
+from ...sandbox.network.egress import make_connection_effects
 from .command import to_relative_path
 from .command_effects import CommandRequest, WorkspaceBefore, inspect_workspace, make_verification, read_report_text
 from .command_result import (
@@ -23,7 +24,7 @@ from .command_result import (
     make_effects,
     to_printable_path,
 )
-from .egress import build_connection_facts, make_connection_effects
+from .egress import build_connection_facts
 from .fingerprint import WorkspaceFingerprint, compare_fingerprints
 from .output_excerpt import OutputSpool
 from .verification import CommandVerification, ScriptOutput
