@@ -39,11 +39,23 @@ help: ## Show this list
 demo: $(READY) ## Repair a failing project, with a question and a crash: offline, in seconds
 	@$(BIN)/interlock demo
 
+# Two at a time: the types alone take longer than all other checks together, and do not use both cores. So what the tests
+# need is installed beside the other checks, and the tests begin beside the types.
+IN_ORDER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
 .PHONY: test
-test: check ## Check everything, then run the tests
-	@echo "tests"
+test: $(READY) ## Check everything and run the tests
+	@$(MAKE) -j2 $(IN_ORDER) install-tests $(filter-out check-types,$(CHECKS))
+	@$(MAKE) -j2 check-types run-tests
+
+.PHONY: install-tests run-tests
+install-tests: $(READY)
 	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.server.console.install
-	@$(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
+
+# A `make` that a test starts is none of ours.
+run-tests: $(READY)
+	@echo "tests"
+	@env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS $(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
 
 # No browser, node, sandbox or process that is killed, and no file that needs many seconds for large inputs. `tests/policy`
 # takes about as long as half of this, so it is run on its own.
@@ -65,10 +77,9 @@ TEMPLATES := src/interlock/server/console/templates
 
 CHECKS := check-types check-format check-lint check-pages check-imports check-words check-docs
 
-# Two at a time: the types alone take longer than all others together, and do not use both cores.
 .PHONY: check
 check: $(READY) ## Check format, lint, types, pages, layers, words and generated docs
-	@$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(CHECKS)
+	@$(MAKE) -j2 $(IN_ORDER) $(CHECKS)
 
 .PHONY: $(CHECKS)
 check-format: $(READY)
@@ -115,8 +126,7 @@ shape: $(READY) ## Show the largest modules and functions
 	@$(BIN)/python scripts/shape.py
 
 .PHONY: cover
-cover: $(READY) ## Run the tests and show the branches they miss
-	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.server.console.install
+cover: install-tests ## Run the tests and show the branches they miss
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q --no-header --inline-snapshot=disable -n $(JOBS) --dist worksteal
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
