@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolApproved
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    FunctionToolset,
+    RunContext,
+    Tool,
+    ToolApproved,
+)
 from pydantic_ai.capabilities import AbstractCapability, NativeTool
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, UserError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart
@@ -288,6 +296,26 @@ async def test_changes_of_other_capabilities_are_judged(tmp_path: Path) -> None:
         result = await agent.run("Go.", conversation_id=THREAD)
 
     assert (result.output, sample.paid) == (DONE, [])
+
+
+async def test_tools_given_to_one_run_are_governed(tmp_path: Path) -> None:
+    sample = SampleTools(tmp_path)
+    async with Gate() as gate:
+        agent = governed(gate, [ToolCallPart("pay", {"amount": 5}, "c1")])
+        result = await agent.run("Go.", conversation_id=THREAD, toolsets=[FunctionToolset([sample.pay])])
+
+    assert (type(result.output), sample.paid) == (DeferredToolRequests, [])
+
+
+async def test_tools_found_by_a_search_are_governed(tmp_path: Path) -> None:
+    sample = SampleTools(tmp_path)
+    search = ToolCallPart("search_tools", {"queries": ["pay"]}, "c1")
+    async with Gate() as gate:
+        pay = Tool(sample.pay, defer_loading=True)
+        agent = governed(gate, [search], [ToolCallPart("pay", {"amount": 5}, "c2")], tools=[pay])
+        result = await agent.run("Go.", conversation_id=THREAD)
+
+    assert (type(result.output), sample.paid) == (DeferredToolRequests, [])
 
 
 @pytest.fixture

@@ -147,6 +147,13 @@ async def test_own_tools_need_no_function(tmp_path: Path) -> None:
     assert Desk(tmp_path).paid == []
 
 
+async def test_a_tool_of_a_framework_does_not_replace_an_own_one(tmp_path: Path) -> None:
+    async with open_gate(tmp_path) as gate:
+        gate.tools(LocalTools(tmp_path))
+        with pytest.raises(ConfigurationError, match="'read_file'"):
+            gate.declare("read_file", "Read a file.", SCHEMA)
+
+
 async def test_a_run_of_a_thread_is_released_in_its_loop(tmp_path: Path) -> None:
     released: list[str] = []
 

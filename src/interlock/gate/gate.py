@@ -256,12 +256,15 @@ class Gate:
         """Declare a tool of the framework. The same again changes nothing; a changed one replaces it.
 
         Raises:
-            ConfigurationError: An option of the gate names a tool that is not there, and this one is near.
+            ConfigurationError: An option of the gate names a tool that is not there, and this one is near. Or one of
+                Interlock's own tools has the name.
         """
         known = self._app.registry.find(name)
         # A framework hands over the same objects for every call.
         if known is not None and self._declared.get(name) == (description, schema):
             return known
+        if known is not None and name not in self._declared:
+            raise ConfigurationError(f"{name!r} is the name of one of Interlock's own tools. Rename the other one.")
         options: ToolOptions = {
             "risk": self._risk.get(name, "write"),
             "idempotent": name in self._idempotent,
