@@ -1,18 +1,20 @@
 """Run the Python blocks of an adapter's page, with a scripted model in place of the real one, and its example."""
 
+import asyncio
 import inspect
-import subprocess
-import sys
+import runpy
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from interlock import FileArtifacts, Inbox, SqliteLog
 from tests.docs.pages import ROOT, compiled, python_blocks, text_of
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually
 
 #: The model of every page.
 MODEL = '"openai:gpt-5"'
-_COMMAND = [sys.executable, "-c", "from interlock.cli.main import main; main()"]
 
 
 async def run_blocks(page: str, names: dict[str, Any], model: str = MODEL) -> AsyncIterator[str]:
@@ -26,25 +28,23 @@ async def run_blocks(page: str, names: dict[str, Any], model: str = MODEL) -> As
         yield block.code
 
 
-def check_example(name: str, folder: Path) -> None:
-    """Run the example of a framework, answer it as another process does, and wait until it ends by itself."""
-    program = subprocess.Popen(
-        [sys.executable, ROOT / "examples" / "adapters" / f"{name}_resume.py", folder],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert program.stdout is not None
-        name, *options = program.stdout.readline().split()
-        assert name == "interlock"
-        approved = subprocess.run(
-            [*_COMMAND, *options], check=False, capture_output=True, text=True, timeout=HANG_SECONDS
-        )
-        assert approved.returncode == 0, approved.stderr
-        output, _ = program.communicate(timeout=HANG_SECONDS)
-    finally:
-        program.kill()
-        program.wait()
-    assert "ticket-42: Order 7 is refunded." in output
-    assert program.returncode == 0
+async def check_example(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the example of a framework, answer over its log, and wait until it continues and ends by itself."""
+    file = ROOT / "examples" / "adapters" / f"{name}_resume.py"
+    main = runpy.run_path(str(file))["main"]
+    printed: list[str] = []
+
+    def asks() -> bool:
+        printed.append(capsys.readouterr().out)
+        return "approvals approve" in "".join(printed) or program.done()
+
+    program = asyncio.create_task(main(folder))
+    await eventually(asks)
+    async with SqliteLog(folder / "runs.db") as log:
+        inbox = Inbox(log, FileArtifacts(folder / "runs.db.artifacts"))
+        (question,) = await inbox.pending()
+        assert "".join(printed) == f"interlock approvals approve {question.action_id} --log {folder}/runs.db\n"
+        await inbox.approve(question, by="ada")
+    async with asyncio.timeout(HANG_SECONDS):
+        await program
+    assert capsys.readouterr().out.endswith("ticket-42: Order 7 is refunded.\n")

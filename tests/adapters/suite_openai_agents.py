@@ -396,5 +396,5 @@ async def test_the_page_of_the_adapter_runs(
     assert outputs(names["result"])["c1"] == "Refunded 12.5 for order 7."
 
 
-def test_the_example_resumes_by_itself(tmp_path: Path) -> None:
-    check_example("openai_agents", tmp_path)
+async def test_the_example_resumes_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await check_example("openai_agents", tmp_path, capsys)

@@ -396,5 +396,5 @@ async def test_the_page_of_the_adapter_runs(
     assert describe(names["result"]).read["c1"] == "Refunded 12.5 for order 7."
 
 
-def test_the_example_resumes_by_itself(tmp_path: Path) -> None:
-    check_example("pydantic_ai", tmp_path)
+async def test_the_example_resumes_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await check_example("pydantic_ai", tmp_path, capsys)
