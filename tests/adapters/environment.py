@@ -39,9 +39,16 @@ def prepare(name: str) -> Path:
 
 def run(name: str, *options: str) -> "subprocess.CompletedProcess[str]":
     """Run the tests of an adapter in its environment."""
-    environment = os.environ | {"PYTHONPATH": str(prepare(name)), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Bytecode halves the time of each process, the killed ones included; it does not belong among the sources.
+    environment = os.environ | {"PYTHONPATH": str(prepare(name)), "PYTHONPYCACHEPREFIX": str(_CACHE / "bytecode")}
     # What the outer pytest was told is not for this one.
-    for variable in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_CURRENT_TEST"):
+    for variable in (
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTEST_ADDOPTS",
+        "PYTEST_XDIST_WORKER",
+        "PYTEST_XDIST_WORKER_COUNT",
+        "PYTEST_CURRENT_TEST",
+    ):
         environment.pop(variable, None)
     words = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
     file = ROOT / "tests" / "adapters" / f"suite_{name}.py"
