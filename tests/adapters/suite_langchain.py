@@ -42,6 +42,7 @@ from interlock.testing.adapters import (
     ScriptedCall,
     Turn,
 )
+from tests.adapters.page import check_example
 from tests.docs.pages import compiled, python_blocks, text_of
 from tests.gate.support import answer, events, until_asked
 from tests.patience import HANG_SECONDS
@@ -488,3 +489,7 @@ async def _continue_by_itself(names: dict[str, Any]) -> None:
     result = await asyncio.wait_for(continued, HANG_SECONDS)
     continuing.cancel()
     assert _read(result) == [("success", "Refunded 5.0 for order 7.")]
+
+
+def test_the_example_resumes_by_itself(tmp_path: Path) -> None:
+    check_example("langchain", tmp_path)
