@@ -314,3 +314,35 @@ async def test_the_first_event_names_the_framework(tmp_path: Path, desk: Desk) -
         begun: Any = (await events(gate, "t"))[0].fact
 
     assert (begun.settings, begun.agent) == ({"framework": "langgraph"}, "clerk")
+
+
+@pytest.mark.parametrize("tool", ["look", "pay"])
+async def test_the_same_call_made_twice_at_once_runs_once(tmp_path: Path, desk: Desk, tool: str) -> None:
+    """A framework may repeat a step while the first one runs."""
+    async with open_gate(tmp_path) as gate:
+        if tool == "pay":
+            await gate.call("t", intent("pay", "c1"), desk.pay)
+            await answer(gate, "t")
+        together = await asyncio.gather(*(gate.call("t", intent(tool, "c1"), desk.pay) for _ in range(3)))
+        chain = verify(await gate.log.read("t"), "t")
+
+    assert sorted(settled.ran for settled in together) == [False, False, True]
+    assert [settled.result for settled in together] == [{"paid": 5}] * 3
+    assert (desk.paid, chain.ok) == ([5], True)
+
+
+async def test_a_repeated_call_does_not_wait_for_one_that_was_cancelled(tmp_path: Path, desk: Desk) -> None:
+    started = asyncio.Event()
+
+    async def hang(arguments: dict[str, Any]) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with open_gate(tmp_path) as gate:
+        first = asyncio.create_task(gate.call("t", intent("look", "c1"), hang))
+        await started.wait()
+        second = asyncio.create_task(gate.call("t", intent("look", "c1"), desk.pay))
+        first.cancel()
+        settled = await second
+
+    assert settled.observation is not None

@@ -18,7 +18,7 @@ from ..domain.errors import LogError, RunEndedError
 from ..domain.observation import Observation
 from ..domain.state.lifecycle import RunState
 from ..domain.tool import CallContext, ToolCatalog
-from ..pipeline.batch import record_tools_offered, start_run
+from ..pipeline.batch import BatchOutcome, record_tools_offered, start_run
 from ..pipeline.context import RunContext
 from ..runs.command_poller import CommandPoller
 from ..runs.commands import apply_command
@@ -55,6 +55,8 @@ class LiveRun:
         self._recording = asyncio.Lock()
         #: How many calls are under way.
         self._active = 0
+        #: Their ids, each with what a repeated call waits for.
+        self._under_way: dict[str, asyncio.Event | None] = {}
         #: It is to be released when the last of them ends.
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
@@ -79,7 +81,7 @@ class LiveRun:
             menu = self._app.registry.catalog(run.situation)
             if menu.digest != run.ledger.menu_digest:
                 await self._record_menu(menu, run)
-            outcome = await self._app.join(run, intent, plan_only=plan_only)
+            outcome = await self._join(run, intent, plan_only=plan_only)
         except LogError:
             self._active -= 1
             with suppress(LogError):
@@ -97,6 +99,20 @@ class LiveRun:
         if outcome.error is not None:
             raise outcome.error
         return outcome.outcomes[0]
+
+    async def _join(self, run: RunContext, intent: ToolIntent, *, plan_only: bool) -> BatchOutcome:
+        """Take the call through the pipeline. One that the framework repeats waits, and is answered from the log."""
+        call_id, under_way = intent.call_id, self._under_way
+        while call_id in under_way:
+            ended = under_way[call_id] = under_way[call_id] or asyncio.Event()
+            await ended.wait()
+        under_way[call_id] = None
+        try:
+            return await self._app.join(run, intent, plan_only=plan_only)
+        finally:
+            ended = under_way.pop(call_id)
+            if ended is not None:
+                ended.set()
 
     async def _record_menu(self, menu: ToolCatalog, run: RunContext) -> None:
         """Record the tools that are there now, once for all calls that begin at the same time."""
