@@ -16,6 +16,10 @@ _CACHE = Path(sys.prefix) / ".cache" / "adapters"
 
 #: Those that `make test` runs; `make test-adapters` runs the others, too.
 FIRST = ("pydantic_ai", "langchain", "openai_agents", "google_adk", "claude_agent_sdk")
+#: Every row with Claude starts a large program several times: `make test` runs those that show the whole way of a call.
+SELECTED = {
+    "claude_agent_sdk": "allowed_call or denial or early_resume or approval_elsewhere or three_times or killed_effect",
+}
 
 
 def frameworks() -> list[str]:

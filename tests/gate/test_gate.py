@@ -278,6 +278,13 @@ async def test_without_a_run_id_nothing_runs(tmp_path: Path, desk: Desk) -> None
     assert [run_id.partition("~")[0] for run_id in runs] == ["ticket-42"]
 
 
+async def test_a_name_that_is_no_text_is_refused(tmp_path: Path, desk: Desk) -> None:
+    async with open_gate(tmp_path) as gate:
+        with pytest.raises(ConfigurationError, match="texts"):
+            await gate.call("t", intent("look", "c1"), desk.pay, agent=None)  # pyright: ignore[reportArgumentType]
+        assert await gate.log.run_ids() == []
+
+
 async def test_misspelt_options_fail_loudly(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Did you mean `risk`"):
         Gate(tmp_path, riks={})  # pyright: ignore[reportCallIssue]

@@ -516,6 +516,8 @@ class Gate:
     async def _settle(
         self, pending: _Pending, intent: ToolIntent, agent: str, framework: str, *, plan_only: bool = False
     ) -> Observation | WaitingCall | PermittedCall:
+        if type(agent) is not str or type(framework) is not str:
+            raise ConfigurationError("The names of the agent and of the framework are texts. Nothing was executed.")
         token = _CURRENT.set(pending)
         try:
             live = self._find_live(pending.run_id, agent, framework, pending.outer)
