@@ -44,9 +44,9 @@ demo: $(READY) ## Repair a failing project, with a question and a crash: offline
 IN_ORDER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .PHONY: test
-test: $(READY) ## Check everything and run the tests
+test: $(READY) ## Check everything, with the types of src, and run the tests
 	@$(MAKE) -j2 $(IN_ORDER) install-tests $(filter-out check-types,$(CHECKS))
-	@$(MAKE) -j2 check-types run-tests
+	@$(MAKE) -j2 check-types TYPED=src run-tests
 
 .PHONY: install-tests run-tests
 install-tests: $(READY)
@@ -66,6 +66,10 @@ NOT_FAST := redaction/test_redaction_limits.py redaction/test_stream.py \
 .PHONY: test-fast
 test-fast: $(READY) ## Run the tests of the core, in less than a minute
 	@$(PYTEST) -n $(JOBS) --dist worksteal $(addprefix --ignore=tests/,$(NOT_FAST)) $(addprefix tests/,$(FAST))
+
+.PHONY: test-user
+test-user: $(READY) ## As root: run the tests of files, processes and sandboxes as an ordinary user
+	@TEST_AS_USER=1 $(PYTEST) -n $(JOBS) --dist worksteal -k "ordinary_user"
 
 .PHONY: test-adapters
 test-adapters: $(READY) ## Test the adapters of all frameworks, each with its own packages
@@ -92,7 +96,7 @@ check-lint: $(READY)
 
 check-types: $(READY)
 	@echo "types"
-	@NODE_OPTIONS=--max-semi-space-size=128 $(BIN)/pyright --warnings
+	@NODE_OPTIONS=--max-semi-space-size=128 $(BIN)/pyright --warnings $(TYPED)
 
 check-pages: $(READY)
 	@echo "pages"

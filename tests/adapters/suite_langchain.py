@@ -491,5 +491,5 @@ async def _continue_by_itself(names: dict[str, Any]) -> None:
     assert _read(result) == [("success", "Refunded 5.0 for order 7.")]
 
 
-def test_the_example_resumes_by_itself(tmp_path: Path) -> None:
-    check_example("langchain", tmp_path)
+async def test_the_example_resumes_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await check_example("langchain", tmp_path, capsys)

@@ -9,6 +9,6 @@ from tests.adapters.environment import FIRST, SELECTED, frameworks, run
 @pytest.mark.parametrize("name", [name for name in frameworks() if name in FIRST])
 @pytest.mark.timeout(600)
 def test_the_adapter_keeps_all_promises(name: str) -> None:
-    ended = run(name, "-k", SELECTED.get(name, ""))
+    ended = run(name, "-k", SELECTED[name])
 
     assert ended.returncode == 0, ended.stdout

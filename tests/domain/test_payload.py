@@ -183,6 +183,7 @@ OTHER_DATA: dict[str, Any] = {
     "timeout_seconds": 5.0,
     "max_output_chars": 10,
     "isolation": "process",
+    "egress": True,
     "origin": "mcp",
     "source": "elsewhere",
     "capability": "PUT /file",

@@ -56,7 +56,9 @@ def _open_folder() -> str:
 
 
 def pytest_as_ordinary_user(file: str, *options: str) -> None:
-    """All tests of the file, once more."""
+    """All tests of the file, once more: with `make test-user`. An ordinary user who runs `make test` runs them, too."""
+    if not os.environ.get("TEST_AS_USER"):
+        pytest.skip("`make test-user` runs these tests as an ordinary user; so does one who runs `make test`")
     words = (
         "-m",
         "pytest",

@@ -130,6 +130,7 @@ def definition_digest(tool: ToolDefinition) -> str:
         *(["child run"] if tool.resumes else ()),
         *(["handoff"] if tool.hands_over else ()),
         *(["trial"] if tool.trial is not None else ()),
+        *(["egress"] if tool.egress else ()),
     ]
     if tool.effect is not None:
         declared += [tool.effect if isinstance(tool.effect, str) else "function", tool.repeat]

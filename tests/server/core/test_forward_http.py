@@ -152,9 +152,10 @@ def test_a_destination_that_cannot_work_is_named_before_the_server_starts(table:
 
 
 def test_destinations_are_read_from_plain_tables_and_two_of_one_name_are_refused() -> None:
-    table = {"kind": "file", "name": "disk", "path": "/var/log/audit.log", "schema": "cef", "agents": ["billing"]}
+    table = {"kind": "file", "name": "disk", "path": "/var/log/audit.log", "schema": "cef"}
+    lists = {"agents": ["billing"], "events": ["run.started"]}
 
-    assert msgspec.to_builtins(parse_settings({"forward": [table]}).forward) == ({**table, "agents": ["billing"]},)
+    assert msgspec.to_builtins(parse_settings({"forward": [table | lists]}).forward) == ({**table, **lists},)
     with pytest.raises(ConfigurationError, match="same name"):
         parse_settings({"forward": [table, table]})
 
