@@ -69,3 +69,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in reports:
         words = budgets[report.nodeid].get("soak", f"{report.duration:.0f} s")
         terminalreporter.write_line(f"{report.nodeid}: {words}")
+
+
+#: The longest tests first: the last ones of a run are short, so no worker waits for another.
+_LONG = ("tests/adapters/", "tests/server/story/", "tests/server/console/", "tests/cli/test_demo.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
