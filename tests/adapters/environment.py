@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements" / "adapters"
 _CACHE = Path(sys.prefix) / ".cache" / "adapters"
 
-#: What `make test` runs: the whole way of a call, with the three that need few packages. `make test-adapters` runs all.
+#: What `make test` runs: the whole way of a call, with two that need few packages. `make test-adapters` runs all.
 SELECTED: dict[str, str] = dict.fromkeys(
-    ("pydantic_ai", "langchain", "openai_agents"),
+    ("pydantic_ai", "openai_agents"),
     "allowed_call or approval_elsewhere or three_times or altered or killed_effect",
 )
 

@@ -27,6 +27,7 @@ SMALL = Sizes(
 )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_measures_the_figures_that_are_shown_of_it(section: str, tmp_path: Path) -> None:
     found = measure(tmp_path, SMALL, [section])

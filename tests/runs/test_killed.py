@@ -69,8 +69,8 @@ def test_without_a_death_everything_happens_once(lives: Lives, tmp_path: Path) -
 def test_a_run_that_is_killed_there_goes_on_without_repeating_or_losing_anything(
     lives: Lives, tmp_path: Path, kind: str
 ) -> None:
-    # Most appends are between two effects: every second one, and every effect.
-    kill_at_each(lives, tmp_path, kind, every=1 if kind in ("effect", "done") else 2)
+    # Most appends are between two effects: every third one, and every effect.
+    kill_at_each(lives, tmp_path, kind, every=1 if kind in ("effect", "done") else 3)
 
 
 @pytest.mark.requirement("P06", "P07", "D15")

@@ -105,7 +105,7 @@ def cases_of(operation: Any, known: Known) -> st.SearchStrategy[Any]:
 
 def asking(cases: st.SearchStrategy[Any], ask: Callable[[Any], None], *, at_random: bool) -> None:
     chosen = settings(
-        max_examples=5, deadline=None, database=None, derandomize=not at_random, suppress_health_check=_SUPPRESSED
+        max_examples=3, deadline=None, database=None, derandomize=not at_random, suppress_health_check=_SUPPRESSED
     )
 
     @chosen
