@@ -343,7 +343,7 @@ def test_a_tool_node_without_an_agent_passes_the_gate(tmp_path: Path) -> None:
         read = _read(compiled.invoke(None, _CONFIG))
 
     assert (asked["tool"], asked["arguments"]) == ("pay", {"amount": 1})
-    assert asked["interlock"]
+    assert asked["action_id"]
     assert asked["payload_hash"]
     assert (before, paid, sample.effects) == ([], [1], ["look 1"])
     assert read == [("success", "saw 1"), ("success", "paid 1 with sesame")]

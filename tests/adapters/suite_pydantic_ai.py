@@ -221,7 +221,9 @@ async def test_the_pause_says_what_is_asked(tmp_path: Path) -> None:
 
     assert result.output.metadata["c1"] == {
         "action_id": question.action_id,
+        "run_id": question.run_id,
         "prompt": question.prompt,
+        "tool": "pay",
         "arguments": {"amount": 5},
         "payload_hash": question.payload_hash,
     }

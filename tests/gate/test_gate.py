@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock import ConfigurationError, Gate, Rule, RulePolicy, RunClaimedError, RunEndedError, verify
+from interlock import ConfigurationError, Gate, Rule, RulePolicy, RunClaimedError, RunEndedError, RunPausedError, verify
 from tests.gate.support import SCHEMA, Desk, answer, events, intent, open_gate
 
 
@@ -208,6 +208,7 @@ async def test_a_call_inside_a_call_is_a_run_inside_it(tmp_path: Path, desk: Des
         with pytest.raises(Interrupted) as paused:
             await gate.call("t", intent("look", "outer"), delegate, suspends=(Interrupted,))
         child = str(paused.value)
+        assert [question.run_id for question in await gate.questions("t")] == [child]
         await answer(gate, child)
         settled = await gate.call("t", intent("look", "outer"), delegate, suspends=(Interrupted,))
 
@@ -265,6 +266,27 @@ async def test_a_cancelled_run_takes_no_more_calls(tmp_path: Path, desk: Desk) -
             await gate.call("t", intent("pay", "c1"), desk.pay)
 
     assert desk.paid == []
+
+
+async def test_a_complete_run_takes_no_more_calls(tmp_path: Path, desk: Desk) -> None:
+    async with open_gate(tmp_path) as gate:
+        await gate.call("t", intent("look", "c1"), desk.pay)
+        await gate.complete("t", "done")
+        with pytest.raises(RunEndedError):
+            await gate.call("t", intent("look", "c2"), desk.pay)
+        recorded = [event.type for event in await events(gate, "t")]
+
+    assert (recorded[-1], desk.paid) == ("run.completed", [5])
+
+
+async def test_only_a_run_that_is_there_and_not_paused_can_be_complete(tmp_path: Path, desk: Desk) -> None:
+    async with open_gate(tmp_path) as gate:
+        with pytest.raises(ConfigurationError, match="no run"):
+            await gate.complete("t")
+        assert await gate.log.run_ids() == []
+        await gate.call("t", intent("pay", "c1"), desk.pay)
+        with pytest.raises(RunPausedError):
+            await gate.complete("t")
 
 
 async def test_without_a_run_id_nothing_runs(tmp_path: Path, desk: Desk) -> None:

@@ -29,10 +29,11 @@ from agent_framework import (
 from agent_framework._middleware import categorize_middleware
 from pydantic_core import to_jsonable_python
 
-from ..domain.call import Question, ToolIntent
+from ..domain.call import ToolIntent
 from ..domain.errors import ConfigurationError, InterlockError
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
-from ..gate.gate import Gate, join_run_id
+from ..gate.gate import Gate, describe_question
+from ..gate.named_run import join_run_id
 from ..registry.decorator import ToolOptions
 from ..registry.json_schema import tool_from_schema
 
@@ -155,7 +156,7 @@ class _CallMiddleware(FunctionMiddleware):
                 if not settled.ran or settled.result is not settled.value:
                     context.result = FunctionTool.parse_result(settled.result)
                 return
-            shown = _describe(settled.question)
+            shown = describe_question(settled.question)
         call = Content.from_function_call(call_id=call_id, name=function.name, arguments=sent, id=occurrence)
         context.result = Content.from_function_approval_request(
             id=occurrence, function_call=call, additional_properties={"interlock": shown}
@@ -217,15 +218,6 @@ def _check_tool(tool: Any) -> None:
 
 def _is_ours(content: Any) -> bool:
     return content.type == "function_approval_request" and "interlock" in content.additional_properties
-
-
-def _describe(question: Question) -> dict[str, Any]:
-    return {
-        "action_id": question.action_id,
-        "prompt": question.prompt,
-        "arguments": question.arguments,
-        "payload_hash": question.payload_hash,
-    }
 
 
 def _read_value(result: Any) -> Any:

@@ -24,6 +24,7 @@ from ..domain.errors import ConfigurationError
 from ..domain.json import encode_sorted
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..gate.gate import Gate, Settled, Waits
+from ..gate.named_run import join_run_id
 from ..registry.json_schema import tool_from_schema
 
 _FRAMEWORK = "claude-agent-sdk"
@@ -204,8 +205,7 @@ def interlock_tools(gate: Gate, *tools: Any) -> McpSdkServerConfig:
             if not calls:
                 raise ConfigurationError("The call was not permitted. Use the options that `interlocked` returns.")
             settled = await calls.pop(0).settle(gate)
-            text = str(settled.result) if settled.ok else settled.text
-            return {"content": [{"type": "text", "text": text}], "is_error": not settled.ok}
+            return {"content": [{"type": "text", "text": str(settled.result)}], "is_error": not settled.ok}
 
         spec = definition.spec
         return SdkMcpTool(definition.name, spec.description, spec.parameters_schema, handler)
@@ -242,7 +242,7 @@ def _answer(decision: str, **fields: Any) -> dict[str, Any]:
 
 
 def _find_run_id(data: Any) -> str:
-    return f"cc:{data['session_id']}"
+    return join_run_id("cc", data["session_id"])
 
 
 def _key(name: str, arguments: JsonObject) -> tuple[str, bytes]:

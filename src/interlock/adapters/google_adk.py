@@ -30,7 +30,8 @@ from ..domain.call import ToolIntent
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, ToolDefinition
 from ..domain.tool import ToolContext as CallContext
-from ..gate.gate import Gate, join_run_id
+from ..gate.gate import Gate, describe_question
+from ..gate.named_run import join_run_id
 from ..registry.json_schema import tool_from_schema
 
 _CONFIRM = "adk_request_confirmation"
@@ -220,9 +221,7 @@ async def _call(
     question = settled.question
     if question is None:
         return settled.result if settled.ok else {"error": settled.text}
-    payload = {"action_id": question.action_id, "run_id": question.run_id}
-    payload |= {"arguments": question.arguments, "payload_hash": question.payload_hash}
-    context.request_confirmation(hint=question.prompt, payload=payload)
+    context.request_confirmation(hint=question.prompt, payload=describe_question(question))
     context.actions.skip_summarization = True
     return {"status": "It waits for approval."}
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Unpack
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ToolCallRequest
 from langchain_core.callbacks import BaseCallbackHandler
@@ -26,10 +26,11 @@ from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 
-from ..domain.call import Question, ToolIntent
+from ..domain.call import ToolIntent
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
-from ..gate.gate import Gate, Settled
+from ..gate.gate import Gate, Settled, describe_question
+from ..gate.named_run import join_run_id
 from ..registry.decorator import ToolOptions
 from ..registry.json_schema import tool_from_schema
 from ..rendering.values import as_text
@@ -62,7 +63,7 @@ class Interlocked(AgentMiddleware):
             settled = self.gate.call_sync(call.run_id, call.intent, execute if call.foreign else None, **call.options)
             if settled.question is None:
                 return call.answer(settled)
-            interrupt(_describe(settled.question))
+            interrupt(describe_question(settled.question))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
@@ -79,7 +80,7 @@ class Interlocked(AgentMiddleware):
             settled = await self.gate.call(call.run_id, call.intent, execute if call.foreign else None, **call.options)
             if settled.question is None:
                 return call.answer(settled)
-            interrupt(_describe(settled.question))
+            interrupt(describe_question(settled.question))
 
     def wrap_model_call(self, request: ModelRequest, handler: Callable[[ModelRequest], Any]) -> Any:
         """Refuse what the gate would not see, before the model is asked."""
@@ -254,8 +255,7 @@ def thread_config(run_id: str) -> dict[str, Any]:
 
 def _run_id(config: Mapping[str, Any]) -> str:
     thread = config["configurable"].get("thread_id")
-    # A dot and a tilde have a meaning in run ids.
-    return f"lg:{quote(str(thread), safe='@').replace('.', '%2E').replace('~', '%7E')}" if thread else ""
+    return join_run_id("lg", str(thread)) if thread else ""
 
 
 def _ended_run(runtime: Runtime) -> str:
@@ -277,17 +277,6 @@ def _message_id(request: ToolCallRequest) -> str:
 def _schema(tool: BaseTool) -> dict[str, Any]:
     schema = tool.tool_call_schema
     return schema if isinstance(schema, dict) else schema.model_json_schema()
-
-
-def _describe(question: Question) -> dict[str, Any]:
-    """Return what the interrupt shows of a question."""
-    return {
-        "interlock": question.action_id,
-        "prompt": question.prompt,
-        "tool": question.tool_name,
-        "arguments": question.arguments,
-        "payload_hash": question.payload_hash,
-    }
 
 
 def _check_coverage(request: ModelRequest) -> None:

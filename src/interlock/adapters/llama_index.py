@@ -26,7 +26,7 @@ from workflows.runtime.types.results import AddWaiter, WaitingForEvent
 from ..domain.call import Question, ToolIntent
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
-from ..gate.gate import Gate
+from ..gate.gate import Gate, describe_question
 from ..registry.decorator import ToolOptions
 from ..registry.json_schema import tool_from_schema
 
@@ -179,7 +179,7 @@ async def _call(  # noqa: PLR0913, PLR0917 - what a step knows of a call
             await ctx.wait_for_event(ContinueEvent, waiter_id=waiter_id)
     if outputs and settled.result is settled.value:
         return outputs[0]
-    result = settled.result if settled.ok else settled.text
+    result = settled.result
     return ToolOutput(
         content=str(result), tool_name=name, raw_input=arguments, raw_output=result, is_error=not settled.ok
     )
@@ -188,12 +188,7 @@ async def _call(  # noqa: PLR0913, PLR0917 - what a step knows of a call
 async def _wait(ctx: Context, question: Question, key: str) -> NoReturn:
     """Pause the step. It runs again when it is continued."""
     await ctx.store.set(key, question.action_id)
-    asked = InputRequiredEvent(
-        prefix=question.prompt,
-        action_id=question.action_id,
-        arguments=question.arguments,
-        payload_hash=question.payload_hash,
-    )
+    asked = InputRequiredEvent(prefix=question.prompt, **describe_question(question))
     # Without requirements: the framework would run a step that has some twice when its state is restored.
     await ctx.wait_for_event(ContinueEvent, asked, question.action_id, timeout=None)
     ctx.write_event_to_stream(asked)  # it was continued too early

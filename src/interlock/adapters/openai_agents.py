@@ -40,9 +40,7 @@ async def answered(gate: Gate, state: RunState[Any]) -> RunState[Any]:
 
     It approves nothing: each of these calls is put to the gate again, and the log says what people decided.
     """
-    run_id = gate.current_run_id()
-    questions = await gate.inbox.pending()
-    waiting = {asked.call_id for asked in questions if asked.run_id == run_id or asked.run_id.startswith(f"{run_id}.")}
+    waiting = {asked.call_id for asked in await gate.questions(gate.current_run().run_id)}
     for item in state.get_interruptions():
         if item.call_id not in waiting:
             state.approve(item)

@@ -26,7 +26,8 @@ from pydantic_core import to_jsonable_python
 from ..domain.call import ToolIntent
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
-from ..gate.gate import Gate
+from ..gate.gate import Gate, describe_question
+from ..gate.named_run import join_run_id
 from ..registry.decorator import ToolOptions
 from ..registry.json_schema import tool_from_schema
 
@@ -176,15 +177,8 @@ async def _settle(
         agent=(ctx.agent.name if ctx.agent else None) or "",
         framework=_FRAMEWORK,
     )
-    if (asked := settled.question) is not None:
-        raise ApprovalRequired(
-            metadata={
-                "action_id": asked.action_id,
-                "prompt": asked.prompt,
-                "arguments": asked.arguments,
-                "payload_hash": asked.payload_hash,
-            }
-        )
+    if settled.question is not None:
+        raise ApprovalRequired(metadata=describe_question(settled.question))
     if not settled.ok:
         raise ToolFailed(settled.text)
     return settled.result
@@ -193,7 +187,7 @@ async def _settle(
 def _run_id(ctx: RunContext[Any]) -> str:
     """Return the run of the conversation; empty for one without an id: then `gate.run` has to name it."""
     conversation = ctx.conversation_id or _UNNAMED
-    return "" if conversation.startswith(_UNNAMED) else f"pai:{conversation}"
+    return "" if conversation.startswith(_UNNAMED) else join_run_id("pai", conversation)
 
 
 def _find_call(ctx: RunContext[Any]) -> tuple[ModelResponse | None, ToolCallPart | None]:

@@ -19,10 +19,11 @@ from strands.plugins import Plugin, hook
 from strands.types.events import ToolResultEvent
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
-from ..domain.call import ToolIntent
+from ..domain.call import Question, ToolIntent
 from ..domain.errors import ConfigurationError, InterlockError
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
-from ..gate.gate import Gate, Settled, join_run_id
+from ..gate.gate import Gate, describe_question
+from ..gate.named_run import join_run_id
 from ..registry.decorator import ToolOptions
 from ..registry.json_schema import tool_from_schema
 
@@ -117,12 +118,12 @@ class Interlocked(Plugin):
         except _ToolPausesError:
             settled = None
         if settled is not None and settled.question is not None:
-            _pause(context, settled)
+            _pause(context, settled.question)
         if settled is None or (settled.ran and settled.result is settled.value):
             for event in events:
                 yield event
         else:
-            result = settled.result if settled.ok else settled.text
+            result = settled.result
             content = {"text": result} if isinstance(result, str) else {"json": result}
             status = "success" if settled.ok else "error"
             yield ToolResultEvent({"toolUseId": use["toolUseId"], "status": status, "content": [content]})
@@ -220,12 +221,9 @@ def _find_handlers(agent: Any) -> list[Any]:
     return agent._middleware_registry._handlers.get(ExecuteToolStage, [])
 
 
-def _pause(context: ExecuteToolContext, settled: Settled) -> None:
-    asked = settled.question
-    reason = {"action_id": asked.action_id, "prompt": asked.prompt}
-    reason |= {"arguments": asked.arguments, "payload_hash": asked.payload_hash}
+def _pause(context: ExecuteToolContext, question: Question) -> None:
     for at in count():  # one that the framework has a response for does not pause: the question is still open
-        context.interrupt(f"{_NAME}{asked.action_id}:{at}", reason=reason)
+        context.interrupt(f"{_NAME}{question.action_id}:{at}", reason=describe_question(question))
 
 
 def _read_value(content: list[Any]) -> Any:

@@ -12,7 +12,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ..domain.call import ToolIntent
-from ..domain.errors import ConfigurationError
 from ..domain.json import encode, encode_sorted
 from ..domain.tool import JsonObject
 from ..registry.decorator import tool
@@ -38,9 +37,6 @@ def guard_function(
 
     def identify(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ToolIntent]:
         run = gate.current_run()
-        if run is None:
-            gate.current_run_id()  # raises, and says what to do
-            raise ConfigurationError("There is no current run.")
         arguments: JsonObject = json_safe(dict(signature.bind(*args, **kwargs).arguments))
         key = f"{name}-{sha256(encode_sorted(arguments)).hexdigest()[:16]}"
         run.counts[key] = count = run.counts.get(key, 0) + 1

@@ -7,17 +7,13 @@ in its own way. The same call again, in whichever process, continues where the l
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
 from contextvars import ContextVar
-from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar
-from urllib.parse import quote
+from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -26,7 +22,7 @@ from ..app import App
 from ..domain.call import Answer, PermittedCall, Question, ToolIntent, WaitingCall
 from ..domain.errors import ConfigurationError, RunSuspendedError
 from ..domain.event import decode_event
-from ..domain.ids import MAX_NAME_CHARS, child_run_id
+from ..domain.ids import child_run_id
 from ..domain.observation import Observation, extract_output
 from ..domain.rendering import render_for_model
 from ..domain.state.ledger import ANSWER_TRIGGERS
@@ -41,6 +37,7 @@ from ..registry.decorator import ToolOptions
 from ..registry.json_schema import tool_from_schema
 from ..registry.memory import ToolRegistry
 from ..rendering.values import as_text
+from ..runs.children import list_open_children
 from ..runs.command_poller import CommandPoller
 from ..runs.inbox import Inbox
 from ..runs.readiness import wait_for_write
@@ -50,9 +47,8 @@ from ..storage.file_artifacts import FileArtifacts
 from ..storage.sqlite.log import SqliteLog
 from .functions import guard_function
 from .live_run import LiveRun
+from .named_run import NamedRun, clean_run_id, find_named_run
 from .portal import Portal
-
-_T = TypeVar("_T")
 
 #: A tool of a framework may take long, and has the framework's own limits.
 _TIMEOUT_SECONDS = 24 * 3600.0
@@ -61,12 +57,8 @@ _FEED_EVENTS = 500
 #: With more, those that are released are forgotten.
 _MAX_LIVE_RUNS = 256
 
-#: What needs no quotes in a shell, and no escape in an address.
-_USABLE_ID = re.compile(r"[A-Za-z0-9:@._~%-]{1,128}")
-
 #: `pause`: the call comes back with its question. `inline`: it stays where it is until a person answers.
 Waits: TypeAlias = Literal["pause", "inline"]
-Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -105,10 +97,22 @@ class Settled(msgspec.Struct, frozen=True):
         return extract_output(observation)
 
 
+def describe_question(question: Question) -> JsonObject:
+    """Return what a framework shows of a question when it pauses."""
+    return {
+        "action_id": question.action_id,
+        "run_id": question.run_id,
+        "prompt": question.prompt,
+        "tool": question.tool_name,
+        "arguments": question.arguments,
+        "payload_hash": question.payload_hash,
+    }
+
+
 class Judged(msgspec.Struct, frozen=True):
     """What was decided about a call that was not executed."""
 
-    verdict: Verdict
+    verdict: Literal["allow", "ask", "deny"]
     question: Question | None = None
     #: With `deny`: what the model reads. A call that ended before is denied, too, with its outcome.
     observation: Observation | None = None
@@ -144,8 +148,6 @@ class _Pending(msgspec.Struct):
 
 #: The call of a gate that the current code runs in.
 _CURRENT: ContextVar[_Pending | None] = ContextVar("interlock_gate_call", default=None)
-#: The run that `gate.run` names.
-_NAMED: ContextVar["GateRun | None"] = ContextVar("interlock_gate_run", default=None)
 
 
 class _Answers:
@@ -235,7 +237,8 @@ class Gate:
         self._workspace = workspace
         self._live: dict[str, LiveRun] = {}
         self._pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, CommandPoller] = WeakKeyDictionary()
-        self._named: list[GateRun] = []
+        #: Those whose `with` has begun and not ended.
+        self.named_runs: list[NamedRun] = []
         self._declared: dict[str, tuple[str, Any]] = {}
         self._portal: Portal | None = None
         self._lock = Lock()
@@ -378,15 +381,24 @@ class Gate:
             case Observation():
                 return Judged("deny", None, outcome)
 
-    def run(self, run_id: str) -> "GateRun":
+    def run(self, run_id: str) -> NamedRun:
         """Name the run that calls inside `with` or `async with` belong to; afterwards any process may continue it."""
-        return GateRun(self, run_id)
+        return NamedRun(self, run_id)
 
     async def complete(self, run_id: str, message: str = "") -> None:
-        """Record that a run is complete. It takes no more calls."""
-        live = self._find_live(clean_run_id(run_id), "", "")
-        await self._app.complete(await live.open(), message)
-        await self.release(run_id)
+        """Record that a run is complete. It takes no more calls.
+
+        Raises:
+            ConfigurationError: There is no such run.
+            RunPausedError: It waits for an answer.
+        """
+        run_id = clean_run_id(run_id)
+        await self.inbox.load_ledger(run_id)
+        live = self._find_live(run_id, "", "")
+        try:
+            await self._app.complete(await live.open(), message)
+        finally:
+            await self.release(run_id)
 
     async def release(self, run_id: str) -> None:
         """Let other processes continue a run, and wait until what it did is durable."""
@@ -414,8 +426,10 @@ class Gate:
             live.loop.call_soon_threadsafe(live.release_later)
 
     async def questions(self, run_id: str) -> list[Question]:
-        """Return the open questions of a run, oldest first."""
-        return (await load_run(self._app.log, clean_run_id(run_id))).ledger.open_questions()
+        """Return the open questions of a run and of the runs inside its calls."""
+        ledger = (await load_run(self._app.log, clean_run_id(run_id))).ledger
+        inner = [question for child in list_open_children(ledger) for question in await self.questions(child)]
+        return [*ledger.open_questions(), *inner]
 
     async def answered(self, after: int | None = None) -> AsyncIterator[AnsweredQuestion]:
         """Yield the questions that people answer, as they do, from whichever process: their runs can continue.
@@ -480,26 +494,17 @@ class Gate:
         outer = _CURRENT.get()
         if outer is not None and outer.gate is self:
             return child_run_id(outer.run_id, outer.call_id), outer
-        return clean_run_id(run_id or self.current_run_id()), None
+        return clean_run_id(run_id or self.current_run().run_id), None
 
-    def current_run_id(self) -> str:
+    def current_run(self) -> NamedRun:
         """Return the run that `gate.run` names. Raise `ConfigurationError` when it names none."""
-        named = _NAMED.get()
-        if named is not None and named.gate is self:
-            return named.run_id
-        if len(self._named) == 1:  # a thread of a framework does not see the context that it was started in
-            return self._named[0].run_id
-        raise ConfigurationError(
-            "The call has no run id, so it could not be continued after a pause or a crash. Nothing was executed. "
-            'Call it inside `with gate.run("ticket-42"):`, or give the framework\'s conversation an id.'
-        )
-
-    def current_run(self) -> "GateRun | None":
-        """Return what `gate.run` made, where the current code is inside it."""
-        named = _NAMED.get()
-        if named is not None and named.gate is self:
-            return named
-        return self._named[0] if len(self._named) == 1 else None
+        found = find_named_run(self.named_runs)
+        if found is None:
+            raise ConfigurationError(
+                "The call has no run id, so it could not be continued after a pause or a crash. Nothing was executed. "
+                'Call it inside `with gate.run("ticket-42"):`, or give the framework\'s conversation an id.'
+            )
+        return found
 
     async def _call(self, pending: _Pending, intent: ToolIntent, agent: str, framework: str) -> Settled:
         outcome = await self._settle(pending, intent, agent, framework)
@@ -573,60 +578,3 @@ class Gate:
             if self._portal is None:
                 self._portal = Portal()
             return self._portal
-
-    def _enter(self, named: "GateRun") -> None:
-        self._named.append(named)
-
-    def _leave(self, named: "GateRun") -> None:
-        with suppress(ValueError):
-            self._named.remove(named)
-
-
-class GateRun:
-    """The run that calls belong to, between `with gate.run(...)` and its end."""
-
-    def __init__(self, gate: Gate, run_id: str) -> None:
-        self.gate = gate
-        self.run_id = clean_run_id(run_id)
-        #: How often each call of a function was made: the n-th is the same one when the program runs again.
-        self.counts: dict[str, int] = {}
-        self._token: Any = None
-
-    def __enter__(self) -> "GateRun":
-        self._token = _NAMED.set(self)
-        self.gate._enter(self)  # pyright: ignore[reportPrivateUsage]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-        self.gate.release_sync(self.run_id)
-
-    async def __aenter__(self) -> "GateRun":
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-        await self.gate.release(self.run_id)
-
-    def _end(self) -> None:
-        _NAMED.reset(self._token)
-        self.gate._leave(self)  # pyright: ignore[reportPrivateUsage]
-
-
-def clean_run_id(run_id: str) -> str:
-    """Return the id as one that commands and addresses take. One that can be used is returned as it is."""
-    if _USABLE_ID.fullmatch(run_id):
-        return run_id
-    if not run_id:
-        raise ConfigurationError("The run id is empty. Nothing was executed.")
-    readable = re.sub(r"[^A-Za-z0-9:@._%-]+", "-", run_id)[: MAX_NAME_CHARS // 4]
-    return f"{readable}~{sha256(run_id.encode(errors='backslashreplace')).hexdigest()[:16]}"
-
-
-def join_run_id(*parts: str) -> str:
-    """Return a run id of parts that the framework knows, such as user and session. Other parts give another id."""
-    return ":".join(quote(part, safe="@") for part in parts)

@@ -13,15 +13,14 @@ from msgspec.structs import replace
 
 from ..app import App
 from ..domain.call import PermittedCall, ToolIntent, WaitingCall
-from ..domain.commands import CancelCommand
-from ..domain.errors import LogError, RunEndedError
+from ..domain.errors import LogError
 from ..domain.observation import Observation
 from ..domain.state.lifecycle import RunState
 from ..domain.tool import CallContext, ToolCatalog
 from ..pipeline.batch import BatchOutcome, record_tools_offered, start_run
 from ..pipeline.context import RunContext
 from ..runs.command_poller import CommandPoller
-from ..runs.commands import apply_command
+from ..runs.commands import take_command
 from ..runs.inbox import Inbox
 from ..storage.event_log import Lease, QueuedCommand
 
@@ -108,7 +107,7 @@ class LiveRun:
             await ended.wait()
         under_way[call_id] = None
         try:
-            return await self._app.join(run, intent, plan_only=plan_only)
+            return await self._app.execute(run, [intent], joins=True, plan_only=plan_only)
         finally:
             ended = under_way.pop(call_id)
             if ended is not None:
@@ -164,20 +163,7 @@ class LiveRun:
 
     async def _apply(self, command: QueuedCommand) -> bool:
         """Apply an answer or a cancellation of another process."""
-        run = self._run
-        if run is None:
-            return False
-
-        async def cancel(command: CancelCommand) -> bool:
-            await self._app.cancel(run, command.message, command.by)
-            return True
-
-        try:
-            return await apply_command(command, self._app, run, cancel)
-        except RunEndedError:
-            return True
-        except LogError:
-            return False
+        return self._run is not None and await take_command(command, self._app, self._run)
 
     async def release(self) -> None:
         """Release the run: whatever ended is durable, and any process may continue it. While calls are under way, it is
