@@ -184,25 +184,21 @@ class App:
         self._executions[situation.run_id] = run.executions
         return run
 
-    async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome:
-        """Run the calls of one response through the pipeline. `refusal`: why none of them may start."""
+    async def execute(
+        self,
+        run: RunContext,
+        intents: Sequence[ToolIntent],
+        *,
+        refusal: str = "",
+        joins: bool = False,
+        plan_only: bool = False,
+    ) -> BatchOutcome:
+        """Run the calls of one response through the pipeline. For the options see `run_batch`."""
         if run.executions.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
             await self._ensure_open(run)
-        outcome = await run_batch(intents, run, refusal=refusal)
+        outcome = await run_batch(intents, run, refusal=refusal, joins=joins, plan_only=plan_only)
         if run.ledger.next_seq >= run.recorder.next_snapshot:
             await run.recorder.commit()  # a snapshot never says more than the log has: one that does shows a cut log
-            self._save_snapshot(run)
-        return outcome
-
-    async def join(self, run: RunContext, intent: ToolIntent, *, plan_only: bool = False) -> BatchOutcome:
-        """Run one call through the pipeline, beside others of its run, which the caller orders. `plan_only`: decide,
-        and do not start it.
-        """
-        if run.executions.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
-            await self._ensure_open(run)
-        outcome = await run_batch([intent], run, joins=True, plan_only=plan_only)
-        if run.ledger.next_seq >= run.recorder.next_snapshot:
-            await run.recorder.commit()
             self._save_snapshot(run)
         return outcome
 

@@ -11,12 +11,11 @@ from contextlib import suppress
 import msgspec
 
 from ..app import App
-from ..domain.commands import CancelCommand
-from ..domain.errors import LogError, RunClaimedError, RunEndedError
+from ..domain.errors import LogError, RunClaimedError
 from ..pipeline.context import RunContext
 from ..storage.event_log import QueuedCommand
 from .command_poller import CommandPoller
-from .commands import apply_command
+from .commands import take_command
 
 
 class BatchLease:
@@ -86,14 +85,4 @@ class BatchLease:
         run = self._run
         if run is None or run.recorder.lease is None:
             return False
-
-        async def cancel(command: CancelCommand) -> bool:
-            await self._app.cancel(run, command.message, command.by)
-            return True
-
-        try:
-            return await apply_command(command, self._app, run, cancel)
-        except RunEndedError:
-            return True
-        except LogError:
-            return False
+        return await take_command(command, self._app, run)

@@ -7,7 +7,7 @@ import msgspec
 from ..app import App
 from ..domain.call import Answer, Question
 from ..domain.commands import AnswerClaim, AnswerCommand, CancelCommand, Command, decode_command
-from ..domain.errors import AnswerRefusedError, DecisionConflictError, LogFencedError
+from ..domain.errors import AnswerRefusedError, DecisionConflictError, LogError, LogFencedError, RunEndedError
 from ..domain.event import WarningRaised
 from ..domain.json import InvalidJsonError
 from ..domain.payload import hash_answer
@@ -33,6 +33,28 @@ async def apply_command(
             return await cancel(request)
         case None:
             return await _warn(run, f"A note was left that cannot be read: {command.key!r}.")
+
+
+async def take_command(
+    command: QueuedCommand,
+    app: App,
+    run: RunContext,
+    cancel: Callable[[CancelCommand], Awaitable[bool]] | None = None,
+) -> bool:
+    """Apply a command to a run that this process has. Return False when the lease was lost: it is for the new owner.
+    By default a cancellation ends the run at once.
+    """
+
+    async def cancel_now(command: CancelCommand) -> bool:
+        await app.cancel(run, command.message, command.by)
+        return True
+
+    try:
+        return await apply_command(command, app, run, cancel or cancel_now)
+    except RunEndedError:  # meanwhile
+        return True
+    except LogError:
+        return False
 
 
 def read_command(command: QueuedCommand) -> Command | None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ..agent.session import AgentSession, ModelListener
 from ..domain.commands import CancelCommand
-from ..domain.errors import LogError, RunClaimedError, RunEndedError
+from ..domain.errors import LogError, RunClaimedError
 from ..domain.tool import CallContext
 from ..storage.event_log import Lease, QueuedCommand
-from .commands import apply_command
+from .commands import take_command
 
 if TYPE_CHECKING:
     from .runner import Runner
@@ -48,7 +48,7 @@ class RunLease:
         try:
             self.session = session = await runner.open_session(self._situation, lease)
             session.listeners = self.listeners
-            await runner.poller.subscribe(run_id, self._apply_command)
+            await runner.poller.subscribe(run_id, self._take_command)
         except BaseException:
             await self.release()
             raise
@@ -97,7 +97,7 @@ class RunLease:
             self._timer.cancel()
             self._timer = None
 
-    async def _apply_command(self, command: QueuedCommand) -> bool:
+    async def _take_command(self, command: QueuedCommand) -> bool:
         """Apply an answer or a cancellation of another process. Return False when the lease was lost: the command is
         for the new owner.
         """
@@ -109,12 +109,7 @@ class RunLease:
             self._cancel(session, command)
             return False  # it stays queued until the end is recorded, in case this process dies before
 
-        try:
-            return await apply_command(command, self._runner.app, session.run, end)
-        except RunEndedError:  # meanwhile
-            return True
-        except LogError:
-            return False
+        return await take_command(command, self._runner.app, session.run, end)
 
     def _cancel(self, session: AgentSession, command: CancelCommand) -> None:
         """Cancel now, unless it is ending already: the command is delivered again until then."""
