@@ -20,7 +20,6 @@ from .decorator import ToolOptionMap, ToolOptions, declare_by_schema
 from .signature import is_coroutine_function
 
 _MAX_SCHEMA_BYTES = 256 * 1024
-_MAX_DEPTH = 64
 _MAX_ERRORS = 20
 _MAX_MESSAGE_CHARS = 200
 #: The size of a compiled pattern, and the steps that one with a lookaround may take: a few milliseconds.
@@ -70,27 +69,12 @@ def _check_schema(schema: Mapping[str, Any]) -> JsonObject:
         raise ToolDeclarationError(f"the schema is not JSON: {error}") from None
     if len(encoded) > _MAX_SCHEMA_BYTES:
         raise ToolDeclarationError(f"the schema has {len(encoded):,} bytes; the limit is {_MAX_SCHEMA_BYTES:,}")
-    if _depth_of(copied) > _MAX_DEPTH:
-        raise ToolDeclarationError(f"the schema is nested deeper than {_MAX_DEPTH} levels")
     parameters: JsonObject = {"type": "object", "properties": {}}
     if isinstance(copied, dict):
         parameters |= cast(JsonObject, copied)
     if not isinstance(copied, dict) or parameters["type"] != "object":
         raise ToolDeclarationError('the schema must be one of an object, with "type": "object"')
     return parameters
-
-
-def _depth_of(value: object) -> int:
-    depth, level = 0, [value]
-    while level and depth <= _MAX_DEPTH:
-        level = [
-            inner
-            for item in level
-            if isinstance(item, dict | list)
-            for inner in (cast(JsonObject, item).values() if isinstance(item, dict) else cast(list[object], item))
-        ]
-        depth += 1
-    return depth
 
 
 def _compile(schema: JsonObject) -> Any:
