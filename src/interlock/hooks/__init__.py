@@ -1,0 +1,1 @@
+"""Hooks for coding agents: their built-in tools under the same policy, inbox and log."""

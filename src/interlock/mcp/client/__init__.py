@@ -1,0 +1,1 @@
+"""The MCP client: servers, their connections and pinned tools, as a toolbox."""
