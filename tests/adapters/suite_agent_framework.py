@@ -209,7 +209,9 @@ async def test_a_request_shows_what_is_asked(tmp_path: Path, sample: SampleTools
     (request,) = response.user_input_requests
     assert request.additional_properties["interlock"] == {
         "action_id": question.action_id,
+        "run_id": question.run_id,
         "prompt": question.prompt,
+        "tool": "pay",
         "arguments": {"amount": 5},
         "payload_hash": question.payload_hash,
     }

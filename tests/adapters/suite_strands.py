@@ -196,7 +196,9 @@ async def test_an_interrupt_shows_what_is_asked(tmp_path: Path, sample: SampleTo
     (interrupt,) = result.interrupts
     assert interrupt.reason == {
         "action_id": question.action_id,
+        "run_id": question.run_id,
         "prompt": question.prompt,
+        "tool": "pay",
         "arguments": {"amount": 5},
         "payload_hash": question.payload_hash,
     }
