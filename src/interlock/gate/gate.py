@@ -57,8 +57,11 @@ _FEED_EVENTS = 500
 #: With more, those that are released are forgotten.
 _MAX_LIVE_RUNS = 256
 
-#: `pause`: the call comes back with its question. `inline`: it stays where it is until a person answers.
-Waits: TypeAlias = Literal["pause", "inline"]
+#: Waits for the answer to a question, and returns where it stays open. Ended when an answer from elsewhere is recorded.
+Hold: TypeAlias = Callable[[Question], Awaitable[None]]
+#: `pause`: the call comes back with its question. `inline`: it stays where it is until a person answers. A function: it
+#: comes back when that has returned, or runs when a person has answered before.
+Waits: TypeAlias = Literal["pause", "inline"] | Hold
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -140,6 +143,9 @@ class _Pending(msgspec.Struct):
     waits: Waits = "pause"
     suspends: tuple[type[BaseException], ...] = ()
     passes: tuple[type[BaseException], ...] = ()
+    #: Who the run acts for, and whether it is kept open while a question waits.
+    requester: str | None = None
+    is_session: bool = False
     ran: bool = False
     value: Any = None
     arguments: JsonObject | None = None
@@ -160,7 +166,9 @@ class _Answers:
     async def ask(self, question: Question) -> Answer | None:
         """Leave the question open, or wait until an answer from another process wakes the call."""
         pending = _CURRENT.get()
-        if pending is not None and pending.waits == "inline":
+        if pending is not None and callable(pending.waits):
+            await pending.waits(question)
+        elif pending is not None and pending.waits == "inline":
             await asyncio.Event().wait()
         return None
 
@@ -249,6 +257,16 @@ class Gate:
         return self._app.log
 
     @property
+    def workspace(self) -> str:
+        """The folder of its runs; empty when there is none."""
+        return self._app.resolve_workspace(self._workspace)
+
+    def is_read_only(self, name: str) -> bool:
+        """Return True if there is such a tool, and it only reads."""
+        found = self._app.registry.find(name)
+        return found is not None and found.read_only
+
+    @property
     def inbox(self) -> Inbox:
         """The open questions of all its runs, and a way to answer them."""
         return Inbox(self._app.log, self._app.artifacts, app=self._app)
@@ -315,6 +333,8 @@ class Gate:
         passes: tuple[type[BaseException], ...] = (),
         agent: str = "",
         framework: str = "",
+        requester: str | None = None,
+        is_session: bool = False,
     ) -> Settled:
         """Take a call through the pipeline.
 
@@ -323,20 +343,25 @@ class Gate:
                 another call it is a run inside that call, whatever is given.
             intent: The call. Its id is unique in the run: the same id is the same call.
             execute: Executes the tool with the arguments that were permitted. None for Interlock's own tools.
-            waits: What happens when a person has to answer: `pause` returns the question, `inline` waits.
+            waits: What happens when a person has to answer: `pause` returns the question, `inline` waits. A function
+                waits as long as it runs; an answer from elsewhere ends it, and the call runs.
             suspends: Exceptions with which the framework pauses inside the tool. They are raised here again, and the
                 call is not over: the same call runs the tool again, without being asked about again.
             passes: Exceptions with which a tool talks to its framework. They are recorded as a failure, and raised
                 here again.
             agent: The name of the agent, for rules and records.
             framework: The name of the framework, for people who look at the run.
+            requester: Who a new run acts for. Default: the requester of the gate.
+            is_session: The run is a client's session: it is kept for its next calls while a question waits.
 
         Raises:
             ConfigurationError: There is no run id.
             RunClaimedError: Another process has the run.
             RunEndedError: The run is over, such as one that was cancelled.
         """
-        pending = _Pending(self, *self._place(run_id), intent.call_id, execute, waits, suspends, passes)
+        pending = _Pending(
+            self, *self._place(run_id), intent.call_id, execute, waits, suspends, passes, requester, is_session
+        )
         return await self._call(pending, intent, agent, framework)
 
     def call_sync(  # noqa: PLR0913 - what a framework knows of a call
@@ -367,11 +392,22 @@ class Gate:
 
         return self._open_portal().run_with_callback(work, run_here)
 
-    async def judge(self, run_id: str, intent: ToolIntent, *, agent: str = "", framework: str = "") -> Judged:
+    async def judge(  # noqa: PLR0913 - what a framework knows of a call
+        self,
+        run_id: str,
+        intent: ToolIntent,
+        *,
+        waits: Waits = "pause",
+        agent: str = "",
+        framework: str = "",
+        requester: str | None = None,
+        is_session: bool = False,
+    ) -> Judged:
         """Decide about a call and record that, and ask where a person has to be asked. Nothing is executed: `call` with
-        the same call does that.
+        the same call does that. For the options see `call`.
         """
-        pending = _Pending(self, *self._place(run_id), intent.call_id)
+        place = self._place(run_id)
+        pending = _Pending(self, *place, intent.call_id, waits=waits, requester=requester, is_session=is_session)
         outcome = await self._settle(pending, intent, agent, framework, plan_only=True)
         match outcome:
             case PermittedCall():
@@ -525,25 +561,27 @@ class Gate:
             raise ConfigurationError("The names of the agent and of the framework are texts. Nothing was executed.")
         token = _CURRENT.set(pending)
         try:
-            live = self._find_live(pending.run_id, agent, framework, pending.outer)
+            live = self._find_live(pending.run_id, agent, framework, pending)
             return await live.call(intent, agent, plan_only=plan_only)
         finally:
             _CURRENT.reset(token)
 
-    def _find_live(self, run_id: str, agent: str, framework: str, outer: _Pending | None = None) -> LiveRun:
+    def _find_live(self, run_id: str, agent: str, framework: str, pending: _Pending | None = None) -> LiveRun:
         live = self._live.get(run_id)
         loop = asyncio.get_running_loop()
         if live is not None and live.loop is loop:
             return live
         if live is not None and not live.loop.is_closed() and not live.is_released:
             raise ConfigurationError(f"{run_id} is used by another event loop of this process. Use one for each run.")
+        outer = None if pending is None else pending.outer
+        requester = None if pending is None else pending.requester
         situation = CallContext(
             run_id=run_id,
             agent=agent,
             mode=self._mode,
             interactive=True,
             workspace=self._app.resolve_workspace(self._workspace),
-            requester=self._requester,
+            requester=self._requester if requester is None else self._app.parts.redactor.redact(requester),
             parent_run_id="" if outer is None else outer.run_id,
             parent_call_id="" if outer is None else outer.call_id,
         )
@@ -551,10 +589,19 @@ class Gate:
         if poller is None:
             poller = self._pollers[loop] = CommandPoller(self._app.log)
         settings = {"framework": framework} if framework else {}
+        if pending is not None and pending.is_session:
+            settings["session"] = "true"
         take_over = live is not None and live.loop.is_closed()
         if len(self._live) >= _MAX_LIVE_RUNS:
             self._live = {name: other for name, other in self._live.items() if not other.is_released}
-        self._live[run_id] = live = LiveRun(self._app, poller, situation, settings, take_over=take_over)
+        self._live[run_id] = live = LiveRun(
+            self._app,
+            poller,
+            situation,
+            settings,
+            take_over=take_over,
+            stays=pending is not None and pending.is_session,
+        )
         return live
 
     async def _run_pending(self, arguments: JsonObject, context: ToolContext) -> Any:

@@ -31,7 +31,7 @@ _IDLE_SECONDS = 1.0
 class LiveRun:
     """One run with its lease. Made for the event loop that opens it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - every keyword is explicit
         self,
         app: App,
         poller: CommandPoller,
@@ -39,6 +39,7 @@ class LiveRun:
         settings: Mapping[str, str],
         *,
         take_over: bool = False,
+        stays: bool = False,
     ) -> None:
         self._app = app
         self._poller = poller
@@ -46,6 +47,8 @@ class LiveRun:
         self._settings = settings
         #: An event loop of this process that is closed has the lease.
         self._take_over = take_over
+        #: It is kept for an idle moment while a question waits, too: a session makes other calls meanwhile.
+        self._stays = stays
         self.loop = asyncio.get_running_loop()
         self._run: RunContext | None = None
         self._lease: Lease | None = None
@@ -91,7 +94,7 @@ class LiveRun:
             self._release_soon()
             raise
         self._active -= 1
-        if self._is_over or (run.ledger.state is not RunState.RUNNING and not self._active):
+        if self._is_over or (run.ledger.state is not RunState.RUNNING and not self._active and not self._stays):
             await self.release()
         elif self._timer is None:
             self._release_soon()
