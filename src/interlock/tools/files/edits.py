@@ -24,21 +24,16 @@ def describe_near_miss(text: str, old: str) -> str:
     """Return what to add to "it was not found", with a separator, or nothing. Both texts have plain line breaks."""
     if len(text) > _MAX_SEARCHED_CHARS:
         return ""
-    if _has_line_numbers(old) and _LINE_NUMBER.sub("", old) in text:
+    has_line_numbers = len(_LINE_NUMBER.findall(old)) == old.rstrip("\n").count("\n") + 1
+    if has_line_numbers and _LINE_NUMBER.sub("", old) in text:
         return ": leave out the line numbers that the reading tool puts before each line"
     if "\\n" in old and old.replace("\\n", "\n") in text:
         return ": it has a backslash and an n where the file has a line break"
-    line = _find_ignoring_whitespace(text, old)
-    if line:
+    if line := _find_ignoring_whitespace(text, old):
         return f": at line {line} there is the same text with other whitespace"
-    line = _find_ignoring_whitespace(text.casefold(), old.casefold())
-    if line:
+    if line := _find_ignoring_whitespace(text.casefold(), old.casefold()):
         return f": at line {line} there is the same text in other upper and lower case"
     return _describe_by_first_line(text, old)
-
-
-def _has_line_numbers(old: str) -> bool:
-    return len(_LINE_NUMBER.findall(old)) == old.rstrip("\n").count("\n") + 1
 
 
 def _find_ignoring_whitespace(text: str, old: str) -> int:
@@ -161,7 +156,7 @@ def _find_places(searched: _SearchText, edit: TextEdit) -> list[tuple[int, int]]
         return EditFailure("no_change", "old_string and new_string are the same, so there is nothing to change")
     step = len(old) if edit.replace_all else 1
     limit = MAX_REPLACEMENTS + 1 if edit.replace_all else _MAX_PLACES
-    found = list(_find_all(searched.text, old, step, limit))
+    found = list(islice(_find_all(searched.text, old, step), limit))
     if not found:
         return EditFailure("not_found", f"old_string was not found{describe_near_miss(searched.text, old)}")
     if len(found) > 1 and not edit.replace_all:
@@ -169,12 +164,11 @@ def _find_places(searched: _SearchText, edit: TextEdit) -> list[tuple[int, int]]
     return [(at, at + len(old)) for at in found]
 
 
-def _find_all(text: str, old: str, step: int, limit: int) -> Iterator[int]:
-    at = text.find(old)
-    while at >= 0 and limit > 0:
+def _find_all(text: str, part: str, step: int = 1) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
         yield at
-        limit -= 1
-        at = text.find(old, at + step)
+        at = text.find(part, at + step)
 
 
 def _make_ambiguity(text: str, found: list[int]) -> EditFailure:
@@ -246,14 +240,7 @@ def _revert_edit(text: str, edit: TextEdit) -> Iterator[str]:
             if edit.replace_all and new in text:
                 yield text.replace(new, old)
             elif not edit.replace_all:
-                yield from (text[:at] + old + text[at + len(new) :] for at in _find_occurrences(text, new))
-
-
-def _find_occurrences(text: str, part: str) -> Iterator[int]:
-    at = text.find(part)
-    while at >= 0:
-        yield at
-        at = text.find(part, at + 1)
+                yield from (text[:at] + old + text[at + len(new) :] for at in _find_all(text, new))
 
 
 def _line_break_variants(part: str) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ What cannot be done now is a `PreconditionError`, with the message of a check. W
 """
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from hashlib import sha256
+from typing import ParamSpec
 
 import msgspec
 
@@ -19,6 +20,8 @@ from .baseline import display_path
 MAX_FILE_BYTES = 32 * 1024 * 1024
 #: Refusals that say that it cannot be done now, and not that it may not be done.
 _PRECONDITION_KINDS = frozenset({"link", "moved", "not_found", "not_a_file", "not_a_folder", "unreadable"})
+
+_P = ParamSpec("_P")
 
 
 class FileContent(msgspec.Struct, frozen=True):
@@ -79,6 +82,17 @@ def refusals_as_preconditions() -> Generator[None]:
         if refused.kind not in _PRECONDITION_KINDS:
             raise
         raise make_precondition_error(str(refused)) from refused
+
+
+def find_problem(attempt: Callable[_P, object], *args: _P.args, **options: _P.kwargs) -> CheckProblem | None:
+    """Return why an attempt cannot succeed now, for `check`. Refused paths are for policy."""
+    try:
+        attempt(*args, **options)
+    except PreconditionError as error:
+        return error.problem
+    except PathRefusedError:
+        pass
+    return None
 
 
 def make_precondition_error(message: str) -> PreconditionError:

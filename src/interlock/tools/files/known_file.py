@@ -11,7 +11,14 @@ from ...domain.tool import CheckProblem, JsonObject, Reconcile, RuntimeCheck, To
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 from .baseline import FileBaseline, baseline_key, display_path, load_baseline
 from .file_change import stale_file_error
-from .file_content import FileContent, load_file, make_precondition_error, read_content, refusals_as_preconditions
+from .file_content import (
+    FileContent,
+    find_problem,
+    load_file,
+    make_precondition_error,
+    read_content,
+    refusals_as_preconditions,
+)
 from .text_file import BinaryContent, TextFile, decode_content
 
 #: A check of more than this runs in a thread.
@@ -39,10 +46,7 @@ def load_known_file(workspace: Workspace, path: str, context: ToolContext) -> Kn
         file = read_content(opened)
     if file.sha256 != baseline.sha256:
         raise stale_file_error(file.path)
-    text = decode_content(file.content)
-    if isinstance(text, BinaryContent):
-        raise _make_binary_error(file)
-    return KnownFile(file, text, baseline)
+    return KnownFile(file, _decode_text(file), baseline)
 
 
 def make_write_key(workspace: Workspace) -> Callable[[JsonObject], str]:
@@ -57,21 +61,12 @@ def make_write_key(workspace: Workspace) -> Callable[[JsonObject], str]:
 def make_check(prepare: Callable[[JsonObject, ToolContext], object], workspace: Workspace) -> RuntimeCheck:
     """Return the function for `check`: whether the call can be planned now. Permissions are for policy."""
 
-    def problem(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
-        try:
-            prepare(arguments, context)
-        except PreconditionError as error:
-            return error.problem
-        except PathRefusedError:
-            pass
-        return None
-
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | Awaitable[CheckProblem | None] | None:
         baseline = load_baseline(context.state, _find_relative_path(workspace, arguments["path"]))
         # A file that has another size than is known is not read to its end, so this shows how much there is to do.
         if baseline is not None and baseline.size_bytes > _LARGE_BYTES:
-            return asyncio.to_thread(problem, arguments, context)
-        return problem(arguments, context)
+            return asyncio.to_thread(find_problem, prepare, arguments, context)
+        return find_problem(prepare, arguments, context)
 
     return check
 
@@ -96,14 +91,14 @@ def load_text(workspace: Workspace, path: str) -> tuple[FileContent, TextFile]:
     call, without policy.
     """
     file = load_file(workspace, path, None)
+    return file, _decode_text(file)
+
+
+def _decode_text(file: FileContent) -> TextFile:
     text = decode_content(file.content)
     if isinstance(text, BinaryContent):
-        raise _make_binary_error(file)
-    return file, text
-
-
-def _make_binary_error(file: FileContent) -> PreconditionError:
-    return make_precondition_error(f"{file.path} is a binary file, and only text is written")
+        raise make_precondition_error(f"{file.path} is a binary file, and only text is written")
+    return text
 
 
 def _find_relative_path(workspace: Workspace, path: str) -> str:

@@ -8,13 +8,13 @@ from typing import Annotated, NamedTuple
 import msgspec
 from pydantic import Field
 
-from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool
 from ...domain.tool import CheckProblem, EvaluatedPaths, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace.workspace import OpenFolder, PathRefusedError, Workspace
-from ..search.search_output import MAX_OFFSET, build_line_page, display_name
-from .file_content import refusals_as_preconditions
+from ...rendering.text import pluralize
+from ...sandbox.workspace.workspace import OpenFolder, Workspace
+from ..search.search_output import MAX_OFFSET, build_line_page, describe_page, display_name
+from .file_content import find_problem, refusals_as_preconditions
 from .path_boundary import describe_read_scope, make_path_authorizer
 
 DEFAULT_LIMIT = 500
@@ -63,13 +63,7 @@ def list_dir_tool(workspace: Workspace) -> ToolDefinition:
     """Return the tool, for the folders of this workspace."""
 
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
-        try:
-            _open_folder(workspace, arguments["path"], context.judged).close()
-        except PathRefusedError:
-            return None
-        except PreconditionError as error:
-            return error.problem
-        return None
+        return find_problem(lambda: _open_folder(workspace, arguments["path"], context.judged).close())
 
     def handler(
         context: ToolContext,
@@ -185,13 +179,5 @@ def _summarize(listing: FolderListing) -> str:
     if not listing.found:
         return "The folder is empty."
     at_least = "" if listing.complete else "At least "
-    folders = f"{listing.folders:,} folder{'' if listing.folders == 1 else 's'}"
-    others = f"{listing.others:,} file{'' if listing.others == 1 else 's'}"
-    last = listing.offset + listing.returned
-    if not listing.returned:
-        shown = f"none after the first {listing.offset:,}"
-    elif listing.returned == listing.found:
-        shown = "all shown"
-    else:
-        shown = f"{listing.offset + 1:,} to {last:,} shown"
-    return f"{at_least}{folders} and {others}; {shown}."
+    found = f"{pluralize(listing.folders, 'folder')} and {pluralize(listing.others, 'file')}"
+    return f"{at_least}{found}; {describe_page(listing.offset, listing.returned, listing.found)}."

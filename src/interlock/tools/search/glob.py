@@ -9,11 +9,12 @@ from ...domain.decision import Decision
 from ...domain.outcome import NextTool
 from ...domain.tool import CallContext, CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
+from ...rendering.text import pluralize
 from ...sandbox.interface import CommandSandbox
 from ...sandbox.workspace.workspace import Workspace
 from .glob_pattern import MAX_PATTERN_CHARS
 from .ripgrep import STOP_REASONS, TOO_MUCH_REASONS, Ripgrep, build_name_options, make_unfinished_error
-from .search_output import MAX_OFFSET, NameReader, Page, build_line_page, display_name
+from .search_output import MAX_OFFSET, NameReader, Page, build_line_page, describe_page, display_name
 from .search_root import SearchRoot, authorize_search, check_search, find_search_root
 
 DEFAULT_LIMIT = 200
@@ -158,14 +159,5 @@ def _summarize(found: GlobResult) -> str:
     if not found.found:
         return f"No file fits{why}.{closed}{missed}"
     at_least = "At least " if found.stopped else ""
-    files = f"{found.found:,} file{'' if found.found == 1 else 's'}"
-    return f"{at_least}{files}{why}; {_describe_page(found)}.{closed}{missed}"
-
-
-def _describe_page(found: GlobResult) -> str:
-    returned = found.page.returned
-    if not returned:
-        return f"none after the first {found.offset:,}"
-    if returned == found.found:
-        return "all shown"
-    return f"{found.offset + 1:,} to {found.offset + returned:,} shown"
+    shown = describe_page(found.offset, found.page.returned, found.found)
+    return f"{at_least}{pluralize(found.found, 'file')}{why}; {shown}.{closed}{missed}"

@@ -15,6 +15,7 @@ from ...sandbox.workspace.workspace import Workspace
 from ..files.file_content import make_precondition_error
 from .query import Query, SearchMatches, run_search
 from .ripgrep import STOP_REASONS, Ripgrep
+from .search_output import describe_page
 from .search_root import authorize_search, check_search, find_search_root
 
 #: Wider than what a page holds: what is shown for a secret may be longer than the secret.
@@ -103,7 +104,7 @@ def normalize_matches(found: SearchMatches) -> NormalizedOutput:
 
 
 def _summarize(found: SearchMatches) -> str:
-    query, returned = found.query, found.page.returned
+    query = found.query
     at_least = "At least " if found.stopped else ""
     if not found.files and found.binary:
         return f"{at_least}{pluralize(len(found.binary), 'binary file')} with a match, and no other file."
@@ -114,15 +115,7 @@ def _summarize(found: SearchMatches) -> str:
     files = pluralize(found.files, "file")
     matched = files if query.output == "files" else f"{pluralize(found.lines, 'matching line')} in {files}"
     why = f" ({STOP_REASONS[found.stopped]})" if found.stopped else ""
-    return f"{at_least}{matched}{why}; {_describe_page(query.offset, returned, found.total)}."
-
-
-def _describe_page(offset: int, returned: int, total: int) -> str:
-    if not returned:
-        return f"none after the first {offset:,}"
-    if returned == total:
-        return "all shown"
-    return f"{offset + 1:,} to {offset + returned:,} shown"
+    return f"{at_least}{matched}{why}; {describe_page(query.offset, found.page.returned, found.total)}."
 
 
 def _format_text(found: SearchMatches) -> str:
@@ -132,10 +125,7 @@ def _format_text(found: SearchMatches) -> str:
         named = ", ".join(found.binary[:_MAX_NAMED])
         more = f" and {len(found.binary) - _MAX_NAMED:,} more" if len(found.binary) > _MAX_NAMED else ""
         notes.append(f"[binary, and not shown: {named}{more}]")
-    if found.closed:
-        what = "1 file or folder" if found.closed == 1 else f"{found.closed:,} files or folders"
-        notes.append(f"[not searched, since closed to tools: {what}]")
-    if found.unreadable:
-        what = "1 file or folder" if found.unreadable == 1 else f"{found.unreadable:,} files or folders"
-        notes.append(f"[could not be read: {what}]")
+    for count, note in ((found.closed, "not searched, since closed to tools"), (found.unreadable, "could not be read")):
+        if count:
+            notes.append(f"[{note}: {'1 file or folder' if count == 1 else f'{count:,} files or folders'}]")
     return "\n".join(filter(None, (found.page.text, *notes, found.why_all)))

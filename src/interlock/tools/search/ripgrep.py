@@ -32,6 +32,7 @@ from ...sandbox.workspace.workspace import Workspace
 from ..files.baseline import display_path
 from ..files.file_content import make_precondition_error
 from .glob_pattern import GlobPattern
+from .search_output import EnoughOutputError, NameReader
 from .search_root import ROOT_PREFIX, ClosedPaths, list_open_below, to_printed_path
 
 #: Lists of what to ignore, and what leads to one of a repository.
@@ -118,10 +119,6 @@ TOO_MUCH_REASONS = frozenset({"enough", "output_limit"})
 _IGNORE_FILE_SUSPECTS = frozenset({"memory_limit", "crashed"})
 
 
-class EnoughOutputError(Exception):
-    """Raised by the reader of an output: the rest is not wanted."""
-
-
 class OutputReader(Protocol):
     """Takes the output of ripgrep. May raise `EnoughOutputError`."""
 
@@ -166,19 +163,6 @@ class _SearchPlan(NamedTuple):
     hidden: tuple[str, ...]
     closed: ClosedPaths
     unlistable: frozenset[bytes]
-
-
-class _NameCollector:
-    """A reader of `path NUL path NUL ...`."""
-
-    def __init__(self) -> None:
-        self._printed = bytearray()
-
-    def feed(self, chunk: bytes) -> None:
-        self._printed += chunk
-
-    def list_names(self) -> list[bytes]:
-        return bytes(self._printed).split(b"\0")[:-1]
 
 
 class Ripgrep:
@@ -244,14 +228,14 @@ class Ripgrep:
             return await self._attempt(
                 self._build_command((*options, *ignore), where, plan.hidden), reader, use_ignore_files
             )
-        names = _NameCollector()
+        names = NameReader()
         # A file that is named is searched whatever its type is.
         types = (option for option in options if option.startswith("--type"))
         listed = await self._attempt(
             self._build_command(("--files", *types, *ignore), where, ()), names, use_ignore_files
         )
         # Of those that are shown empty, only the names were seen.
-        files = [path for path in names.list_names() if not plan.closed.is_closed(path)]
+        files = [path for path in names.names() if not plan.closed.is_closed(path)]
         given = sorted(set(list_open_below(place, plan.unlistable, files)))
         if listed.odd or listed.stopped or not given:
             return listed

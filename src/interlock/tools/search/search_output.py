@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from .ripgrep import EnoughOutputError
-
 #: More than any search finds.
 MAX_OFFSET = 1_000_000_000
 #: What is kept of one line while searching, and what is shown of it.
@@ -33,6 +31,10 @@ _found_line = re.compile(rb"\d+:").match
 _line_start = re.compile(rb"(\d+)(?::(\d+):|-)").match
 #: Half characters where a line was cut.
 _split_character = re.compile(f"{_CUT}\ufffd+|\ufffd+{_CUT}")
+
+
+class EnoughOutputError(Exception):
+    """Raised by the reader of an output: the rest is not wanted."""
 
 
 class MatchReader:
@@ -99,17 +101,16 @@ class NameReader:
         """Add output of ripgrep."""
         self._chunks.append(chunk)
 
-    def pieces(self) -> list[bytes]:
-        """Return the output split at its NUL bytes."""
-        return b"".join(self._chunks).split(b"\0")
-
     def names(self) -> list[bytes]:
         """Return the names, without an unfinished one."""
-        return self.pieces()[:-1]
+        return self._pieces()[:-1]
 
     def counts(self) -> dict[bytes, int]:
         """Return the found names without counts."""
         return dict.fromkeys(self.names(), 0)
+
+    def _pieces(self) -> list[bytes]:
+        return b"".join(self._chunks).split(b"\0")
 
 
 class CountReader(NameReader):
@@ -117,7 +118,7 @@ class CountReader(NameReader):
 
     def counts(self) -> dict[bytes, int]:
         """Return the number of matches in each file."""
-        path, *rest = self.pieces()
+        path, *rest = self._pieces()
         counts: dict[bytes, int] = {}
         for piece in rest:
             count, newline, following = piece.partition(b"\n")
@@ -164,6 +165,15 @@ def build_line_page(lines: Iterable[str], first: int, limit: int, room_chars: in
         if not builder.add([line]):
             break
     return builder.build()
+
+
+def describe_page(offset: int, returned: int, total: int) -> str:
+    """Return which of all results a page shows."""
+    if not returned:
+        return f"none after the first {offset:,}"
+    if returned == total:
+        return "all shown"
+    return f"{offset + 1:,} to {offset + returned:,} shown"
 
 
 def build_match_page(

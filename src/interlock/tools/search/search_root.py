@@ -10,7 +10,7 @@ from ...domain.decision import Decision
 from ...domain.errors import PreconditionError
 from ...domain.tool import CheckProblem, EvaluatedPaths
 from ...sandbox.workspace.workspace import PathRefusedError, Workspace
-from ..files.file_content import make_precondition_error, refusals_as_preconditions
+from ..files.file_content import find_problem, make_precondition_error, refusals_as_preconditions
 from ..files.path_boundary import deny_path
 from .glob_pattern import GlobPattern, parse_pattern
 
@@ -61,14 +61,8 @@ def find_search_root(workspace: Workspace, path: str, glob: str, judged: Evaluat
 
 
 def check_search(workspace: Workspace, path: str, glob: str) -> CheckProblem | None:
-    """Return the problem for `check`. Permissions are for policy."""
-    try:
-        find_search_root(workspace, path, glob, None)
-    except PreconditionError as error:
-        return error.problem
-    except PathRefusedError:
-        pass
-    return None
+    """Return the problem for `check`."""
+    return find_problem(find_search_root, workspace, path, glob, None)
 
 
 def authorize_search(workspace: Workspace, path: str, glob: str) -> Decision | None:
