@@ -41,7 +41,6 @@ _NOBODY_THERE = frozenset(
 _SETTINGS = {
     "npm_config_fetch_retries": "1",
     "npm_config_fetch_retry_mintimeout": "1000",
-    "npm_config_fetch_timeout": "30000",
     "npm_config_update_notifier": "false",
 }
 #: Where systems keep the certificates that they trust; node brings its own and looks at none of these.
@@ -69,6 +68,8 @@ class Packages:
     folder: Path
     #: A file that is there when they are.
     program: Path
+    #: How long npm may take. Programs of hundreds of megabytes need more.
+    seconds: int = 300
 
 
 PAGE_TOOLS = Packages(
@@ -116,13 +117,13 @@ def _install(packages: Packages) -> None:
         ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--cache", str(cached)],
         return_completed_process=True,
         cwd=folder,
-        env=_environment(os.environ),
+        env=_environment(os.environ, packages.seconds),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
-        timeout=300,
+        timeout=packages.seconds,
     )
     shutil.rmtree(cached, ignore_errors=True)
     if done.returncode != 0:
@@ -130,10 +131,12 @@ def _install(packages: Packages) -> None:
     shutil.copy(packages.declared / _LOCK, folder)
 
 
-def _environment(given: Mapping[str, str]) -> dict[str, str]:
+def _environment(given: Mapping[str, str], seconds: int) -> dict[str, str]:
     """As it is, with npm's settings where it has none, and the system's certificates beside node's own."""
     said = {name.lower() for name in given}
-    settings = {name: value for name, value in _SETTINGS.items() if name not in said}
+    # A tenth for one file: 30 seconds for most, and a test may not wait long.
+    wanted = {**_SETTINGS, "npm_config_fetch_timeout": str(seconds * 100)}
+    settings = {name: value for name, value in wanted.items() if name not in said}
     trusted = next((path for path in _certificates(given) if Path(path).is_file()), None)
     extra = {"NODE_EXTRA_CA_CERTS": trusted} if trusted and "NODE_EXTRA_CA_CERTS" not in given else {}
     return {**given, **settings, **extra}
