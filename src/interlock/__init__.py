@@ -69,6 +69,32 @@ class _Package(ModuleType):
         return sorted({*(name for name in self.__dict__ if name.startswith("__")), *self.__dict__["__all__"]})
 
 
+class _LazyModule(ModuleType):
+    """A stand-in for a module that is loaded when one of its names is first used."""
+
+    def __init__(self, name: str, package: str | None) -> None:
+        super().__init__(name)
+        self.__package__ = package
+        self._module: ModuleType | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._module is None:
+            self._module = import_module(self.__name__, self.__package__)
+        return getattr(self._module, name)
+
+
+def lazy_module(name: str, package: str | None = None) -> Any:
+    """Return a stand-in for a module that few programs need. The module is loaded when one of its names is first used.
+
+    Import it for the type checker and for import-linter as well, under `if TYPE_CHECKING`.
+
+    Args:
+        name: The module; with a leading dot, relative to `package`.
+        package: `__package__` of the module that uses it.
+    """
+    return _LazyModule(name, package)
+
+
 def lazy_package(name: str, modules: Mapping[str, Iterable[str]], listed: Iterable[str] = ()) -> None:
     """Make a package load its public names on first use.
 

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from os import PathLike
 from os.path import abspath, realpath
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from . import lazy_module
 from .domain.call import Answer, Question, ToolIntent
 from .domain.decision import FailSafeConfig
 from .domain.egress import EgressRule
@@ -26,7 +26,7 @@ from .domain.errors import (
 from .domain.event import Event, LogEntry, RunCancelled, RunCompleted, RunFailed, decode_event
 from .domain.state.ledger import ActionEntry, Ledger
 from .domain.state.lifecycle import RunState
-from .domain.tool import CallContext, ToolDefinition
+from .domain.tool import CallContext, Mask, ToolDefinition
 from .history.fold import build_snapshot, load_run
 from .interaction.interface import InteractionProvider
 from .interaction.providers import HeadlessInteractionProvider
@@ -39,9 +39,6 @@ from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange, is_user_code
 from .pipeline.resume import open_intents
-from .policy.analysis.explain import Mask, RuleSource, find_egress_rules
-from .policy.analysis.masks import MaskSource
-from .policy.engine.rule_policy import RulePolicy
 from .policy.interface import PolicyEngine
 from .redaction.interface import Redactor
 from .redaction.redactor import SecretRedactor
@@ -49,7 +46,6 @@ from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
 from .rendering.text import describe_unknown
 from .rendering.times import format_utc
-from .sandbox.handlers.executor import HandlerExecutor
 from .sandbox.interface import Sandbox
 from .scheduler import DEFAULT_CONCURRENCY, HandlerSlots, LocalScheduler, Scheduler
 from .storage.artifacts import ArtifactStore
@@ -57,8 +53,22 @@ from .storage.event_log import EventLog, Lease
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
 from .telemetry.interface import Telemetry
-from .telemetry.otel import OtelTelemetry
-from .tools.read_artifact import read_artifact
+
+if TYPE_CHECKING:
+    from .policy.analysis import explain, masks
+    from .policy.engine import rule_policy
+    from .policy.files import saved_rules
+    from .sandbox.handlers import executor
+    from .telemetry import otel
+    from .tools import read_artifact
+else:
+    explain = lazy_module(".policy.analysis.explain", __package__)
+    masks = lazy_module(".policy.analysis.masks", __package__)
+    rule_policy = lazy_module(".policy.engine.rule_policy", __package__)
+    saved_rules = lazy_module(".policy.files.saved_rules", __package__)
+    executor = lazy_module(".sandbox.handlers.executor", __package__)
+    otel = lazy_module(".telemetry.otel", __package__)
+    read_artifact = lazy_module(".tools.read_artifact", __package__)
 
 _T = TypeVar("_T")
 
@@ -139,8 +149,8 @@ class App:
         self._pending_snapshots: set[asyncio.Future[None]] = set()
         self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
-            self.registry.register(read_artifact)
-        policy = _or_default(policy, RulePolicy)
+            self.registry.register(read_artifact.read_artifact)
+        policy = rule_policy.RulePolicy() if policy is None else policy
         clock = _or_default(clock, Clock)
         self.parts = Parts(
             registry=self.registry,
@@ -148,10 +158,10 @@ class App:
             policy_may_block=is_user_code(policy.evaluate) or getattr(policy, "may_block", False),
             interaction=_or_default(interaction, HeadlessInteractionProvider),
             new_scheduler=partial(LocalScheduler, slots=slots) if scheduler is None else lambda: scheduler,
-            sandbox=_or_default(sandbox, HandlerExecutor),
+            sandbox=executor.HandlerExecutor() if sandbox is None else sandbox,
             artifacts=self.artifacts,
             redactor=_or_default(redactor, partial(SecretRedactor, secrets or {})),
-            telemetry=_or_default(telemetry, OtelTelemetry),
+            telemetry=otel.OtelTelemetry() if telemetry is None else telemetry,
             consents=_or_default(consents, NoConsents),
             clock=clock,
             limits=_or_default(limits, Limits),
@@ -162,7 +172,7 @@ class App:
         )
         for box in self.toolboxes:
             self._set_up(box)
-        if isinstance(self.parts.sandbox, HandlerExecutor):
+        if isinstance(self.parts.sandbox, executor.HandlerExecutor):
             self.parts.sandbox.set_egress(_egress_lookup(policy, clock))
         if record_rule is not None:
             self.parts = msgspec.structs.replace(self.parts, record_rule=record_rule)
@@ -344,7 +354,7 @@ class App:
 
 def _find_rule_problem(rule: str, suggested: str) -> str:
     """Load the rule parser only when a rule is to be saved."""
-    return import_module(".policy.files.saved_rules", __package__).find_rule_problem(rule, suggested)
+    return saved_rules.find_rule_problem(rule, suggested)
 
 
 def decided_error(action: ActionEntry) -> DecisionConflictError:
@@ -377,14 +387,16 @@ def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: 
 
 def _mask_lookup(policy: PolicyEngine, clock: Clock) -> Callable[[str], tuple[Mask, ...]]:
     """Return a lookup of what is denied to a tool, as far as the rules of the policy can be read."""
-    return MaskSource(cast(RuleSource, policy), clock.now).masks_for if hasattr(policy, "rules") else lambda tool: ()
+    if not hasattr(policy, "rules"):
+        return lambda tool: ()
+    return masks.MaskSource(cast("explain.RuleSource", policy), clock.now).masks_for
 
 
 def _egress_lookup(policy: PolicyEngine, clock: Clock) -> Callable[[], tuple[EgressRule, ...]]:
     """Return a lookup of the egress rules, as far as the rules of the policy can be read."""
     if not hasattr(policy, "rules"):
         return lambda: ()
-    return lambda: find_egress_rules(cast(RuleSource, policy), clock.now())
+    return lambda: explain.find_egress_rules(cast("explain.RuleSource", policy), clock.now())
 
 
 def _collect_own_paths(*parts: object) -> list[str]:

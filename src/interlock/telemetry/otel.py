@@ -4,16 +4,24 @@ Latencies are in milliseconds and calls are counted in calls. Spans follow the G
 results, nor the texts of exceptions, which may quote them, are recorded.
 """
 
+import os
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from math import inf
 from types import TracebackType
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
-from opentelemetry import metrics, trace
+
+from .. import lazy_module
+
+if TYPE_CHECKING:
+    from opentelemetry import metrics, trace
+else:
+    metrics = lazy_module("opentelemetry.metrics")
+    trace = lazy_module("opentelemetry.trace")
 
 Attributes: TypeAlias = Mapping[str, str | int | bool]
 KeyT = TypeVar("KeyT")
@@ -113,6 +121,9 @@ BATCH_LATENCY = "agent.tool_batch.latency_ms"
 CALL_COUNT = "agent.tool_calls"
 
 _SCOPE = "interlock"
+#: Without this module no provider can have been set, unless a variable names one.
+_API = "opentelemetry"
+_PROVIDER_VARIABLES = ("OTEL_PYTHON_METER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDER")
 #: Without this module no spans can be collected.
 _SDK = "opentelemetry.sdk.trace"
 _CallKey: TypeAlias = tuple[str, Literal["success", "error"], Literal["execute", "replay"]]
@@ -124,7 +135,7 @@ class CallSpan:
 
     __slots__ = ("_active", "_span")
 
-    def __init__(self, span: trace.Span) -> None:
+    def __init__(self, span: "trace.Span") -> None:
         self._span = span
         self._active: AbstractContextManager[trace.Span] = trace.use_span(
             span, end_on_exit=True, record_exception=False, set_status_on_exception=False
@@ -147,28 +158,40 @@ class CallSpan:
         self._active.__exit__(kind, error, traceback)
 
 
+class _Instruments:
+    """What measurements are passed on to."""
+
+    def __init__(self, provider: "metrics.MeterProvider") -> None:
+        meter = provider.get_meter(_SCOPE)
+        self.record_call = _create_histogram(
+            meter, CALL_LATENCY, "From the start of a tool's handler to its end."
+        ).record
+        self.record_batch = _create_histogram(meter, BATCH_LATENCY, "All calls of one model turn, wall clock.").record
+        self.count_call = meter.create_counter(
+            CALL_COUNT, unit=CALL_UNIT, description="Tool calls that were executed."
+        ).add
+
+
 class OtelTelemetry:
-    """Implementation of `Telemetry`. Without providers it uses the global ones, also when they are set later."""
+    """Implementation of `Telemetry`. Without providers it uses the global ones, also when they are set later.
+
+    The API is loaded when the program loads it or a variable names a provider: without either there is no listener.
+    """
 
     def __init__(
         self,
-        meter_provider: metrics.MeterProvider | None = None,
-        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: "metrics.MeterProvider | None" = None,
+        tracer_provider: "trace.TracerProvider | None" = None,
     ) -> None:
-        meter = (meter_provider or metrics.get_meter_provider()).get_meter(_SCOPE)
-        self._record_call = _create_histogram(
-            meter, CALL_LATENCY, "From the start of a tool's handler to its end."
-        ).record
-        self._record_batch = _create_histogram(meter, BATCH_LATENCY, "All calls of one model turn, wall clock.").record
-        self._count_call = meter.create_counter(
-            CALL_COUNT, unit=CALL_UNIT, description="Tool calls that were executed."
-        ).add
+        self._meter_provider = meter_provider
+        self._instruments: _Instruments | None = None
         self._calls: Histogram[_CallKey] = Histogram(CALL_LATENCY)
         self._batches: Histogram[_BatchKey] = Histogram(BATCH_LATENCY)
         self._tracer_provider = tracer_provider
         self._tracer: trace.Tracer | None = None
         self.traces = False
-        self._find_tracer()
+        if meter_provider or tracer_provider or _API in sys.modules or any(map(os.environ.get, _PROVIDER_VARIABLES)):
+            self._connect()
 
     def call_finished(
         self,
@@ -185,8 +208,10 @@ class OtelTelemetry:
             attributes: Attributes = {"tool_name": tool_name, "result": result, "source": source}
             series = self._calls.create_series(key, attributes)
         series.add(latency_ms)
-        self._record_call(latency_ms, series.attributes)
-        self._count_call(1, series.attributes)
+        if self._instruments is not None or _API in sys.modules:
+            instruments = self._instruments or self._connect()
+            instruments.record_call(latency_ms, series.attributes)
+            instruments.count_call(1, series.attributes)
 
     def batch_finished(self, call_count: int, failure_count: int, latency_ms: float) -> None:
         """Record the latency and failures of a batch."""
@@ -197,7 +222,8 @@ class OtelTelemetry:
             attributes: Attributes = {"call_count": call_count, "failure_count": failure_count}
             series = self._batches.create_series(key, attributes)
         series.add(latency_ms)
-        self._record_batch(latency_ms, series.attributes)
+        if self._instruments is not None or _API in sys.modules:
+            (self._instruments or self._connect()).record_batch(latency_ms, series.attributes)
         if self._tracer is None and _SDK in sys.modules:
             self._find_tracer()
 
@@ -217,6 +243,12 @@ class OtelTelemetry:
         """Return everything measured so far by this object."""
         return self._calls.readings() + self._batches.readings()
 
+    def _connect(self) -> _Instruments:
+        """Load the API, and create the instruments."""
+        self._instruments = _Instruments(self._meter_provider or metrics.get_meter_provider())
+        self._find_tracer()
+        return self._instruments
+
     def _find_tracer(self) -> None:
         """Find the tracer. Called only if there may be one: the global provider reads the environment."""
         provider = self._tracer_provider or trace.get_tracer_provider()
@@ -225,7 +257,7 @@ class OtelTelemetry:
             self.traces = True
 
 
-def _create_histogram(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
+def _create_histogram(meter: "metrics.Meter", name: str, description: str) -> "metrics.Histogram":
     return meter.create_histogram(
         name, unit=LATENCY_UNIT, description=description, explicit_bucket_boundaries_advisory=BOUNDS_MS
     )

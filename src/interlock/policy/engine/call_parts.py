@@ -7,14 +7,14 @@ about a path or a host holds for every tool that can touch it.
 from collections.abc import Iterator
 from functools import lru_cache
 from os.path import join, normpath
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from ... import lazy_module
 from ...domain.hosts import normalize_host, parse_host
 from ...domain.tool import CallContext, JsonObject, ResourceKind, Risk, flatten, values_at
 from ..interface import PolicyEvent
-from ..shell.bash import parse_argv, parse_script
 from ..shell.command import Redirect, Script, SimpleCommand
 from ..shell.command_facts import (
     USES_NETWORK,
@@ -26,8 +26,15 @@ from ..shell.command_facts import (
 )
 from ..shell.command_resources import find_hosts, find_paths
 from ..shell.read_only import is_read_only
-from .example_event import example_event
 from .paths import PathAccess, PathResolver
+
+if TYPE_CHECKING:
+    from ..shell import bash
+    from . import example_event
+else:
+    # Two parsers and what only a hypothetical call needs: many programs have no tool that runs commands.
+    bash = lazy_module("..shell.bash", __package__)
+    example_event = lazy_module(".example_event", __package__)
 
 #: What arguments name, by dotted name. One argument may name several kinds of things.
 Resources: TypeAlias = tuple[tuple[str, ResourceKind], ...]
@@ -173,10 +180,10 @@ def _relocate_script(script: Script, folder: str) -> Script:
 
 def _parse_command_value(value: Any) -> Script:
     if isinstance(value, str):
-        return parse_script(value)
+        return bash.parse_script(value)
     words = cast(list[object], value) if isinstance(value, list) else [None]
     texts = [word for word in words if isinstance(word, str)]
-    return parse_argv(texts) if len(texts) == len(words) else Script(opaque="the command is no text")
+    return bash.parse_argv(texts) if len(texts) == len(words) else Script(opaque="the command is no text")
 
 
 def _script_parts(script: Script, whole: CallPart, resolver: PathResolver) -> Iterator[CallPart]:
@@ -231,19 +238,19 @@ _path_resolver = lru_cache(maxsize=64)(PathResolver)
 
 def list_script_commands(script: str) -> tuple[tuple[str, ...], ...] | None:
     """Return the words of each simple command; None when it is not known what the script runs."""
-    read = parse_script(script)
+    read = bash.parse_script(script)
     return None if read.opaque else tuple(command.argv for command in read.commands if not command.hidden)
 
 
 def is_read_only_script(script: str, cwd: str, workspace: str) -> bool:
     """Return True if every part of the script provably only reads, and only in the workspace."""
     situation = CallContext(run_id="", workspace=workspace)
-    event = example_event("bash", {"command": script, "cwd": cwd}, situation)
+    event = example_event.example_event("bash", {"command": script, "cwd": cwd}, situation)
     parts = extract_call_parts(event, tuple(event.tool.resources.items()), {"command": script, "cwd": cwd})
     return all(part.risk <= _READ_RISKS and not part.opaque for part in parts)
 
 
 def uses_network(script: str) -> bool:
     """Return True if a command of the script is known to need the network."""
-    commands = parse_script(script).commands
+    commands = bash.parse_script(script).commands
     return any(USES_NETWORK in describe_risks(command) for command in commands if not command.hidden)
