@@ -1,16 +1,20 @@
 """Validation of the final answer: its form, and its claims compared with the facts of the run."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
+from .. import lazy_module
 from ..domain.event import ClaimContradicted, FinalAnswerRejected
 from ..domain.state.ledger import Ledger
 from ..rendering.text import shorten
 from ..verification.claims import describe_contradiction, find_claim
 from .agent import Agent
 from .model_turn import get_type_adapter
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = lazy_module("pydantic")
 
 _CODE_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 _MAX_ERRORS = 5
@@ -54,7 +58,7 @@ def parse_output(text: str, output_type: Any) -> Any:
 
 
 def _describe_error(error: ValueError) -> str:
-    if isinstance(error, ValidationError):
+    if isinstance(error, pydantic.ValidationError):
         problems = [f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}" for e in error.errors()[:_MAX_ERRORS]]
         details = "; ".join(problems)
     else:

@@ -10,11 +10,11 @@ the process dies before it is recorded, it is written again.
 import asyncio
 from contextlib import aclosing
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pydantic import TypeAdapter
 
+from .. import lazy_module
 from ..domain.call import ToolIntent
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ContextCompacted, ContextTrimmed, ModelFailed, ModelRequested, ModelResponded
@@ -40,6 +40,11 @@ from .context import (
     render_transcript,
 )
 from .session import AgentSession
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = lazy_module("pydantic")
 
 #: Requests in a row that a provider may refuse as too long. Each is smaller than the one before.
 _MAX_OVERFLOWS = 8
@@ -294,9 +299,9 @@ def _tool_choice(session: AgentSession, agent: Agent, catalog: ToolCatalog) -> T
 
 
 @lru_cache(maxsize=64)
-def get_type_adapter(output_type: Any) -> TypeAdapter[Any]:
+def get_type_adapter(output_type: Any) -> "pydantic.TypeAdapter[Any]":
     """Return the cached pydantic adapter of an output type."""
-    return TypeAdapter(output_type)
+    return pydantic.TypeAdapter(output_type)
 
 
 def output_schema(output_type: Any) -> JsonObject | None:

@@ -3,13 +3,18 @@
 from collections.abc import Awaitable
 from os import getcwd
 from os.path import isabs, join, normpath, realpath
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
-from pydantic import BaseModel
 
+from .. import lazy_module
 from ..domain.decision import Decision
 from ..domain.tool import CallContext, JsonObject, ToolDefinition
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = lazy_module("pydantic")
 
 
 class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
@@ -17,7 +22,7 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
 
     call_id: str
     tool: ToolDefinition
-    checked: BaseModel
+    checked: "pydantic.BaseModel"
     situation: CallContext
     event_type: Literal["tool_before_execute"] = "tool_before_execute"
     #: Absolute paths that were resolved for this decision, with their real paths.

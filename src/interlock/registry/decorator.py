@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from math import isfinite
-from typing import Any, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import msgspec
-from pydantic import BaseModel
 
+from .. import lazy_module
 from ..domain import json
 from ..domain.effect import check_template
 from ..domain.errors import ToolDeclarationError
@@ -46,14 +46,14 @@ from ..domain.tool import (
 )
 from ..domain.trial import TrialRunner
 from .docstring import parse_docstring
-from .signature import (
-    Signature,
-    accepts_arguments,
-    adapt_hook,
-    arguments_schema,
-    is_coroutine_function,
-    read_signature,
-)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from . import signature as signatures
+else:
+    # It loads pydantic, which a program needs that declares a tool.
+    signatures = lazy_module(".signature", __package__)
 
 Function: TypeAlias = Callable[..., Any]
 #: From the arguments to the name or names of what the call uses.
@@ -70,7 +70,7 @@ class ToolOptions(TypedDict, total=False):
     #: Default: a digest of what the tool declares.
     version: str
     #: Default: made from the function's parameters.
-    args_model: type[BaseModel]
+    args_model: "type[BaseModel]"
     #: Default: none, which is a plain tool.
     risk: str | Iterable[str]
     #: Default: true when the only risk is `read`.
@@ -244,30 +244,32 @@ def _declare_named(handler: Function, options: ToolOptionMap) -> ToolDefinition:
 
 def _declare(handler: Function, name: str, options: ToolOptionMap) -> ToolDefinition:
     _check_options(name, options)
-    signature = read_signature(handler, options.get("args_model"))
+    signature = signatures.read_signature(handler, options.get("args_model"))
     doc = parse_docstring(handler.__doc__)
     spec = ToolSpec(
         name=name,
         description=options.get("description", doc.description),
-        parameters_schema=arguments_schema(signature.args_model, doc.parameters),
+        parameters_schema=signatures.arguments_schema(signature.args_model, doc.parameters),
     )
     return _define(handler, spec, signature, options)
 
 
 def declare_by_schema(
-    handler: Function, spec: ToolSpec, args_model: type[BaseModel], options: ToolOptionMap
+    handler: Function, spec: ToolSpec, args_model: "type[BaseModel]", options: ToolOptionMap
 ) -> ToolDefinition:
     """Declare a tool whose schema is given. Its handler takes `arguments`, checked by the model, and `context`."""
     try:
         options = _normalize_options(dict(options))
         _check_options(spec.name, options)
-        return _define(handler, spec, Signature(args_model, "arguments", "context"), options)
+        return _define(handler, spec, signatures.Signature(args_model, "arguments", "context"), options)
     except ToolDeclarationError as error:
         raise ToolDeclarationError(f"Tool {spec.name!r}: {error}") from error.__cause__
 
 
-def _define(handler: Function, spec: ToolSpec, signature: Signature, options: ToolOptionMap) -> ToolDefinition:
-    is_async = is_coroutine_function(handler)
+def _define(
+    handler: Function, spec: ToolSpec, signature: "signatures.Signature", options: ToolOptionMap
+) -> ToolDefinition:
+    is_async = signatures.is_coroutine_function(handler)
     if options.get("isolation") == "process":
         _check_process(handler, is_async)
     elif options.get("egress"):
@@ -327,7 +329,7 @@ def _check_effect(options: ToolOptionMap, arguments: Iterable[str]) -> None:
 
 
 def _check_function(key: str, function: object, argument_count: int) -> None:
-    if not callable(function) or not accepts_arguments(function, argument_count):
+    if not callable(function) or not signatures.accepts_arguments(function, argument_count):
         arguments = "1 argument" if argument_count == 1 else f"{argument_count} arguments"
         raise ToolDeclarationError(f"{key} must be a function that takes {arguments}")
 
@@ -394,7 +396,7 @@ def _timeout(options: ToolOptionMap) -> dict[str, float]:
 
 
 def _functions(options: ToolOptionMap) -> dict[str, Any]:
-    hooks = {key: tuple(map(adapt_hook, _function_list(options, key))) for key in _HOOKS}
+    hooks = {key: tuple(map(signatures.adapt_hook, _function_list(options, key))) for key in _HOOKS}
     middleware = _function_list(options, "middleware")
     for layer in middleware:
         _check_function("middleware", layer, 3)

@@ -1,11 +1,15 @@
 """Any value of a tool as text or as plain JSON data, without ever raising."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_json
-
+from .. import lazy_module
 from ..domain.json import encode, parse
 from ..domain.tool import OutputFormat
+
+if TYPE_CHECKING:
+    import pydantic_core
+else:
+    pydantic_core = lazy_module("pydantic_core")
 
 
 def as_text(value: Any) -> tuple[str, OutputFormat]:
@@ -22,7 +26,7 @@ def as_text(value: Any) -> tuple[str, OutputFormat]:
 def json_safe(value: Any) -> Any:
     """Return the value as plain JSON data; what JSON does not know becomes its text."""
     try:
-        return parse(to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64"))
+        return parse(pydantic_core.to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64"))
     except Exception:
         return _described(value)
 

@@ -2,13 +2,15 @@
 
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
-from pydantic import BaseModel
 
 from ..domain.payload import ExecutionEnvironment
 from ..domain.tool import CallContext, JsonObject, SandboxScope, ToolContext, ToolDefinition
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 class SandboxFullError(Exception):
@@ -37,7 +39,7 @@ class Sandbox(Protocol):
         """Return where the tool would run, and the state of the files that the call names, for the approval binding."""
         ...
 
-    def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
+    def start(self, tool: ToolDefinition, checked: "BaseModel", context: ToolContext) -> Awaitable[Any]:
         """Start the handler, and return an awaitable. Cancelling it stops the handler where that is possible."""
         ...
 

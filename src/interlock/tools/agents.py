@@ -1,15 +1,20 @@
 """Tools that involve another agent: one that is called and answers, and one that the run is handed to."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pydantic_core import to_json
 
+from .. import lazy_module
 from ..domain.messages import Usage
 from ..domain.state.ledger import AGENT_STATE_KEY, USAGE_FACT_KEY
 from ..domain.tool import NormalizedOutput, ToolContext, ToolDefinition
 from ..registry.decorator import tool
+
+if TYPE_CHECKING:
+    import pydantic_core
+else:
+    pydantic_core = lazy_module("pydantic_core")
 
 #: A child run has its own limits; this only ends one that hangs.
 _TIMEOUT_SECONDS = 7 * 24 * 3600.0
@@ -52,7 +57,7 @@ def _normalize_answer(answer: Any) -> NormalizedOutput:
         return NormalizedOutput(ok=False, code="tool_failed", summary=answer.problem, text=None, facts=facts)
     if isinstance(answer.value, str):
         return NormalizedOutput(text=answer.value, facts=facts)
-    return NormalizedOutput(text=to_json(answer.value).decode(), format="json", facts=facts)
+    return NormalizedOutput(text=pydantic_core.to_json(answer.value).decode(), format="json", facts=facts)
 
 
 def handoff_tool(target: str, description: str) -> ToolDefinition:
