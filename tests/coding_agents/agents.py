@@ -4,6 +4,7 @@ Their switches for telemetry and updates are off; `test_agents.py` proves that t
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -179,6 +180,13 @@ class Gemini:
         return Reply(result.get("response", ""), result["session_id"], finished, result)
 
 
+def keep_from_registry(folder: Path) -> None:
+    """Make a folder of opencode's configuration look complete: else it installs the types of plugins from npm."""
+    (folder / "node_modules").mkdir(parents=True)
+    types = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}}}
+    (folder / "package-lock.json").write_bytes(msgspec.json.encode(types))
+
+
 class Opencode:
     """opencode."""
 
@@ -192,11 +200,7 @@ class Opencode:
         return f"{server}_{tool}"
 
     def configure(self, world: World) -> None:
-        folder = world.home / ".config" / "opencode"
-        # With these two it does not install the types of plugins from the registry.
-        (folder / "node_modules").mkdir(parents=True)
-        types = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}}}
-        (folder / "package-lock.json").write_bytes(msgspec.json.encode(types))
+        keep_from_registry(world.home / ".config" / "opencode")
         provider = {
             "npm": "@ai-sdk/openai-compatible",
             "name": "mock",
