@@ -28,6 +28,8 @@ _EXTRAS = {
     "cel": "policy",
     "httpx2": "openai",
     "jsonschema_rs": "gate",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
     "openai": "openai",
     "re2": "policy",
     "rich": "cli",
@@ -130,7 +132,7 @@ def _make_stand_in(name: str, extra: str) -> type:
 
 
 _ROOT = __name__
-_PUBLIC_MODULES = ("audit", "errors", "models", "policy", "replay", "storage")
+_PUBLIC_MODULES = ("audit", "errors", "mcp", "models", "policy", "replay", "storage")
 _RENAMED = {"PolicyDecision": "Decision"}
 
 #: Those in `__all__`, and older flat names that now also have a place in a subpackage.

@@ -1,7 +1,7 @@
 """Choose the parts and join them. The only module that knows every implementation."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
@@ -142,7 +142,9 @@ class App:
         self._owns_log = log is None
         self._owns_sandbox = sandbox is None
         self.artifacts: ArtifactStore = _or_default(artifacts, MemoryArtifacts)
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flatten_tools(tools))
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
+        if tools is not self.registry:
+            _add_tools(self.registry, cast(Iterable[Any], tools))
         #: They get the policy, and are closed with the runtime.
         self.toolboxes = _find_toolboxes(self.registry)
         #: Snapshots being saved; no caller waits for them.
@@ -169,6 +171,7 @@ class App:
             missing_tool=missing_tool,
             find_rule_problem=_find_rule_problem,
             on_progress=_or_default(on_progress, lambda: _ignore_progress),
+            tool_sources=_find_sources(self.toolboxes),
         )
         for box in self.toolboxes:
             self._set_up(box)
@@ -179,14 +182,18 @@ class App:
 
     def resolve_workspace(self, given: str | PathLike[str] | None) -> str:
         """Return the folder that a run works in. Tools that work in a folder decide it; no other can be given."""
-        for box in self.toolboxes:
-            if realpath(given or box.root) != box.root:
-                raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
-            return box.root
+        for root in filter(None, (box.root for box in self.toolboxes)):
+            if realpath(given or root) != root:
+                raise ConfigurationError(f"The tools work in {root!r}, so that is the workspace.")
+            return root
         return abspath(given) if given else ""
 
-    async def open(self, situation: CallContext, lease: Lease | None = None) -> RunContext:
-        """Open a run from the log: a new one, or one that is continued."""
+    async def open(self, situation: CallContext, lease: Lease | None = None, *, start_tools: bool = True) -> RunContext:
+        """Open a run from the log: a new one, or one that is continued. `start_tools`: also start what brings tools,
+        such as MCP servers.
+        """
+        if start_tools and self.parts.tool_sources:
+            await asyncio.gather(*(source.start() for source in self.parts.tool_sources))
         loaded = await load_run(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
         run.recorder.lease = lease
@@ -215,8 +222,9 @@ class App:
     def add_tools(self, tools: Iterable[Any]) -> list[ToolDefinition]:
         """Add tools from now on, and return them."""
         known = set(map(id, self.toolboxes))
-        added = [self.registry.register(item) for item in _flatten_tools(tools)]
+        added = _add_tools(self.registry, tools)
         self.toolboxes = _find_toolboxes(self.registry)
+        self.parts = msgspec.structs.replace(self.parts, tool_sources=_find_sources(self.toolboxes))
         for box in self.toolboxes:
             if id(box) not in known:
                 self._set_up(box)
@@ -225,7 +233,7 @@ class App:
     def _set_up(self, box: Toolbox) -> None:
         policy, clock = self.parts.policy, self.parts.clock
         box.set_masks(_mask_lookup(policy, clock))
-        box.protect_paths(_collect_own_paths(self.log, self.artifacts, policy))
+        box.protect_paths(_collect_own_paths(self.log, self.artifacts, policy, *self.toolboxes))
         box.set_egress(_egress_lookup(policy, clock), self.parts.redactor.add_secret)
 
     async def resume(self, run: RunContext) -> BatchOutcome:
@@ -406,20 +414,26 @@ def _collect_own_paths(*parts: object) -> list[str]:
 
 def _find_toolboxes(registry: ToolRegistry) -> list[Toolbox]:
     """Return the toolboxes of all tools. They share one folder, since paths are evaluated relative to one."""
-    found = {id(tool.toolbox): tool.toolbox for tool in registry if tool.toolbox is not None}
-    if len({box.root for box in found.values()}) > 1:
+    found = {id(box): box for box in registry.toolboxes}
+    found |= {id(tool.toolbox): tool.toolbox for tool in registry if tool.toolbox is not None}
+    if len({box.root for box in found.values() if box.root}) > 1:
         raise ConfigurationError("The tools work in several folders. One runtime works in one: make one for each.")
     return list(found.values())
 
 
-def _flatten_tools(tools: Iterable[Any]) -> Iterator[Any]:
-    for item in tools:
+def _find_sources(toolboxes: Iterable[Toolbox]) -> tuple[Toolbox, ...]:
+    return tuple(box for box in toolboxes if box.is_dynamic)
+
+
+def _add_tools(registry: ToolRegistry, tools: Iterable[Any]) -> list[ToolDefinition]:
+    added: list[ToolDefinition] = []
+    for item in (tools,) if isinstance(tools, Toolbox) else tools:
         check_tool(item)
-        match item:
-            case Toolbox():
-                yield from item
-            case _:
-                yield item
+        if isinstance(item, Toolbox):
+            added += registry.add_toolbox(item)
+        else:
+            added.append(registry.register(item))
+    return added
 
 
 def _or_default(part: _T | None, default: Callable[[], _T]) -> _T:

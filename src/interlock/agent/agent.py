@@ -58,7 +58,8 @@ def validate_agent(agent: "Agent") -> None:
 
 def normalize_tools(agent: "Agent") -> Iterable[Any]:
     """Return the tools as given. An iterator is stored as a list, since every runner asks for it."""
-    items = _make_reiterable(agent, "tools", agent.tools, "Give a list: tools=[...].")
+    given = (agent.tools,) if isinstance(agent.tools, Toolbox) and agent.tools.is_dynamic else agent.tools
+    items = _make_reiterable(agent, "tools", given, "Give a list: tools=[...].")
     for item in items:
         if hasattr(item, "as_tool"):
             raise _field_error(

@@ -20,6 +20,7 @@ InterlockError
 │       └── LogCorruptError  a stored event differs from what was written
 ├── SandboxDeniedError       the sandbox refused what a tool tried
 ├── PreconditionError        a handler found that the call cannot be done now; nothing was done
+├── CallFailedError          a handler states the code of its failure
 ├── SandboxSetupError        a command could not be confined; nothing was executed
 ├── ModelError               a model gave no answer, or its answer broke off
 ├── ArtifactError            an artifact could not be stored or found
@@ -30,7 +31,7 @@ InterlockError
 └── DecisionConflictError    the question was already answered
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .observation import Observation
@@ -139,6 +140,19 @@ class PreconditionError(InterlockError):
     def __init__(self, problem: "CheckProblem") -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+class CallFailedError(InterlockError):
+    """A handler states the code of its failure: for tools that another program executes."""
+
+    def __init__(
+        self, code: str, message: str, *, details: dict[str, Any] | None = None, nothing_done: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details or {}
+        #: True when nothing was executed.
+        self.nothing_done = nothing_done
 
 
 class SandboxSetupError(InterlockError):

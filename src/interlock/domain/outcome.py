@@ -104,6 +104,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "batch_too_large": ErrorCode(Phase.ACCEPT, True, NO_SIDE_EFFECTS, "One response holds more calls than the limit."),
     "unknown_tool": ErrorCode(Phase.LOOKUP, True, NO_SIDE_EFFECTS, "No tool has this name."),
     "tool_not_visible": ErrorCode(Phase.LOOKUP, True, NO_SIDE_EFFECTS, "The tool is not available now."),
+    "tool_quarantined": ErrorCode(
+        Phase.LOOKUP, False, NO_SIDE_EFFECTS, "Its definition changed, and no person has accepted the change."
+    ),
     "schema_invalid": ErrorCode(Phase.VALIDATE, True, NO_SIDE_EFFECTS, "The arguments do not fit the schema."),
     "runtime_precondition_failed": ErrorCode(
         Phase.VALIDATE, True, NO_SIDE_EFFECTS, "It cannot be done in the current state."
@@ -141,6 +144,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "outcome_unknown": ErrorCode(
         Phase.EXECUTE, False, UNKNOWN_SIDE_EFFECTS, "It started, and nothing recorded its end."
     ),
+    "upstream_error": ErrorCode(
+        Phase.EXECUTE, True, UNKNOWN_SIDE_EFFECTS, "The server that has the tool answered with an error."
+    ),
     "post_hook_failed": ErrorCode(
         Phase.EXECUTE, False, UNKNOWN_SIDE_EFFECTS, "The handler ran, then a post-hook failed."
     ),
@@ -150,6 +156,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "sandbox_denied": ErrorCode(Phase.EXECUTE, False, UNKNOWN_SIDE_EFFECTS, "The sandbox refused what the tool tried."),
     "normalize_failed": ErrorCode(
         Phase.NORMALIZE, False, UNKNOWN_SIDE_EFFECTS, "The tool ran; its result could not be shaped."
+    ),
+    "upstream_invalid_output": ErrorCode(
+        Phase.NORMALIZE, False, UNKNOWN_SIDE_EFFECTS, "The tool ran; its result does not fit the schema it declares."
     ),
     "output_refused": ErrorCode(
         Phase.OBSERVE, False, UNKNOWN_SIDE_EFFECTS, "The tool ran; a guardrail withheld its output."

@@ -384,6 +384,10 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     origin: ToolOrigin = "local"
     #: The MCP server, skill folder or extension that it comes from.
     source: str = ""
+    #: Its name at that server, where it is another one here.
+    source_name: str = ""
+    #: Why it may not be called until a person accepts its definition. Empty: it may.
+    quarantine: str = ""
     #: The operation for questions, such as `POST /refunds/{order}`. Empty: the name and the main thing it acts on.
     capability: str = ""
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.

@@ -16,7 +16,13 @@ import msgspec
 
 from ..domain.call import Invocation, SuspendedCall, ValidCall
 from ..domain.decision import Decision
-from ..domain.errors import PreconditionError, RunSuspendedError, SandboxDeniedError, SandboxSetupError
+from ..domain.errors import (
+    CallFailedError,
+    PreconditionError,
+    RunSuspendedError,
+    SandboxDeniedError,
+    SandboxSetupError,
+)
 from ..domain.observation import RawResult
 from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffect, SideEffects
 from ..domain.tool import CallNext, Diagnostics, ErrorFormatter, JsonObject, Middleware, ToolContext
@@ -149,10 +155,28 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
         case _Stopped():
             execution.error = error.__cause__
             return error.failure
+        case CallFailedError() | PreconditionError() | SandboxFullError() | SandboxSetupError() | SandboxDeniedError():
+            return _stated_failure(error, execution)
+        case _:
+            execution.error = error
+            return _failed(execution, error)
+
+
+_StatedError: TypeAlias = (
+    CallFailedError | PreconditionError | SandboxFullError | SandboxSetupError | SandboxDeniedError
+)
+
+
+def _stated_failure(error: _StatedError, execution: Execution) -> Failure:
+    """Return the failure for an error that says what has happened."""
+    match error:
         case SandboxFullError():
             return Failure.from_code("no_capacity", f"{error} Nothing was executed.")
         case PreconditionError(problem=problem):
             return Failure.from_code(problem.code, f"{end_sentence(problem.message)} Nothing was changed.")
+        case CallFailedError():
+            effects = NO_SIDE_EFFECTS if error.nothing_done else _effects(execution)
+            return Failure.from_code(error.code, str(error), side_effects=effects, details=error.details)
         case SandboxSetupError():
             message = end_sentence(str(error))
             told = "" if "nothing was executed" in message.lower() else " Nothing was executed."
@@ -161,9 +185,6 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
             effects = NO_SIDE_EFFECTS if error.nothing_done else _effects(execution)
             told = " Nothing was executed." if error.nothing_done else ""
             return Failure.from_code("sandbox_denied", f"{end_sentence(str(error))}{told}", side_effects=effects)
-        case _:
-            execution.error = error
-            return _failed(execution, error)
 
 
 def stopped(execution: Execution, clock: Clock) -> Failure:

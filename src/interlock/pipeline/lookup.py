@@ -17,6 +17,8 @@ def lookup(accepted: AcceptedCall, registry: Registry, situation: CallContext) -
     tool = registry.find(name)
     if tool is None:
         return _refused("unknown_tool", f"There is no tool {name!r}.", registry, situation)
+    if tool.quarantine:
+        return _refused("tool_quarantined", tool.quarantine, registry, situation)
     hidden = find_hidden_reason(tool, situation)
     if hidden:
         return _refused("tool_not_visible", hidden, registry, situation)

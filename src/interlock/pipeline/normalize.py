@@ -35,6 +35,8 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
             return _misshapen(raw, describe_error(error))
         if not isinstance(said, NormalizedOutput):
             return _misshapen(raw, f"it returned {type(said).__name__}")
+    elif type(raw.value) is NormalizedOutput:  # the handler has said it itself
+        said = raw.value
     state = _facts(said.state) if said.state else {}
     if state and (problem := _find_state_problem(state, tool)):
         return _misshapen(raw, problem)
@@ -50,8 +52,7 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
         (text, attachments), form = attached, "text"
     else:
         text, form = as_text(raw.value)
-        if isinstance(raw.value, _BYTES) and is_binary(content := bytes(raw.value)):
-            binary = content
+        binary = _find_binary(raw.value) if isinstance(raw.value, _BYTES) else b""
     return NormalizedResult(
         ok=said.ok,
         code=said.code,
@@ -73,6 +74,10 @@ async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
         state=state,
         attachments=attachments,
     )
+
+
+def _find_binary(value: bytes | bytearray) -> bytes:
+    return content if is_binary(content := bytes(value)) else b""
 
 
 def _find_state_problem(state: JsonObject, tool: ToolDefinition) -> str:

@@ -14,7 +14,7 @@ from ..interaction.interface import InteractionProvider
 from ..oauth.interface import ConsentProvider
 from ..policy.interface import PolicyEngine
 from ..redaction.interface import Redactor
-from ..registry.interface import Registry
+from ..registry.interface import Registry, Toolbox
 from ..sandbox.interface import Sandbox
 from ..scheduler import Scheduler
 from ..storage.artifacts import ArtifactStore
@@ -109,6 +109,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     record_rule: Callable[[RuleChange], Awaitable[None]] = _record_nowhere
     #: Called with progress of a running handler: call id and message.
     on_progress: Callable[[str, str], None]
+    #: Toolboxes whose tools come and go.
+    tool_sources: tuple[Toolbox, ...] = ()
 
     async def check(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a developer's function that decides something, for at most `check_seconds`. A synchronous one runs in a

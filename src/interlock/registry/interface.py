@@ -2,19 +2,31 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ..domain.egress import EgressRule
 from ..domain.tool import CallContext, Mask, ToolCatalog, ToolDefinition
+
+#: Removes the tools of these names and adds others, in one step. Raises `DuplicateToolError` and changes nothing when a
+#: name is taken.
+ReplaceTools: TypeAlias = Callable[[Iterable[str], Iterable[ToolDefinition]], None]
 
 
 class Toolbox(ABC):
     """Tools with shared state, which get the policy's masks and are closed together. Iterating yields the tools."""
 
+    #: True when its tools come and go: then it is started when a run is opened, and records what it learned.
+    is_dynamic = False
+
     @property
     @abstractmethod
     def root(self) -> str:
-        """The absolute path of their folder."""
+        """The absolute path of their folder. Empty: they work in none."""
+
+    @property
+    def own_paths(self) -> Iterable[str]:
+        """Absolute paths of its own files, which no tool may read or write."""
+        return ()
 
     @abstractmethod
     def __iter__(self) -> Iterator[ToolDefinition]: ...
@@ -33,6 +45,18 @@ class Toolbox(ABC):
     @abstractmethod
     def protect_paths(self, paths: Iterable[str]) -> None:
         """Protect absolute paths of the runtime itself: no tool reads or writes them."""
+
+    def set_registry(self, replace: ReplaceTools) -> None:
+        """Set the function that changes the tools of a registry, for tools that come and go."""
+        return
+
+    async def start(self) -> None:
+        """Make the tools available. Called when a run is opened; starting again changes nothing."""
+        return
+
+    async def refresh(self, tool_name: str) -> None:
+        """Look again whether a tool is what it was. Called right before an approved call starts."""
+        return
 
     def use_task_folder(self, folder: str) -> None:
         """Keep what runs in the background in this private folder, where the tools can and have none yet."""
@@ -62,6 +86,8 @@ class Registry(Protocol):
 
 def find_hidden_reason(tool: ToolDefinition, situation: CallContext) -> str:
     """Return why the tool is not available in this context; empty when it is. A failing check hides it."""
+    if tool.quarantine:
+        return tool.quarantine
     # A shell tool is evaluated command by command: it may be called for one that only reads.
     if situation.mode == "read_only" and not tool.read_only and "command" not in tool.resources.values():
         return f"Tool {tool.name} is not available in read-only mode."

@@ -77,7 +77,10 @@ def _check_schema(schema: Mapping[str, Any]) -> JsonObject:
     return parameters
 
 
-def _compile(schema: JsonObject) -> Any:
+def compile_schema(schema: JsonObject) -> Any:
+    """Return a validator of a schema: `is_valid(value)` and `iter_errors(value)`. Nothing is fetched, and patterns take
+    a bounded time. Raise `ToolDeclarationError` for a schema that cannot be used.
+    """
     try:
         library = import_module("jsonschema_rs")
     except ImportError:
@@ -93,7 +96,7 @@ def _compile(schema: JsonObject) -> Any:
 
 
 def _arguments_model(name: str, schema: JsonObject) -> type[RootModel[dict[str, Any]]]:
-    validator = _compile(schema)
+    validator = compile_schema(schema)
 
     def check(self: RootModel[dict[str, Any]]) -> RootModel[dict[str, Any]]:
         if not validator.is_valid(self.root):

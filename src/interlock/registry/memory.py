@@ -15,7 +15,7 @@ from ..domain import json
 from ..domain.errors import DuplicateToolError
 from ..domain.tool import CallContext, JsonObject, PermissionMode, ToolCatalog, ToolDefinition, ToolOrigin, ToolSpec
 from .decorator import tool as declare
-from .interface import find_hidden_reason
+from .interface import Toolbox, find_hidden_reason
 
 #: Maximum number of cached catalogs.
 _MAX_CACHED_CATALOGS = 64
@@ -27,6 +27,8 @@ class ToolRegistry:
     def __init__(self, tools: Iterable[ToolDefinition | Callable[..., Any]] = ()) -> None:
         self._tool_set = _ToolSet({})
         self._lock = Lock()
+        #: The toolboxes that were added as a whole.
+        self.toolboxes: list[Toolbox] = []
         for tool in tools:
             self.register(tool)
 
@@ -48,6 +50,32 @@ class ToolRegistry:
             if removed is not None:
                 self._tool_set = _ToolSet(tools)
         return removed
+
+    def replace(self, removed: Iterable[str], added: Iterable[ToolDefinition]) -> None:
+        """Remove the tools of these names and add others, in one step, from the next lookup on. When a name is taken,
+        `DuplicateToolError` is raised and nothing changes.
+        """
+        with self._lock:
+            tools = dict(self._tool_set.tools)
+            for name in removed:
+                tools.pop(name, None)
+            for definition in added:
+                if definition.name in tools:
+                    raise DuplicateToolError(f"There is a tool {definition.name!r} already")
+                tools[definition.name] = definition
+            self._tool_set = _ToolSet(tools)
+
+    def add_toolbox(
+        self, box: Toolbox, adapt: Callable[[ToolDefinition], ToolDefinition] = lambda tool: tool
+    ) -> list[ToolDefinition]:
+        """Add the tools of a toolbox, those that it has now and those that come. `adapt` may change each of them."""
+        if any(box is known for known in self.toolboxes):
+            raise DuplicateToolError("These tools were added before")
+        added = [adapt(tool) for tool in box]
+        self.replace((), added)
+        self.toolboxes.append(box)
+        box.set_registry(lambda removed, tools: self.replace(removed, map(adapt, tools)))
+        return added
 
     def find(self, name: str) -> ToolDefinition | None:
         """Return a tool by name, or None."""

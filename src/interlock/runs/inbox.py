@@ -296,7 +296,7 @@ class Inbox:
         except RunClaimedError:
             return None
         try:
-            return await self._app.open(CallContext(run_id=run_id), lease)
+            return await self._app.open(CallContext(run_id=run_id), lease, start_tools=False)
         except BaseException:
             await self._log.release(lease)
             raise

@@ -1,6 +1,7 @@
 """The tools of all agents that take part in a run, each restricted to the agents that have it."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -23,9 +24,24 @@ def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], Ask
                 raise ConfigurationError(f"Two agents of one run have different tools named {definition.name!r}.")
             names.add(name)
     all_names = set(agents)
-    return ToolRegistry(
-        tool if names == all_names else restrict_to_agents(tool, frozenset(names)) for tool, names in owners.values()
-    )
+
+    def restrict(tool: ToolDefinition, names: set[str]) -> ToolDefinition:
+        return tool if names == all_names else restrict_to_agents(tool, frozenset(names))
+
+    registry = ToolRegistry(restrict(tool, names) for tool, names in owners.values())
+    for box, names in _find_dynamic_toolboxes(agents):
+        registry.add_toolbox(box, partial(restrict, names=names))
+    return registry
+
+
+def _find_dynamic_toolboxes(agents: Mapping[str, Agent]) -> list[tuple[Toolbox, set[str]]]:
+    """Return the toolboxes whose tools come and go, with the agents that have them."""
+    found: dict[int, tuple[Toolbox, set[str]]] = {}
+    for name, agent in agents.items():
+        for item in agent.tools:
+            if isinstance(item, Toolbox) and item.is_dynamic:
+                found.setdefault(id(item), (item, set()))[1].add(name)
+    return list(found.values())
 
 
 class _AgentToolFactory:
@@ -56,6 +72,8 @@ def _declared_tools(agent: Agent, factory: _AgentToolFactory) -> Iterable[ToolDe
         match item:
             case AgentTool():
                 declared.register(factory.agent_tool_for(item))
+            case Toolbox(is_dynamic=True):
+                pass  # its tools are added where they come
             case Toolbox():
                 for definition in item:
                     declared.register(definition)

@@ -135,6 +135,8 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_still_valid: Callable[[], bool] | None = None
     #: Called in a thread before the command begins, with the listening socket of `SandboxProfile.egress_port`.
     on_listener: Callable[[socket.socket], None] | None = None
+    #: A descriptor that is its standard input, open until the command has begun. -1: its standard input is empty.
+    input_fd: int = -1
     #: Files that only this command sees, by their absolute paths.
     files: Mapping[str, bytes] = {}
 

@@ -1,1 +1,1 @@
-"""The MCP client: servers, their connections and pinned tools, as a toolbox."""
+"""MCP client: the tools of MCP servers in the runtime."""

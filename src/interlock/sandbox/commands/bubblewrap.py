@@ -162,6 +162,7 @@ def _build_launch(
         writable_folder=profile.workspace if profile.writable else "",
         exclusive_until=command.exclusive_until,
         expected_environment=command.expected_environment,
+        input_fd=command.input_fd,
         on_end=partial(_clean_up, descriptors),
     )
 

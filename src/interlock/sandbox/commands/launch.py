@@ -61,6 +61,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     exclusive_until: ExclusiveUntil = ""
     #: Compared at the gate: see `CommandSpec`.
     expected_environment: ExecutionEnvironment | None = None
+    #: Its standard input, which is closed by its owner. -1: it is empty.
+    input_fd: int = -1
     #: Called when everything of it is dead.
     on_end: Callable[[], None] | None = None
 
@@ -187,7 +189,13 @@ def spawn_launch(launch: Launch, cgroup: CommandCgroup | None) -> tuple[SpawnedP
         output = (fds[1], fds[3])
         # In a new session: an interrupt typed for us is not for the command.
         start = partial(
-            spawn_program, launch.argv, launch.environment, launch.pass_fds, output=output, new_session=True
+            spawn_program,
+            launch.argv,
+            launch.environment,
+            launch.pass_fds,
+            output=output,
+            input_fd=launch.input_fd,
+            new_session=True,
         )
         process = SpawnedProcess(start() if cgroup is None else cgroup.spawn(start))
         _prepare_process(process, launch)

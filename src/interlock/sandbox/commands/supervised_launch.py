@@ -104,6 +104,7 @@ def _build_launch(
         writable_folder=command.profile.workspace if command.profile.writable else "",
         exclusive_until=command.exclusive_until,
         expected_environment=command.expected_environment,
+        input_fd=command.input_fd,
     )
 
 

@@ -10,16 +10,22 @@ _STANDARD_FDS = 3
 _SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
-def spawn_program(
+def spawn_program(  # noqa: PLR0913 - what a program begins with
     argv: tuple[str, ...],
     environment: Mapping[str, str],
     pass_fds: Sequence[int],
     *,
     output: tuple[int, int] | None = None,
+    input_fd: int = -1,
     new_session: bool = False,
 ) -> int:
-    """Start a program and return its process id. Its standard input is empty; `output` are its other two streams."""
-    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    """Start a program and return its process id. Its standard input is `input_fd`, or empty; `output` are its other two
+    streams.
+    """
+    standard_input = (
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if input_fd < 0 else (os.POSIX_SPAWN_DUP2, input_fd, 0)
+    )
+    actions: list[tuple[Any, ...]] = [standard_input]
     if output is not None:
         actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(output, 1)]
     # Not onto itself: older C libraries leave it closed at the start of the program then.

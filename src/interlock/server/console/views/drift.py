@@ -37,7 +37,7 @@ def _build_call_context(question: Question, app: App, workspace: str) -> CallCon
         agent=question.agent,
         mode=PermissionMode(question.bound.mode),
         interactive=app.parts.interaction.interactive,
-        workspace=next((box.root for box in app.toolboxes), abspath(workspace) if workspace else ""),
+        workspace=next(filter(None, (box.root for box in app.toolboxes)), abspath(workspace) if workspace else ""),
         requester=question.bound.requester,
     )
 

@@ -1,0 +1,169 @@
+"""`McpTools`: the tools of MCP servers, for `ToolRuntime`, `Runner` and `Gate`.
+
+    tools = McpTools.from_file("mcp.toml", workspace=".")
+    runtime = ToolRuntime(tools=[tools], policy=policy)
+
+Servers are connected when a run is opened, or by `await tools.start()`. Their tools come and go with them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from ...domain.egress import EgressRule
+from ...domain.errors import ConfigurationError, DuplicateToolError
+from ...domain.tool import Mask, ToolDefinition
+from ...registry.interface import ReplaceTools, Toolbox
+from .launcher import Launcher
+from .server import McpServer, OpenTransport
+from .servers_file import ServerConfig, check_servers, read_servers_file
+
+
+class McpTools(Toolbox):
+    """The tools of MCP servers.
+
+    tools = McpTools.from_file("mcp.toml", workspace=".")
+    """
+
+    is_dynamic = True
+
+    def __init__(
+        self,
+        servers: Iterable[ServerConfig],
+        *,
+        workspace: str | PathLike[str] | None = None,
+        state: str | PathLike[str] | None = None,
+        file: str | PathLike[str] | None = None,
+        transports: Mapping[str, OpenTransport] | None = None,
+    ) -> None:
+        """
+        Args:
+            servers: The servers.
+            workspace: The folder that they work in. Default: an empty one.
+            state: A private folder for the pins of definitions. Default: they are kept beside the servers file.
+            file: The servers file, where there is one.
+            transports: By name of a server: returns a transport of the SDK, for servers in this process.
+        """
+        self._file = None if file is None else Path(file).resolve()
+        self._has_workspace = workspace is not None
+        self._launcher = Launcher(None if workspace is None else str(workspace))
+        self._definitions: dict[str, ToolDefinition] = {}
+        self._replace: list[ReplaceTools] = []
+        self._listeners: list[Callable[[], None]] = []
+        self._add_secret: Callable[[str], None] = lambda value: None
+        self._is_attached = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._servers = {
+            config.name: McpServer(config, self._launcher, self, self._update, (transports or {}).get(config.name))
+            for config in check_servers(tuple(servers))
+        }
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | PathLike[str],
+        *,
+        workspace: str | PathLike[str] | None = None,
+        state: str | PathLike[str] | None = None,
+    ) -> Self:
+        """Read the servers from `mcp.toml`, or from a JSON file with `mcpServers`."""
+        return cls(read_servers_file(path), workspace=workspace, state=state, file=path)
+
+    @property
+    def servers(self) -> Mapping[str, McpServer]:
+        """The servers, by name."""
+        return MappingProxyType(self._servers)
+
+    @property
+    def root(self) -> str:
+        """The folder that the servers work in; empty when none was given."""
+        return self._launcher.root if self._has_workspace else ""
+
+    @property
+    def own_paths(self) -> Iterable[str]:
+        """The servers file, which decides what is executed."""
+        return () if self._file is None else (str(self._file),)
+
+    def __iter__(self) -> Iterator[ToolDefinition]:
+        return iter(list(self._definitions.values()))
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call this whenever the tools have changed, in the event loop of the servers."""
+        self._listeners.append(callback)
+
+    def set_masks(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
+        """Set the function that returns the denied paths."""
+        if self._is_attached:
+            raise ConfigurationError("These tools belong to another runtime, whose policy they keep to.")
+        self._is_attached = True
+        self._launcher.set_masks(masks)
+
+    def set_egress(self, rules: Callable[[], tuple[EgressRule, ...]], add_secret: Callable[[str], None]) -> None:
+        """Set the egress rules of the policy, and the function that declares a secret."""
+        self._launcher.set_egress(rules)
+        self._add_secret = add_secret
+        for server in self._servers.values():
+            for value in server.config.list_secrets():
+                add_secret(value)
+
+    def protect_paths(self, paths: Iterable[str]) -> None:
+        """Hide files of the runtime from the servers."""
+        self._launcher.protect_paths(paths)
+
+    def set_registry(self, replace: ReplaceTools) -> None:
+        """Set the function that changes the tools of a registry."""
+        self._replace.append(replace)
+
+    async def start(self) -> None:
+        """Connect all servers, and add their tools. Return when each was tried once: one that cannot be reached is
+        tried again later, and its tools come then.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            if not self._loop.is_closed():
+                raise ConfigurationError(
+                    "These MCP servers are connected in another event loop: one McpTools for each."
+                )
+            self._starting = None
+            for server in self._servers.values():
+                server.forget()
+        self._loop = loop
+        if self._starting is None:
+            self._starting = loop.create_task(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        await asyncio.gather(*(server.start() for server in self._servers.values()))
+
+    async def refresh(self, tool_name: str) -> None:
+        """List the tools of a server again, right before an approved call."""
+        tool = self._definitions.get(tool_name)
+        if tool is not None:
+            await self._servers[tool.source].refresh()
+
+    async def close(self) -> None:
+        """End all servers."""
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        self._launcher.close()
+
+    def _update(self, server: str, tools: Sequence[ToolDefinition]) -> str:
+        """Replace the tools of a server, in all registries. Return why that is not possible; empty when it was."""
+        names = [name for name, tool in self._definitions.items() if tool.source == server]
+        others = self._definitions.keys() - set(names)
+        if taken := next((tool.name for tool in tools if tool.name in others), ""):
+            return f"{taken!r} is the name of a tool of server {self._definitions[taken].source}, too"
+        try:
+            for replace in self._replace:
+                replace(names, tools)
+        except DuplicateToolError as error:
+            return f"{error}, of another origin"
+        for name in names:
+            del self._definitions[name]
+        self._definitions |= {tool.name: tool for tool in tools}
+        for listener in self._listeners:
+            listener()
+        return ""
