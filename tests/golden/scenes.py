@@ -513,6 +513,25 @@ async def compacted() -> Runs:
     return {"compacted": await log.read("run_compacted")}
 
 
+async def claimed() -> Runs:
+    """A client answers for its user: taken where the rule that asked says so, and left to a person elsewhere."""
+    log = MemoryLog()
+    policy = RulePolicy([Rule(id="ask-send", verdict="ask", tools="send", approver="client"), NO_WIPE])
+    asks = HeadlessInteractionProvider("wait")
+    async with runtime(log, tools=[send, look], policy=policy, interaction=asks, run_id="run_claimed") as run:
+        for call_id, approved in (("claimed", True), ("declined", False)):
+            [question] = (await run.execute([call(call_id, "send", to="ann")])).questions
+            await run.decide(
+                question.action_id, approved=approved, by="ada", channel="elicitation", assurance="claimed"
+            )
+            await run.resume()
+        [question] = (await run.execute([call("proved", "send", to="bob")])).questions
+        await run.decide(question.action_id, approved=True, by="user:bea", channel="console")
+        await run.resume()
+        await run.complete()
+    return {"claimed": await log.read("run_claimed")}
+
+
 Scene: TypeAlias = Callable[[], Coroutine[Any, Any, Runs]]
 SCENES: tuple[Scene, ...] = (
     approvals,
@@ -527,6 +546,7 @@ SCENES: tuple[Scene, ...] = (
     remembering,
     attached,
     tried,
+    claimed,
 )
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {

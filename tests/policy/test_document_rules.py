@@ -51,6 +51,7 @@ rules:
     prompt: really?
     scope: once
     answer_within: 90m
+    approver: client
     expires: 2030-01-01T01:00:00.25+01:00
 """)
 
@@ -88,6 +89,7 @@ rules:
             layer="user rule",
             scope="once",
             answer_within_seconds=5400.0,
+            approver="client",
             expires_at=YEAR_2030 * 10**9 + 250_000_000,
         ),
     )
@@ -133,6 +135,10 @@ def test_a_rule_says_which_layer_it_is_of(layer: Layer, said: str) -> None:
     [
         ("allow: [read_file]", "policy.yaml:2: a project file can only tighten: put what is allowed"),
         ("rules:\n  - {id: a, decision: allow}", "policy.yaml:3: a project file can only tighten"),
+        (
+            "ask:\n  - {tools: x, approver: client}",
+            "policy.yaml:3: a project file can only tighten: say in the user's file",
+        ),
         ("default: allow", "policy.yaml:2: a project file can only tighten: its default"),
         ("resources: [{tools: x, arguments: {a: path}}]", "policy.yaml:2: a project file can only tighten: what"),
     ],
@@ -174,6 +180,11 @@ def test_a_project_file_can_only_tighten(text: str, told: str) -> None:
         ("ask:\n  - answer_within: 2y", "policy.yaml:3: '2y' is no time: write seconds"),
         ("ask:\n  - answer_within: 0", "policy.yaml:3: a time is more than 0 seconds"),
         ("ask:\n  - answer_within: 99999w", "policy.yaml:3: a time is more than 0 seconds"),
+        (
+            "allow:\n  - {tools: x, approver: client}",
+            "policy.yaml:3: approver is for rules that ask; this one says allow",
+        ),
+        ("ask:\n  - {tools: x, approver: me}", "policy.yaml:3: approver: it should be 'person' or 'client'"),
         ("deny:\n  - answer_within: 5", "policy.yaml:3: answer_within is for rules that ask; this one says deny"),
         ("deny:\n  - prompt: why", "policy.yaml:3: prompt is for rules that ask"),
         ("deny:\n  - scope: run", "policy.yaml:3: scope is for rules that ask"),

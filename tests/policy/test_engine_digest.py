@@ -83,6 +83,7 @@ OTHERS: dict[str, list[Any]] = {
     "scope": ["once", "window", "rule"],
     "ask": ["after"],
     "answer_within_seconds": [1.0],
+    "approver": ["client"],
     "expires_at": [0, 6],
 }
 

@@ -5,7 +5,7 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 import msgspec
 from pydantic import BaseModel
 
-from .decision import RECOVERY_LAYER, ApprovalScope, Decision
+from .decision import RECOVERY_LAYER, ApprovalScope, Approver, Decision
 from .effect import Effect
 from .json import validate_fields
 from .payload import ApprovalBinding, BindingChange
@@ -109,6 +109,8 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     capability: str = ""
     #: The widest scope that an approval may have.
     scope: ApprovalScope = "once"
+    #: Whether the claim of a client counts as an answer.
+    approver: Approver = "person"
     #: The rule that would allow calls of this kind next time, as a line of a policy file; empty when none could.
     suggested_rule: str = ""
     #: With `consent`: where the user that the run acts for has to give it, and to what.
@@ -130,6 +132,15 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
         return self.layer == RECOVERY_LAYER or (self.effect is not None and bool(self.effect.earlier_call_id))
 
 
+#: Where an answer was given. Empty: no person answered, or it is not known.
+Channel: TypeAlias = Literal["", "terminal", "cli", "console", "rest", "callback", "elicitation", "hook", "framework"]
+#: `claimed`: the client that requested the call says that its user answered. `proved`: it came another way, which that
+#: client does not control.
+Assurance: TypeAlias = Literal["proved", "claimed"]
+#: Channels in the hands of the client that requested the call.
+CLIENT_CHANNELS: frozenset[Channel] = frozenset({"elicitation", "hook", "framework"})
+
+
 class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The answer of a person. To a question of the kind `input`, `value` is the argument that was asked for."""
 
@@ -146,6 +157,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     rule: str = ""
     #: What to run instead: arguments that the person edited.
     arguments: JsonObject | None = None
+    channel: Channel = ""
+    assurance: Assurance = "proved"
+
+    @property
+    def is_from_client(self) -> bool:
+        """True when it came through the client that requested the call: no person is known to have seen it."""
+        return self.assurance == "claimed" or self.channel in CLIENT_CHANNELS
 
     def __post_init__(self) -> None:
         validate_fields(self)
@@ -166,6 +184,9 @@ class AnswerFields(TypedDict, total=False):
     #: What to run instead: validated, evaluated and hashed again; the model is informed.
     arguments: JsonObject | None
     payload_hash: str
+    #: Where it was given, and whether a person proved it or a client claims it.
+    channel: Channel
+    assurance: Assurance
 
 
 class WaitingCall(msgspec.Struct, frozen=True, gc=False):

@@ -40,6 +40,9 @@ QUESTION_VERDICTS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
 ApprovalScope: TypeAlias = Literal["once", "run", "window", "rule"]
 APPROVAL_SCOPES: tuple[ApprovalScope, ...] = ("once", "run", "window", "rule")
 
+#: Who may answer a question: a person, or also the client that requested the call, by its claim.
+Approver: TypeAlias = Literal["person", "client"]
+
 _STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
@@ -65,6 +68,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     scope: ApprovalScope = "once"
     #: With `ask` and `request_input`: how long the question stays open. None: no limit.
     answer_within_seconds: float | None = None
+    #: With `ask` and `request_input`: whether the claim of a client counts as an answer.
+    approver: Approver = "person"
     #: The paths that the call names, as they were evaluated, or that decide what it runs: a file tool opens
     #: no other. With `ask`, what is in them is bound to the approval. The log has them with questions only.
     paths: tuple[str, ...] = ()
@@ -119,6 +124,7 @@ def merge_decisions(decision: Decision, opinion: Decision) -> Decision:
         suggested_rule=decision.suggested_rule if scope == "rule" else "",
         scope=scope,
         answer_within_seconds=min(limits, default=None),
+        approver="client" if decision.approver == opinion.approver == "client" else "person",
         paths=tuple(dict.fromkeys((*decision.paths, *opinion.paths))),
         ask="after" if decision.ask == opinion.ask == "after" else "before",
         names_all_code=decision.names_all_code or opinion.names_all_code,

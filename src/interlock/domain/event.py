@@ -472,11 +472,13 @@ TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 #: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
 #: a field that it does not know. A change that adds a type or a field raises it and names it in `NEWER`.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 _TRIAL = (b'"trial":', 5)
 _ASK = (b'"ask":', 5)
+_APPROVER = (b'"approver":', 6)
+_CHANNEL = ((b'"channel":', 6), (b'"assurance":', 6))
 
 #: What was added after version 1, by event type: the field as it is written, at whatever depth, and its version. For a
 #: new event type that is empty, which every event has. An event that has it carries that version as its `schema`, so
@@ -484,13 +486,22 @@ _ASK = (b'"ask":', 5)
 NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
     RunStarted: ((b'"settings":', 3),),
     UserMessageReceived: ((b'"parts":', 4),),
-    PolicyEvaluated: (*_EFFECT, _ASK),
+    PolicyEvaluated: (*_EFFECT, _ASK, _APPROVER),
     CallTried: ((b"", 5),),
     InvocationStarted: (_EFFECT[0], _TRIAL),
-    InvocationCompleted: (*_EFFECT, _ASK),
-    ApprovalRequested: (*_EFFECT, _TRIAL),
-    InputRequested: (*_EFFECT, _TRIAL),
-    ConsentRequested: (*_EFFECT, _TRIAL),
+    InvocationCompleted: (*_EFFECT, _ASK, _APPROVER),
+    ApprovalRequested: (*_EFFECT, _TRIAL, _APPROVER),
+    InputRequested: (*_EFFECT, _TRIAL, _APPROVER),
+    ConsentRequested: (*_EFFECT, _TRIAL, _APPROVER),
+    ApprovalGranted: _CHANNEL,
+    ApprovalRejected: _CHANNEL,
+    ApprovalExpired: _CHANNEL,
+    InputProvided: _CHANNEL,
+    InputRefused: _CHANNEL,
+    InputExpired: _CHANNEL,
+    ConsentGranted: _CHANNEL,
+    ConsentRefused: _CHANNEL,
+    ConsentExpired: _CHANNEL,
     RunFailed: ((b'"code":', 3),),
     ModelRequested: ((b'"purpose":', 3), (b'"estimated_tokens":', 3)),
     ModelFailed: ((b'"code":', 3), (b'"estimated_tokens":', 3)),

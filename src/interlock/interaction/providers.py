@@ -8,6 +8,8 @@ from inspect import isawaitable, iscoroutinefunction
 from threading import Thread
 from typing import Any, TypeAlias
 
+import msgspec
+
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..rendering.text import describe_error
@@ -85,13 +87,13 @@ def _to_answer(question: Question, reply: Any) -> Answer | None:
     if reply is None:
         return None
     if isinstance(reply, Answer):
-        return _check_recordable(reply)
+        return _check_recordable(reply if reply.channel else msgspec.structs.replace(reply, channel="callback"))
     if reply is False:
-        return Answer(approved=False, by="callback")
+        return Answer(approved=False, by="callback", channel="callback")
     if question.kind == "input":
-        return _check_recordable(Answer(approved=True, value=reply, by="callback"))
+        return _check_recordable(Answer(approved=True, value=reply, by="callback", channel="callback"))
     if reply is True:
-        return Answer(approved=True, by="callback")
+        return Answer(approved=True, by="callback", channel="callback")
     return _refusal_answer(f"The callback returned a {type(reply).__name__}, which is neither yes nor no.")
 
 
@@ -104,7 +106,7 @@ def _check_recordable(answer: Answer) -> Answer:
 
 
 def _refusal_answer(reason: str) -> Answer:
-    return Answer(approved=False, reason=reason, by="callback")
+    return Answer(approved=False, reason=reason, by="callback", channel="callback")
 
 
 def _call_in_thread(callback: Callback, question: Question) -> "asyncio.Future[Any]":

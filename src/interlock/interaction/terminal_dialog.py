@@ -232,7 +232,7 @@ class ApprovalDialog:
             self._print("That is not how the hash begins. Nothing was approved.", "warning")
             return None
         edited = None if self._question is self._asked else self._question.arguments
-        return Answer(approved=True, by=self._by, scope=scope, arguments=edited, **details)
+        return Answer(approved=True, by=self._by, scope=scope, arguments=edited, channel="terminal", **details)
 
     def _confirm_high_risk(self) -> bool:
         risk = find_high_risk(self._question)
@@ -351,7 +351,7 @@ class ApprovalDialog:
             self._screen.show(render_fact("the value has parts that are not seen", reply, self._width, "warning"))
             if not self._confirm("Use it? y yes  n no: "):
                 return None
-        return Answer(approved=True, value=value, by=self._by)
+        return Answer(approved=True, value=value, by=self._by, channel="terminal")
 
     def _show_prompt(self) -> None:
         display = render_prompt(self._question, self._screen.width, self._screen.height, self._old_content)
@@ -379,7 +379,7 @@ class ApprovalDialog:
         return self._screen.read_key(prompt, "yn") == "y"
 
     def _reject(self, reason: str) -> Answer:
-        return Answer(approved=False, reason=reason, by=self._by)
+        return Answer(approved=False, reason=reason, by=self._by, channel="terminal")
 
     def _print(self, text: str, style: Any = "hint") -> None:
         self._screen.show(render_text(text, self._width, style))

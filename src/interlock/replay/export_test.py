@@ -179,7 +179,13 @@ def _anonymize(call: ReplayCall) -> ReplayCall:
     if answer is not None:
         who = answer.by if answer.by in _AUTOMATIC_ANSWERERS else PERSON
         answer = Answer(
-            approved=answer.approved, reason=answer.reason, value=answer.value, expired=answer.expired, by=who
+            approved=answer.approved,
+            reason=answer.reason,
+            value=answer.value,
+            expired=answer.expired,
+            by=who,
+            channel=answer.channel,
+            assurance=answer.assurance,
         )
     if observation is not None and observation.failure is not None:
         failure = observation.failure

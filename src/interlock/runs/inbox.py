@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
 from ..app import App, decided_error
-from ..domain.call import Answer, Question
+from ..domain.call import Answer, Assurance, Channel, Question
 from ..domain.commands import (
     AnswerClaim,
     AnswerCommand,
@@ -119,6 +119,8 @@ class Inbox:
         rule: str = "",
         payload_hash: str = "",
         run_id: str = "",
+        channel: Channel = "",
+        assurance: Assurance = "proved",
     ) -> Delivery:
         """Allow the call that the question is about.
 
@@ -133,15 +135,37 @@ class Inbox:
             rule: The rule to keep, as a line of a policy file.
             payload_hash: Approve only this payload. Default: that of the `Question`, if one was given.
             run_id: The run, where only an action id was given. Default: the unfinished run that asks it.
+            channel: Where the person answered. Recorded.
+            assurance: `claimed` when the client that requested the call says that its user answered: it counts only
+                where the rule that asked has `approver: client`.
         """
-        answer = Answer(approved=True, by=by, reason=reason, arguments=arguments, scope=scope, until=until, rule=rule)
+        answer = Answer(
+            approved=True,
+            by=by,
+            reason=reason,
+            arguments=arguments,
+            scope=scope,
+            until=until,
+            rule=rule,
+            channel=channel,
+            assurance=assurance,
+        )
         return await self._deliver_to(question, answer, payload_hash, run_id)
 
-    async def reject(
-        self, question: Question | str, *, by: str = "", reason: str = "", payload_hash: str = "", run_id: str = ""
+    async def reject(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        question: Question | str,
+        *,
+        by: str = "",
+        reason: str = "",
+        payload_hash: str = "",
+        run_id: str = "",
+        channel: Channel = "",
+        assurance: Assurance = "proved",
     ) -> Delivery:
         """Refuse the call that the question is about. The model reads `reason`. For the rest see `approve`."""
-        return await self._deliver_to(question, Answer(approved=False, by=by, reason=reason), payload_hash, run_id)
+        answer = Answer(approved=False, by=by, reason=reason, channel=channel, assurance=assurance)
+        return await self._deliver_to(question, answer, payload_hash, run_id)
 
     async def answer(  # noqa: PLR0913 - every keyword is explicit
         self,
@@ -152,9 +176,11 @@ class Inbox:
         reason: str = "",
         payload_hash: str = "",
         run_id: str = "",
+        channel: Channel = "",
+        assurance: Assurance = "proved",
     ) -> Delivery:
         """Answer a question that asks for a value (`question.kind == "input"`). For the rest see `approve`."""
-        answer = Answer(approved=True, value=value, by=by, reason=reason)
+        answer = Answer(approved=True, value=value, by=by, reason=reason, channel=channel, assurance=assurance)
         return await self._deliver_to(question, answer, payload_hash, run_id)
 
     async def cancel(self, run_id: str, message: str = "", *, by: str = "") -> Delivery:

@@ -57,15 +57,15 @@ class _Asker:
 
 
 callbacks = pytest.mark.parametrize("make", [_sync, _async, _sync_that_returns_an_awaitable, _Asker])
-NAMED = Answer(approved=True, reason="Looks fine.", by="ada")
+NAMED = Answer(approved=True, reason="Looks fine.", by="ada", channel="rest")
 
 
 @callbacks
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        (True, Answer(approved=True, by="callback")),
-        (False, Answer(approved=False, by="callback")),
+        (True, Answer(approved=True, by="callback", channel="callback")),
+        (False, Answer(approved=False, by="callback", channel="callback")),
         (None, None),
         (NAMED, NAMED),
     ],
@@ -80,11 +80,11 @@ async def test_yes_no_an_answer_and_nothing_are_understood(
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        ("ls -l", Answer(approved=True, value="ls -l", by="callback")),
-        ({"a": [1, None]}, Answer(approved=True, value={"a": [1, None]}, by="callback")),
-        (0, Answer(approved=True, value=0, by="callback")),
-        (True, Answer(approved=True, value=True, by="callback")),
-        (False, Answer(approved=False, by="callback")),
+        ("ls -l", Answer(approved=True, value="ls -l", by="callback", channel="callback")),
+        ({"a": [1, None]}, Answer(approved=True, value={"a": [1, None]}, by="callback", channel="callback")),
+        (0, Answer(approved=True, value=0, by="callback", channel="callback")),
+        (True, Answer(approved=True, value=True, by="callback", channel="callback")),
+        (False, Answer(approved=False, by="callback", channel="callback")),
         (None, None),
         (NAMED, NAMED),
     ],
@@ -103,6 +103,7 @@ async def test_only_a_clear_yes_is_a_yes(said: object) -> None:
         approved=False,
         reason=f"The callback returned a {type(said).__name__}, which is neither yes nor no.",
         by="callback",
+        channel="callback",
     )
 
 
@@ -139,7 +140,7 @@ async def test_a_callback_that_fails_refuses(callback: Callable[[Question], Any]
     provider = CallbackInteractionProvider(callback)
 
     assert await asyncio.wait_for(provider.ask(make_question()), HANG_SECONDS) == Answer(
-        approved=False, reason=f"The callback failed: {error}: bash", by="callback"
+        approved=False, reason=f"The callback failed: {error}: bash", by="callback", channel="callback"
     )
 
 
@@ -152,7 +153,7 @@ async def test_a_slow_sync_callback_does_not_hold_up_the_loop() -> None:
     asking = asyncio.ensure_future(CallbackInteractionProvider(slow).ask(make_question()))
     asyncio.get_running_loop().call_soon(loop_ran.set)
 
-    assert await asking == Answer(approved=True, by="callback")
+    assert await asking == Answer(approved=True, by="callback", channel="callback")
 
 
 async def test_many_questions_are_open_at_once() -> None:
@@ -166,7 +167,7 @@ async def test_many_questions_are_open_at_once() -> None:
     provider = CallbackInteractionProvider(together)
     answers = await asyncio.gather(*(provider.ask(make_question()) for _ in range(count)))
 
-    assert answers == [Answer(approved=True, by="callback")] * count
+    assert answers == [Answer(approved=True, by="callback", channel="callback")] * count
 
 
 async def test_an_answer_after_the_wait_was_given_up_is_dropped() -> None:
@@ -220,7 +221,7 @@ async def test_the_callback_sees_the_context_variables_of_its_caller() -> None:
 
     provider = CallbackInteractionProvider(lambda question: Answer(approved=True, by=user.get()))
 
-    assert await provider.ask(make_question()) == Answer(approved=True, by="ada")
+    assert await provider.ask(make_question()) == Answer(approved=True, by="ada", channel="callback")
 
 
 def test_a_person_is_there() -> None:

@@ -18,14 +18,14 @@ from tests.pipeline.approval.person import HASH, Person, at_terminal, make_quest
 
 BY = f"terminal:{pwd.getpwuid(os.getuid()).pw_name}"
 RULE = "allow: bash(ls -la)"
-YES = Answer(approved=True, by=BY)
+YES = Answer(approved=True, by=BY, channel="terminal")
 REASON = "(Enter: none): <"
 EDIT = f"allow: {RULE}<"
 PAGE, CUT = "q stop] <", "d show all first: <"
 
 
 def no(reason: str = "") -> Answer:
-    return Answer(approved=False, reason=reason, by=BY)
+    return Answer(approved=False, reason=reason, by=BY, channel="terminal")
 
 
 ENDED = no("The input ended without an answer.")
@@ -74,13 +74,13 @@ async def test_a_key_for_more_than_the_question_allows_is_unknown(person: Person
 async def test_s_is_a_yes_for_this_run(person: Person, scope: str) -> None:
     answer = await person.answers(make_question(scope=scope), "s")
 
-    assert answer == Answer(approved=True, by=BY, scope="run")
+    assert answer == Answer(approved=True, by=BY, channel="terminal", scope="run")
 
 
 async def test_w_is_a_yes_for_some_minutes(person: Person) -> None:
     answer = await person.answers(make_question(scope="window"), "w", "1440)? <15\n", now=lambda: 1_000)
 
-    assert answer == Answer(approved=True, by=BY, scope="window", until=1_000 + 15 * 60 * 10**9)
+    assert answer == Answer(approved=True, by=BY, channel="terminal", scope="window", until=1_000 + 15 * 60 * 10**9)
 
 
 @pytest.mark.parametrize("minutes", ["", "0", "1441", "-5", "1.5", "x", "\u0665"])
@@ -95,7 +95,7 @@ async def test_a_saves_the_rule_that_was_shown(person: Person) -> None:
 
     answer = await person.answers(question, "a", f"{EDIT}\n")
 
-    assert answer == Answer(approved=True, by=BY, scope="rule", rule=RULE)
+    assert answer == Answer(approved=True, by=BY, channel="terminal", scope="rule", rule=RULE)
     assert f"always allow here:\n  - {RULE}\n" in plain(person)
 
 
@@ -112,7 +112,7 @@ async def test_a_shows_a_changed_rule_before_saving(person: Person) -> None:
 
     answer = await person.answers(question, *keys, support=Comparing())
 
-    assert answer == Answer(approved=True, by=BY, scope="rule", rule=other)
+    assert answer == Answer(approved=True, by=BY, channel="terminal", scope="rule", rule=other)
     assert f"always allow here:\n  - {other}\n" in plain(person)
 
 
@@ -129,7 +129,9 @@ async def test_a_takes_no_wider_rule(person: Person, options: dict[str, Any]) ->
         f"allow: {rule}<\n",
     )
 
-    assert await person.answers(question, *keys, **options) == Answer(approved=True, by=BY, scope="rule", rule=rule)
+    assert await person.answers(question, *keys, **options) == Answer(
+        approved=True, by=BY, channel="terminal", scope="rule", rule=rule
+    )
     assert plain(person).count(f"always allow here:\n  - {rule}\n") == 2
 
 
@@ -225,14 +227,18 @@ async def test_a_user_without_a_name_is_a_number(person: Person, monkeypatch: py
 
     monkeypatch.setattr(pwd, "getpwuid", unknown)
 
-    assert await person.answers(make_question(), "y") == Answer(approved=True, by=f"terminal:{os.getuid()}")
+    assert await person.answers(make_question(), "y") == Answer(
+        approved=True, by=f"terminal:{os.getuid()}", channel="terminal"
+    )
 
 
 async def test_a_high_risk_takes_the_beginning_of_the_hash(person: Person) -> None:
     question = make_question(risk=("execute", "deletes files that git does not know"), scope="run")
 
     assert await person.answers(question, "y", "of the hash: <5eed\n") == YES
-    assert await person.answers(question, "s", "of the hash: <5EED\n") == Answer(approved=True, by=BY, scope="run")
+    assert await person.answers(question, "s", "of the hash: <5EED\n") == Answer(
+        approved=True, by=BY, channel="terminal", scope="run"
+    )
     assert "high risk: deletes files that git does not know\n" in plain(person)
 
 
@@ -326,7 +332,7 @@ def asked_for(**fields: Any) -> Question:
 async def test_a_value_is_text_or_json_behind_an_equals_sign(person: Person, typed: str, value: object) -> None:
     answer = await person.answers(asked_for(), typed + "\n", after="Value: ")
 
-    assert answer == Answer(approved=True, value=value, by=BY)
+    assert answer == Answer(approved=True, value=value, by=BY, channel="terminal")
 
 
 @pytest.mark.parametrize("typed", ["\n", "\x04"])
@@ -337,7 +343,7 @@ async def test_no_value_is_a_refusal(person: Person, typed: str) -> None:
 async def test_a_value_that_is_not_json_is_asked_for_again(person: Person) -> None:
     answer = await person.answers(asked_for(), "={\n", "=NaN\n", "=null\n", "={\n", "=1\n", after="Value: ")
 
-    assert answer == Answer(approved=True, value=1, by=BY)
+    assert answer == Answer(approved=True, value=1, by=BY, channel="terminal")
     assert "That is not JSON: " in plain(person)
 
 
@@ -347,7 +353,7 @@ async def test_a_value_with_something_unseen_is_shown_before_it_is_used(person: 
     used = await person.answers(asked, "ma\u200bin\n", "n no: <y", after="Value: ")
     refused = await person.answers(asked, "ma\u200bin\n", "n no: <n", "\n", after="Value: ")
 
-    assert used == Answer(approved=True, value="ma\u200bin", by=BY)
+    assert used == Answer(approved=True, value="ma\u200bin", by=BY, channel="terminal")
     assert refused == no("No value was given.")
     assert r"the value has parts that are not seen: ma\u{200b}in" in plain(person)
 
@@ -359,7 +365,7 @@ async def test_a_value_is_only_asked_for_after_all_of_the_call_was_shown(person:
     given = await person.answers(question, PAGE + " ", PAGE + " ", "Value: <main\n")
 
     assert stopped == no("The call was not looked at to its end.")
-    assert given == Answer(approved=True, value="main", by=BY)
+    assert given == Answer(approved=True, value="main", by=BY, channel="terminal")
 
 
 def test_every_scope_has_its_key() -> None:

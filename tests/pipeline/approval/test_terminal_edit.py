@@ -42,7 +42,7 @@ def editor_that(does: str, tmp_path: Path) -> str:
 async def test_a_typed_command_is_shown_before_it_can_be_approved(person: Person) -> None:
     answer = await person.answers(make_question(), "e", *typed("ls -la", "rm x"), "y")
 
-    assert answer == Answer(approved=True, by=BY, arguments={"command": "rm x"})
+    assert answer == Answer(approved=True, by=BY, channel="terminal", arguments={"command": "rm x"})
     shown = plain(person).partition("These are YOUR arguments.")[2]
     assert "  $ rm x\n" in shown
 
@@ -63,7 +63,7 @@ async def test_edited_arguments_are_approved_once_and_make_no_rule(person: Perso
         question, "e", *typed("ls -la", "ls"), "s", "these: y n e d ? <a", "these: y n e d ? <y"
     )
 
-    assert answer == Answer(approved=True, by=BY, arguments={"command": "ls"})
+    assert answer == Answer(approved=True, by=BY, channel="terminal", arguments={"command": "ls"})
 
 
 async def test_a_high_risk_takes_the_beginning_of_the_new_hash(person: Person) -> None:
@@ -91,7 +91,7 @@ async def test_arguments_that_cannot_be_are_said_and_edited_again(person: Person
 
     answer = await person.answers(question, "e", *typed('{"n": 1}', text), f"{AGAIN}y", *again, "y")
 
-    assert answer == Answer(approved=True, by=BY, arguments={"n": 2})
+    assert answer == Answer(approved=True, by=BY, channel="terminal", arguments={"n": 2})
     assert "these cannot be the arguments: " in plain(person)
     assert problem in plain(person)
 
@@ -106,7 +106,7 @@ async def test_edited_arguments_are_checked_before_they_are_sent(person: Person)
         make_question(), "e", f"{LINE}{CLEAR}", "\r$ <\n", f"{AGAIN}y", "$ <ls", f"\r$ ls{SAVE}", "y", support=Strict()
     )
 
-    assert answer == Answer(approved=True, by=BY, arguments={"command": "ls"})
+    assert answer == Answer(approved=True, by=BY, channel="terminal", arguments={"command": "ls"})
     assert "these cannot be the arguments: bash needs a command\n" in plain(person)
 
 
@@ -117,14 +117,14 @@ async def test_after_an_edit_that_was_given_up_the_question_is_as_before(person:
     ended = await person.answers(asked, "e", *typed('{"n": 1}', "{"), f"{AGAIN}\x04", "\x04")
     same = await person.answers(asked, "e", *typed('{"n": 1}', '{"n":1}'), "y")
 
-    assert kept == given_up == same == Answer(approved=True, by=BY)
+    assert kept == given_up == same == Answer(approved=True, by=BY, channel="terminal")
     assert ended == ENDED
 
 
 async def test_going_back_to_the_arguments_as_asked_is_no_edit(person: Person) -> None:
     answer = await person.answers(make_question(), "e", *typed("ls -la", "ls"), "e", *typed("ls", "ls -la"), "y")
 
-    assert answer == Answer(approved=True, by=BY)
+    assert answer == Answer(approved=True, by=BY, channel="terminal")
 
 
 async def test_arguments_are_offered_with_nothing_unseen_in_them(person: Person) -> None:
@@ -143,7 +143,7 @@ async def test_an_editor_may_change_the_arguments(
 
     answer = await person.answers(make_question(), "e", "y")
 
-    assert answer == Answer(approved=True, by=BY, arguments={"command": "ls -l"})
+    assert answer == Answer(approved=True, by=BY, channel="terminal", arguments={"command": "ls -l"})
     assert "  $ ls -l\n" in plain(person)
 
 
@@ -165,7 +165,7 @@ async def test_what_an_editor_left_that_is_not_json_can_be_edited_again(
 
     answer = await person.answers(make_question({"n": 1}, tool_name="count"), "e", f"{AGAIN}y", "y")
 
-    assert answer == Answer(approved=True, by=BY, arguments={})
+    assert answer == Answer(approved=True, by=BY, channel="terminal", arguments={})
 
 
 async def test_an_editor_has_the_command_as_plain_text(
@@ -176,7 +176,8 @@ async def test_an_editor_has_the_command_as_plain_text(
 
     answer = await person.answers(make_question({"command": 'echo "a"\nls', "cwd": "x"}), "e", "y")
 
-    assert answer == Answer(approved=True, by=BY, arguments={"command": 'echo "a"\nls:command.sh', "cwd": "x"})
+    arguments = {"command": 'echo "a"\nls:command.sh', "cwd": "x"}
+    assert answer == Answer(approved=True, by=BY, channel="terminal", arguments=arguments)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ async def test_an_editor_that_fails_changes_nothing(
 ) -> None:
     monkeypatch.setenv("EDITOR", editor_that(does, tmp_path))
 
-    assert await person.answers(make_question(), "e", "y") == Answer(approved=True, by=BY)
+    assert await person.answers(make_question(), "e", "y") == Answer(approved=True, by=BY, channel="terminal")
     assert "The arguments stay as they are." in plain(person)
 
 
@@ -198,4 +199,4 @@ async def test_an_editor_that_is_not_there_changes_nothing(
     monkeypatch.setenv("EDITOR", editor)
     typed = ["e", "y"] if editor != "'" else ["e", f"{LINE}\x1b", "y"]
 
-    assert await person.answers(make_question(), *typed) == Answer(approved=True, by=BY)
+    assert await person.answers(make_question(), *typed) == Answer(approved=True, by=BY, channel="terminal")

@@ -187,7 +187,9 @@ def _build_approval(found: FoundQuestion, values: Mapping[str, Any]) -> Answer:
         raise ConfigurationError(f"{name} asks for a value: `interlock approvals answer {name} VALUE`.")
     _check_hash(question, values["shown_hash"])
     arguments = edit_arguments(question.arguments, values["edit"], values["changes"])
-    return Answer(approved=True, scope=values["scope"], rule=_choose_rule(found, values), arguments=arguments)
+    return Answer(
+        approved=True, scope=values["scope"], rule=_choose_rule(found, values), arguments=arguments, channel="cli"
+    )
 
 
 def _choose_rule(found: FoundQuestion, values: Mapping[str, Any]) -> str:
@@ -221,14 +223,14 @@ def _build_value(found: FoundQuestion, values: Mapping[str, Any]) -> Answer:
         name = shorten_id(question.action_id)
         raise ConfigurationError(f"{name} asks for no value: `interlock approvals approve {name}`, or `reject`.")
     _check_hash(question, values["shown_hash"])
-    return Answer(approved=True, value=read_value(values["value"]))
+    return Answer(approved=True, value=read_value(values["value"]), channel="cli")
 
 
 def _build_rejection(found: FoundQuestion, values: Mapping[str, Any]) -> Answer:
     _reject_consent(found.question)
     if values["shown_hash"]:
         _check_hash(found.question, values["shown_hash"])
-    return Answer(approved=False)
+    return Answer(approved=False, channel="cli")
 
 
 _ANSWER_BUILDERS: Mapping[str, Callable[[FoundQuestion, Mapping[str, Any]], Answer]] = {

@@ -58,7 +58,7 @@ async def undo_run(log: Path | None, run_ref: str, options: UndoOptions) -> Exit
 def choose_person(by: str = "") -> InteractionProvider:
     """Return who approves an undo: the person with this name, who said so already, or the one at the terminal."""
     if by:
-        return CallbackInteractionProvider(lambda question: Answer(approved=True, by=by))
+        return CallbackInteractionProvider(lambda question: Answer(approved=True, by=by, channel="cli"))
     return TerminalInteractionProvider(None)
 
 

@@ -12,7 +12,16 @@ from collections.abc import Callable
 import msgspec
 
 from ...domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, WaitingCall
-from ...domain.decision import APPROVAL_SCOPES, RECOVERY_LAYER, Decision, Verdict, needs_second_person
+from ...domain.decision import (
+    APPROVAL_SCOPES,
+    QUESTION_VERDICTS,
+    RECOVERY_LAYER,
+    Decision,
+    FourEyes,
+    Verdict,
+    needs_second_person,
+)
+from ...domain.event import WarningRaised
 from ...domain.json import InvalidJsonError, check_value, encode
 from ...domain.outcome import Failure
 from ...domain.payload import (
@@ -32,7 +41,7 @@ from ..permit import judge, permit, run_guardrails
 from ..refusals import denied_by_policy, guardrail_failure, payload_changed, rejection_failure, too_many_questions
 from ..validate import validate
 from .binding import bind_approval, canonicalize, payload_matches
-from .question import require_approval
+from .question import require_approval, requires_person
 from .recheck import ask_again, find_changes
 from .trial import discard_trial
 
@@ -126,11 +135,22 @@ async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> Per
         answer = await ask_provider(question, parts.interaction, parts.clock.now)
     finally:
         run.executions.waited_ns += parts.clock.elapsed() - began
-    if answer is not None and (problem := _rule_problem(question, answer, parts)):
-        answer = Answer(approved=False, reason=problem, by=answer.by)
+    answer = answer and _filter_answer(question, answer, run)
     if answer is None or not await _claim(question, answer, run):
         return waiting
     return await apply_answer(waiting, question, answer, record_answer(question, answer, run), run)
+
+
+def _filter_answer(question: Question, answer: Answer, run: RunContext) -> Answer | None:
+    """Return the answer of a provider, or a rejection when its rule may not be saved. None: the question stays open,
+    because only a client answered.
+    """
+    if problem := find_claim_problem(question, answer, run.parts.limits.four_eyes):
+        warning = WarningRaised(message=f"An answer was not taken: {problem}", call_id=question.call_id)
+        run.recorder.add(warning, question.call_id)
+        return None
+    problem = _rule_problem(question, answer, run.parts)
+    return _reject_instead(answer, problem) if problem else answer
 
 
 async def _find_objection(valid: ValidCall, was_asked: bool, run: RunContext) -> Failure | None:
@@ -165,9 +185,14 @@ async def ask_provider(asked: Question, provider: InteractionProvider, now: Call
     if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider is not typed
         return Answer(approved=False, reason=f"The provider answered with {type(answer).__name__}.")
     if asked.needs_person and answer.approved and answer.by == "headless":
-        return Answer(approved=False, reason="Only a person can say that it may run again.", by=answer.by)
+        return _reject_instead(answer, "Only a person can say that it may run again.")
     fault = find_answer_problem(asked, answer)
-    return Answer(approved=False, reason=fault, by=answer.by) if fault else answer
+    return _reject_instead(answer, fault) if fault else answer
+
+
+def _reject_instead(answer: Answer, reason: str) -> Answer:
+    """Return the rejection that replaces an answer which does not fit."""
+    return Answer(approved=False, reason=reason, by=answer.by, channel=answer.channel, assurance=answer.assurance)
 
 
 def _answer_timeout(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> float | None:
@@ -207,8 +232,26 @@ def find_answer_problem(asked: Question, answer: Answer) -> str:
     return ""
 
 
+def find_claim_problem(asked: Question, answer: Answer, four_eyes: FourEyes) -> str:
+    """Return why what a client says does not answer the question; empty when it does, or when a person answered."""
+    if not answer.is_from_client:
+        return ""
+    if requires_person(asked, four_eyes):
+        return "Only a person can answer this question, in the console, over REST or with `interlock approvals`."
+    if answer.assurance == "claimed" and asked.approver != "client":
+        return (
+            "A client claims this answer, and the rule that asked wants that of a person. "
+            "Answer it in the console, over REST or with `interlock approvals`, or add `approver: client` to the rule."
+        )
+    if answer.scope != "once" or answer.arguments is not None:
+        return "An answer that comes from a client counts once, for the call as it was asked."
+    return ""
+
+
 def validate_answer(question: Question, answer: Answer, parts: Parts) -> str:
     """Return why this cannot be the answer, while the question is still open; empty when it can."""
+    if problem := find_claim_problem(question, answer, parts.limits.four_eyes):
+        return problem
     if question.kind == "consent":
         return find_answer_problem(question, answer)
     if not payload_matches(question):
@@ -260,10 +303,13 @@ async def _apply_written_arguments(
     # A value that a rule wants is what the person just gave; edited arguments do not replace one.
     if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
-    editor = answer.by or "a person"
-    if not _is_earlier_call_shown(decision, question) or (
-        answer.arguments is not None and _needs_second_person(valid, decision, question, run)
-    ):
+    needs_other_person = (
+        decision.verdict in QUESTION_VERDICTS and decision.approver == "person"
+        if answer.is_from_client
+        else answer.arguments is not None and _needs_second_person(valid, decision, question, run)
+    )
+    editor = answer.by or ("a client" if answer.is_from_client else "a person")
+    if needs_other_person or not _is_earlier_call_shown(decision, question):
         edited = BindingChange("arguments", "as the model wrote them", f"edited by {editor}")
         return await ask_again(valid, question, (edited,), run, editor)
     now_bound = bind_approval(valid, decision, run)

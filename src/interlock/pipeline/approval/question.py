@@ -6,7 +6,7 @@ from urllib.parse import quote
 import msgspec
 
 from ...domain.call import Question, ValidCall, WaitingCall
-from ...domain.decision import RECOVERY_LAYER, Decision, Verdict
+from ...domain.decision import RECOVERY_LAYER, Decision, FourEyes, Verdict, needs_second_person
 from ...domain.ids import new_action_id
 from ...domain.outcome import Failure
 from ...domain.payload import ApprovalBinding
@@ -71,6 +71,7 @@ def build_question(
         bound=bound,
         capability=_capability(valid),
         scope="once" if asks_value else decision.scope,
+        approver=decision.approver,
         suggested_rule="" if asks_value else decision.suggested_rule,
         effect=decision.effect,
     )
@@ -159,10 +160,21 @@ def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> W
     question = build_question(
         valid, decision, bind_approval(valid, decision, run), run.situation, run.parts.clock.now()
     )
+    if question.approver == "client" and requires_person(question, run.parts.limits.four_eyes):
+        question = msgspec.structs.replace(question, approver="person")
     waiting = hash_question(valid, decision, question)
     if isinstance(waiting, Failure) or runner is None or obstacle:
         return waiting
     return msgspec.structs.replace(waiting, is_to_try=True)
+
+
+def requires_person(question: Question, four_eyes: FourEyes) -> bool:
+    """Return True if no client can answer the question, whatever the rule that asked says: something may happen twice,
+    a second person has to look, or a person edited what would run.
+    """
+    if question.kind == "consent" or question.needs_person or question.edited_by:
+        return True
+    return needs_second_person(question.risk, question.layer, four_eyes)
 
 
 def _find_obstacle(runner: TrialRunner, valid: ValidCall, run: RunContext) -> str:

@@ -111,6 +111,8 @@ async def ask_again(
     asked_again = msgspec.structs.replace(
         outcome.question, changes=changes, replaces=question.action_id, edited_by=editor
     )
+    if editor:
+        asked_again = msgspec.structs.replace(asked_again, approver="person")
     return msgspec.structs.replace(outcome, question=asked_again)
 
 

@@ -16,7 +16,15 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 import msgspec
 
 from ...domain import json
-from ...domain.decision import APPROVAL_SCOPES, VERDICT_WORDS, ApprovalScope, Decision, Verdict
+from ...domain.decision import (
+    APPROVAL_SCOPES,
+    QUESTION_VERDICTS,
+    VERDICT_WORDS,
+    ApprovalScope,
+    Approver,
+    Decision,
+    Verdict,
+)
 from ...domain.effect import check_template
 from ...domain.egress import EgressRule
 from ...domain.errors import ConfigurationError
@@ -75,6 +83,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     scope: ApprovalScope
     ask: AskTime
     answer_within_seconds: float | None
+    approver: Approver
     texts: dict[str, Any]
     digest: str
 
@@ -164,6 +173,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
             scope=self.scope if self.verdict is Verdict.ASK else "once",
             ask=self.ask,
             answer_within_seconds=self.answer_within_seconds,
+            approver=self.approver,
             **self.texts,
         )
 
@@ -206,6 +216,7 @@ def compile_rule(rule: Rule) -> CompiledRule:
         scope=rule.scope,
         ask=rule.ask,
         answer_within_seconds=rule.answer_within_seconds,
+        approver=rule.approver,
         texts={
             "reason": rule.reason or f"Rule {rule.id} says {verdict}.",
             "layer": rule.layer,
@@ -290,6 +301,8 @@ def _validate_question(rule: Rule, verdict: Verdict) -> None:
         )
     if rule.ask not in get_args(AskTime) or (rule.ask == "after" and verdict is not Verdict.ASK):
         raise ConfigurationError(f"Rule {rule.id!r}: ask is before or after, and after is for rules that ask")
+    if rule.approver not in get_args(Approver) or (rule.approver == "client" and verdict not in QUESTION_VERDICTS):
+        raise ConfigurationError(f"Rule {rule.id!r}: approver is person or client, and client is for rules that ask")
     seconds = rule.answer_within_seconds
     if seconds is not None and not (isfinite(seconds) and seconds > 0):
         raise ConfigurationError(f"Rule {rule.id!r}: a question stays open for more than 0 seconds, not {seconds!r}")
@@ -389,6 +402,8 @@ def _rule_digest(rule: Rule, verdict: Verdict) -> str:
         del declared["workspace"]  # As before there was such a condition.
     if rule.ask == "before":
         del declared["ask"]
+    if rule.approver == "person":
+        del declared["approver"]
     for name in {"tools", "risk", *_CONDITIONS} & declared.keys():
         declared[name] = sorted(msgspec.json.encode(each).decode() for each in _as_tuple(declared[name]))
     return sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ...domain.decision import ApprovalScope
+from ...domain.decision import ApprovalScope, Approver
 from ...domain.tool import Access, PermissionMode, Repeat, ResourceKind, ToolOrigin
 from ...domain.trial import AskTime
 from ..interface import PolicyEvent
@@ -98,6 +98,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     ask: AskTime = "before"
     #: With ask and request_input: how long the question stays open.
     answer_within_seconds: float | None = None
+    #: With ask and request_input: `client` also accepts what a client claims its user answered.
+    approver: Approver = "person"
     #: When the rule ends, in nanoseconds since 1970; 0 is never.
     expires_at: int = 0
 

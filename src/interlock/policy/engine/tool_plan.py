@@ -48,6 +48,7 @@ def merge_decisions(decisions: Sequence[Decision]) -> Decision:
             (winner.answer_within_seconds for winner in winners if winner.answer_within_seconds is not None),
             default=None,
         ),
+        approver="client" if all(winner.approver == "client" for winner in winners) else "person",
     )
     arguments = {winner.target_arg for winner in winners}
     if len(arguments) == 1:

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ...domain.decision import ApprovalScope
+from ...domain.decision import ApprovalScope, Approver
 from ...domain.suggestions import suggest_name
 from ...domain.tool import Repeat, ResourceKind, ToolOrigin
 from ...domain.trial import AskTime
@@ -213,6 +213,11 @@ class _Conditions(_StrictModel):
     )
     answer_within: Duration | None = Field(
         None, description="How long the question stays open: seconds, or a text.", examples=[300, "2h", "7d"]
+    )
+    approver: Approver | None = Field(
+        None,
+        description="With ask and request_input: who may answer. `client` also accepts what an MCP client, a coding "
+        "agent or a framework claims its user answered. The default is person. Never client in a project file.",
     )
     expires: Text | None = Field(None, description="When the rule ends, RFC 3339.", examples=["2030-01-31T12:00:00Z"])
     matches: Examples = Field([], description="Calls that this rule is about. Checked when the file is read.")

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import msgspec
 
 from ...domain import json
-from ...domain.decision import Verdict
+from ...domain.decision import QUESTION_VERDICTS, Verdict
 from ...domain.egress import DEFAULT_HEADER, EgressRule, EgressVerdict, compile_egress_rule
 from ...domain.errors import ConfigurationError
 from ..engine.compiled_rule import check_effect, compile_rule
@@ -126,7 +126,10 @@ def _find_project_violations(source: PolicySource, document: PolicyDocument) -> 
         if entry.allow is not None:
             place = ("egress", index, "allow")
             problems.append(source.make_problem(place, f"{only}: put hosts that are allowed into the user's file"))
-    for location, verdict, _ in _iterate_entries(document):
+    for location, verdict, entry in _iterate_entries(document):
+        if entry.approver == "client":
+            place = (*location, "approver")
+            problems.append(source.make_problem(place, f"{only}: say in the user's file that a client may answer"))
         if verdict is Verdict.ALLOW:
             problems.append(source.make_problem(location, f"{only}: put what is allowed into the user's file"))
     return problems
@@ -281,6 +284,7 @@ class _RuleBuilder(msgspec.Struct):
             scope=entry.scope or "run",
             ask=entry.ask or "before",
             answer_within_seconds=self._attempt("answer_within", lambda: parse_duration(entry.answer_within), None),
+            approver=entry.approver or "person",
             expires_at=self._attempt("expires", lambda: parse_timestamp(entry.expires), 0),
         )
         if not self.problems:
@@ -290,10 +294,10 @@ class _RuleBuilder(msgspec.Struct):
 
     def _check_verdict_keys(self) -> None:
         entry, verdict = self.entry, self.verdict
-        asks = verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)
-        if not asks and (entry.prompt or entry.answer_within is not None):
-            key = "prompt" if entry.prompt else "answer_within"
-            self._add_problem(key, f"{key} is for rules that ask; this one says {verdict.value}")
+        if verdict not in QUESTION_VERDICTS:
+            keys = {"prompt": entry.prompt, "answer_within": entry.answer_within, "approver": entry.approver}
+            for key in [key for key, value in keys.items() if value not in (None, "")][:1]:
+                self._add_problem(key, f"{key} is for rules that ask; this one says {verdict.value}")
         if entry.scope is not None and verdict is not Verdict.ASK:
             self._add_problem("scope", f"scope is for rules that ask; this one says {verdict.value}")
         if entry.ask is not None and verdict is not Verdict.ASK:

@@ -186,7 +186,8 @@ class ConsentService:
             return rejection
         if row.state is not _OPEN:
             return _build_closed_problem(row, "refusal")
-        if await self._answer(row, Answer(approved=False, by=principal.name, reason=reason or _DEFAULT_REASON)):
+        answer = Answer(approved=False, by=principal.name, reason=reason or _DEFAULT_REASON, channel="console")
+        if await self._answer(row, answer):
             return rejection
         return _build_closed_problem(await self._questions.get_action(row.action_id) or row, "refusal")
 
@@ -259,9 +260,8 @@ class ConsentService:
         request = await self._try_read_request(row) if row.state is _OPEN else None
         with suppress(ConsentError):
             if request and not await self._consents.needs_consent(request.binding, request.consent):
-                approval = Answer(
-                    approved=True, by=row.requester, reason=_GIVEN_REASON.format(request.consent.provider)
-                )
+                reason = _GIVEN_REASON.format(request.consent.provider)
+                approval = Answer(approved=True, by=row.requester, reason=reason, channel="console")
                 return await self._answer(row, approval)
         return False
 

@@ -10,6 +10,7 @@ from functools import cache
 import msgspec
 from starlette.requests import Request
 
+from ...domain.call import Channel
 from ..core.identity.permissions import PERMISSIONS, RELATIONSHIPS, Operation, PermissionScope, Relationship
 from ..core.identity.principal import Principal
 from ..core.identity.sessions import AuthenticatedSession, is_valid_csrf_token
@@ -44,6 +45,11 @@ class Call(PublicCall, frozen=True):
     session: AuthenticatedSession | None
     #: Authenticates again: None once the key was revoked or the session ended.
     reauthenticate: Callable[[], Awaitable[Principal | None]]
+
+    @property
+    def channel(self) -> Channel:
+        """The channel of an answer in this request."""
+        return "rest" if self.session is None else "console"
 
 
 def get_service(request: Request) -> Service:

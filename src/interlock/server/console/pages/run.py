@@ -124,7 +124,7 @@ async def undo(
     """Undo exactly what the page showed. If that changed, show what it would be now."""
     selection = UndoSelection(call=call, after=after)
     try:
-        result = await visit.service.undo_service.undo(visit.principal, run_id, selection, digest)
+        result = await visit.service.undo_service.undo(visit.principal, run_id, selection, digest, "console")
     except ConflictError as error:
         if error.code != "undo_changed":
             raise

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ....domain.call import Answer, Question
+from ....domain.call import Answer, Channel, Question
 from ....domain.commands import AnswerCommand
 from ....domain.decision import ApprovalScope
 from ....domain.errors import AnswerRefusedError, DecisionConflictError, RunEndedError
@@ -60,7 +60,9 @@ class ApprovalService:
         self._guard = guard
         self._rule_keeper = rule_keeper
 
-    async def approve(self, principal: Principal, action_id: str, approval: Approval) -> DecisionResult:
+    async def approve(
+        self, principal: Principal, action_id: str, approval: Approval, channel: Channel = "rest"
+    ) -> DecisionResult:
         """Approve a question. The payload hash must be that of what was shown."""
         if not approval.payload_hash:
             raise InvalidRequestError("payload_hash", "must be the payload hash shown with the approval")
@@ -72,23 +74,25 @@ class ApprovalService:
             until=approval.until,
             rule=approval.rule,
             arguments=approval.arguments,
+            channel=channel,
         )
         return await self._decide(principal, action_id, "approval", answer, approval.payload_hash)
 
-    async def reject(self, principal: Principal, action_id: str, reason: str, payload_hash: str = "") -> DecisionResult:
+    async def reject(
+        self, principal: Principal, action_id: str, reason: str, payload_hash: str = "", channel: Channel = "rest"
+    ) -> DecisionResult:
         """Reject a call that requires approval, or a request for input."""
         row, _ = await self._guard.get_action(principal, action_id, Operation.DECIDE)
         kind = "input" if row.kind == "input" else "approval"
-        answer = Answer(approved=False, reason=reason, by=principal.name)
+        answer = Answer(approved=False, reason=reason, by=principal.name, channel=channel)
         return await self._decide(principal, action_id, kind, answer, payload_hash)
 
     async def provide_input(
-        self, principal: Principal, action_id: str, value: Any, payload_hash: str = ""
+        self, principal: Principal, action_id: str, value: Any, payload_hash: str = "", channel: Channel = "rest"
     ) -> DecisionResult:
         """Answer a request for input."""
-        return await self._decide(
-            principal, action_id, "input", Answer(approved=True, value=value, by=principal.name), payload_hash
-        )
+        answer = Answer(approved=True, value=value, by=principal.name, channel=channel)
+        return await self._decide(principal, action_id, "input", answer, payload_hash)
 
     async def record_consent(self, run_id: str, action_id: str, answer: Answer) -> None:
         """Record a consent or its refusal. The caller has authenticated the user."""

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from ....changes.change_set import CHANGE_SET_FACT
-from ....domain.call import Answer, Question
+from ....domain.call import Answer, Channel, Question
 from ....domain.errors import PreconditionError
 from ....domain.event import CallObserved, decode_event
 from ....domain.trial import Trial, TriedChange
@@ -120,7 +120,9 @@ class UndoService:
         """Return what undoing would do, and change nothing."""
         return (await self._plan(principal, run_id, selection)).preview
 
-    async def undo(self, principal: Principal, run_id: str, selection: UndoSelection, digest: str) -> UndoResult:
+    async def undo(
+        self, principal: Principal, run_id: str, selection: UndoSelection, digest: str, channel: Channel = "rest"
+    ) -> UndoResult:
         """Undo exactly what the preview with this digest showed."""
         lock = self._locks.setdefault(run_id, asyncio.Lock())
         async with lock:
@@ -134,7 +136,8 @@ class UndoService:
 
             def approve(question: Question) -> Answer:
                 is_same = question.trial is not None and question.trial.digest == digest
-                return Answer(approved=is_same, by=principal.name, reason="" if is_same else "It changed since.")
+                reason = "" if is_same else "It changed since."
+                return Answer(approved=is_same, by=principal.name, reason=reason, channel=channel)
 
             parts = plan.runner.app.parts
             report = await undo_calls(

@@ -64,19 +64,23 @@ async def approve(call: Call, action_id: str, body: ApproveRequest) -> DecisionR
         rule=body.rule,
         arguments=body.arguments,
     )
-    return await call.service.approval_service.approve(call.principal, action_id, approval)
+    return await call.service.approval_service.approve(call.principal, action_id, approval, call.channel)
 
 
 @route("POST", "/approvals/{action_id}/reject", Operation.DECIDE, DecisionResponse)
 async def reject(call: Call, action_id: str, body: RejectRequest) -> DecisionResult:
     """Reject the call, or the request for input. By default the run fails; see `on_rejection` of the agent."""
-    return await call.service.approval_service.reject(call.principal, action_id, body.reason, body.payload_hash)
+    return await call.service.approval_service.reject(
+        call.principal, action_id, body.reason, body.payload_hash, call.channel
+    )
 
 
 @route("POST", "/approvals/{action_id}/answer", Operation.ANSWER, DecisionResponse)
 async def answer(call: Call, action_id: str, body: AnswerRequest) -> DecisionResult:
     """Provide the requested value. The run resumes by itself."""
-    return await call.service.approval_service.provide_input(call.principal, action_id, body.value, body.payload_hash)
+    return await call.service.approval_service.provide_input(
+        call.principal, action_id, body.value, body.payload_hash, call.channel
+    )
 
 
 def parse_time(field: str, text: str) -> int:

@@ -125,7 +125,7 @@ async def preview_undo(call: Call, run_id: str, query: UndoFilters) -> UndoPrevi
 async def undo_run(call: Call, run_id: str, body: UndoRunRequest) -> UndoResult:
     """Undo exactly what the preview with this digest showed. Otherwise 409, with the new preview in `details`."""
     selection = UndoSelection(call=body.call, after=body.after)
-    return await call.service.undo_service.undo(call.principal, run_id, selection, body.digest)
+    return await call.service.undo_service.undo(call.principal, run_id, selection, body.digest, call.channel)
 
 
 @route("POST", "/agents/{agent}/stop", Operation.STOP_AGENT, AgentStopResult)
