@@ -27,7 +27,15 @@ from ..domain.observation import Observation, extract_output
 from ..domain.rendering import render_for_model
 from ..domain.state.ledger import ANSWER_TRIGGERS
 from ..domain.suggestions import find_near_name
-from ..domain.tool import CallContext, JsonObject, PermissionMode, Reconcile, ToolContext, ToolDefinition
+from ..domain.tool import (
+    CallContext,
+    JsonObject,
+    PermissionMode,
+    Reconcile,
+    ToolCatalog,
+    ToolContext,
+    ToolDefinition,
+)
 from ..history.fold import load_run
 from ..interaction.interface import Fallback
 from ..options import check_types, checked_options, parse_mode
@@ -257,9 +265,18 @@ class Gate:
         return self._app.log
 
     @property
+    def artifacts(self) -> ArtifactStore:
+        """The artifacts of all its runs."""
+        return self._app.artifacts
+
+    @property
     def workspace(self) -> str:
         """The folder of its runs; empty when there is none."""
         return self._app.resolve_workspace(self._workspace)
+
+    def catalog(self, *, requester: str | None = None, agent: str = "") -> ToolCatalog:
+        """Return the tools that an agent is offered. For the options see `call`."""
+        return self._app.registry.catalog(self._situation("", agent, requester))
 
     def is_read_only(self, name: str) -> bool:
         """Return True if there is such a tool, and it only reads."""
@@ -573,18 +590,10 @@ class Gate:
             return live
         if live is not None and not live.loop.is_closed() and not live.is_released:
             raise ConfigurationError(f"{run_id} is used by another event loop of this process. Use one for each run.")
+        situation = self._situation(run_id, agent, None if pending is None else pending.requester)
         outer = None if pending is None else pending.outer
-        requester = None if pending is None else pending.requester
-        situation = CallContext(
-            run_id=run_id,
-            agent=agent,
-            mode=self._mode,
-            interactive=True,
-            workspace=self._app.resolve_workspace(self._workspace),
-            requester=self._requester if requester is None else self._app.parts.redactor.redact(requester),
-            parent_run_id="" if outer is None else outer.run_id,
-            parent_call_id="" if outer is None else outer.call_id,
-        )
+        if outer is not None:
+            situation = msgspec.structs.replace(situation, parent_run_id=outer.run_id, parent_call_id=outer.call_id)
         poller = self._pollers.get(loop)
         if poller is None:
             poller = self._pollers[loop] = CommandPoller(self._app.log)
@@ -603,6 +612,16 @@ class Gate:
             stays=pending is not None and pending.is_session,
         )
         return live
+
+    def _situation(self, run_id: str, agent: str, requester: str | None) -> CallContext:
+        return CallContext(
+            run_id=run_id,
+            agent=agent,
+            mode=self._mode,
+            interactive=True,
+            workspace=self.workspace,
+            requester=self._requester if requester is None else self._app.parts.redactor.redact(requester),
+        )
 
     async def _run_pending(self, arguments: JsonObject, context: ToolContext) -> Any:
         """Execute the tool of a framework, for exactly the call that waits for it."""

@@ -1,0 +1,185 @@
+"""`interlock gateway`: one MCP server in front of many, for any MCP client."""
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+from contextlib import AsyncExitStack
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated
+
+from ...domain.errors import ConfigurationError
+from ...gate.gate import Gate
+from ...policy.files.values import parse_duration
+from ...storage.file_artifacts import FileArtifacts
+from ...storage.sqlite.log import SqliteLog
+from ..config.logs import LogOption, find_run_files, require_log_file
+from ..config.policy_files import load_policy, require_valid
+from ..config.settings import SETTING_TYPES, load_settings, parse_setting
+from ..config.user_paths import find_user_paths, login_name
+from ..display.output import echo
+from ..options import ModeOption, PolicyOption, WorkspaceOption, collect_options, create_app, option
+from ..session.trust import resolve_project
+
+try:
+    from ...mcp.client.toolbox import McpTools
+    from ...mcp.gateway.asking import AskOptions, ElicitMode
+    from ...mcp.gateway.client_config import ClientName, render_client_config
+    from ...mcp.gateway.gateway import Gateway
+    from ...mcp.gateway.http import describe_address, open_http, serve_http
+except ModuleNotFoundError as missing:
+    raise ConfigurationError("The gateway needs more than the command: pip install 'interlock[mcp]'") from missing
+
+_EXITS = "Exit codes: 0 the client left, or a signal; 2 the gateway could not start."
+_MAX_HOLD_SECONDS = 3_600.0
+
+app = create_app()
+
+
+@app.command(epilog=_EXITS)
+def gateway(  # noqa: PLR0913 - one for each option
+    *,
+    servers: Annotated[
+        Path | None,
+        option("File with the MCP servers. Default: mcp.toml in the config directory.", metavar="FILE"),
+    ] = None,
+    policy: PolicyOption = None,
+    mode: ModeOption = None,
+    workspace: WorkspaceOption = None,
+    log: LogOption = None,
+    http: Annotated[
+        str | None,
+        option("Serve HTTP at this address instead of standard input and output.", metavar="ADDR:PORT"),
+    ] = None,
+    hold: Annotated[
+        str, option("How long a call waits for approval before the client gets PENDING. Default: 50s.", metavar="TIME")
+    ] = "50s",
+    elicit: Annotated[
+        ElicitMode,
+        option(
+            "Ask the client's user: `off`, `claim` (counts where a rule has `approver: client`) or `trusted` (counts "
+            "like any person). Default: claim."
+        ),
+    ] = "claim",
+    principal: Annotated[
+        str | None, option("Who the client acts for. Default: the user of this process.", metavar="NAME")
+    ] = None,
+    print_config: Annotated[
+        ClientName | None, option("Print what to add to the settings of this client, and exit.")
+    ] = None,
+) -> None:
+    """Serve the tools of MCP servers to an MCP client, under policy, with approvals and a log.
+
+    Without --http one client is served over standard input and output, as clients start their servers. Any number of
+    gateways share a log. People answer with `interlock approvals`, in the console or over REST.
+    """
+    if print_config is not None:
+        given = {"servers": servers, "policy": policy, "mode": mode, "workspace": workspace, "log": log}
+        options = {**collect_options(**given), "hold": hold, "elicit": elicit, "principal": principal or ""}
+        defaults = {"hold": "50s", "elicit": "claim", "principal": ""}
+        arguments = [
+            part for name, value in options.items() if value != defaults.get(name) for part in (f"--{name}", value)
+        ]
+        for line in render_client_config(print_config, _find_program(), arguments, http).splitlines():
+            echo(line)
+        return
+    user_paths = find_user_paths()
+    folder = Path(os.path.realpath(workspace or Path()))
+    if not folder.is_dir():
+        raise ConfigurationError(f"{workspace} is not a folder. `--workspace` names the folder to work in.")
+    project = resolve_project(folder, user_paths, ask=False)
+    chosen = {
+        name: parse_setting(name, SETTING_TYPES[name], text, f"--{name}")
+        for name, text in collect_options(policy=policy, mode=mode).items()
+    }
+    settings = load_settings(user_paths, project, options=chosen).settings
+    files = find_run_files(log, user_paths)
+    if files.log.exists():
+        require_log_file(str(files.log))
+    if servers is None:
+        servers = _find_servers_file(user_paths.config)
+    tools = McpTools.from_file(servers, workspace=folder)
+    tools.protect_paths((*user_paths.own_paths, f"{files.log}.gateway"))
+    asking = AskOptions(hold_seconds=_parse_hold(hold), elicit=elicit)
+    rules = require_valid(load_policy(settings, user_paths, project, str(folder)))
+    place = None if http is None else _parse_address(http)
+    if log is None:
+        user_paths.make_state_folder()
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            log = await stack.enter_async_context(SqliteLog(files.log))
+            gate = Gate(
+                log=log,
+                artifacts=FileArtifacts(files.artifacts),
+                policy=rules,
+                mode=settings.mode,
+                workspace=folder,
+            )
+            await stack.enter_async_context(gate)
+            served = Gateway(
+                gate, tools, principal=principal or login_name(), options=asking, key_file=f"{files.log}.gateway"
+            )
+            await stack.enter_async_context(served)
+            if place is None:
+                await served.serve_stdio()
+            else:
+                sock = stack.enter_context(_listen(*place))
+                application = await stack.enter_async_context(open_http(served.server, sock.getsockname()[1]))
+                echo(f"The gateway serves {describe_address(sock)}. Ctrl-C stops it.", error=True)
+                await serve_http(application, sock)
+
+    asyncio.run(serve())
+
+
+def _find_servers_file(config: Path | None) -> Path:
+    default = None if config is None else config / "mcp.toml"
+    if default is None or not default.exists():
+        where = "" if default is None else f" {default} does not exist;"
+        raise ConfigurationError(f"There are no MCP servers.{where} name a file with --servers. Nothing was started.")
+    return default
+
+
+def _parse_hold(text: str) -> float:
+    seconds = 0.0 if text.strip() in ("0", "0s") else parse_duration(text) or 0.0
+    if seconds > _MAX_HOLD_SECONDS:
+        raise ConfigurationError(f"--hold: expected 0s to {_MAX_HOLD_SECONDS:g}s; found {text}.")
+    return seconds
+
+
+def _parse_address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    host = "127.0.0.1" if host == "localhost" else host
+    if not colon or not port.isascii() or not port.isdigit() or int(port) >= 1 << 16:
+        raise ConfigurationError(f"--http: expected ADDR:PORT, such as 127.0.0.1:8931; found {text!r}.")
+    try:
+        is_local = ip_address(host).is_loopback
+    except ValueError:
+        is_local = False
+    if not is_local:
+        raise ConfigurationError(
+            f"--http: {host} can be reached from elsewhere, and the gateway does not authenticate clients. Expected "
+            "127.0.0.1 or ::1. `interlock serve` serves a gateway with keys and sign-in."
+        )
+    return host, int(port)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while attempting")[0]
+        raise ConfigurationError(
+            f"--http: cannot listen on {host} port {port}: {reason}. Nothing was served."
+        ) from None
+
+
+def _find_program() -> list[str]:
+    """Return how a client starts this program: it may have another PATH."""
+    own = Path(sys.argv[0]).absolute()
+    if own.name == "interlock" and own.exists():
+        return [str(own)]
+    return [shutil.which("interlock") or "interlock"]
