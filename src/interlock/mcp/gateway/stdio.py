@@ -139,7 +139,7 @@ async def _write_lines(file: int, messages: MemoryObjectReceiveStream[SessionMes
 
 
 async def _read_chunk(file: int) -> bytes:
-    """Read what is there. The file is not made non-blocking: other processes may share it."""
+    """Read the next bytes. The file is not made non-blocking: other processes may share it."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     try:
