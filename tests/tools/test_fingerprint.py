@@ -1,16 +1,20 @@
 """The fingerprint of a workspace: any edit changes it, what tests and checks write for themselves does not."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.tools.shell.fingerprint import (
+    FolderListings,
     WorkspaceChanges,
     WorkspaceFingerprint,
     compare_fingerprints,
@@ -18,10 +22,10 @@ from interlock.tools.shell.fingerprint import (
 )
 
 
-def of(folder: Path, max_files: int = 20_000) -> WorkspaceFingerprint:
+def of(folder: Path, max_files: int = 20_000, listings: FolderListings | None = None) -> WorkspaceFingerprint:
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return take_fingerprint(root, max_files=max_files)
+        return take_fingerprint(root, max_files=max_files, listings=listings)
     finally:
         os.close(root)
 
@@ -187,3 +191,97 @@ def test_the_same_digest_means_the_same_files(
         (folder / name).unlink(missing_ok=True) if name in first else (folder / name).touch()
 
     assert (of(folder).digest == before.digest) == (first == second)
+
+
+_LATER = 1 << 62
+_NAMES = st.sampled_from(["a", "b", "target", "Cargo.toml", "x.pyc", "__pycache__"])
+_PLACES = st.lists(_NAMES, min_size=1, max_size=3).map("/".join)
+
+
+def _create(root: Path, place: str, _other: str) -> None:
+    (root / place).parent.mkdir(parents=True, exist_ok=True)
+    (root / place).write_text(place)
+
+
+def _make_folder(root: Path, place: str, _other: str) -> None:
+    (root / place).mkdir(parents=True)
+
+
+def _remove(root: Path, place: str, _other: str) -> None:
+    if (root / place).is_dir():
+        shutil.rmtree(root / place)
+    else:
+        (root / place).unlink()
+
+
+def _move(root: Path, place: str, other: str) -> None:
+    (root / place).rename(root / other)
+
+
+def _link_and_write(root: Path, place: str, other: str) -> None:
+    """Write to a file by another name, which is gone afterwards."""
+    os.link(root / place, root / other)
+    (root / other).write_text("by another name")
+    (root / other).unlink()
+
+
+def _set_back(root: Path, place: str, other: str) -> None:
+    """Change a folder, and set back every time that can be set."""
+    folder = (root / place).parent
+    before = folder.stat()
+    (root / place).rename(folder / Path(other).name)
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _wait_for_tick(probe: Path) -> None:
+    """Wait until what changes next has another time than what changed last."""
+    probe.touch()
+    before = probe.stat().st_ctime_ns
+    for _ in range(1_000_000):
+        os.utime(probe)
+        if probe.stat().st_ctime_ns != before:
+            return
+    pytest.fail("the clock of this file system stands still")
+
+
+_CHANGES = st.sampled_from([_create, _make_folder, _remove, _move, _link_and_write, _set_back])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(_CHANGES, _PLACES, _PLACES), max_size=8))
+def test_remembered_folders_give_the_same_fingerprint(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[Callable[[Path, str, str], None], str, str]]
+) -> None:
+    folder, probe = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("clock") / "probe"
+    _create(folder, "a/b/a", "")
+    _create(folder, "target/a", "")
+    listings = FolderListings(now=lambda: _LATER)
+    assert of(folder, listings=listings) == of(folder)
+
+    for change, place, other in changes:
+        _wait_for_tick(probe)
+        with suppress(OSError):
+            change(folder, place, other)
+        assert of(folder, listings=listings) == of(folder)
+
+
+@pytest.mark.parametrize(("now", "expected"), [(lambda: _LATER, [3, 0, 1]), (lambda: 0, [3, 3, 3])])
+def test_only_settled_folders_are_remembered(
+    project: Path, monkeypatch: pytest.MonkeyPatch, now: Callable[[], int], expected: list[int]
+) -> None:
+    """A folder that changed a moment ago is listed again, since the next change may have the same time."""
+    (project / "docs").mkdir()
+    _wait_for_tick(project / "docs" / "probe")
+    listings, scandir, listed = FolderListings(now), os.scandir, list[int]()
+
+    def count(folder: int) -> Any:
+        listed[-1] += 1
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", count)
+    for act in (lambda: None, lambda: edit(project), lambda: add(project)):
+        act()
+        listed.append(0)
+        of(project, listings=listings)
+
+    assert listed == expected

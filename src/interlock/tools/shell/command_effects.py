@@ -85,7 +85,7 @@ class WorkspaceAfter(NamedTuple):
 def fingerprint_workspace(config: ShellConfig) -> WorkspaceFingerprint:
     """Take the fingerprint of the workspace."""
     with config.workspace.open_root() as root:
-        return take_fingerprint(root.fd)
+        return take_fingerprint(root.fd, listings=config.listings)
 
 
 def inspect_workspace(request: CommandRequest, guarded: GuardedFiles | None) -> WorkspaceAfter:

@@ -5,17 +5,22 @@ that was only touched makes another digest. The time of the last change of the i
 the other one. What programs write for themselves while they test or check is left out, or each run would make its own
 result stale; whole folders of installed or built things are looked at from outside only, for the list of changes.
 
+Every file is looked at each time. What a folder holds is remembered, and listed again only when its inode changed: any
+name that comes or goes changes that time, which no program can set. A folder that changed just before it was listed is
+not remembered, since a clock that ticks slowly could hide the next change.
+
 Nothing is followed, and everything goes by descriptors below the root. Limits of files and of depth hold; beyond them
 `truncated` says that equal digests prove nothing.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import translate
 from hashlib import sha256
 from itertools import islice
-from typing import TypeAlias
+from time import time_ns
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -60,6 +65,10 @@ SHALLOW_FOLDERS: Mapping[str, frozenset[str]] = {
 #: What changes in a repository when something is committed, staged or switched. Reading it may refresh the index, so
 #: that is not here.
 _REPOSITORY_FILES = ("HEAD", "logs/HEAD", "packed-refs", "refs/heads", "refs/tags", "refs/stash", "config")
+
+#: Names that decide what a folder beside them is.
+_MARKERS = frozenset[str]().union(*SHALLOW_FOLDERS.values())
+_SETTLED_NS = 2_000_000_000
 
 _is_cache_file = re.compile("|".join(map(translate, CACHE_FILES))).match
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -121,58 +130,112 @@ class WorkspaceChanges(msgspec.Struct, frozen=True):
         return len(self.created) + len(self.modified) + len(self.deleted)
 
 
-def take_fingerprint(root: int, *, max_files: int = MAX_FILES) -> WorkspaceFingerprint:
-    """Return the fingerprint of the folder that `root` is open for."""
-    walk = _FingerprintWalk(max_files)
+class _Listing(NamedTuple):
+    """The names in a folder, sorted, without caches."""
+
+    #: Which folder it is, and when its inode last changed. None: it has to be listed again.
+    change_stamp: tuple[int, int, int] | None
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    markers: frozenset[str]
+
+
+class FolderListings:
+    """What the folders of one workspace hold, as they were last listed."""
+
+    def __init__(self, now: Callable[[], int] = time_ns) -> None:
+        self._now = now
+        #: Replaced as a whole by each walk, so that walks in several threads do not disturb each other.
+        self.by_path: Mapping[str, _Listing] = {}
+
+    def list_folder(self, folder: int, path: str, limit: int) -> _Listing:
+        """Return what the open folder holds, or that there are more than `limit` names."""
+        status = os.fstat(folder)
+        change_stamp = (status.st_dev, status.st_ino, status.st_ctime_ns)
+        known = self.by_path.get(path)
+        if known is not None and known.change_stamp == change_stamp:
+            return known
+        is_settled = self._now() - max(status.st_mtime_ns, status.st_ctime_ns) >= _SETTLED_NS
+        with os.scandir(folder) as scan:
+            entries = sorted(islice(scan, limit + 1), key=lambda entry: entry.name)
+        files: list[str] = []
+        folders: list[str] = []
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif not _is_cache_file(entry.name):
+                    files.append(entry.name)
+            except OSError:
+                is_settled = False  # gone meanwhile
+        return _Listing(
+            change_stamp if is_settled and len(entries) <= limit else None,
+            tuple(files),
+            tuple(folders),
+            _MARKERS.intersection(entry.name for entry in entries),
+        )
+
+
+def take_fingerprint(
+    root: int, *, max_files: int = MAX_FILES, listings: FolderListings | None = None
+) -> WorkspaceFingerprint:
+    """Return the fingerprint of the folder that `root` is open for.
+
+    Args:
+        root: The open folder.
+        max_files: How many files are looked at.
+        listings: What was found before in this folder; it is brought up to date.
+    """
+    listings = listings or FolderListings()
+    walk = _FingerprintWalk(max_files, listings)
     walk.enter(root, "", 0)
+    listings.by_path = walk.listings
     return WorkspaceFingerprint(walk.files, walk.truncated, walk.stamps, walk.shallow_stamps)
 
 
 def compare_fingerprints(before: WorkspaceFingerprint, after: WorkspaceFingerprint) -> WorkspaceChanges:
     """Return the differences, also in folders that are no part of the digest."""
+    complete = not (before.truncated or after.truncated)
+    if before.stamps == after.stamps and before.shallow_stamps == after.shallow_stamps:
+        return WorkspaceChanges((), (), (), complete)  # mostly so, and found much sooner
     old, new = {**before.stamps, **before.shallow_stamps}, {**after.stamps, **after.shallow_stamps}
     return WorkspaceChanges(
         tuple(sorted(new.keys() - old.keys())),
         tuple(sorted(path for path in new.keys() & old.keys() if new[path] != old[path])),
         tuple(sorted(old.keys() - new.keys())),
-        not (before.truncated or after.truncated),
+        complete,
     )
 
 
 class _FingerprintWalk:
-    def __init__(self, max_files: int) -> None:
+    def __init__(self, max_files: int, known: FolderListings) -> None:
         self.stamps: dict[str, _Stamp] = {}
         self.shallow_stamps: dict[str, _Stamp] = {}
         self.files = 0
         self.truncated = False
+        self.listings: dict[str, _Listing] = {}
         self._max_files = max_files
+        self._known = known
 
     def enter(self, folder: int, path: str, depth: int) -> None:
-        """Scan a folder, files first and in order, so that a limit leaves out the same ones each time."""
-        with os.scandir(folder) as scan:
-            entries = sorted(islice(scan, self._max_files + 1), key=lambda entry: entry.name)
-        names = frozenset(entry.name for entry in entries)
-        below: list[str] = []
-        for entry in entries:
+        """Look at a folder, files first and in order, so that a limit leaves out the same ones each time."""
+        listing = self._known.list_folder(folder, path, self._max_files)
+        if listing.change_stamp is not None:
+            self.listings[path] = listing
+        files = listing.files[: self._max_files - self.files]
+        self.files += len(files)
+        stat, stamps = os.stat, self.stamps
+        for name in files:
             try:
-                if entry.is_dir(follow_symlinks=False):
-                    below.append(entry.name)
-                elif not self._add_file(entry, path):
-                    return
+                status = stat(name, dir_fd=folder, follow_symlinks=False)
             except OSError:
                 continue  # gone meanwhile
-        for name in below:
-            self._descend(folder, path + name, name, names, depth)
-
-    def _add_file(self, entry: os.DirEntry[str], path: str) -> bool:
-        if _is_cache_file(entry.name):
-            return True
-        if self.files >= self._max_files:
+            stamps[path + name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if len(files) < len(listing.files):
             self.truncated = True
-            return False
-        self.files += 1
-        self.stamps[path + entry.name] = _make_stamp(entry.stat(follow_symlinks=False))
-        return True
+            return
+        for name in listing.folders:
+            self._descend(folder, path + name, name, listing.markers, depth)
 
     def _descend(self, folder: int, path: str, name: str, beside: frozenset[str], depth: int) -> None:
         if name in CACHE_FOLDERS:

@@ -26,6 +26,7 @@ from ...domain.tool import CallContext, PermissionMode, SandboxScope
 from ...sandbox.host.programs import is_inside
 from ...sandbox.interface import CommandLimits, Confinement, SandboxProfile
 from ...sandbox.workspace.workspace import Workspace
+from .fingerprint import FolderListings
 
 ProfileName: TypeAlias = Literal["read-only", "workspace-write", "unconfined"]
 
@@ -93,6 +94,8 @@ class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
     egress: Callable[[], tuple[EgressRule, ...]] = lambda: ()
     #: Where the proxy of a command listens; 0: it has none.
     egress_port: int = 0
+    #: What the folders of the workspace hold.
+    listings: FolderListings = msgspec.field(default_factory=FolderListings)
 
 
 def choose_profile(
