@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .checker_reports import Diagnostic, find_first_location
-from .report import CommandOutput, FailureLocation, Findings, make_location
+from .report import CommandOutput, FailureLocation, Findings, find_last, make_location
 
 _RUNNING = re.compile(r"running ([0-9]{1,9}) tests?")
 _NUMBERS = r"([0-9]{1,9}) passed; ([0-9]{1,9}) failed; ([0-9]{1,9}) ignored; ([0-9]{1,9}) measured;"
@@ -43,25 +43,20 @@ class _Target(NamedTuple):
 
 def read_cargo(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of cargo. Return None if it is not from cargo."""
-    del exit_code
     lines = output.lines
     targets = _find_targets(lines)
-    if _find_last(_NOT_COMPILED, lines) > max(
-        (len(lines) if target.at is None else target.at for target in targets), default=-1
-    ):
+    ends = (len(lines) if target.at is None else target.at for target in targets)
+    stopped = find_last(_NOT_COMPILED, lines)
+    if stopped is not None and stopped > max(ends, default=-1):
         return _make_compile_findings(output)
     if targets:
         return _make_test_findings(output, targets)
-    at = _find_last(_FINISHED, lines)
-    if at < 0:
+    at = find_last(_FINISHED, lines)
+    if at is None:
         return None
     # What the tests printed may have gone elsewhere.
     failed = any(_TESTS_FAILED.fullmatch(line) for line in lines)
     return Findings(program="cargo", at=at, clean=not failed, errors=None if failed else 0)
-
-
-def _find_last(pattern: re.Pattern[str], lines: list[str]) -> int:
-    return next((at for at in range(len(lines) - 1, -1, -1) if pattern.fullmatch(lines[at])), -1)
 
 
 def _find_targets(lines: list[str]) -> list[_Target]:

@@ -64,7 +64,6 @@ _MYPY_CODE = re.compile(r"  \[[a-z-]{1,60}\]$")
 
 def read_mypy(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of mypy."""
-    del exit_code
     stated = _find_mypy_total(output.lines)
     return make_findings(
         "mypy", output, stated, [_parse_mypy_error(line) for line in output.lines if _is_mypy_error(line, stated)]
@@ -104,7 +103,6 @@ _RUFF_PASSED = "All checks passed!"
 
 def read_ruff(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of ruff."""
-    del exit_code
     return make_findings("ruff", output, _find_ruff_total(output.lines), list(_find_ruff_errors(output.lines)))
 
 
@@ -137,7 +135,6 @@ _TSC_FOUND = re.compile(
 
 def read_tsc(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of tsc. Return None if it has no error of tsc."""
-    del exit_code
     errors = [error for line in output.lines if " TS" in line and (error := _parse_tsc_error(line))]
     if not errors:
         return None

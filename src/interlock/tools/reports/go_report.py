@@ -37,7 +37,6 @@ class _TestNames(NamedTuple):
 
 def read_go(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of go test. Return None if it is not from go."""
-    del exit_code
     lines = output.lines
     packages = [(at, match) for at, line in enumerate(lines) if (match := _PACKAGE.fullmatch(line)) and match[1]]
     if not packages:

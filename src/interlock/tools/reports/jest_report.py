@@ -8,9 +8,10 @@ A file that could not be read has no tests: it is an error, and the line of file
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from .report import CommandOutput, FailureLocation, Findings, make_location
+from .report import CommandOutput, FailureLocation, Findings, find_last, make_location
 
 _JEST_FILES = re.compile(r"Test Suites: (.*)")
 _JEST_TESTS = re.compile(r"Tests:       (.*[0-9] total)")
@@ -32,73 +33,60 @@ _COUNT = re.compile(r"([0-9]{1,9}) ([a-z]+)")
 _NAME_SEPARATOR = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 
 
+class _Format(NamedTuple):
+    """How a program prints its results."""
+
+    program: str
+    files: re.Pattern[str]
+    tests: re.Pattern[str]
+    no_tests: re.Pattern[str]
+    #: Errors outside of tests, which are counted below the tests.
+    stray_errors: re.Pattern[str] | None
+    #: Yields the failing tests and files, and whether it is a file that could not be run.
+    find_failures: Callable[[list[str]], Iterator[tuple[str, bool]]]
+    is_failure: Callable[[str], bool]
+    place: re.Pattern[str]
+
+
 def read_jest(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of jest."""
-    del exit_code
-    lines = output.lines
-    at = _find_last(_JEST_TESTS, lines)
-    if at is None:
-        return _make_empty_findings("jest", _JEST_NO_TESTS, lines)
-    counts = _parse_counts(_JEST_TESTS, lines[at])
-    broken = counts.get("failed", 0) or _parse_counts(_JEST_FILES, lines[at - 1]).get("failed", 0)
-    failing = tuple(dict.fromkeys(_find_jest_failures(lines[:at]))) if broken else ()
-    return Findings(
-        program="jest",
-        at=at,
-        clean=not broken,
-        passed=counts.get("passed", 0),
-        failed=counts.get("failed", 0),
-        errors=_count_broken_files(output, failing, bool(broken)),
-        skipped=counts.get("skipped", 0),
-        failing=tuple(name for name, _ in failing),
-        first_failure=_find_first_jest_failure(lines[:at]) if broken else None,
-    )
+    return _read(output, _JEST)
 
 
 def read_vitest(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of vitest."""
-    del exit_code
+    return _read(output, _VITEST)
+
+
+def _read(output: CommandOutput, form: _Format) -> Findings | None:
     lines = output.lines
-    at = _find_last(_VITEST_TESTS, lines)
+    at = find_last(form.tests, lines)
     if at is None:
-        return _make_empty_findings("vitest", _VITEST_NO_TESTS, lines)
-    counts = _parse_counts(_VITEST_TESTS, lines[at])
-    stray = next((int(match[1]) for line in lines[at + 1 : at + 3] if (match := _VITEST_ERRORS.fullmatch(line))), 0)
-    broken = counts.get("failed", 0) or _parse_counts(_VITEST_FILES, lines[at - 1]).get("failed", 0) or stray
-    failing = tuple(dict.fromkeys(_find_vitest_failures(lines[:at]))) if broken else ()
-    errors = _count_broken_files(output, failing, bool(broken))
+        empty = find_last(form.no_tests, lines)
+        return None if empty is None else Findings(program=form.program, at=empty, clean=True, passed=0, failed=0)
+    counts = _parse_counts(form.tests, lines[at])
+    below = (form.stray_errors.fullmatch(line) for line in lines[at + 1 : at + 3]) if form.stray_errors else ()
+    stray = next((int(match[1]) for match in below if match), 0)
+    broken = counts.get("failed", 0) or _parse_counts(form.files, lines[at - 1]).get("failed", 0) or stray
+    failing = tuple(dict.fromkeys(form.find_failures(lines[:at]))) if broken else ()
+    # No line states the number of files that could not be run.
+    is_known = output.is_complete or not broken
     return Findings(
-        program="vitest",
+        program=form.program,
         at=at,
         clean=not broken,
         passed=counts.get("passed", 0),
         failed=counts.get("failed", 0),
-        errors=None if errors is None else errors + stray,
+        errors=sum(is_file for _, is_file in failing) + stray if is_known else None,
         skipped=counts.get("skipped", 0),
         failing=tuple(name for name, _ in failing),
-        first_failure=_find_first_vitest_failure(lines[:at]) if broken else None,
+        first_failure=_find_first_failure(lines[:at], form) if broken else None,
     )
-
-
-def _find_last(pattern: re.Pattern[str], lines: list[str]) -> int | None:
-    return next((at for at in range(len(lines) - 1, -1, -1) if pattern.fullmatch(lines[at])), None)
 
 
 def _parse_counts(pattern: re.Pattern[str], line: str) -> dict[str, int]:
     match = pattern.fullmatch(line)
     return {word: int(count) for count, word in _COUNT.findall(match[1])} if match else {}
-
-
-def _make_empty_findings(program: str, pattern: re.Pattern[str], lines: list[str]) -> Findings | None:
-    at = _find_last(pattern, lines)
-    return None if at is None else Findings(program=program, at=at, clean=True, passed=0, failed=0)
-
-
-def _count_broken_files(output: CommandOutput, failing: tuple[tuple[str, bool], ...], broken: bool) -> int | None:
-    """Count files that could not be run by their blocks: no line states their number."""
-    if not broken:
-        return 0
-    return sum(is_file for _, is_file in failing) if output.is_complete else None
 
 
 def _find_jest_failures(lines: list[str]) -> Iterator[tuple[str, bool]]:
@@ -118,29 +106,34 @@ def _find_vitest_failures(lines: list[str]) -> Iterator[tuple[str, bool]]:
             yield (file[1] if file else match[1]), file is not None
 
 
-def _find_first_jest_failure(lines: list[str]) -> FailureLocation | None:
+def _is_jest_failure(line: str) -> bool:
+    match = _JEST_TEST.fullmatch(line)
+    return match is not None and match[1] != "Console"
+
+
+def _is_vitest_failure(line: str) -> bool:
+    return (_VITEST_FAIL.fullmatch(line) or _VITEST_UNHANDLED.fullmatch(line)) is not None
+
+
+def _find_first_failure(lines: list[str], form: _Format) -> FailureLocation | None:
     """Find the place of the first failure outside of the test runner."""
     message: str | None = None
     for line in lines:
-        if match := _JEST_TEST.fullmatch(line):
-            if match[1] != "Console":
-                message = ""
-        elif message is not None:
-            message = message or line.strip()
-            place = _JEST_PLACE.fullmatch(line)
-            if place and "node_modules/" not in place[1]:
-                return make_location(place[1], place[2], message)
-    return None
-
-
-def _find_first_vitest_failure(lines: list[str]) -> FailureLocation | None:
-    message: str | None = None
-    for line in lines:
-        if _VITEST_FAIL.fullmatch(line) or _VITEST_UNHANDLED.fullmatch(line):
+        if form.is_failure(line):
             message = ""
         elif message is not None:
             message = message or line.strip()
-            place = _VITEST_PLACE.fullmatch(line)
+            place = form.place.fullmatch(line)
             if place and "node_modules/" not in place[1]:
                 return make_location(place[1], place[2], message)
     return None
+
+
+_JEST = _Format(
+    *("jest", _JEST_FILES, _JEST_TESTS, _JEST_NO_TESTS, None),
+    *(_find_jest_failures, _is_jest_failure, _JEST_PLACE),
+)
+_VITEST = _Format(
+    *("vitest", _VITEST_FILES, _VITEST_TESTS, _VITEST_NO_TESTS, _VITEST_ERRORS),
+    *(_find_vitest_failures, _is_vitest_failure, _VITEST_PLACE),
+)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .report import CommandOutput, FailureLocation, Findings, make_location
+from .report import CommandOutput, FailureLocation, Findings, find_last, make_location
 
 _TESTS = re.compile(r"[#\u2139] tests [0-9]{1,9}")
 _COUNT = re.compile(r"[#\u2139] ([a-z]+) ([0-9]{1,9})")
@@ -36,9 +36,8 @@ class _FailedTest(NamedTuple):
 
 def read_node(output: CommandOutput, exit_code: int | None) -> Findings | None:
     """Parse the output of the test runner of Node.js. Return None if it is not from it."""
-    del exit_code
     lines = output.lines
-    at = next((at for at in range(len(lines) - 1, -1, -1) if _TESTS.fullmatch(lines[at])), None)
+    at = find_last(_TESTS, lines)
     if at is None:
         return None
     counts = {

@@ -82,6 +82,11 @@ def build_report(found: Findings, exit_code: int | None) -> CheckReport:
     )
 
 
+def find_last(pattern: re.Pattern[str], lines: list[str]) -> int | None:
+    """Return the number of the last line that the pattern fits; None without one."""
+    return next((at for at in range(len(lines) - 1, -1, -1) if pattern.fullmatch(lines[at])), None)
+
+
 def make_location(file: str, line: str, message: str) -> FailureLocation:
     """Build the place of a failure, cut to the limits."""
     return FailureLocation(
