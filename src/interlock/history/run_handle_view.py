@@ -46,10 +46,6 @@ _ACTIONS: Mapping[Verdict, str] = {
 }
 
 
-def _batch_started(fact: facts.BatchStarted) -> AgentRunEvent:
-    return AgentRunEvent("tool_batch_started", {"tool_call_count": fact.call_count})
-
-
 def _policy_decision(fact: facts.PolicyEvaluated) -> AgentRunEvent:
     decision = fact.decision
     return AgentRunEvent(
@@ -71,14 +67,6 @@ def _run_paused(fact: facts.ApprovalRequested) -> AgentRunEvent:
     return AgentRunEvent("run_paused", {"tool_name": question.tool_name, "reason": question.prompt, "payload": payload})
 
 
-def _approved(_: facts.ApprovalGranted) -> AgentRunEvent:
-    return AgentRunEvent("run_resumed", {"approved": True})
-
-
-def _not_approved(_: facts.ApprovalRejected | facts.ApprovalExpired) -> AgentRunEvent:
-    return AgentRunEvent("run_resumed", {"approved": False})
-
-
 def _tool_completed(fact: facts.CallObserved) -> AgentRunEvent:
     observation = fact.observation
     return AgentRunEvent(
@@ -93,17 +81,13 @@ def _tool_completed(fact: facts.CallObserved) -> AgentRunEvent:
     )
 
 
-def _warning(fact: facts.WarningRaised) -> AgentRunEvent:
-    return AgentRunEvent("warning", {"message": fact.message})
-
-
 _RENDERERS: Mapping[str, Callable[[Any], AgentRunEvent]] = {
-    "tool.batch.started": _batch_started,
+    "tool.batch.started": lambda fact: AgentRunEvent("tool_batch_started", {"tool_call_count": fact.call_count}),
     "tool.permission": _policy_decision,
     "approval.requested": _run_paused,
-    "approval.granted": _approved,
-    "approval.rejected": _not_approved,
-    "approval.expired": _not_approved,
+    "approval.granted": lambda fact: AgentRunEvent("run_resumed", {"approved": True}),
+    "approval.rejected": lambda fact: AgentRunEvent("run_resumed", {"approved": False}),
+    "approval.expired": lambda fact: AgentRunEvent("run_resumed", {"approved": False}),
     "tool.observation": _tool_completed,
-    "warning": _warning,
+    "warning": lambda fact: AgentRunEvent("warning", {"message": fact.message}),
 }

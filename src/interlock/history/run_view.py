@@ -27,10 +27,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ..domain import event as facts
+from ..domain.call import Answer
 from ..domain.event import Event
 from ..domain.json import JsonObject
-from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_STATUS, RunState
 
 RunEventType: TypeAlias = Literal[
     "TOOL_CALL",
@@ -54,28 +53,11 @@ class RunEvent(msgspec.Struct, frozen=True):
     data: JsonObject
 
 
-class RunStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The status of a run."""
-
-    status: str
-    degraded: bool = False
-    cancelled: bool = False
-
-
 def to_run_events(event: Event) -> tuple[RunEvent, ...]:
     """Convert an event of the log to the public events of a run."""
     show = _RENDERERS.get(event.type)
     shown = None if show is None else show(event.fact)
     return () if shown is None else (RunEvent(shown[0], event.seq, event.at, shown[1]),)
-
-
-def build_run_status(ledger: Ledger) -> RunStatus:
-    """Return one of five status values for the run's state, and its details."""
-    return RunStatus(
-        status=RUN_STATUS[ledger.state],
-        degraded=ledger.state is RunState.DEGRADED,
-        cancelled=ledger.state is RunState.CANCELLED,
-    )
 
 
 _EventView: TypeAlias = tuple[RunEventType, JsonObject]
@@ -88,14 +70,6 @@ def _tool_call(fact: facts.InvocationStarted) -> _EventView:
         "invocation_id": fact.invocation_id,
         "action_id": fact.action_id,
     }
-
-
-def _llm_call(fact: facts.ModelRequested) -> _EventView:
-    return "LLM_CALL", {"agent": fact.agent, "provider": fact.provider, "model": fact.model}
-
-
-def _model_failed(fact: facts.ModelFailed) -> _EventView:
-    return "ERROR", {"code": fact.code or "model_failed", "message": fact.message}
 
 
 def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _EventView:
@@ -112,37 +86,17 @@ def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _EventView:
     }
 
 
-def _granted(fact: facts.ApprovalGranted | facts.InputProvided) -> _EventView:
-    return "APPROVAL_GRANTED", _answer_fields(fact)
+def _render_answer(fact: Any) -> JsonObject:
+    answer: Answer = fact.answer
+    return {"call_id": fact.call_id, "action_id": fact.action_id, "by": answer.by, "reason": answer.reason}
 
 
-def _rejected(fact: facts.ApprovalRejected | facts.InputRefused) -> _EventView:
-    return "APPROVAL_REJECTED", _answer_fields(fact)
+def _render_error(fact: Any, code: str, message: str) -> _EventView:
+    return "ERROR", {"code": code, "message": message, "call_id": fact.call_id, "action_id": fact.action_id}
 
 
-def _answer_fields(
-    fact: facts.ApprovalGranted
-    | facts.ApprovalRejected
-    | facts.InputProvided
-    | facts.InputRefused
-    | facts.ConsentRefused
-    | facts.ConsentExpired,
-) -> JsonObject:
-    return {
-        "call_id": fact.call_id,
-        "action_id": fact.action_id,
-        "by": fact.answer.by,
-        "reason": fact.answer.reason,
-    }
-
-
-def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _EventView:
-    return "ERROR", {
-        "code": "approval_expired",
-        "message": "Nobody answered in time.",
-        "call_id": fact.call_id,
-        "action_id": fact.action_id,
-    }
+def _render_consent_error(fact: Any, code: str, message: str) -> _EventView:
+    return "ERROR", {"code": code, "message": message, **_render_answer(fact)}
 
 
 def _consent_asked(fact: facts.ConsentRequested) -> _EventView:
@@ -158,23 +112,6 @@ def _consent_asked(fact: facts.ConsentRequested) -> _EventView:
     }
 
 
-def _consent_refused(fact: facts.ConsentRefused) -> _EventView:
-    return "ERROR", {"code": "consent_refused", "message": "The user did not consent.", **_answer_fields(fact)}
-
-
-def _consent_expired(fact: facts.ConsentExpired) -> _EventView:
-    return "ERROR", {"code": "consent_expired", "message": "The user did not consent in time.", **_answer_fields(fact)}
-
-
-def _voided(fact: facts.ApprovalVoided) -> _EventView:
-    return "ERROR", {
-        "code": "approval_voided",
-        "message": fact.reason,
-        "call_id": fact.call_id,
-        "action_id": fact.action_id,
-    }
-
-
 def _observed(fact: facts.CallObserved) -> _EventView | None:
     observation = fact.observation
     failure = observation.failure
@@ -183,41 +120,25 @@ def _observed(fact: facts.CallObserved) -> _EventView | None:
     return "ERROR", {"code": failure.code, "message": failure.message, "call_id": observation.call_id}
 
 
-def _failed(fact: facts.RunFailed) -> _EventView:
-    return "ERROR", {"code": fact.code or "run_failed", "message": fact.message}
-
-
-def _cancelled(fact: facts.RunCancelled) -> _EventView:
-    return "ERROR", {"code": "run_cancelled", "message": fact.message}
-
-
-def _completed(fact: facts.RunCompleted) -> _EventView:
-    return "COMPLETED", {"message": fact.message, "degraded": False}
-
-
-def _degraded(fact: facts.RunDegraded) -> _EventView:
-    return "COMPLETED", {"message": fact.message, "degraded": True}
-
-
 _RENDERERS: Mapping[str, Callable[[Any], _EventView | None]] = {
     "tool.invocation.started": _tool_call,
-    "model.request": _llm_call,
-    "model.failed": _model_failed,
+    "model.request": lambda fact: ("LLM_CALL", {name: getattr(fact, name) for name in ("agent", "provider", "model")}),
+    "model.failed": lambda fact: ("ERROR", {"code": fact.code or "model_failed", "message": fact.message}),
     "approval.requested": _asked,
     "input.requested": _asked,
-    "approval.granted": _granted,
-    "input.provided": _granted,
-    "approval.rejected": _rejected,
-    "input.refused": _rejected,
-    "approval.expired": _expired,
-    "input.expired": _expired,
-    "approval.voided": _voided,
+    "approval.granted": lambda fact: ("APPROVAL_GRANTED", _render_answer(fact)),
+    "input.provided": lambda fact: ("APPROVAL_GRANTED", _render_answer(fact)),
+    "approval.rejected": lambda fact: ("APPROVAL_REJECTED", _render_answer(fact)),
+    "input.refused": lambda fact: ("APPROVAL_REJECTED", _render_answer(fact)),
+    "approval.expired": lambda fact: _render_error(fact, "approval_expired", "Nobody answered in time."),
+    "input.expired": lambda fact: _render_error(fact, "approval_expired", "Nobody answered in time."),
+    "approval.voided": lambda fact: _render_error(fact, "approval_voided", fact.reason),
     "consent.requested": _consent_asked,
-    "consent.refused": _consent_refused,
-    "consent.expired": _consent_expired,
+    "consent.refused": lambda fact: _render_consent_error(fact, "consent_refused", "The user did not consent."),
+    "consent.expired": lambda fact: _render_consent_error(fact, "consent_expired", "The user did not consent in time."),
     "tool.observation": _observed,
-    "run.failed": _failed,
-    "run.cancelled": _cancelled,
-    "run.completed": _completed,
-    "run.degraded": _degraded,
+    "run.failed": lambda fact: ("ERROR", {"code": fact.code or "run_failed", "message": fact.message}),
+    "run.cancelled": lambda fact: ("ERROR", {"code": "run_cancelled", "message": fact.message}),
+    "run.completed": lambda fact: ("COMPLETED", {"message": fact.message, "degraded": False}),
+    "run.degraded": lambda fact: ("COMPLETED", {"message": fact.message, "degraded": True}),
 }
