@@ -93,11 +93,6 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     @property
-    def unkept(self) -> tuple[str, ...]:
-        """Paths whose content before the change is not known, so that they cannot be restored."""
-        return tuple(one.path for one in self.changes if one.before.kind == "file" and not one.before.digest)
-
-    @property
     def contents(self) -> frozenset[str]:
         """The digests of all contents, before and after."""
         states = (state for one in self.changes for state in (one.before, one.after))

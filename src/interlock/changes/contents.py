@@ -8,7 +8,7 @@ from secrets import token_hex
 
 import msgspec
 
-from .file_access import MAX_SINGLE_SYNCS, read_chunks, sync_filesystem, write_chunk
+from .file_access import MAX_SINGLE_SYNCS, closing_fd, lstat, read_chunks, sync_filesystem, write_chunk
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,35 +42,25 @@ class ContentStore:
 
     def has(self, digest: str) -> bool:
         """Return True if the content is there."""
-        try:
-            os.stat(digest, dir_fd=self._folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        return lstat(self._folder, digest) is not None
 
     def add(self, file: int) -> str:
         """Copy an open file, and return the digest of what was copied."""
         temporary = f"{_TEMPORARY}{token_hex(8)}"
-        hashed, new = hashlib.sha256(), -1
-        try:
-            for chunk in read_chunks(file):
-                hashed.update(chunk)
-                if new < 0:
-                    new = os.open(temporary, _NEW, 0o600, dir_fd=self._folder)
-                write_chunk(new, chunk)
-            if new < 0:
-                new = os.open(temporary, _NEW, 0o600, dir_fd=self._folder)
-            os.ftruncate(new, os.lseek(new, 0, os.SEEK_CUR))
-            digest = hashed.hexdigest()
-            os.rename(temporary, digest, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-            return digest
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=self._folder)
-            raise
-        finally:
-            if new >= 0:
-                os.close(new)
+        hashed = hashlib.sha256()
+        with closing_fd(os.open(temporary, _NEW, 0o600, dir_fd=self._folder)) as new:
+            try:
+                for chunk in read_chunks(file):
+                    hashed.update(chunk)
+                    write_chunk(new, chunk)
+                os.ftruncate(new, os.lseek(new, 0, os.SEEK_CUR))
+                digest = hashed.hexdigest()
+                os.rename(temporary, digest, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                return digest
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=self._folder)
+                raise
 
     def flush(self, digests: Collection[str]) -> None:
         """Write contents to the disk."""
@@ -78,12 +68,8 @@ class ContentStore:
             sync_filesystem(self._folder)
             return
         for digest in digests:
-            with suppress(FileNotFoundError):
-                opened = os.open(digest, _READ, dir_fd=self._folder)
-                try:
-                    os.fsync(opened)
-                finally:
-                    os.close(opened)
+            with suppress(FileNotFoundError), closing_fd(os.open(digest, _READ, dir_fd=self._folder)) as opened:
+                os.fsync(opened)
 
     def adopt(self, folder: int, name: str, digest: str) -> None:
         """Take over a file of the same file system that has this content and that nothing else has open."""
@@ -98,11 +84,9 @@ class ContentStore:
         except FileNotFoundError:
             raise MissingContentError(f"the content {digest[:12]} is not kept any more") from None
         hashed = hashlib.sha256()
-        try:
+        with closing_fd(opened):
             for chunk in read_chunks(opened):
                 hashed.update(chunk)
                 yield chunk
-        finally:
-            os.close(opened)
         if hashed.hexdigest() != digest:
             raise MissingContentError(f"the content {digest[:12]} is damaged")

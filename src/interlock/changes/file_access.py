@@ -39,9 +39,8 @@ class UnsupportedFileError(Exception):
 
 def read_state(folder: int, name: str, read_content: ContentReader) -> FileState:
     """Return the state of a name in an open folder. Raise `UnsupportedFileError` for pipes, sockets and devices."""
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
+    found = lstat(folder, name)
+    if found is None:
         return ABSENT
     if stat.S_ISLNK(found.st_mode):
         target = os.readlink(name, dir_fd=folder)
@@ -59,13 +58,11 @@ def read_state(folder: int, name: str, read_content: ContentReader) -> FileState
         opened = os.open(name, _READ, dir_fd=folder)
     except PermissionError:
         return _file_state(found, "", {})
-    try:
+    with closing_fd(opened):
         now = os.fstat(opened)
         if not stat.S_ISREG(now.st_mode):
             raise UnsupportedFileError("exchanged while it was read")
         return _file_state(now, read_content(opened, now), read_xattrs(opened))
-    finally:
-        os.close(opened)
 
 
 def read_path(root: int, path: str, read_content: ContentReader) -> FileState:
@@ -91,7 +88,6 @@ def _file_state(found: os.stat_result, digest: str, xattrs: dict[str, str]) -> F
 
 def hash_content(file: int, status: os.stat_result) -> str:
     """Return the digest of an open file."""
-    del status
     hashed = hashlib.sha256()
     for chunk in read_chunks(file):
         hashed.update(chunk)
@@ -203,7 +199,7 @@ def rename_to_new(folder: int, old: str, new: str) -> None:
     """Rename within a folder. Raise `FileExistsError` when the new name is taken."""
     if _rename(folder, old, new, _NO_REPLACE):
         return
-    if _exists(folder, new):
+    if lstat(folder, new) is not None:
         raise FileExistsError(EEXIST, os.strerror(EEXIST), new)
     os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -225,12 +221,21 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
     return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
-def _exists(folder: int, name: str) -> bool:
+def lstat(folder: int, name: str) -> os.stat_result | None:
+    """Return the status of a name in an open folder; None when it is missing."""
     try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        return False
-    return True
+        return None
+
+
+@contextmanager
+def closing_fd(opened: int) -> Generator[int]:
+    """Close a descriptor at the end of a `with` block."""
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def sync_filesystem(folder: int) -> None:

@@ -11,9 +11,11 @@ or refuses its attributes of that name. It is dead when its overlay is read.
 import fcntl
 import os
 import stat
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
+
+import msgspec
 
 from .change_set import ABSENT, Change, ChangeSet, FileState, SkippedFile
 from .contents import ChangeLimits, ContentStore
@@ -21,6 +23,7 @@ from .file_access import (
     MAX_DEPTH,
     MAX_PATH_BYTES,
     UnsupportedFileError,
+    closing_fd,
     hash_content,
     open_folder,
     read_path,
@@ -173,11 +176,8 @@ class OverlayReader:
         if not stat.S_ISREG(found.st_mode) or found.st_size:
             return False
         self._modes.setdefault(found.st_ino, stat.S_IMODE(found.st_mode))
-        opened = _open_readable(folder, name, found)
-        try:
+        with _open_readable(folder, name, found) as opened:
             return _WHITEOUT in os.listxattr(opened)
-        finally:
-            os.close(opened)
 
     def _read_file(self, folders: _Folders, name: str, path: str, found: os.stat_result) -> None:
         if stat.S_ISREG(found.st_mode):
@@ -188,12 +188,9 @@ class OverlayReader:
             self._bytes_left -= found.st_size
             self._files_left -= 1
             mode = self._modes.setdefault(found.st_ino, stat.S_IMODE(found.st_mode))
-            opened = _open_readable(folders.upper, name, found)
-            try:
+            with _open_readable(folders.upper, name, found) as opened:
                 self._report_attributes(opened, path)
                 after = _with_mode(read_state(folders.upper, name, hash_content), mode)
-            finally:
-                os.close(opened)
         else:
             after = read_state(folders.upper, name, hash_content)
         before = self._read_before(folders.lower, name, path)
@@ -286,27 +283,22 @@ class OverlayReader:
 
 
 def _keep_nothing(opened: int, found: os.stat_result) -> str:
-    del opened, found
     return ""
 
 
 def _with_mode(state: FileState, mode: int) -> FileState:
-    return FileState(
-        kind=state.kind, mode=mode, size=state.size, digest=state.digest, mtime_ns=state.mtime_ns, xattrs=state.xattrs
-    )
+    return msgspec.structs.replace(state, mode=mode)
 
 
-def _open_readable(folder: int, name: str, found: os.stat_result) -> int:
+def _open_readable(folder: int, name: str, found: os.stat_result) -> AbstractContextManager[int]:
     """Open a file of an overlay, whatever mode the command gave it."""
     if not found.st_mode & stat.S_IRUSR:
         _loosen(folder, name)
-    return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return closing_fd(os.open(name, flags, dir_fd=folder))
 
 
 def _loosen(folder: int, name: str) -> None:
     """Let us read a file or folder of an overlay. It is ours, and deleted afterwards."""
-    opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with closing_fd(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as opened:
         os.chmod(f"/proc/self/fd/{opened}", 0o700)
-    finally:
-        os.close(opened)

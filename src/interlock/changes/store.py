@@ -27,12 +27,11 @@ from ..sandbox.workspace.workspace import Workspace
 from .change_set import ChangeSet, FileState, MalformedChangeSetError
 from .commit import SUFFIX, CommitFailed, CommitResult, Journal, Recovered, recover_journal, run_commit
 from .contents import ChangeLimits, ContentStore, MissingContentError
-from .file_access import remove_tree
+from .file_access import closing_fd, lstat, remove_tree
 from .overlay import OverlayFolders, OverlayReader
 from .transaction import DriftedFile, Transaction, plan_steps
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PARTS = ("objects", "manifests", "notes", "overlays", "journals")
 _DIGEST_CHARS = 64
 #: What is younger may be in use by a change set that is not kept yet.
 _UNKEPT_SECONDS = 3600.0
@@ -40,6 +39,8 @@ _COLLECT_SECONDS = 86_400.0
 
 
 class _Parts(NamedTuple):
+    """The folders of the store, open."""
+
     objects: int
     manifests: int
     notes: int
@@ -48,12 +49,10 @@ class _Parts(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What `collect` removed and what is left."""
+    """What `collect` removed."""
 
     change_sets: int
     contents: int
-    freed_bytes: int
-    kept_bytes: int
 
 
 class ChangeStore:
@@ -111,12 +110,8 @@ class ChangeStore:
         """
         mode = stat.S_IMODE(os.lstat(overlay.upper).st_mode)
         os.chmod(overlay.upper, 0o700)
-        upper = os.open(overlay.upper, _FOLDER)
-        try:
-            with workspace.open_root() as root:
-                return OverlayReader(self._contents, limits or self._limits).read(upper, mode, root.fd)
-        finally:
-            os.close(upper)
+        with closing_fd(os.open(overlay.upper, _FOLDER)) as upper, workspace.open_root() as root:
+            return OverlayReader(self._contents, limits or self._limits).read(upper, mode, root.fd)
 
     def capture(self, workspace: Workspace, paths: Iterable[str]) -> dict[str, FileState]:
         """Return the present states of paths and of the folders they are in, and keep the contents of files.
@@ -254,9 +249,9 @@ class ChangeStore:
         manifests, objects = self._parts.manifests, self._parts.objects
         with self._lock_journals():
             kept, now = frozenset(keep), self._now()
-            sizes = {name: found for name in os.listdir(objects) if (found := _lstat(objects, name))}
+            sizes = {name: found for name in os.listdir(objects) if (found := lstat(objects, name))}
             by_age = sorted(
-                ((found.st_mtime, name) for name in os.listdir(manifests) if (found := _lstat(manifests, name))),
+                ((found.st_mtime, name) for name in os.listdir(manifests) if (found := lstat(manifests, name))),
                 reverse=True,
             )
             used: set[str] = set()
@@ -276,28 +271,24 @@ class ChangeStore:
                 used_bytes += more
             notes = self._parts.notes
             for name in os.listdir(notes):
-                if (found := _lstat(notes, name)) is not None and now - found.st_mtime > max_age_seconds:
+                if (found := lstat(notes, name)) is not None and now - found.st_mtime > max_age_seconds:
                     os.unlink(name, dir_fd=notes)
             unused = [one for one in sizes if one not in used and now - sizes[one].st_ctime > _UNKEPT_SECONDS]
             for name in unused:
                 os.unlink(name, dir_fd=objects)
-        freed = sum(sizes[name].st_blocks * 512 for name in unused)
-        return Collected(removed, len(unused), freed, used_bytes)
+        return Collected(removed, len(unused))
 
     @property
     def _parts(self) -> _Parts:
         with self._lock:
             if self._opened is None:
                 os.makedirs(self.folder, mode=0o700, exist_ok=True)
-                top = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
+                with closing_fd(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as top:
                     os.fchmod(top, 0o700)
-                    for name in _PARTS:
+                    for name in _Parts._fields:
                         with suppress(FileExistsError):
                             os.mkdir(name, 0o700, dir_fd=top)
-                    self._opened = _Parts(*(os.open(name, _FOLDER, dir_fd=top) for name in _PARTS))
-                finally:
-                    os.close(top)
+                    self._opened = _Parts(*(os.open(name, _FOLDER, dir_fd=top) for name in _Parts._fields))
             return self._opened
 
     @property
@@ -307,23 +298,16 @@ class ChangeStore:
     @contextmanager
     def _lock_journals(self) -> Generator[int]:
         """Hold the only right to commit. Opened each time: a lock belongs to an opening, not to a process."""
-        opened = os.open(".", _FOLDER, dir_fd=self._parts.journals)
-        try:
+        with closing_fd(os.open(".", _FOLDER, dir_fd=self._parts.journals)) as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
             yield opened
-        finally:
-            os.close(opened)
 
     def _remove_left_overlays(self) -> None:
         overlays = self._parts.overlays
         for name in os.listdir(overlays):
-            with suppress(OSError):
-                opened = os.open(name, _FOLDER, dir_fd=overlays)
-                try:
-                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_tree(overlays, name)
-                finally:
-                    os.close(opened)
+            with suppress(OSError), closing_fd(os.open(name, _FOLDER, dir_fd=overlays)) as opened:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(overlays, name)
 
 
 def _check_digest(digest: str) -> None:
@@ -344,10 +328,3 @@ def _write_file(folder: int, name: str, content: bytes) -> None:
 
 def _list_journals(journals: int) -> list[str]:
     return sorted(name for name in os.listdir(journals) if name.endswith(SUFFIX))
-
-
-def _lstat(folder: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None

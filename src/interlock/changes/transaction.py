@@ -15,9 +15,11 @@ from .change_set import ABSENT, Change, ChangeSet, FileState, SkippedFile
 from .contents import ContentStore
 from .file_access import (
     UnsupportedFileError,
+    closing_fd,
     copy_ownership,
     exchange,
     hash_content,
+    lstat,
     open_folder,
     read_state,
     rename_to_new,
@@ -298,19 +300,16 @@ class Transaction:
         elif state.kind == "folder":
             os.mkdir(name, 0o700, dir_fd=folder)
         else:
-            new = os.open(name, _NEW, 0o600, dir_fd=folder)
-            try:
+            with closing_fd(os.open(name, _NEW, 0o600, dir_fd=folder)) as new:
                 for chunk in self._contents.read(state.digest):
                     write_chunk(new, chunk)
                 os.ftruncate(new, os.lseek(new, 0, os.SEEK_CUR))
                 if old:
-                    with suppress(OSError), _open(folder, old) as present:
+                    with suppress(OSError), closing_fd(os.open(old, _READ, dir_fd=folder)) as present:
                         copy_ownership(new, present)
                 set_metadata(new, state)
                 if flush:
                     os.fsync(new)
-            finally:
-                os.close(new)
 
     def apply(self, index: int) -> None:
         """Change the name of a step. Raise `DriftError` when what had it is another file by now."""
@@ -389,7 +388,7 @@ class Transaction:
 
     def _remove(self, folder: int, name: str, path: str, known: set[str], is_old: bool) -> list[str]:
         """Remove a file, or a folder with the paths that are known. Return those that are not."""
-        found = _lstat(folder, name)
+        found = lstat(folder, name)
         if found is None:
             return []
         if path not in known or (is_old and self.signatures.get(path) != _signature_of(found)):
@@ -460,10 +459,10 @@ class Transaction:
         step = self.steps[index]
         names = (self._temporary(index), self._aside(index), step.name)
         signed = self.signatures.get(step.path)
-        return next((name for name in names if (found := _lstat(folder, name)) and _signature_of(found) == signed), "")
+        return next((name for name in names if (found := lstat(folder, name)) and _signature_of(found) == signed), "")
 
     def _is_new(self, folder: int, name: str, index: int) -> bool:
-        found, staged = _lstat(folder, name), self.staged.get(index)
+        found, staged = lstat(folder, name), self.staged.get(index)
         return found is not None and staged is not None and (found.st_dev, found.st_ino) == staged[:2]
 
     def _temporary(self, index: int) -> str:
@@ -511,15 +510,8 @@ def _read_or_explain(folder: int, name: str) -> FileState | str:
         return f"it cannot be read ({error.strerror})"
 
 
-def _lstat(folder: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
 def _exists(folder: int, name: str) -> bool:
-    return _lstat(folder, name) is not None
+    return lstat(folder, name) is not None
 
 
 def _signature_of(found: os.stat_result) -> Signature:
@@ -530,12 +522,3 @@ def _signature_of(found: os.stat_result) -> Signature:
 
 def _sign(folder: int, name: str) -> Signature:
     return _signature_of(os.stat(name, dir_fd=folder, follow_symlinks=False))
-
-
-@contextmanager
-def _open(folder: int, name: str) -> Generator[int]:
-    opened = os.open(name, _READ, dir_fd=folder)
-    try:
-        yield opened
-    finally:
-        os.close(opened)
