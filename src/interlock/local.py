@@ -39,6 +39,7 @@ from .tools.search.glob import glob_tool
 from .tools.search.grep import grep_tool
 from .tools.shell.bash import ShellTools
 from .tools.shell.checkers import DiagnosticsSetting
+from .tools.shell.profile import ShellConfig
 
 _EVERY_TOOL, _SHELL = "", "bash"
 _LIMITS = CommandLimits()
@@ -112,10 +113,9 @@ class LocalTools(Toolbox):
         self._readable = tuple(dict.fromkeys((*python_folders(), *extra_read_paths)))
         if task_folder is not None:
             self._keep_tasks(fspath(task_folder))
-        self._shell = ShellTools(
-            self._workspace,
-            self._commands,
-            words=list_script_commands,
+        shell_config = ShellConfig(
+            workspace=self._workspace,
+            parse_script=list_script_commands,
             is_read_only=lambda script, cwd: is_read_only_script(script, cwd, self.root),
             hidden=self._find_hidden,
             uses_network=uses_network,
@@ -123,11 +123,15 @@ class LocalTools(Toolbox):
             environment=environment or {},
             limits=limits,
             network=network,
+            egress=lambda: (*self._policy_egress(), *self._own_egress),
+            add_secret=self._declare_secret,
+        )
+        self._shell = ShellTools(
+            shell_config,
+            self._commands,
             changes=self._changes,
             undo=undo_commands,
             task_supervisor=self._supervisor,
-            egress=lambda: (*self._policy_egress(), *self._own_egress),
-            add_secret=self._declare_secret,
         )
         self._diagnose = self._shell.make_diagnose(diagnostics)
         self.definitions = self._build_definitions(allow_unsandboxed)

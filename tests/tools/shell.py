@@ -25,6 +25,7 @@ from interlock.sandbox.workspace.hidden_files import HiddenFileScanner, Workspac
 from interlock.sandbox.workspace.protected_names import is_secret
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.shell.bash import ShellTools
+from interlock.tools.shell.profile import ShellConfig
 from tests.support import call
 
 FULL = Confinement(backend="played", capabilities=tuple(CAPABILITIES), degraded=False)
@@ -122,13 +123,9 @@ def shell_in(root: Path, commands: CommandSandbox, **options: Any) -> ShellTools
     def reads(script: str, cwd: str) -> bool:
         return is_read_only_script(script, cwd, workspace.root)
 
-    shell_options: dict[str, Any] = {
-        "words": list_script_commands,
-        "is_read_only": reads,
-        "hidden": find,
-        **options,
-    }
-    return ShellTools(workspace, commands, **shell_options)
+    fields = {name: options.pop(name) for name in ShellConfig.__struct_fields__ if name in options}
+    config = ShellConfig(workspace=workspace, parse_script=list_script_commands, is_read_only=reads, hidden=find)
+    return ShellTools(msgspec.structs.replace(config, **fields), commands, **options)
 
 
 @asynccontextmanager

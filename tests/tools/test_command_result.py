@@ -12,8 +12,10 @@ from interlock.domain.rendering import render_for_model
 from interlock.rendering.excerpt import apply_tool_output_limits
 from interlock.sandbox.interface import CommandExit, CommandLimits
 from interlock.tools.reports.report import CheckReport, FailureLocation
-from interlock.tools.shell.command_result import CommandResult, normalize_command
+from interlock.tools.shell.command_result import CommandOutput, CommandResult, normalize_command
 from interlock.tools.shell.fingerprint import WorkspaceChanges
+from interlock.tools.shell.output_excerpt import OutputExcerpt
+from interlock.tools.shell.profile import CommandTimeout
 from interlock.tools.shell.verification import CommandVerification
 from interlock.tools.shell.violations import SandboxViolation
 
@@ -26,16 +28,22 @@ def ended(**fields: Any) -> CommandExit:
 
 def result(text: str = "", limit: int = 28_000, **fields: Any) -> CommandResult:
     content = text.encode()
-    raw = CommandResult(
-        command="make things",
-        ended=ended(),
-        timeout_seconds=120,
+    parts = (ArtifactRef(id="sha256:1", kind="command_output", size_bytes=len(content)),) if content else ()
+    output = CommandOutput(
         stdout=content,
         stderr=b"",
         stdout_bytes=len(content),
         stderr_bytes=0,
-        excerpt=apply_tool_output_limits(text, limit),
-        output=(ArtifactRef(id="sha256:1", kind="command_output", size_bytes=len(content)),) if content else (),
+        excerpt=OutputExcerpt(**msgspec.structs.asdict(apply_tool_output_limits(text, limit))),
+        parts=fields.pop("parts", parts),
+        text=text,
+        is_complete=True,
+    )
+    raw = CommandResult(
+        command="make things",
+        ended=ended(),
+        timeout=CommandTimeout(120, False),
+        output=output,
         started_in=".",
         ended_in=".",
         profile="workspace-write",
@@ -202,7 +210,7 @@ def test_a_long_output_is_an_excerpt_around_the_failure_that_says_what_is_missin
 
 
 def test_an_output_that_could_not_be_kept_is_not_offered() -> None:
-    said = normalize_command(result("x" * 5_000, limit=1_000, output=()))
+    said = normalize_command(result("x" * 5_000, limit=1_000, parts=()))
 
     assert said.next_tool is None
     assert said.text is not None
@@ -228,7 +236,7 @@ def test_a_folder_that_cannot_be_shown_as_it_is_is_left_only_when_it_is() -> Non
 
 
 def test_a_model_is_told_of_less_time_and_of_the_background() -> None:
-    said = normalize_command(result(ended=ended(reason="timeout", exit_code=None), timeout_seconds=600.0, clamped=True))
+    said = normalize_command(result(ended=ended(reason="timeout", exit_code=None), timeout=CommandTimeout(600.0, True)))
 
     assert said.text == "[timeout_seconds was lowered to 600, which is the most]"
     assert said.next_hint == "For commands that take long: background=true, then wait_task."

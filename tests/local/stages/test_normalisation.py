@@ -67,7 +67,7 @@ async def test_the_raw_result_of_a_command_goes_to_nobody_as_it_is(root: Path) -
         result = await run.propose(("bash", {"command": "echo out; echo err >&2; exit 3"}))
 
     [seen] = raw
-    assert (seen.stdout, seen.stderr, seen.ended.exit_code, seen.ended_in) == (b"out\n", b"err\n", 3, ".")
+    assert (seen.output.stdout, seen.output.stderr, seen.ended.exit_code, seen.ended_in) == (b"out\n", b"err\n", 3, ".")
     assert seen.output is not None
     assert seen.duration_ms > 0
     assert "CommandResult" not in message_of(result)

@@ -5,15 +5,15 @@ never choose the sandbox. `bash_outside` is another tool, opt-in for developers:
 requires approval, whatever rules say.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Required, TypedDict, Unpack
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
 
 from ...changes.store import ChangeStore
 from ...domain.decision import Decision, Verdict
-from ...domain.egress import EgressRule, EgressRules
+from ...domain.egress import EgressRules
 from ...domain.errors import PreconditionError
 from ...domain.tool import (
     CallContext,
@@ -26,13 +26,14 @@ from ...domain.tool import (
     ToolDefinition,
 )
 from ...registry.decorator import tool
-from ...sandbox.interface import CommandLimits, CommandSandbox
+from ...sandbox.interface import CommandSandbox
 from ...sandbox.network.egress import PROXY_PORT, CommandEgress
 from ...sandbox.tasks.client import TaskSupervisor
-from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from ...sandbox.workspace.workspace import PathRefusedError
 from ..files.path_boundary import make_path_authorizer
 from .checkers import DiagnosticsSetting
-from .command import MAX_OUTPUT_CHARS, CommandRequest, ScriptParser, run_command
+from .command import MAX_OUTPUT_CHARS, run_command
+from .command_effects import CommandRequest
 from .command_result import CommandResult, normalize_command
 from .diagnostics import FileDiagnostics
 from .egress import authorize_hosts, find_egress, find_hosts_problem
@@ -40,7 +41,6 @@ from .profile import (
     SANDBOX_LAYER,
     CommandTimeout,
     ProfileName,
-    ProtectedPaths,
     ShellConfig,
     authorize_backend,
     authorize_network,
@@ -67,67 +67,36 @@ _UNSANDBOXED_RISK = (
 _TimeoutSeconds = Annotated[float | None, Field(gt=0)]
 
 
-class ShellOptions(TypedDict, total=False):
-    """Options of `ShellTools`."""
-
-    #: The words of each simple command of a script; None when it cannot be read.
-    words: Required[ScriptParser]
-    #: Whether all of a script, started in that absolute folder, provably only reads.
-    is_read_only: Required[Callable[[str, str], bool]]
-    #: What commands see empty, and what they cannot change.
-    hidden: Required[Callable[[], ProtectedPaths]]
-    #: Whether a command of a script is known to need the network.
-    uses_network: Callable[[str], bool]
-    #: What commands can read beside the workspace and the system.
-    readable: tuple[str, ...]
-    environment: Mapping[str, str]
-    limits: CommandLimits
-    network: bool
-    #: The egress rules in force, and what is done with a credential that a proxy adds to requests.
-    egress: Callable[[], tuple[EgressRule, ...]]
-    add_secret: Callable[[str], None]
-    default_timeout_seconds: float
-    max_timeout_seconds: float
-    #: For commands in the background.
-    max_task_seconds: float
-    #: Where changes of commands are kept, for approval after a trial and for undo. None: neither.
-    changes: ChangeStore | None
-    #: With `changes`: commands that need no approval can be undone, too.
-    undo: bool
-    #: Runs them outside of this process, where it has a folder.
-    task_supervisor: TaskSupervisor
-
-
 class ShellTools:
     """Makes the tools that run commands. `close` ends what this process still runs in the background."""
 
-    def __init__(self, workspace: Workspace, commands: CommandSandbox, **options: Unpack[ShellOptions]) -> None:
-        self._config = ShellConfig(
-            workspace=workspace,
-            is_read_only=options["is_read_only"],
-            hidden=options["hidden"],
-            uses_network=options.get("uses_network", lambda script: False),
-            readable=options.get("readable", ()),
-            environment=options.get("environment", {}),
-            limits=options.get("limits", CommandLimits()),
-            network=options.get("network", False),
-            egress=options.get("egress", lambda: ()),
-        )
-        self._add_secret = options.get("add_secret", lambda value: None)
+    def __init__(
+        self,
+        config: ShellConfig,
+        commands: CommandSandbox,
+        *,
+        changes: ChangeStore | None = None,
+        undo: bool = True,
+        task_supervisor: TaskSupervisor | None = None,
+    ) -> None:
+        """
+        Args:
+            config: What holds for all commands.
+            commands: Runs them.
+            changes: Where changes of commands are kept, for approval after a trial and for undo. None: neither.
+            undo: With `changes`: commands that need no approval can be undone, too.
+            task_supervisor: Runs background tasks outside of this process, where it has a folder.
+        """
+        self._config = config
         self._commands = commands
-        self._parse_script = options["words"]
-        changes = options.get("changes")
         self._trials = (
             None
             if changes is None
-            else CommandTrials(workspace, changes, self._find_trial_obstacle, self._make_trial_request)
+            else CommandTrials(config.workspace, changes, self._find_trial_obstacle, self._make_trial_request)
         )
-        self._undo = options.get("undo", True)
-        self._tasks = BackgroundTasks(options.get("task_supervisor"), self._restore_request)
-        self._default_seconds = options.get("default_timeout_seconds", 120.0)
-        self._max_seconds = options.get("max_timeout_seconds", 600.0)
-        self._max_task_seconds = options.get("max_task_seconds", 3_600.0)
-        self._authorize_cwd = make_path_authorizer(workspace, writing=False, argument="cwd")
+        self._undo = undo
+        self._tasks = BackgroundTasks(task_supervisor, self._restore_request)
+        self._authorize_cwd = make_path_authorizer(config.workspace, writing=False, argument="cwd")
 
     async def close(self) -> None:
         """Stop the background tasks that this process holds."""
@@ -173,8 +142,10 @@ class ShellTools:
                 hosts: Hosts that it must reach and cannot yet, such as `example.com` or `example.com:8443`. A person
                     may be asked. HTTPS_PROXY is set for it.
             """
-            most = self._max_task_seconds if background else self._max_seconds
-            seconds = choose_timeout(timeout_seconds, most if background else self._default_seconds, most)
+            most = self._config.max_task_seconds
+            seconds = (
+                choose_timeout(timeout_seconds, most, most) if background else self._choose_timeout(timeout_seconds)
+            )
             request = self._make_request(command, cwd, seconds, context, hosts=hosts)
             order = msgspec.structs.replace(request, background=background)
             if background:
@@ -195,7 +166,7 @@ class ShellTools:
             authorize=self._authorize,
             reach=self._describe_scope,
             normalize=_normalize_result,
-            timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
+            timeout_seconds=self._config.max_timeout_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
         is_held = is_contained(self._config, self._commands.confinement)
@@ -215,7 +186,7 @@ class ShellTools:
                 cwd: The folder to start in, from the workspace on.
                 timeout_seconds: When to end it; there is a default and a maximum.
             """
-            seconds = choose_timeout(timeout_seconds, self._default_seconds, self._max_seconds)
+            seconds = self._choose_timeout(timeout_seconds)
             order = self._make_request(command, cwd, seconds, context, unconfined)
             return await run_command(order, context)
 
@@ -242,7 +213,7 @@ class ShellTools:
             authorize=authorize,
             reach=reach,
             normalize=normalize_command,
-            timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
+            timeout_seconds=self._config.max_timeout_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
 
@@ -263,7 +234,7 @@ class ShellTools:
         return "it needs the network" if uses_network else ""
 
     def _make_trial_request(self, arguments: JsonObject, context: ToolContext) -> CommandRequest:
-        seconds = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
+        seconds = self._choose_timeout(arguments.get("timeout_seconds"))
         request = self._make_request(arguments["command"], arguments["cwd"], seconds, context)
         # A proxy that reaches no host notes which ones it was asked for.
         closed = CommandEgress(EgressRules(())) if "egress" in self._commands.confinement.capabilities else None
@@ -295,7 +266,6 @@ class ShellTools:
             config=self._with_hosts(egress, network=approved),
             egress=egress,
             commands=unconfined or self._commands,
-            parse_script=self._parse_script,
             expected_environment=context.bound,
         )
 
@@ -308,14 +278,13 @@ class ShellTools:
             profile=record.profile,
             config=self._config,
             commands=self._commands,
-            parse_script=self._parse_script,
             background=True,
         )
 
     def _find_egress(self, hosts: Sequence[str], *, approved: bool) -> CommandEgress | None:
         egress = find_egress(self._config, self._commands.confinement, hosts, approved=approved)
         for secret in () if egress is None else egress.secrets:
-            self._add_secret(secret)
+            self._config.add_secret(secret)
         return egress
 
     def _with_hosts(self, egress: CommandEgress | None, *, network: bool = False) -> ShellConfig:
@@ -399,7 +368,7 @@ class ShellTools:
     def _describe_scope(self, arguments: JsonObject, situation: CallContext) -> SandboxScope:
         folder = self._relative_folder(arguments["cwd"])
         name = self._choose_profile(arguments["command"], folder, situation)
-        environment = choose_environment(self._config, name, self._parse_script(arguments["command"]))
+        environment = choose_environment(self._config, name, self._config.parse_script(arguments["command"]))
         place = self._absolute_path(folder)
         held = self._commands.confinement
         egress = find_egress(self._config, held, arguments.get("hosts", ()))
@@ -410,8 +379,11 @@ class ShellTools:
 
     def _with_timeout(self, scope: SandboxScope, arguments: JsonObject) -> SandboxScope:
         """Return the scope with the timeout of this command, which is the one in force."""
-        timeout = choose_timeout(arguments.get("timeout_seconds"), self._default_seconds, self._max_seconds)
+        timeout = self._choose_timeout(arguments.get("timeout_seconds"))
         return msgspec.structs.replace(scope, timeout_seconds=timeout.seconds)
+
+    def _choose_timeout(self, asked: float | None) -> CommandTimeout:
+        return choose_timeout(asked, self._config.default_timeout_seconds, self._config.max_timeout_seconds)
 
 
 def _find_script_problem(script: str) -> str:

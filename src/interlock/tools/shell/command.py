@@ -10,8 +10,6 @@ from contextlib import suppress
 from os.path import join, relpath
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-import msgspec
-
 from ...domain.egress import EgressReport
 from ...domain.errors import ArtifactError, SandboxSetupError
 from ...domain.outcome import ArtifactRef
@@ -20,40 +18,22 @@ from ...sandbox.interface import CommandExit, CommandSpec, OutputHandler, Output
 from ...sandbox.workspace.workspace import OpenFolder, PathRefusedError
 from .command_effects import (
     CommandRequest,
-    ScriptParser,
     WorkspaceBefore,
     fingerprint_workspace,
     inspect_workspace,
     make_verification,
     read_report_text,
 )
-from .command_result import MAX_PATHS_LISTED, CommandResult, to_printable_path
+from .command_result import MAX_PATHS_LISTED, CommandOutput, CommandResult, to_printable_path
 from .fingerprint import WorkspaceChanges, WorkspaceFingerprint, compare_fingerprints
-from .output_excerpt import OutputExcerpt, OutputSpool, make_excerpt
+from .output_excerpt import make_excerpt
 from .profile import GuardedFiles, build_profile, choose_environment, inspect_profile
+from .spool import OutputSpool
 from .verification import ScriptOutput
 from .violations import find_violations
 
 if TYPE_CHECKING:
     from ...sandbox.network.proxy import EgressProxy
-
-__all__ = (
-    "MAX_OUTPUT_CHARS",
-    "CommandOutput",
-    "CommandRequest",
-    "KeptOutput",
-    "ScriptParser",
-    "StartedCommand",
-    "build_result",
-    "keep_output",
-    "redact_command",
-    "run_command",
-    "run_to_completion",
-    "run_to_end",
-    "start_command",
-    "to_relative_path",
-    "warn_about_guarded",
-)
 
 MAX_OUTPUT_CHARS = 30_000
 #: The rest is for what is said beside the output.
@@ -101,24 +81,6 @@ class StartedCommand(NamedTuple):
         finally:
             report = EgressReport() if self.proxy is None else await self.proxy.close()
         return ended, report
-
-
-class CommandOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command printed, with secrets redacted."""
-
-    #: The ends of each stream where it is long; the artifact has all of it.
-    stdout: bytes
-    stderr: bytes
-    stdout_bytes: int
-    stderr_bytes: int
-    excerpt: OutputExcerpt
-    parts: tuple[ArtifactRef, ...] = ()
-    streams: ArtifactRef | None = None
-    #: For reports of checks: the output, or its ends.
-    text: str
-    is_complete: bool
-    #: The connections that it made or tried to make.
-    egress: EgressReport = EgressReport()
 
 
 class EndedCommand(NamedTuple):
@@ -174,9 +136,7 @@ async def start_command(request: CommandRequest, on_output: OutputHandler) -> St
         except BaseException as error:
             if proxy is not None:
                 await proxy.close()
-            if not isinstance(error, SandboxSetupError):
-                raise
-            if not profile_check.has_changed:
+            if not isinstance(error, SandboxSetupError) or not profile_check.has_changed:
                 raise
             if not left:
                 words = "Files that must stay hidden or unchanged move all the time. "
@@ -213,7 +173,7 @@ def _build_command(
     proxy: "EgressProxy | None",
 ) -> CommandSpec:
     egress = request.egress
-    environment = choose_environment(request.config, request.profile, request.parse_script(request.script))
+    environment = choose_environment(request.config, request.profile, request.config.parse_script(request.script))
     return CommandSpec(
         profile=profile,
         script=request.script,
@@ -302,15 +262,8 @@ def build_result(
     result = CommandResult(
         command=redact_command(request.script, context.artifacts),
         ended=ended,
-        timeout_seconds=request.timeout.seconds,
-        clamped=request.timeout.is_clamped,
-        stdout=output.stdout,
-        stderr=output.stderr,
-        stdout_bytes=output.stdout_bytes,
-        stderr_bytes=output.stderr_bytes,
-        excerpt=output.excerpt,
-        output=output.parts,
-        index=output.streams,
+        timeout=request.timeout,
+        output=output,
         started_in=request.cwd,
         ended_in=to_relative_path(ended.cwd, request.config.workspace.root),
         profile=request.profile,
@@ -322,10 +275,11 @@ def build_result(
         if request.profile != "unconfined"
         else (),
         verification=make_verification(request, script_output, before.files, after.files),
-        egress=output.egress,
         mode=context.situation.mode,
     )
-    _warn_about_result(result, context)
+    for violation in result.violations:
+        context.warn(f"The sandbox probably refused something ({violation.cause}): {violation.line}")
+    warn_about_guarded(result.guarded, context)
     return result
 
 
@@ -336,12 +290,6 @@ def _find_changes(
     if before is None or after is None or request.config.network or request.profile == "unconfined":
         return None
     return compare_fingerprints(before, after)
-
-
-def _warn_about_result(result: CommandResult, context: ToolContext) -> None:
-    for violation in result.violations:
-        context.warn(f"The sandbox probably refused something ({violation.cause}): {violation.line}")
-    warn_about_guarded(result.guarded, context)
 
 
 def warn_about_guarded(paths: Sequence[str], context: ToolContext) -> None:

@@ -3,8 +3,8 @@
 A problem while inspecting is not a failure of the command: then its changes are unknown.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,14 +15,11 @@ from ...rendering.text import describe_error
 from ...sandbox.interface import CommandSandbox, ExclusiveUntil, OverlayPaths
 from ...sandbox.network.egress import CommandEgress
 from .fingerprint import WorkspaceFingerprint, take_fingerprint
-from .output_excerpt import OutputSpool
 from .profile import CommandTimeout, GuardedFiles, ProfileName, ShellConfig
+from .spool import OutputSpool
 from .verification import CommandVerification, ScriptOutput, build_verification, has_check_program
 
 _MAX_REPORT_BYTES = 1 << 20
-
-#: The words of each simple command of a script; None when it cannot be read.
-ScriptParser: TypeAlias = Callable[[str], Sequence[Sequence[str]] | None]
 
 
 class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +32,6 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     profile: ProfileName
     config: ShellConfig
     commands: CommandSandbox
-    parse_script: ScriptParser
     #: The files that its approval is bound to.
     expected_environment: ExecutionEnvironment | None = None
     #: The hosts that it reaches through a proxy. None: none.
@@ -62,7 +58,7 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def argvs(self) -> Sequence[Sequence[str]]:
         """Commands of the script as lists of words; empty if it cannot be parsed."""
-        return self.parse_script(self.script) or ()
+        return self.config.parse_script(self.script) or ()
 
 
 class WorkspaceBefore(NamedTuple):
@@ -122,6 +118,6 @@ def make_verification(
 def read_report_text(spool: OutputSpool) -> tuple[str, bool]:
     """Return the output, and whether it is complete: only its ends where it is long."""
     if spool.total_bytes <= _MAX_REPORT_BYTES:
-        return spool.head(_MAX_REPORT_BYTES).decode("utf-8", "replace"), True
-    head, tail = spool.head(_MAX_REPORT_BYTES // 4), spool.tail(_MAX_REPORT_BYTES * 3 // 4)
+        return spool.read_all(0, _MAX_REPORT_BYTES).decode("utf-8", "replace"), True
+    head, tail = spool.read_all(0, _MAX_REPORT_BYTES // 4), spool.tail(_MAX_REPORT_BYTES * 3 // 4)
     return b"\n".join((head, tail)).decode("utf-8", "replace"), False

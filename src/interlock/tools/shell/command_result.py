@@ -14,12 +14,13 @@ from ...domain.egress import EgressReport
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.state.verification import REPOSITORY_FOLDERS, is_comparable
 from ...domain.tool import JsonObject, NormalizedOutput, PermissionMode
-from ...rendering.excerpt import Excerpt, build_search_hint, find_first_failure
+from ...rendering.excerpt import build_search_hint, find_first_failure
 from ...sandbox.interface import CommandExit, CommandLimits
 from ...sandbox.network.egress import make_connection_effects
 from .egress import build_connection_facts, build_egress_notes
 from .fingerprint import WorkspaceChanges
-from .profile import ProfileName
+from .output_excerpt import OutputExcerpt
+from .profile import CommandTimeout, ProfileName
 from .verification import CommandVerification
 from .violations import ADVICE, SandboxViolation
 
@@ -35,24 +36,33 @@ _MAX_PATH_CHARS = 200
 _MB = 1 << 20
 
 
+class CommandOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command printed, with secrets redacted."""
+
+    #: The ends of each stream where it is long; the artifact has all of it.
+    stdout: bytes
+    stderr: bytes
+    stdout_bytes: int
+    stderr_bytes: int
+    excerpt: OutputExcerpt
+    #: All of the output in the order in which it came; and which part of it is of which stream.
+    parts: tuple[ArtifactRef, ...] = ()
+    streams: ArtifactRef | None = None
+    #: For reports of checks: the output, or its ends.
+    text: str
+    is_complete: bool
+    #: The connections that it made or tried to make.
+    egress: EgressReport = EgressReport()
+
+
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """The raw result of a command."""
 
     #: Without the secrets in it.
     command: str
     ended: CommandExit
-    timeout_seconds: float
-    #: It asked for more time than there is.
-    clamped: bool = False
-    #: The ends of each stream where it is long; the artifact has all of it.
-    stdout: bytes
-    stderr: bytes
-    stdout_bytes: int
-    stderr_bytes: int
-    excerpt: Excerpt
-    #: All of the output in the order in which it came; and which part of it is of which stream.
-    output: tuple[ArtifactRef, ...] = ()
-    index: ArtifactRef | None = None
+    timeout: CommandTimeout
+    output: CommandOutput
     #: Folders from the root of the workspace, absolute outside of it, not yet as they are shown. Empty: not known.
     started_in: str
     ended_in: str
@@ -67,8 +77,6 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     verification: CommandVerification | None = None
     #: The digest of its change set, by which it can be undone. Empty: it has none.
     change_set: str = ""
-    #: The connections that it made or tried to make.
-    egress: EgressReport = EgressReport()
     mode: PermissionMode = PermissionMode.DEFAULT
 
     @property
@@ -89,7 +97,7 @@ def normalize_command(result: CommandResult) -> NormalizedOutput:
         ok=result.ok,
         code=_result_code(result.ended),
         summary=summary,
-        text="\n".join(filter(None, (result.excerpt.text.rstrip("\n"), *build_notes(result)))),
+        text="\n".join(filter(None, (result.output.excerpt.text.rstrip("\n"), *build_notes(result)))),
         user_text=_build_user_text(result, summary),
         exit_code=result.ended.exit_code,
         side_effects=_find_effects(result),
@@ -110,17 +118,11 @@ def make_verified_state(verification: CommandVerification | None) -> JsonObject:
 
 
 def _result_code(ended: CommandExit) -> str:
-    match ended.reason:
-        case "timeout":
-            return "command_timed_out"
-        case "stopped":
-            return "command_cancelled"
-        case "exited":
-            if ended.exit_code == 0:
-                return "ok"
-            return "command_killed" if ended.signal else "command_failed"
-        case _:
-            return "command_killed"
+    if ended.reason != "exited":
+        return {"timeout": "command_timed_out", "stopped": "command_cancelled"}.get(ended.reason, "command_killed")
+    if ended.exit_code == 0:
+        return "ok"
+    return "command_killed" if ended.signal else "command_failed"
 
 
 def summarize_result(result: CommandResult) -> str:
@@ -129,7 +131,7 @@ def summarize_result(result: CommandResult) -> str:
     verification = result.verification
     if ended.reason == "exited" and verification is not None and (verdict := describe_verdict(verification)):
         return verdict
-    return describe_exit(ended, result.limits, result.timeout_seconds)
+    return describe_exit(ended, result.limits, result.timeout.seconds)
 
 
 def describe_exit(ended: CommandExit, limits: CommandLimits, timeout_seconds: float) -> str:
@@ -167,24 +169,24 @@ def describe_verdict(verification: CommandVerification) -> str:
 def build_notes(result: CommandResult) -> list[str]:
     """Return notes for the model beside the output."""
     lines: list[str] = []
-    if result.clamped:
-        lines.append(f"[timeout_seconds was lowered to {result.timeout_seconds:g}, which is the most]")
+    if result.timeout.is_clamped:
+        lines.append(f"[timeout_seconds was lowered to {result.timeout.seconds:g}, which is the most]")
     if result.ended_in and result.ended_in != result.started_in:
         folder = to_printable_path(result.ended_in)
         lines.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
     for violation in result.violations:
         lines.append(f"[sandbox, probably ({violation.cause}): {ADVICE[violation.cause]}]")
-    lines += build_egress_notes(result.egress, result.mode)
-    if _PIP_HOME in result.stdout and result.profile != "unconfined":
+    lines += build_egress_notes(result.output.egress, result.mode)
+    if _PIP_HOME in result.output.stdout and result.profile != "unconfined":
         lines.append("[what pip installed into the home is gone with this command; use a venv in the workspace]")
-    if result.excerpt.omitted and not result.output:
+    if result.output.excerpt.omitted and not result.output.parts:
         lines.append("[what is left out could not be kept]")
     return lines
 
 
 def _build_user_text(result: CommandResult, summary: str) -> str:
     verification = result.verification
-    if verification is not None and summary != describe_exit(result.ended, result.limits, result.timeout_seconds):
+    if verification is not None and summary != describe_exit(result.ended, result.limits, result.timeout.seconds):
         counts = ", ".join(f"{count} {name}" for name, count in verification.counts.items() if count)
         return f"{summary.rstrip('.')}: {counts}" if verification.ok and counts else summary
     return f"$ {display_command(result.command)}: {summary}"
@@ -199,7 +201,7 @@ def display_command(command: str) -> str:
 
 def _find_effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
     """Return the side effects; None if they are unknown. A change counts, however the command ended."""
-    connected = make_connection_effects(result.egress)
+    connected = make_connection_effects(result.output.egress)
     if result.profile == "read-only":
         return connected
     changes = result.changes
@@ -233,10 +235,10 @@ def to_printable_path(path: str) -> str:
 
 
 def _measure_output(result: CommandResult) -> OutputSize | None:
-    excerpt = result.excerpt
+    excerpt = result.output.excerpt
     if not excerpt.produced:
         return None
-    kept = sum(part.size_bytes for part in result.output)
+    kept = sum(part.size_bytes for part in result.output.parts)
     return OutputSize(produced=excerpt.produced, kept=kept, shown=excerpt.shown, omitted=excerpt.omitted)
 
 
@@ -249,9 +251,9 @@ def _make_next_hint(result: CommandResult) -> str:
         hints.append(f"The first failure is at {first.file}:{first.line}. Read it before editing.")
     if result.ended.reason == "timeout":
         hints.append("For commands that take long: background=true, then wait_task.")
-    if result.excerpt.omitted and not result.excerpt.shown:
+    if result.output.excerpt.omitted and not result.output.excerpt.shown:
         hints.append("The output is binary, so it is kept and not shown.")
-    elif result.excerpt.omitted:
+    elif result.output.excerpt.omitted:
         hints.append("The output was cut. Read the rest with read_artifact.")
     return " ".join(hints)
 
@@ -261,19 +263,19 @@ def _make_preview(result: CommandResult) -> str:
     report = result.verification.report if result.verification is not None else None
     if report is not None and report.first_failure is not None:
         return report.first_failure.message
-    if not result.excerpt.shown:
+    if not result.output.excerpt.shown:
         return ""
-    text = result.excerpt.text.strip()
+    text = result.output.excerpt.text.strip()
     at = find_first_failure(text)
     return build_search_hint(text, max(0, text.rfind("\n") + 1) if at < 0 else at)
 
 
 def _make_next_tool(result: CommandResult) -> NextTool | None:
-    if not result.excerpt.omitted or not result.excerpt.shown or not result.output:
+    if not result.output.excerpt.omitted or not result.output.excerpt.shown or not result.output.parts:
         return None
-    hint: JsonObject = {"artifact_id": result.output[0].id}
-    if result.excerpt.around:
-        hint["around"] = result.excerpt.around
+    hint: JsonObject = {"artifact_id": result.output.parts[0].id}
+    if result.output.excerpt.around:
+        hint["around"] = result.output.excerpt.around
     return NextTool(tool="read_artifact", input_hint=hint)
 
 
@@ -289,17 +291,17 @@ def build_facts(result: CommandResult) -> JsonObject:
         "cwd": to_printable_path(result.ended_in),
         "profile": result.profile,
         "backend": result.backend,
-        "stdout_bytes": result.stdout_bytes,
-        "stderr_bytes": result.stderr_bytes,
+        "stdout_bytes": result.output.stdout_bytes,
+        "stderr_bytes": result.output.stderr_bytes,
         "peak_memory_bytes": ended.peak_memory_bytes,
-        "timeout_seconds": result.timeout_seconds,
+        "timeout_seconds": result.timeout.seconds,
     }
     if not result.ok and (preview := _make_preview(result)):
         facts["preview"] = preview
-    if result.output:
-        facts["output"] = result.output[0].id
-    if result.index is not None:
-        facts["streams"] = result.index.id
+    if result.output.parts:
+        facts["output"] = result.output.parts[0].id
+    if result.output.streams is not None:
+        facts["streams"] = result.output.streams.id
     if result.violations:
         facts["violations"] = [violation._asdict() for violation in result.violations]
     if result.guarded:
@@ -308,7 +310,7 @@ def build_facts(result: CommandResult) -> JsonObject:
         facts[CHANGE_SET_FACT] = result.change_set
     if result.verification is not None:
         facts |= build_verification_facts(result.verification, result.command)
-    return facts | build_connection_facts(result.egress)
+    return facts | build_connection_facts(result.output.egress)
 
 
 def build_verification_facts(verification: CommandVerification, command: str, started_call: str = "") -> JsonObject:

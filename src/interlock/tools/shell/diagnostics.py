@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from os.path import basename, dirname, join
@@ -76,7 +76,13 @@ class FileDiagnostics:
     def __init__(self, config: ShellConfig, commands: CommandSandbox, setting: DiagnosticsSetting) -> None:
         limits = msgspec.structs.replace(config.limits, output_bytes=_MAX_OUTPUT_BYTES, grace_seconds=0.0)
         environment = {**config.environment, "NO_COLOR": "1"}
-        self._config = msgspec.structs.replace(config, network=False, limits=limits, environment=environment)
+        self._config = msgspec.structs.replace(
+            config,
+            network=False,
+            limits=limits,
+            environment=environment,
+            parse_script=_parse_no_commands,
+        )
         self._commands = commands
         self._checkers = parse_checkers(setting)
         self._is_auto = setting in (AUTO, (AUTO,), [AUTO])
@@ -168,8 +174,6 @@ class FileDiagnostics:
             profile="read-only",
             config=self._config,
             commands=self._commands,
-            # The project's own programs come first, as in a person's shell.
-            parse_script=lambda script: (),
         )
         started = await start_command(request, lambda stream, chunk: output[stream].extend(chunk))
         return await started.running.wait(self._seconds)
@@ -200,6 +204,11 @@ class FileDiagnostics:
         said = bytes(output["stderr"] or output["stdout"]).decode(errors="replace").strip().partition("\n")[0]
         reason = f"exit {ended.exit_code if ended.exit_code is not None else ended.signal}"
         return _CheckResult(checker.name, "failed", f"{reason}: {shorten(said, 200)}" if said else reason)
+
+
+def _parse_no_commands(script: str) -> Sequence[Sequence[str]]:
+    """Let the project's own programs come first, as in a person's shell."""
+    return ()
 
 
 def _find_problems(printed: bytes, file: str, workspace: Workspace) -> Iterator[tuple[int, str]]:

@@ -31,35 +31,17 @@ MAX_DEPTH = 64
 
 #: Folders that tests and checks fill for themselves.
 CACHE_FOLDERS = frozenset(
-    [
-        "__pycache__",
-        ".pytest_cache",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".nyc_output",
-        ".eggs",
-        "htmlcov",
-        ".coverage-html",
-        ".cache",
-        ".turbo",
-        ".parcel-cache",
-        ".gradle",
-    ]
+    (
+        *("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".nyc_output", ".eggs"),
+        *("htmlcov", ".coverage-html", ".cache", ".turbo", ".parcel-cache", ".gradle"),
+    )
 )
 #: Files of the same kind, as patterns for names.
 CACHE_FILES = (".coverage", ".coverage.*", "coverage.xml", "lcov.info", "*.pyc", ".eslintcache", "*.tsbuildinfo")
 #: Folders of installed or built things, and of a repository. With names beside them that must be there, because some
 #: projects call sources so.
 SHALLOW_FOLDERS: Mapping[str, frozenset[str]] = {
-    ".git": frozenset(),
-    ".hg": frozenset(),
-    ".svn": frozenset(),
-    "node_modules": frozenset(),
-    ".venv": frozenset(),
-    "venv": frozenset(),
-    ".tox": frozenset(),
-    ".nox": frozenset(),
+    **dict.fromkeys((".git", ".hg", ".svn", "node_modules", ".venv", "venv", ".tox", ".nox"), frozenset[str]()),
     "target": frozenset({"Cargo.toml", "pom.xml", "build.sbt"}),
 }
 #: What changes in a repository when something is committed, staged or switched. Reading it may refresh the index, so

@@ -187,8 +187,6 @@ def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogateescape"))
 
 
-__all__ = ("OutputExcerpt", "OutputSpool", "OutputStream", "make_excerpt")
-
 #: What is held in memory to be cut.
 _MAX_WHOLE_BYTES = 2**20
 #: Of each end, so much is looked at to know whether it is text.

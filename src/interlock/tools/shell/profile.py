@@ -29,6 +29,8 @@ from ...sandbox.workspace.workspace import Workspace
 from .fingerprint import FolderListings
 
 ProfileName: TypeAlias = Literal["read-only", "workspace-write", "unconfined"]
+#: The words of each simple command of a script; None when it cannot be read.
+ScriptParser: TypeAlias = Callable[[str], Sequence[Sequence[str]] | None]
 
 SANDBOX_LAYER = "sandbox"
 MAX_READ_ONLY_PATHS = 1_000
@@ -81,17 +83,25 @@ class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The developer's configuration for all commands."""
 
     workspace: Workspace
-    #: Whether every command of this script, started in that folder, provably only reads.
+    parse_script: ScriptParser = lambda script: None
+    #: Whether every command of this script, started in that absolute folder, provably only reads.
     is_read_only: Callable[[str, str], bool]
+    #: What commands see empty, and what they cannot change.
     hidden: Callable[[], ProtectedPaths]
     #: Whether a command of this script is known to need the network.
     uses_network: Callable[[str], bool] = lambda script: False
+    #: What commands can read beside the workspace and the system.
     readable: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     limits: CommandLimits = CommandLimits()
     network: bool = False
-    #: The egress rules in force.
+    default_timeout_seconds: float = 120.0
+    max_timeout_seconds: float = 600.0
+    #: The same for commands in the background.
+    max_task_seconds: float = 3_600.0
+    #: The egress rules in force, and what is done with a credential that a proxy adds to requests.
     egress: Callable[[], tuple[EgressRule, ...]] = lambda: ()
+    add_secret: Callable[[str], None] = lambda value: None
     #: Where the proxy of a command listens; 0: it has none.
     egress_port: int = 0
     #: What the folders of the workspace hold.
@@ -234,28 +244,20 @@ def authorize_network(
 
 def authorize_backend(confinement: Confinement, situation: CallContext) -> Decision | None:
     """Return the decision that the backend implies, whatever rules say."""
+    backend = "no sandbox" if confinement.backend == "none" else f"the sandbox {confinement.backend}"
     if situation.mode is PermissionMode.READ_ONLY and "read_only" not in confinement.capabilities:
-        reason = f"The run only reads, and {_describe_backend(confinement)} cannot keep a command from writing."
+        reason = f"The run only reads, and {backend} cannot keep a command from writing."
         return Decision(verdict=Verdict.DENY, reason=reason, rule_ids=("sandbox:read_only",), layer=SANDBOX_LAYER)
     if not confinement.degraded:
         return None
     return Decision(
         verdict=Verdict.ASK,
-        reason=" ".join(
-            (
-                f"Commands are not fully confined here ({_describe_backend(confinement)}).",
-                *confinement.notes,
-            )
-        ),
+        reason=" ".join((f"Commands are not fully confined here ({backend}).", *confinement.notes)),
         rule_ids=("sandbox:degraded",),
         layer=SANDBOX_LAYER,
         risk=("execute", f"sandbox: {confinement.backend}"),
         scope="once",
     )
-
-
-def _describe_backend(confinement: Confinement) -> str:
-    return "no sandbox" if confinement.backend == "none" else f"the sandbox {confinement.backend}"
 
 
 class GuardedFiles:

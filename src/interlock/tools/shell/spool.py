@@ -166,20 +166,9 @@ class OutputSpool:
         """Return bytes of both streams as they came."""
         return os.pread(self._file.fileno(), size, start)
 
-    def head(self, size: int) -> bytes:
-        """Read from the beginning of the output."""
-        return self.read_all(0, size)
-
     def tail(self, size: int) -> bytes:
         """Read from the end of the output."""
         return self.read_all(max(0, self.total_bytes - size), size)
-
-    def chunks(self, stream: OutputStream | None = None) -> Iterator[bytes]:
-        """Yield all of it as it came, or all of one stream."""
-        size = self.total_bytes if stream is None else self.bytes_in(stream)
-        for start in range(0, size, _CHUNK_BYTES):
-            count = min(_CHUNK_BYTES, size - start)
-            yield self.read_all(start, count) if stream is None else self.read(stream, start, count)
 
     def find_position(self, stream: OutputStream, at: int) -> int:
         """Return where the byte of the stream is in all of it."""
@@ -188,10 +177,6 @@ class OutputSpool:
     def index_chunks(self) -> Iterator[bytes]:
         """Yield JSON that says which bytes belong to which stream."""
         return self._index.json_chunks()
-
-    def index_json(self) -> bytes:
-        """Return the index of both streams as JSON."""
-        return b"".join(self.index_chunks())
 
     def last_lines(self, count: int) -> list[str]:
         """Return the last lines that are not blank, at most so many, in a form that is safe for a terminal."""

@@ -26,7 +26,7 @@ from .command_result import (
 )
 from .egress import build_connection_facts
 from .fingerprint import WorkspaceFingerprint, compare_fingerprints
-from .output_excerpt import OutputSpool
+from .spool import OutputSpool
 from .verification import CommandVerification, ScriptOutput
 
 _EFFECT_PREFIX = "while it ran, "

@@ -32,8 +32,8 @@ from .command import KeptOutput, StartedCommand, keep_output, redact_command, ru
 from .command_effects import CommandRequest, WorkspaceBefore, fingerprint_workspace
 from .command_result import describe_exit
 from .fingerprint import WorkspaceFingerprint
-from .output_excerpt import OutputSpool
 from .profile import GuardedFiles, ProfileName
+from .spool import OutputSpool
 from .task_outcome import TaskOutcome, inspect_outcome, make_unknown_outcome
 from .verification import has_check_program
 
@@ -45,6 +45,7 @@ _MAX_COMMAND_CHARS = 200
 
 #: `failed`: it could not be followed to its end, and was stopped. `unknown`: its end was not observed.
 TaskStatus: TypeAlias = Literal["running", "exited", "stopped", "timed_out", "killed", "failed", "unknown"]
+_STATUS_BY_REASON: dict[str, TaskStatus] = {"exited": "exited", "stopped": "stopped", "timeout": "timed_out"}
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -157,7 +158,8 @@ class BackgroundTask:
         self._supervisor_ref = ""
         self._follow_task: asyncio.Task[None] | None = None
         self._end = TaskEnd()
-        self._outcome = make_unknown_outcome(can_write=request.can_write)
+        #: Known once it is over.
+        self.outcome = make_unknown_outcome(can_write=request.can_write)
         self._error = ""
 
     async def start(self, supervisor: TaskSupervisor | None = None) -> None:
@@ -260,14 +262,9 @@ class BackgroundTask:
             output_bytes=self._spool.total_bytes,
             output=self.kept.parts[0].id if self.kept.parts else "",
             profile=request.profile,
-            guarded=() if self.is_running else self._outcome.guarded,
+            guarded=() if self.is_running else self.outcome.guarded,
             supervisor=self._supervisor_ref,
         )
-
-    @property
-    def outcome(self) -> TaskOutcome:
-        """The outcome, once it is over."""
-        return self._outcome
 
     def read(self, offset: int, limit: int) -> Passage | None:
         """Return a part of the output; None where it was released: then the artifact can be read once reported."""
@@ -284,17 +281,9 @@ class BackgroundTask:
     def _status(self) -> TaskStatus:
         if self.is_running:
             return "running"
-        match self._end.exit:
-            case None:
-                return "unknown" if self._end.is_lost else "failed"
-            case CommandExit(reason="exited"):
-                return "exited"
-            case CommandExit(reason="stopped"):
-                return "stopped"
-            case CommandExit(reason="timeout"):
-                return "timed_out"
-            case _:
-                return "killed"
+        if self._end.exit is None:
+            return "unknown" if self._end.is_lost else "failed"
+        return _STATUS_BY_REASON.get(self._end.exit.reason, "killed")
 
     async def _follow(self, process: _TaskProcess, before: WorkspaceBefore | None) -> None:
         self._end = end = await process.wait_end()
@@ -305,7 +294,7 @@ class BackgroundTask:
         except Exception as error:
             self._error = describe_error(error)
         if end.exit is not None and before is not None:
-            self._outcome = await run_to_completion(self._inspect_outcome, before, end.exit)
+            self.outcome = await run_to_completion(self._inspect_outcome, before, end.exit)
 
     def _inspect_outcome(self, before: WorkspaceBefore, ended: CommandExit) -> TaskOutcome:
         try:

@@ -6,6 +6,7 @@ from hashlib import sha256
 import msgspec
 
 from ...domain.tool import NormalizedOutput
+from ...rendering.text import pluralize
 from ..files.text_file import BinaryContent, TextFile, decode_content
 from ..search.search_output import display_name
 from .skill_folder import MAX_FILE_BYTES, SkillFile, SkillFileList
@@ -34,7 +35,7 @@ def normalize_skill(found: SkillInstructions | SkillFile) -> NormalizedOutput:
 def _normalize_instructions(found: SkillInstructions) -> NormalizedOutput:
     skill, listed = found.skill, found.listed
     at_least = "" if listed.complete else "at least "
-    files = f"{at_least}{len(listed.files):,} file{'' if len(listed.files) == 1 else 's'}"
+    files = f"{at_least}{pluralize(len(listed.files), 'file')}"
     parts = [skill.instructions, _format_file_list(found.tool_name, listed)]
     return NormalizedOutput(
         summary=f"instructions of the skill {skill.name}; {files} beside them",

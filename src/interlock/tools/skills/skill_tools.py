@@ -13,8 +13,7 @@ that may write in the folder cannot rewrite its instructions. Files beside them 
 import os
 from collections.abc import Mapping
 from hashlib import sha256
-from os.path import join
-from stat import S_ISDIR
+from os.path import isdir, join
 
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import ConfigurationError
@@ -90,18 +89,11 @@ def _can_be_skill(workspace: Workspace, entry: FolderEntry) -> bool:
     if is_hidden(entry.name):
         return False
     path = join(workspace.root, entry.name)
-    if entry.kind == "link" and _is_folder(path):
+    if entry.kind == "link" and isdir(path):
         raise make_skill_error(
             path, "it is a link, and those are not followed. Copy the folder, or load the one it leads to."
         )
     return entry.kind == "folder"
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return S_ISDIR(os.stat(path).st_mode)
-    except OSError:
-        return False
 
 
 def _load_skill(workspace: Workspace, folder: SkillFolder) -> SkillText | None:
