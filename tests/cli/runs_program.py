@@ -10,11 +10,10 @@ the id of its run, and at the end what became of it.
 """
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from interlock.interaction.providers import CallbackInteractionProvider
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner
+from tests.log_rows import edit_events
 from tests.patience import HANG_SECONDS
 
 TASK = "please send the mail to bob"
@@ -87,11 +87,8 @@ def resumed(folder: Path, agent: Agent | None = None) -> AgentResult:
 
 def damage(log: Path, run_id: str, seq: int = 3) -> None:
     """An event of the run is not what was written."""
-    with closing(sqlite3.connect(log)) as connection, connection:
-        connection.execute(
-            "UPDATE events SET body = 'x' WHERE seq = ? AND run = (SELECT number FROM runs WHERE run_id = ?)",
-            (seq, run_id),
-        )
+    statement = "UPDATE events SET body = 'x' WHERE seq = ? AND run = (SELECT number FROM runs WHERE run_id = ?)"
+    edit_events(log, statement, parameters=(seq, run_id))
 
 
 def sent(folder: Path) -> list[str]:

@@ -2,16 +2,15 @@
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from interlock.cli.config.logs import match_run
 from interlock.domain.errors import ConfigurationError
+from tests.log_rows import edit_events
 
 from .conftest import Run, exported, recorded_log
 
@@ -94,9 +93,7 @@ def test_an_event_that_is_nobodys_is_a_flaw_of_its_run(cli: Run, log: Path, tmp_
     ],
 )
 def test_whatever_was_written_into_a_log_is_a_flaw_in_words(cli: Run, log: Path, change: str) -> None:
-    with closing(sqlite3.connect(log)) as connection:
-        connection.execute(change)
-        connection.commit()
+    edit_events(log, change)
 
     result = cli("audit", "verify", "last", "--log", log)
 

@@ -1,11 +1,11 @@
 """What was deleted from a log or written into it by hand is said: no command falls over it."""
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from tests.log_rows import edit_events
 
 from .conftest import Run, recorded_log
 
@@ -17,14 +17,8 @@ def log(home: Path) -> Path:
     return recorded_log(home / "runs.db", "make", run_id="run_one")
 
 
-def edit(log: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(log)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 def test_a_run_whose_events_were_all_deleted_is_not_what_was_written(cli: Run, log: Path) -> None:
-    edit(log, "DELETE FROM events")
+    edit_events(log, "DELETE FROM events")
 
     for words in (("last", "--log", log), (log,)):
         result = cli("audit", "verify", *words)
@@ -35,7 +29,7 @@ def test_a_run_whose_events_were_all_deleted_is_not_what_was_written(cli: Run, l
 
 def test_one_emptied_run_among_others_is_found(cli: Run, log: Path) -> None:
     recorded_log(log, "make", run_id="run_two")
-    edit(log, "DELETE FROM events WHERE run = (SELECT number FROM runs WHERE run_id = 'run_one')")
+    edit_events(log, "DELETE FROM events WHERE run = (SELECT number FROM runs WHERE run_id = 'run_one')")
 
     result = cli("audit", "verify", log, "--json")
 
@@ -45,7 +39,7 @@ def test_one_emptied_run_among_others_is_found(cli: Run, log: Path) -> None:
 
 @pytest.mark.parametrize("command", [("runs", "show"), ("runs", "events"), ("runs", "watch"), ("runs", "fork")])
 def test_a_run_without_events_is_refused_in_words(cli: Run, log: Path, command: tuple[str, str]) -> None:
-    edit(log, "DELETE FROM events")
+    edit_events(log, "DELETE FROM events")
 
     result = cli(*command, "last", "--log", log)
 
@@ -55,7 +49,7 @@ def test_a_run_without_events_is_refused_in_words(cli: Run, log: Path, command: 
 
 def test_a_run_whose_name_was_deleted_is_found_in_its_file(cli: Run, log: Path) -> None:
     recorded_log(log, "make", run_id="run_two")
-    edit(log, "DELETE FROM runs WHERE run_id = 'run_one'")
+    edit_events(log, "DELETE FROM runs WHERE run_id = 'run_one'")
 
     result = cli("audit", "verify", log)
 
@@ -64,9 +58,9 @@ def test_a_run_whose_name_was_deleted_is_found_in_its_file(cli: Run, log: Path) 
 
 
 def test_a_snapshot_shows_that_the_end_was_cut_off(cli: Run, log: Path) -> None:
-    edit(
+    edit_events(
         log,
-        "INSERT INTO snapshots SELECT 'run_one', seq, hash, x'' FROM events ORDER BY seq DESC LIMIT 1",
+        "INSERT INTO snapshots SELECT 'run_one', seq, hash, x'', 0 FROM events ORDER BY seq DESC LIMIT 1",
         "DELETE FROM events WHERE seq > 3",
     )
 
@@ -80,7 +74,7 @@ def test_a_snapshot_shows_that_the_end_was_cut_off(cli: Run, log: Path) -> None:
 def test_what_cannot_be_seen_without_a_checkpoint_is_said(cli: Run, log: Path) -> None:
     whole = cli("audit", "verify", "last", "--log", log, "--json")
     checkpoint = json.loads(whole.stdout)[0]["checkpoint"]
-    edit(log, "DELETE FROM events WHERE seq > 3")
+    edit_events(log, "DELETE FROM events WHERE seq > 3")
 
     alone = cli("audit", "verify", "last", "--log", log)
     compared = cli("audit", "verify", "last", "--log", log, "--checkpoint", checkpoint)
@@ -97,11 +91,11 @@ def test_what_cannot_be_seen_without_a_checkpoint_is_said(cli: Run, log: Path) -
         "UPDATE runs SET run_id = x'ff00'",
         "UPDATE events SET seq = 'x' WHERE seq = 3",
         "UPDATE events SET body = 7",
-        "INSERT INTO snapshots VALUES ('run_one', 'x', 5, 'x')",
+        "INSERT INTO snapshots VALUES ('run_one', 'x', 5, 'x', 'x')",
     ],
 )
 def test_what_was_written_into_it_by_hand_breaks_no_check(cli: Run, log: Path, statement: str) -> None:
-    edit(log, statement)
+    edit_events(log, statement)
 
     for words in (("last", "--log", log), (log,)):
         result = cli("audit", "verify", *words)

@@ -3,7 +3,6 @@
 import json
 import os
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from interlock.cli.config.user_paths import find_user_paths
 from interlock.cli.display.policy_output import to_yaml
 from interlock.policy.files.source import parse_source
+from tests.log_rows import edit_events
 
 from .conftest import Run, exported, recorded_log, write
 
@@ -162,8 +162,8 @@ def test_a_nested_export_is_refused_in_words(
 @pytest.mark.parametrize("command", [("audit", "verify"), ("replay",), ("runs", "show"), ("runs", "export-test")])
 def test_a_nested_event_in_a_log_is_refused_in_words(cli: Run, home: Path, command: tuple[str, ...]) -> None:
     file = recorded_log(home / "runs.db", "ls")
-    with closing(sqlite3.connect(file)) as log, log:
-        log.execute("UPDATE events SET body = ? WHERE seq = 1", ((f'{{"seq":1,"deep":{DEEP}}}').encode(),))
+    body = (f'{{"seq":1,"deep":{DEEP}}}').encode()
+    edit_events(file, "UPDATE events SET body = ? WHERE seq = 1", parameters=(body,))
     out = ("-o", home / "test_it.py") if "export-test" in command else ()
 
     result = cli(*command, "last", "--log", file, *out)

@@ -2,14 +2,13 @@
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.log_rows import edit_events
 from tests.patience import HANG_SECONDS
 from tests.pipeline.approval.person import Person, at_terminal
 
@@ -64,9 +63,7 @@ def test_an_event_that_is_not_there_is_refused(cli: Run, log: Path, at: int) -> 
 
 
 def test_a_log_that_is_not_what_was_written_is_not_replayed(cli: Run, log: Path) -> None:
-    with closing(sqlite3.connect(log)) as connection:
-        connection.execute("UPDATE events SET body = replace(body, 'npm', 'npx') WHERE seq = 3")
-        connection.commit()
+    edit_events(log, "UPDATE events SET body = replace(body, 'npm', 'npx') WHERE seq = 3")
 
     result = cli("replay", "last", "--log", log)
 

@@ -1,13 +1,12 @@
 """A log that somebody edited with other tools can be listed; what it holds is for others to judge."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from interlock.storage.event_log import QueuedCommand
 from interlock.storage.sqlite.log import SqliteLog
+from tests.log_rows import edit_events
 
 from .runs import append, chained
 
@@ -25,8 +24,7 @@ async def test_whatever_stands_in_it_comes_out_as_what_it_should_be(tmp_path: Pa
     async with SqliteLog(tmp_path / "log") as log:
         await append(log, "run", chained("run", 3))
         await log.enqueue("run", QueuedCommand("stop", b"now"))
-        with closing(sqlite3.connect(tmp_path / "log")) as connection, connection:
-            connection.execute(statement)
+        edit_events(tmp_path / "log", statement)
 
         (ends,) = await log.list_runs()
         notes = [note for run_id in await log.run_ids() for note in await log.queued_commands(run_id)]

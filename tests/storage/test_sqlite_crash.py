@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -210,7 +211,7 @@ async def test_a_full_database_stops_the_log_and_keeps_what_was_acknowledged(tmp
                 super().execute("PRAGMA max_page_count = 20")
             return super().execute(sql, parameters)
 
-    log, run = SqliteLog(tmp_path / "log", factory=Small), chained("run", 200, message="x" * 1000)
+    log, run = SqliteLog(tmp_path / "log", factory=Small), chained("run", 200, message=token_hex(2_000))
     outcomes = [(await asyncio.gather(append(log, "run", [entry]), return_exceptions=True))[0] for entry in run]
     acknowledged = outcomes.count(None)
     with pytest.raises(LogWriteError, match="full"):

@@ -45,6 +45,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
     "accounts": CommandEntry("commands.accounts", "Manage the accounts of a server and their roles."),
     "keys": CommandEntry("commands.keys", "Manage API keys for programs that call a server."),
     "audit": CommandEntry("commands.audit", "Export runs, and verify that a log was not modified."),
+    "storage": CommandEntry("commands.storage", "Show how a log is stored, and upgrade it."),
     "policy": CommandEntry("commands.policy", "Check, test and explain policies; try them on past runs."),
     "tools": CommandEntry("commands.tools", "Show the tools that a run in this directory would have."),
     "trust": CommandEntry("commands.trust", "Manage which projects may bring settings, rules and skills."),

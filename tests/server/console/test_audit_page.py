@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Download
 
+from tests.log_rows import edit_events
 from tests.patience import HANG_SECONDS
 from tests.server.console.browser import assert_accessible, assert_no_sideways
 from tests.server.console.visits import Stage, edited_refund, visit
@@ -105,11 +105,8 @@ def _verified(verifier: Path, export: Path, key: str) -> tuple[int, bool]:
 
 def _damage(path: Path, run_id: str) -> None:
     """With other tools than ours."""
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute(
-            "UPDATE events SET body = CAST(replace(CAST(body AS TEXT), '\"seq\":4', '\"seq\": 4') AS BLOB) "
-            "WHERE seq = 4 AND run = (SELECT number FROM runs WHERE run_id = ?)",
-            (run_id,),
-        )
-    connection.close()
+    statement = (
+        "UPDATE events SET body = CAST(replace(CAST(body AS TEXT), '\"seq\":4', '\"seq\": 4') AS BLOB) "
+        "WHERE seq = 4 AND run = (SELECT number FROM runs WHERE run_id = ?)"
+    )
+    edit_events(path, statement, parameters=(run_id,))

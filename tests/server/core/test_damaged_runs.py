@@ -1,7 +1,5 @@
 """One damaged run affects no other run, list or inbox. It is shown as damaged, and an operator closes it."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from interlock.server.core.errors import ConflictError
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, RunQuery
 from interlock.server.core.service import Service
+from tests.log_rows import edit_events
 
 from .serving import BOB, OPEN, World, approve, asked, create, serving, status
 
@@ -28,10 +27,8 @@ DAMAGE = {
 
 
 def damage(folder: Path, run_id: str, how: str) -> None:
-    with closing(sqlite3.connect(folder / "runs.db")) as connection:
-        connection.execute("DELETE FROM snapshots")
-        connection.execute(DAMAGE[how], {"run": run_id})
-        connection.commit()
+    edit_events(folder / "runs.db", "DELETE FROM snapshots")
+    edit_events(folder / "runs.db", DAMAGE[how], parameters={"run": run_id})
 
 
 async def _two_waiting(service: Service) -> tuple[str, str]:

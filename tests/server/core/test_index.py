@@ -28,6 +28,7 @@ from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import ActionState, RunState
 from interlock.server.core.index.rows import ActionQuery
 from interlock.server.core.index.run_index import RunIndex
+from tests.log_rows import edit_events
 from tests.storage.runs import append
 
 from .index_runs import (
@@ -228,7 +229,7 @@ async def test_an_event_that_somebody_took_out_of_the_log_is_told_and_the_rest_i
     paused(memory, "run_1").add(granted("act_run_1"), RunResumed(), RunCompleted(message="Done."))
     async with SqliteLog(path) as log:
         await append(log, "run_1", await memory.read("run_1"))
-    await asyncio.to_thread(_execute, path, "DELETE FROM events WHERE seq = 1")
+    await asyncio.to_thread(edit_events, path, "DELETE FROM events WHERE seq = 1")
     async with SqliteLog(path) as log:
         index = RunIndex(tmp_path / "index.db", log)
 

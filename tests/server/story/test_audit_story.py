@@ -1,6 +1,5 @@
 """An auditor's day in a real browser: a run is looked at event by event, exported, and proved or found out."""
 
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from interlock.audit import standalone_verifier
+from tests.log_rows import edit_events
 from tests.patience import HANG_SECONDS
 from tests.server.console.browser import opened, sign_in
 from tests.server.story.agents import task
@@ -124,12 +124,8 @@ def verified(export: Path, key: str) -> tuple[int, str]:
 
 def change(path: Path, run_id: str, seq: int) -> None:
     """With other tools than ours."""
-    connection = sqlite3.connect(path)
-    with connection:
-        done = connection.execute(
-            "UPDATE events SET body = CAST(CAST(body AS TEXT) || ' ' AS BLOB)"
-            " WHERE seq = ? AND run = (SELECT number FROM runs WHERE run_id = ?)",
-            (seq, run_id),
-        )
-        assert done.rowcount == 1
-    connection.close()
+    statement = (
+        "UPDATE events SET body = CAST(CAST(body AS TEXT) || ' ' AS BLOB)"
+        " WHERE seq = ? AND run = (SELECT number FROM runs WHERE run_id = ?)"
+    )
+    assert edit_events(path, statement, parameters=(seq, run_id)) == 1

@@ -31,7 +31,10 @@ from .user_paths import UserPaths, find_user_paths
 
 MAX_EXPORT_BYTES = 256 << 20
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_UNNAMED_RUNS_SQL = "SELECT count(DISTINCT run) FROM events WHERE run NOT IN (SELECT number FROM runs)"
+_UNNAMED_RUNS_SQL = """
+    SELECT count(DISTINCT run) FROM (SELECT run FROM events UNION ALL SELECT run FROM appends)
+    WHERE run NOT IN (SELECT number FROM runs)
+"""
 
 
 class RecordedRun(NamedTuple):

@@ -6,14 +6,14 @@ So neither blocks the event loop. Several processes may use one file; a run belo
 without a lease to the process that appends in sequence. A third connection never writes: it detects in microseconds,
 without a thread, that another one did.
 
-Events are stored in the order of their commits, so a commit touches few pages however many runs share it, and the key
-finds a run's events. Runs have numbers to keep the key small.
+Events are stored in the order of their commits, those of one append in one row (`packing`), so a commit touches few
+pages however many runs share it, and an index finds a run's events. Runs have numbers to keep the index small.
 """
 
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,9 @@ from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary
 from ..leases import ProcessIdentity, lease_token, this_process
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
+from .packing import pack_state, unpack, unpack_state
 from .queries import QUERIES
+from .upgrade import pack_old_events
 from .writer import SqliteWriter, execute_with_retry, is_busy
 
 T = TypeVar("T")
@@ -89,7 +91,9 @@ class SqliteLog:
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         """Read entries of a run."""
-        return await self._query(partial(LogEntry, run_id), "read", run_id, after_seq, -1 if limit is None else limit)
+        rows = await self._query(partial(unpack, run_id), "read", run_id, after_seq, -1 if limit is None else limit)
+        # The first row may begin before, and the last one end behind. One that was edited by hand may have any `seq`.
+        return [entry for row in rows for entry in row if type(entry.seq) is not int or entry.seq > after_seq][:limit]
 
     async def run_ids(self) -> list[str]:
         """List the runs, oldest first."""
@@ -101,7 +105,8 @@ class SqliteLog:
 
     async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         """Read entries of all runs in the order of their appends."""
-        return await self._query(_make_feed_entry, "feed", after, -1 if limit is None else limit)
+        rows = await self._query(_make_feed_entries, "feed", after, -1 if limit is None else limit)
+        return [entry for row in rows for entry in row if entry.position > after][:limit]
 
     async def feed_position(self) -> int:
         """Return the position of the newest entry."""
@@ -169,13 +174,25 @@ class SqliteLog:
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
         """Save the snapshot of a run, replacing an earlier one."""
-        row = (run_id, snapshot.seq, snapshot.hash, snapshot.state)
-        await self._change(run_id, partial(_save_snapshot, row=row))
+        await self._change(run_id, partial(_save_snapshot, run_id=run_id, snapshot=snapshot))
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
         """Load the last snapshot of a run, or None."""
-        found = await self._query(Snapshot, "load_snapshot", run_id)
+        found = await self._query(_make_snapshot, "load_snapshot", run_id)
         return found[0] if found else None
+
+    async def count_old_events(self) -> int:
+        """Return how many events are stored as older versions did. `pack_old_events` packs them."""
+        (count,) = await self._query(int, "count_old_events")
+        return count
+
+    async def pack_old_events(self) -> AsyncIterator[int]:
+        """Pack the events that older versions stored one by one, step by step. Yield the position after each step."""
+        position: int | None = 0
+        while position is not None:
+            position = await self._change("", partial(pack_old_events, after=position))
+            if position is not None:
+                yield position
 
     async def close(self) -> None:
         """Finish pending writes and close the file."""
@@ -238,8 +255,12 @@ def _check_writable(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, bytes]) -> None:
-    connection.execute(QUERIES["save_snapshot"], row)
+def _save_snapshot(connection: sqlite3.Connection, run_id: str, snapshot: Snapshot) -> None:
+    connection.execute(QUERIES["save_snapshot"], (run_id, snapshot.seq, snapshot.hash, pack_state(snapshot.state)))
+
+
+def _make_snapshot(seq: int, digest: bytes, state: bytes, form: int) -> Snapshot:
+    return Snapshot(seq, digest, unpack_state(state, form))
 
 
 def _claim_effect(connection: sqlite3.Connection, row: tuple[str, str, str, int, int]) -> bool:
@@ -247,11 +268,11 @@ def _claim_effect(connection: sqlite3.Connection, row: tuple[str, str, str, int,
 
 
 def _make_run_summary(run_id: str, *row: Any) -> RunSummary:
-    return RunSummary(LogEntry(str(run_id), *row[:3]), LogEntry(str(run_id), *row[3:]))
+    return RunSummary(unpack(str(run_id), *row[:4])[0], unpack(str(run_id), *row[4:])[-1])
 
 
-def _make_feed_entry(position: int, *row: Any) -> FeedEntry:
-    return FeedEntry(position, LogEntry(*row))
+def _make_feed_entries(position: int, *row: Any) -> list[FeedEntry]:
+    return [FeedEntry(position + at, entry) for at, entry in enumerate(unpack(*row))]
 
 
 def _close_connections(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -> None:

@@ -1,33 +1,59 @@
 -- The statements of the log. `queries.py` finds each by its name.
 -- A file that was edited by hand may have text where bytes belong: it is read as bytes, and fails verification.
+-- Events are rows of `appends`, several in a row; those of older versions are rows of `events`, whose count is NULL.
 
 -- name: read
-SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM events
-WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ? ORDER BY seq LIMIT ?
+WITH named AS (SELECT number FROM runs WHERE run_id = ?1)
+SELECT seq, NULL, CAST(body AS BLOB), CAST(hash AS BLOB) FROM events
+WHERE run = (SELECT number FROM named) AND seq > ?2
+UNION ALL
+SELECT CAST(seq AS INTEGER), CAST(count AS INTEGER), CAST(bodies AS BLOB), CAST(hashes AS BLOB) FROM appends
+WHERE run = (SELECT number FROM named) AND seq >= coalesce(
+    (SELECT max(seq) FROM appends WHERE run = (SELECT number FROM named) AND seq <= ?2 + 1), 0
+)
+ORDER BY 1 LIMIT ?3
 
 -- name: run_ids
 SELECT run_id FROM runs ORDER BY number
 
 -- name: list_runs
-SELECT run_id, first.seq, CAST(first.body AS BLOB), CAST(first.hash AS BLOB),
-    CAST(last.seq AS INTEGER), CAST(last.body AS BLOB), CAST(last.hash AS BLOB)
+SELECT run_id,
+    coalesce(first.seq, old_first.seq), CAST(first.count AS INTEGER),
+    CAST(coalesce(first.bodies, old_first.body) AS BLOB), CAST(coalesce(first.hashes, old_first.hash) AS BLOB),
+    CAST(coalesce(last.seq, old_last.seq) AS INTEGER), CAST(last.count AS INTEGER),
+    CAST(coalesce(last.bodies, old_last.body) AS BLOB), CAST(coalesce(last.hashes, old_last.hash) AS BLOB)
 FROM runs
-CROSS JOIN events AS first ON first.run = number AND first.seq = 0
-CROSS JOIN events AS last ON last.run = number AND last.seq = (SELECT max(seq) FROM events WHERE run = number)
+LEFT JOIN appends AS first ON first.run = number AND first.seq = 0
+LEFT JOIN appends AS last ON last.run = number AND last.seq = (SELECT max(seq) FROM appends WHERE run = number)
+LEFT JOIN events AS old_first ON first.run IS NULL AND old_first.run = number AND old_first.seq = 0
+LEFT JOIN events AS old_last
+    ON last.run IS NULL AND old_last.run = number AND old_last.seq = (SELECT max(seq) FROM events WHERE run = number)
+WHERE coalesce(first.run, old_first.run) IS NOT NULL AND coalesce(last.run, old_last.run) IS NOT NULL
 ORDER BY number DESC LIMIT ?
 
--- Events are only ever added, by one writer at a time: the number of a row says when it became durable.
+-- Events are only ever added, by one writer at a time: a position says when an event became durable.
 -- name: feed
-SELECT events.rowid, run_id, seq, CAST(body AS BLOB), CAST(hash AS BLOB)
-FROM events CROSS JOIN runs ON number = run WHERE events.rowid > ? ORDER BY events.rowid LIMIT ?
+SELECT events.rowid, run_id, seq, NULL, CAST(body AS BLOB), CAST(hash AS BLOB)
+FROM events CROSS JOIN runs ON number = run WHERE events.rowid > ?1
+UNION ALL
+SELECT position, run_id, CAST(seq AS INTEGER), CAST(count AS INTEGER), CAST(bodies AS BLOB), CAST(hashes AS BLOB)
+FROM appends CROSS JOIN runs ON number = run
+WHERE position >= coalesce((SELECT max(position) FROM appends WHERE position <= ?1 + 1), 0)
+ORDER BY 1 LIMIT ?2
 
 -- name: feed_position
-SELECT coalesce(max(rowid), 0) FROM events
+SELECT coalesce(
+    (SELECT position + count - 1 FROM appends ORDER BY position DESC LIMIT 1), (SELECT max(rowid) FROM events), 0
+)
 
 -- name: load_head
 SELECT
     coalesce(number, 0),
-    (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = number),
+    coalesce(
+        (SELECT seq + count FROM appends WHERE run = number ORDER BY seq DESC LIMIT 1),
+        (SELECT max(seq) + 1 FROM events WHERE run = number),
+        0
+    ),
     coalesce((SELECT token FROM claims WHERE run_id = ?1 AND pid <> 0), 0)
 FROM (SELECT (SELECT number FROM runs WHERE run_id = ?1) AS number)
 
@@ -37,8 +63,17 @@ SELECT number FROM runs WHERE run_id = ?
 -- name: add_run
 INSERT INTO runs (run_id) VALUES (?)
 
--- name: add_event
-INSERT INTO events (run, seq, body, hash) VALUES (?, ?, ?, ?)
+-- name: add_append
+INSERT INTO appends (position, run, seq, count, bodies, hashes) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: old_events
+SELECT rowid, run, seq, body, hash FROM events WHERE rowid > ? ORDER BY rowid LIMIT ?
+
+-- name: remove_old_events
+DELETE FROM events WHERE rowid BETWEEN ? AND ?
+
+-- name: count_old_events
+SELECT count(*) FROM events
 
 -- name: load_lease
 SELECT token, host, boot, pid, started FROM claims WHERE run_id = ?
@@ -62,10 +97,10 @@ SELECT key, CAST(body AS BLOB) FROM notes WHERE run = (SELECT number FROM runs W
 DELETE FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND key = ?
 
 -- name: load_snapshot
-SELECT seq, hash, state FROM snapshots WHERE run_id = ?
+SELECT seq, hash, CAST(state AS BLOB), form FROM snapshots WHERE run_id = ?
 
 -- name: save_snapshot
-INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)
+INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state, form) VALUES (?, ?, ?, ?, 1)
 
 -- name: effect_claims
 SELECT number, run_id, call_id, at FROM effects WHERE effect = ? ORDER BY number DESC LIMIT ?

@@ -32,6 +32,7 @@ from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ..leases import NO_TOKEN
 from .leases import build_fenced_error
+from .packing import pack
 from .queries import QUERIES
 
 T = TypeVar("T")
@@ -50,9 +51,10 @@ DISK_STALL_SECONDS = 5.0
 #: Heads are remembered for this many runs and then forgotten together; a forgotten one is one query.
 MAX_HEADS = 10_000
 
-_LOAD_HEAD, _ADD_RUN, _ADD_EVENT = QUERIES["load_head"], QUERIES["add_run"], QUERIES["add_event"]
+_LOAD_HEAD, _ADD_RUN, _ADD_APPEND = QUERIES["load_head"], QUERIES["add_run"], QUERIES["add_append"]
 
-_Row: TypeAlias = tuple[int, int, bytes, bytes]
+#: The position, the number of the run, and the packed events.
+_Row: TypeAlias = tuple[int, int, int, int, bytes, bytes]
 _Operation: TypeAlias = Callable[[sqlite3.Connection], object]
 
 
@@ -87,6 +89,8 @@ class SqliteWriter:
         self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
         self._heads: dict[str, _RunHead] = {}
         self._version = -1
+        #: Of the newest event of the file.
+        self._position = 0
         #: What the group that is being written waits for, and from when on that is a problem.
         self._waiting: tuple[str, float] | None = None
         # A daemon, because the interpreter would wait for another thread before it runs the exit hook that stops it.
@@ -166,9 +170,10 @@ class SqliteWriter:
         if version != self._version or len(self._heads) > MAX_HEADS:
             self._version = version
             self._heads.clear()
+            (self._position,) = execute(QUERIES["feed_position"]).fetchone()
         rows: list[_Row] = []
         answers = [self._stage(pending, rows) for pending in group]
-        self._connection.executemany(_ADD_EVENT, rows)
+        self._connection.executemany(_ADD_APPEND, rows)
         execute("COMMIT")
         return answers
 
@@ -187,13 +192,15 @@ class SqliteWriter:
                 )
             seq += 1
         number = number or self._add_run(run_id)
-        rows += [(number, entry.seq, entry.body, entry.hash) for entry in work]
+        for packed in pack(work):
+            rows.append((self._position + 1, number, *packed))
+            self._position += packed[1]
         self._heads[run_id] = _RunHead(number, seq, needed)
         return None
 
     def _apply_operation(self, run_id: str, operation: _Operation, rows: list[_Row]) -> object:
         """Run an operation. The run is read again after it, so staged rows are written first."""
-        self._connection.executemany(_ADD_EVENT, rows)
+        self._connection.executemany(_ADD_APPEND, rows)
         rows.clear()
         self._heads.pop(run_id, None)
         try:
