@@ -30,7 +30,7 @@ def test_the_wheel_has_the_sql_files() -> None:
     shipped = {file.distribution_path for file in builder.recurse_included_files()}
 
     assert {f"interlock/storage/sqlite/migrations/{path.name}" for path in MIGRATIONS} < shipped
-    assert "interlock/storage/sqlite/queries.sql" in shipped
+    assert {f"interlock/storage/sqlite/{name}" for name in ("queries.sql", "event_dictionary.txt")} < shipped
 
 
 @pytest.mark.parametrize("golden", DATABASES, ids=lambda path: path.stem)
@@ -46,8 +46,20 @@ def test_an_older_file_is_upgraded(golden: Path, tmp_path: Path) -> None:
     assert describe(path) == describe(tmp_path / "new")
 
 
-async def upgrade(path: Path) -> list[LogEntry]:
+@pytest.mark.parametrize("golden", DATABASES, ids=lambda path: path.stem)
+def test_an_older_file_is_packed(golden: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(golden, tmp_path))
+    before = asyncio.run(upgrade(path))
+
+    assert asyncio.run(upgrade(path, packs=True)) == before
+
+
+async def upgrade(path: Path, *, packs: bool = False) -> list[LogEntry]:
     async with SqliteLog(path) as log:
+        if packs:
+            async for _ in log.pack_old_events():
+                pass
+            assert await log.count_old_events() == 0
         return [entry for run_id in await log.run_ids() for entry in await log.read(run_id)]
 
 
