@@ -97,7 +97,9 @@ def _number_and_limit(lines: list[str], offset: int) -> tuple[str, int]:
 
 
 def _join_numbered(lines: list[str], offset: int) -> str:
-    return "".join(_interleave_numbers(lines, offset))[1:]
+    pieces = _interleave_numbers(lines, offset)
+    pieces[:1] = [piece[1:] for piece in pieces[:1]]  # not of the joined text, which would be copied
+    return "".join(pieces)
 
 
 def _interleave_numbers(lines: list[str], offset: int) -> list[str]:
