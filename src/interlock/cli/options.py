@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from ..domain.tool import PermissionMode
-
 
 def create_app(epilog: str | None = None, *, is_group: bool = False) -> typer.Typer:
     """Create the application of a command. `epilog`: the exit codes; `is_group`: it has only subcommands."""
@@ -39,13 +37,20 @@ ProviderOption: TypeAlias = Annotated[
 BaseUrlOption: TypeAlias = Annotated[
     str | None, option("URL of the model's server. Default: the provider's own.", metavar="URL")
 ]
-ModeOption: TypeAlias = Annotated[PermissionMode | None, option("Permission mode: what is done without asking.")]
+#: The words of `PermissionMode`, whose module costs more to load than all of help.
+PermissionModeName: TypeAlias = Literal["read_only", "default", "accept_edits", "contained", "trusted"]
+ModeOption: TypeAlias = Annotated[PermissionModeName | None, option("Permission mode: what is done without asking.")]
 PolicyOption: TypeAlias = Annotated[
     Path | None, option("Policy file to use instead of the configured one.", metavar="FILE")
 ]
 WorkspaceOption: TypeAlias = Annotated[Path | None, option("Directory to work in. Default: this one.", metavar="DIR")]
 ScriptOption: TypeAlias = Annotated[
     Path | None, option("File with scripted model responses, used instead of a model.", metavar="FILE")
+]
+LOG_VARIABLE = "INTERLOCK_LOG"
+LogOption: TypeAlias = Annotated[
+    Path | None,
+    option("Log with the runs. Default: runs.db in the state directory.", "--log", metavar="FILE", envvar=LOG_VARIABLE),
 ]
 HeadlessOption: TypeAlias = Annotated[
     bool,

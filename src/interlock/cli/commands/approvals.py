@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from ...storage.sqlite.log import SqliteLog
-from ..config.logs import LogOption, complete_run, has_log, resolve_run, run_with_log
+from ..config.logs import complete_run, has_log, resolve_run, run_with_log
 from ..display.output import echo_json, echo_list
 from ..display.questions import (
     FoundQuestion,
@@ -20,7 +20,7 @@ from ..display.questions import (
     question_to_json,
 )
 from ..exit_codes import format_exit_codes
-from ..options import JsonOption, argument, create_app, option
+from ..options import JsonOption, LogOption, argument, create_app, option
 
 _EXITS = format_exit_codes(
     ok="done, and the answer was accepted",

@@ -12,14 +12,14 @@ from ...rendering.binary import describe_binary, is_binary
 from ...rendering.escaping import output_lines
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
-from ..config.logs import MIN_ID_CHARS, LogOption, RunArgument, find_run_files, resolve_run, run_with_log
+from ..config.logs import MIN_ID_CHARS, RunArgument, find_run_files, resolve_run, run_with_log
 from ..config.logs import shorten_artifact_id as shorten
 from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_json, echo_list, echo_result
 from ..display.run_list import read_events
 from ..display.transcript import EventFormatter
 from ..exit_codes import format_exit_codes
-from ..options import JsonOption, argument, create_app, option
+from ..options import JsonOption, LogOption, argument, create_app, option
 
 _EXITS = format_exit_codes(ok="done", usage="bad usage, no such artifact, or a damaged one")
 _ID_PREFIX = "sha256:"

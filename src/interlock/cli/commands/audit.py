@@ -32,7 +32,6 @@ from ...rendering.text import pluralize
 from ..config.audit_keys import load_keys, load_signing, read_own_keys
 from ..config.logs import (
     MAX_EXPORT_BYTES,
-    LogOption,
     RecordedRun,
     RunArgument,
     count_unnamed_runs,
@@ -43,7 +42,7 @@ from ..config.logs import (
 from ..config.user_paths import write_new_file
 from ..display.output import echo, echo_json
 from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption, argument, create_app, option
+from ..options import JsonOption, LogOption, argument, create_app, option
 
 #: A checkpoint, and its verification with these keys.
 ReadCheckpoint: TypeAlias = tuple[SignedCheckpoint, CheckpointStatement | UntrustedCheckpoint]

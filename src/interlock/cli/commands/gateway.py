@@ -15,12 +15,12 @@ from ...gate.gate import Gate
 from ...policy.files.values import parse_duration
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
-from ..config.logs import LogOption, find_run_files, require_log_file
+from ..config.logs import find_run_files, require_log_file
 from ..config.policy_files import load_policy, require_valid
 from ..config.settings import SETTING_TYPES, load_settings, parse_setting
 from ..config.user_paths import find_user_paths, login_name
 from ..display.output import echo
-from ..options import ModeOption, PolicyOption, WorkspaceOption, collect_options, create_app, option
+from ..options import LogOption, ModeOption, PolicyOption, WorkspaceOption, collect_options, create_app, option
 from ..session.trust import resolve_project
 
 try:

@@ -10,11 +10,11 @@ from ...domain.errors import ConfigurationError, LogUnreadableError
 from ...domain.event import Event
 from ...rendering.text import pluralize
 from ...replay.trace import Replay
-from ..config.logs import LogOption, RunArgument, read_run
+from ..config.logs import RunArgument, read_run
 from ..display.output import echo, echo_json, echo_table
 from ..display.transcript import format_event, format_event_row, format_state, state_to_json
 from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption, create_app, option
+from ..options import JsonOption, LogOption, create_app, option
 
 _EXITS = format_exit_codes(
     ok="done",

@@ -2,18 +2,18 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ... import lazy_module
 from ...domain.errors import ConfigurationError
-from ...runs.attachments import attach
-from ..config.logs import LogOption
 from ..exit_codes import format_exit_codes
 from ..options import (
     BaseUrlOption,
     HeadlessOption,
     JsonOption,
+    LogOption,
     ModelOption,
     ModeOption,
     PolicyOption,
@@ -25,8 +25,15 @@ from ..options import (
     create_app,
     option,
 )
-from ..session.agent import RunOptions, prepare_run
-from ..session.live_session import SessionOptions, run_and_report
+
+if TYPE_CHECKING:
+    from ...runs import attachments
+    from ..session import agent, live_session
+else:
+    # What runs an agent, which help does not need.
+    attachments = lazy_module("interlock.runs.attachments")
+    agent = lazy_module("interlock.cli.session.agent")
+    live_session = lazy_module("interlock.cli.session.live_session")
 
 _EXITS = format_exit_codes(
     ok="the run is completed",
@@ -84,7 +91,7 @@ def run(  # noqa: PLR0913 - one for each option
         max_tokens=max_tokens,
         max_cost=max_cost,
     )
-    options = RunOptions(
+    options = agent.RunOptions(
         workspace=workspace or Path(),
         settings=collect_options(model=model, provider=provider, base_url=base_url, mode=mode, policy=policy) | limits,
         script=script,
@@ -92,11 +99,13 @@ def run(  # noqa: PLR0913 - one for each option
         log=log,
         headless=headless,
     )
-    session = SessionOptions(headless=headless, as_json=as_json)
-    content = [task, *map(attach, files or ())]
-    prepared = prepare_run(options)
+    session = live_session.SessionOptions(headless=headless, as_json=as_json)
+    content = [task, *map(attachments.attach, files or ())]
+    prepared = agent.prepare_run(options)
     raise typer.Exit(
-        run_and_report(prepared, lambda runner: runner.start(content, settings=prepared.run_settings), session)
+        live_session.run_and_report(
+            prepared, lambda runner: runner.start(content, settings=prepared.run_settings), session
+        )
     )
 
 

@@ -15,7 +15,6 @@ from ...rendering.times import format_duration
 from ...runs import fork as forking
 from ...storage.sqlite.log import SqliteLog
 from ..config.logs import (
-    LogOption,
     RunArgument,
     add_log_option,
     complete_run,
@@ -34,6 +33,7 @@ from ..options import (
     BaseUrlOption,
     HeadlessOption,
     JsonOption,
+    LogOption,
     ModelOption,
     PolicyOption,
     ProviderOption,

@@ -9,11 +9,11 @@ import msgspec
 from ...domain.errors import LogError
 from ...storage.sqlite.database import SCHEMA_VERSION
 from ...storage.sqlite.log import SqliteLog
-from ..config.logs import LogOption, find_run_files, run_with_log
+from ..config.logs import find_run_files, run_with_log
 from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_result
 from ..exit_codes import format_exit_codes
-from ..options import JsonOption, create_app
+from ..options import JsonOption, LogOption, create_app
 
 _EXITS = format_exit_codes(ok="done", usage="bad usage, or no such log")
 

@@ -26,7 +26,7 @@ from ...domain.event import Event, LogEntry, decode_event
 from ...domain.suggestions import suggest_id
 from ...storage.event_log import Snapshot
 from ...storage.sqlite.log import SqliteLog
-from ..options import argument, option
+from ..options import LOG_VARIABLE, argument
 from .user_paths import UserPaths, find_user_paths
 
 MAX_EXPORT_BYTES = 256 << 20
@@ -157,7 +157,6 @@ def _group_by_run(entries: Iterable[LogEntry]) -> list[RecordedRun]:
 
 _T = TypeVar("_T")
 _MAX_LISTED = 10
-_LOG_VARIABLE = "INTERLOCK_LOG"
 _RUN_PREFIX = "run_"
 #: Ids that we made ourselves; others are shown in full.
 _GENERATED_ID = re.compile(r"(?:run|act)_([0-9a-f]{8})[0-9a-f]{24}((?:\.[0-9a-f]{12})*)")
@@ -189,7 +188,7 @@ def has_log(log_path: Path | None) -> bool:
 
 def find_default_log() -> Path:
     """Return the log of `INTERLOCK_LOG`, else the default one, which has to exist."""
-    named = os.environ.get(_LOG_VARIABLE)
+    named = os.environ.get(LOG_VARIABLE)
     path = Path(named) if named else find_user_paths().log
     _require_existing(path)
     return path
@@ -287,7 +286,7 @@ def shorten_artifact_id(artifact_id: str) -> str:
 
 def add_log_option(command: str, log_path: Path | None) -> str:
     """Return a suggested command with the option for the same log."""
-    if log_path is None or str(log_path) == os.environ.get(_LOG_VARIABLE):
+    if log_path is None or str(log_path) == os.environ.get(LOG_VARIABLE):
         return command
     return f"{command} --log {shlex.quote(str(log_path))}"
 
@@ -301,7 +300,7 @@ def complete_run(incomplete: str) -> list[str]:
 def complete_id(incomplete: str, prefix: str, names: Callable[[SqliteLog], Awaitable[list[str]]]) -> list[str]:
     """Return the ids that begin so, the newest first; short ones, unless the prefix was typed."""
 
-    log_path = os.environ.get(_LOG_VARIABLE)
+    log_path = os.environ.get(LOG_VARIABLE)
     try:
         ids = run_with_log(Path(log_path) if log_path else None, names)
     except (InterlockError, OSError):
@@ -335,10 +334,4 @@ def _format_run_ids(run_ids: Sequence[str]) -> str:
     return ids if len(run_ids) <= _MAX_LISTED else f"{ids} and {len(run_ids) - _MAX_LISTED:,} more"
 
 
-LogOption: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "Log with the runs. Default: runs.db in the state directory.", "--log", metavar="FILE", envvar=_LOG_VARIABLE
-    ),
-]
 RunArgument: TypeAlias = Annotated[str, argument("RUN", "Run id, its first characters, or `last`.", complete_run)]
