@@ -278,6 +278,10 @@ class Gate:
         """Return the tools that an agent is offered. For the options see `call`."""
         return self._app.registry.catalog(self._situation("", agent, requester))
 
+    def redact(self, text: str) -> str:
+        """Return a text without secrets."""
+        return self._app.parts.redactor.redact(text)
+
     def is_read_only(self, name: str) -> bool:
         """Return True if there is such a tool, and it only reads."""
         found = self._app.registry.find(name)

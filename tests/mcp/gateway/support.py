@@ -18,6 +18,8 @@ from interlock.mcp.gateway.asking import AskOptions
 from interlock.mcp.gateway.catalog import Catalog
 from interlock.mcp.gateway.clients import principal_of_process
 from interlock.mcp.gateway.http import describe_address, open_http, serve_http
+from interlock.mcp.gateway.offerings import Offerings
+from interlock.mcp.gateway.relay import Relay
 from interlock.mcp.gateway.server import GatewayServer
 from interlock.mcp.gateway.stdio import message_streams
 from interlock.registry.json_schema import tool_from_schema
@@ -77,6 +79,8 @@ async def open_server(
             principal_of_process(principal),
             AskOptions(**options),
             catalog,
+            Offerings({}),
+            Relay(gate.redact),
             b"k" * 32,
         )
         try:

@@ -24,8 +24,13 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    CreateMessageRequest,
+    ElicitRequest,
+    ErrorData,
     Implementation,
+    InputRequest,
     InputRequiredResult,
+    ListRootsRequest,
     PaginatedRequestParams,
     Tool,
     ToolListChangedNotification,
@@ -36,6 +41,7 @@ from pydantic import TypeAdapter, ValidationError
 from ...domain.errors import ConfigurationError, InterlockError, SandboxSetupError
 from ...domain.tool import JsonObject
 from ...rendering.text import describe_error, shorten
+from .call_relay import CALL_RELAY
 
 ConnectionState: TypeAlias = Literal["new", "connected", "lost", "closed"]
 
@@ -82,6 +88,18 @@ class Relays(msgspec.Struct, frozen=True, kw_only=True):
     elicitation: ElicitationFnT | None = None
     sampling: SamplingFnT | None = None
     roots: ListRootsFnT | None = None
+    #: The name of the server, for those who are asked.
+    server: str = ""
+
+    def allows(self, request: InputRequest) -> bool:
+        """Return True if a server may ask this."""
+        match request:
+            case ElicitRequest():
+                return self.elicitation is not None
+            case CreateMessageRequest():
+                return self.sampling is not None
+            case ListRootsRequest():
+                return self.roots is not None
 
 
 class WatchedTransport:
@@ -234,11 +252,19 @@ class Connection:
 
     async def _answer(self, client: Client, asked: InputRequiredResult) -> dict[str, Any]:
         """Answer what a server of the newer protocol wants to know before it continues."""
+        requests, relay = asked.input_requests or {}, CALL_RELAY.get()
+        if not all(map(self._relays.allows, requests.values())):
+            raise InvalidResultError("it asked for input that is not relayed to it")
+        if relay is not None:
+            try:
+                return dict(await relay.answer(self._relays.server, requests))
+            except MCPError as error:
+                raise UpstreamRpcError(error.code, error.message, error.data) from None
         answers: dict[str, Any] = {}
-        for key, request in (asked.input_requests or {}).items():
+        for key, request in requests.items():
             context = ClientRequestContext(session=client.session, request_id=key)
             answers[key] = await client.session.dispatch_input_request(context, request)
-            if not hasattr(answers[key], "result_type") and hasattr(answers[key], "code"):
+            if isinstance(answers[key], ErrorData):
                 raise InvalidResultError("it asked for input that is not relayed to it")
         return answers
 

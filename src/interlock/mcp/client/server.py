@@ -14,6 +14,7 @@ from ...domain.errors import CallFailedError, PreconditionError, ToolDeclaration
 from ...domain.tool import CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.interface import Toolbox
 from ...rendering.text import shorten
+from .call_relay import CALL_RELAY
 from .connection import (
     Connection,
     ConnectionLostError,
@@ -189,7 +190,11 @@ class McpServer:
     async def _call(
         self, tool: ForeignTool, definition: ToolDefinition, arguments: JsonObject, context: ToolContext
     ) -> NormalizedOutput:
+        relay = CALL_RELAY.get()
+
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            if relay is not None:
+                await relay.report_progress(progress, total, message)
             text = f"{progress:g}/{total:g}" if total else f"{progress:g}"
             context.progress(clean_text(f"{text} {message or ''}", _MAX_MESSAGE_CHARS))
 

@@ -51,7 +51,7 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ApprovalState(msgspec.Struct, frozen=True, tag="approval"):
     """What a sealed request state says: the question that a client was asked."""
 
     run_id: str
@@ -82,13 +82,10 @@ class Asking:
             await self._elicit(question)
         await self._wait(question, self._options.hold_seconds)
 
-    async def take_response(self, state: str, responses: types.InputResponses) -> None:
-        """Record what the client answered to `input_required`. Raise `MCPError` for a state that is not ours."""
-        try:
-            asked = msgspec.json.decode(state.encode(), type=Asked)
-        except (msgspec.MsgspecError, UnicodeEncodeError):
-            raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState") from None
-        await self._record(asked.run_id, asked.action_id, asked.payload_hash, responses.get(_INPUT_KEY))
+    async def take_response(self, asked: ApprovalState, responses: types.InputResponses | None) -> None:
+        """Record what the client answered to `input_required`."""
+        said = (responses or {}).get(_INPUT_KEY)
+        await self._record(asked.run_id, asked.action_id, asked.payload_hash, said)
 
     def _counts(self, question: Question) -> bool:
         """Return True if an answer of the client would count."""
@@ -98,7 +95,7 @@ class Asking:
 
     def _require_input(self, question: Question) -> types.InputRequiredResult:
         form = types.ElicitRequestFormParams(message=_describe(question), requested_schema=_FORM)
-        state = Asked(question.run_id, question.action_id, question.payload_hash)
+        state = ApprovalState(question.run_id, question.action_id, question.payload_hash)
         return types.InputRequiredResult(
             input_requests={_INPUT_KEY: types.ElicitRequest(params=form)}, request_state=encode(state).decode()
         )
@@ -141,8 +138,11 @@ class Asking:
             await self._ctx.session.report_progress(round(loop.time() - began, 3), None, message)
             await asyncio.sleep(min(left, _PROGRESS_SECONDS))
 
-    def pending(self, question: Question) -> types.CallToolResult:
-        """Return what the client gets while the question is open."""
+    def pending(self, question: Question | None) -> types.CallToolResult:
+        """Return what the client gets while the question is open. None: the call waits behind another one."""
+        if question is None:
+            text = "PENDING: the call waits for another one, and was not executed. Make it again later."
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
         kind = "approval by a person" if question.kind == "approval" else "an answer of a person"
         text = (
             f"PENDING: {question.tool_name} waits for {kind} ({question.action_id}, payload "

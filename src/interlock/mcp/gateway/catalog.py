@@ -1,6 +1,6 @@
 """The tools that a client is offered: those that are visible for its principal, always in the same order."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
 import mcp_types as types
 
@@ -21,8 +21,11 @@ class Catalog:
         find_raw: Callable[[str], types.Tool | None],
         has_quarantined: Callable[[], bool],
         until_ready: Callable[[], Awaitable[None]],
+        hidden: Container[str] = (),
     ) -> None:
         self._gate = gate
+        #: Names of tools that the gateway uses itself.
+        self._hidden = hidden
         #: Waits for servers that are being started.
         self.until_ready = until_ready
         #: Finds the definition of a tool as its server gave it.
@@ -34,7 +37,7 @@ class Catalog:
         await self.until_ready()
         specs = self._gate.catalog(requester=caller.principal, agent=caller.client).tools
         return types.ListToolsResult(
-            tools=[self._convert(spec) for spec in specs],
+            tools=[self._convert(spec) for spec in specs if spec.name not in self._hidden],
             ttl_ms=0 if self._has_quarantined() else _TTL_MS,
             cache_scope="private",
         )

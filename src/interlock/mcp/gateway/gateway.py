@@ -19,6 +19,8 @@ from ..client.toolbox import McpTools
 from .asking import AskOptions
 from .catalog import Catalog
 from .clients import principal_of_process
+from .offerings import Offerings
+from .relay import Relay
 from .server import GatewayServer
 from .stdio import stdio_streams
 
@@ -50,14 +52,19 @@ class Gateway:
         """
         self._gate = gate
         self._tools = tools
-        gate.tools(tools)
+        offerings = Offerings(tools.servers)
+        gate.tools(tools, *offerings.tools)
+        self._relay = Relay(gate.redact)
+        self._relay.is_enabled = any(server.config.relay for server in tools.servers.values())
         self._starting: asyncio.Task[None] | None = None
         self._notifying: asyncio.Task[None] | None = None
         self.server = GatewayServer(
             gate,
             principal_of_process(principal),
             options or AskOptions(),
-            Catalog(gate, self._find_raw, self._has_quarantined, self._until_ready),
+            Catalog(gate, self._find_raw, self._has_quarantined, self._until_ready, offerings.tool_names),
+            offerings,
+            self._relay,
             os.urandom(_KEY_BYTES) if key_file is None else read_key(Path(key_file)),
         )
         tools.on_change(self._on_change)

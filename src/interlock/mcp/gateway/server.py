@@ -4,9 +4,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeAlias
 
 import mcp_types as types
+import msgspec
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -19,12 +20,23 @@ from ... import __version__
 from ...domain.call import ToolIntent
 from ...domain.errors import InterlockError, RunEndedError
 from ...domain.observation import Observation
+from ...domain.tool import JsonObject
 from ...gate.gate import Gate, Settled
 from ...gate.sessions import Sessions
 from ..client.results import to_call_result, to_upstream_error
-from .asking import Asking, AskOptions
+from .asking import ApprovalState, Asking, AskOptions
 from .catalog import Catalog
 from .clients import Caller, Clients, Context
+from .offerings import (
+    Offerings,
+    completion_tool_name,
+    prompt_tool_name,
+    read_tool_name,
+    to_completion_result,
+    to_prompt_result,
+    to_resource_result,
+)
+from .relay import InputState, Relay
 
 NAME = "interlock"
 _INSTRUCTIONS = (
@@ -35,6 +47,8 @@ _INSTRUCTIONS = (
 _STATE_SECONDS = 3_600.0
 _MAX_LISTENERS = 1_024
 #: Codes of calls to tools that a client should not know of: its list is old.
+_COMPLETION_FIELDS = {"ref", "argument", "context"}
+_AnswerParams: TypeAlias = types.CallToolRequestParams | types.ReadResourceRequestParams | types.GetPromptRequestParams
 _MISSING = frozenset({"unknown_tool", "tool_quarantined"})
 
 
@@ -49,12 +63,14 @@ class _Server(Server[Any]):
 class GatewayServer:
     """The server that clients connect to."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - its parts
         self,
         gate: Gate,
         find_principal: Callable[[Context], str],
         options: AskOptions,
         catalog: Catalog,
+        offerings: Offerings,
+        relay: Relay,
         state_key: bytes,
     ) -> None:
         self._gate = gate
@@ -62,6 +78,8 @@ class GatewayServer:
         self._sessions = Sessions(gate)
         self._clients = Clients(self._sessions, find_principal)
         self._catalog = catalog
+        self._offerings = offerings
+        self._relay = relay
         self._prefix, self._numbers = f"call_{token_hex(6)}_", count(1)
         self._bus = InMemorySubscriptionBus()
         #: Connections of clients that are notified without a subscription, the newest last.
@@ -72,6 +90,12 @@ class GatewayServer:
             instructions=_INSTRUCTIONS,
             on_list_tools=self._on_list_tools,
             on_call_tool=self._on_call_tool,
+            on_list_resources=self._on_list_resources,
+            on_list_resource_templates=self._on_list_templates,
+            on_read_resource=self._on_read_resource,
+            on_list_prompts=self._on_list_prompts,
+            on_get_prompt=self._on_get_prompt,
+            on_completion=self._on_completion,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         security = RequestStateSecurity(keys=[state_key], ttl=_STATE_SECONDS, bind_principal=self._bind_caller)
@@ -88,6 +112,7 @@ class GatewayServer:
 
     async def close(self) -> None:
         """End all sessions."""
+        self._relay.close()
         await self._clients.close()
 
     def _bind_caller(self, ctx: Context) -> str:
@@ -106,26 +131,95 @@ class GatewayServer:
     async def _on_call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        caller = self._clients.identify(ctx)
         await self._catalog.until_ready()
-        asking = Asking(self._gate, self._options, ctx, caller, ask_client=params.input_responses is None)
-        if params.request_state is not None:
-            await asking.take_response(params.request_state, params.input_responses or {})
-        intent = ToolIntent(
-            call_id=f"{self._prefix}{next(self._numbers)}", tool_name=params.name, arguments=params.arguments or {}
-        )
-        try:
-            settled = await self._call(caller, intent, asking)
-        except InterlockError as error:
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from error
-        if settled.observation is not None:
-            return await self._render(settled.observation)
-        if asking.input_required is not None:
-            return asking.input_required
-        if settled.question is not None:
-            return asking.pending(settled.question)
-        text = "PENDING: the call waits for another one, and was not executed. Make it again later."
-        return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+        outcome = await self._govern(ctx, params.name, params.arguments or {}, params)
+        match outcome:
+            case Observation():
+                return await self._render(outcome)
+            case _:
+                return outcome
+
+    async def _on_list_resources(self, ctx: Context, params: Any) -> types.ListResourcesResult:
+        await self._catalog.until_ready()
+        found = await self._offerings.list_resources()
+        return types.ListResourcesResult(resources=found, ttl_ms=0, cache_scope="private")
+
+    async def _on_list_templates(self, ctx: Context, params: Any) -> types.ListResourceTemplatesResult:
+        await self._catalog.until_ready()
+        found = await self._offerings.list_templates()
+        return types.ListResourceTemplatesResult(resource_templates=found, ttl_ms=0, cache_scope="private")
+
+    async def _on_list_prompts(self, ctx: Context, params: Any) -> types.ListPromptsResult:
+        await self._catalog.until_ready()
+        found = await self._offerings.list_prompts()
+        return types.ListPromptsResult(prompts=found, ttl_ms=0, cache_scope="private")
+
+    async def _on_read_resource(
+        self, ctx: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult | types.InputRequiredResult:
+        uri = str(params.uri)
+        server = await self._offerings.find_resource_owner(uri)
+        outcome = await self._govern(ctx, read_tool_name(server), {"uri": uri}, params)
+        match outcome:
+            case Observation():
+                return to_resource_result(outcome, self._gate.artifacts.read)
+            case types.CallToolResult():
+                raise _pending_error(outcome)
+            case _:
+                return outcome
+
+    async def _on_get_prompt(
+        self, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult | types.InputRequiredResult:
+        server, name = self._offerings.find_prompt_owner(params.name)
+        arguments = {"name": name, "arguments": params.arguments or {}}
+        outcome = await self._govern(ctx, prompt_tool_name(server), arguments, params)
+        match outcome:
+            case Observation():
+                return to_prompt_result(outcome, self._gate.artifacts.read)
+            case types.CallToolResult():
+                raise _pending_error(outcome)
+            case _:
+                return outcome
+
+    async def _on_completion(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        server = await self._offerings.find_completion_owner(params.ref)
+        arguments = params.model_dump(by_alias=True, mode="json", exclude_none=True, include=_COMPLETION_FIELDS)
+        if isinstance(params.ref, types.PromptReference):
+            arguments["ref"]["name"] = self._offerings.find_prompt_owner(params.ref.name)[1]
+        outcome = await self._govern(ctx, completion_tool_name(server), arguments, None)
+        match outcome:
+            case Observation():
+                return to_completion_result(outcome, self._gate.artifacts.read)
+            case types.CallToolResult():
+                raise _pending_error(outcome)
+            case _:
+                raise MCPError(types.INTERNAL_ERROR, "The client cannot be asked about a completion.")
+
+    async def _govern(
+        self, ctx: Context, tool: str, arguments: JsonObject, params: _AnswerParams | None
+    ) -> Observation | types.CallToolResult | types.InputRequiredResult:
+        """Take a request through the pipeline. Return its outcome, what the client has to answer first, or PENDING."""
+        caller = self._clients.identify(ctx)
+        given = None if params is None else params.input_responses
+        state = None if params is None or params.request_state is None else _read_state(params.request_state)
+        if isinstance(state, InputState):
+            return await self._relay.resume(ctx, caller, state, given)
+        asking = Asking(self._gate, self._options, ctx, caller, ask_client=params is not None and state is None)
+        if state is not None:
+            await asking.take_response(state, given)
+        intent = ToolIntent(call_id=f"{self._prefix}{next(self._numbers)}", tool_name=tool, arguments=arguments)
+
+        async def work() -> Observation | types.CallToolResult | types.InputRequiredResult:
+            try:
+                settled = await self._call(caller, intent, asking)
+            except InterlockError as error:
+                raise MCPError(types.INTERNAL_ERROR, str(error)) from error
+            if settled.observation is not None:
+                return settled.observation
+            return asking.input_required or asking.pending(settled.question)
+
+        return await self._relay.run(ctx, caller, given, work)
 
     async def _call(self, caller: Caller, intent: ToolIntent, asking: Asking) -> Settled:
         with suppress(RunEndedError):  # a person cancelled it; the client may begin another one
@@ -143,3 +237,17 @@ class GatewayServer:
         if error is not None:
             raise MCPError.from_error_data(error)
         return to_call_result(observation, self._gate.artifacts.read)
+
+
+def _read_state(text: str) -> ApprovalState | InputState:
+    """Return what a request state says that was unsealed before."""
+    try:
+        return msgspec.json.decode(text.encode(), type=ApprovalState | InputState)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState") from None
+
+
+def _pending_error(pending: types.CallToolResult) -> MCPError:
+    """Return PENDING for a request whose result has no place for errors."""
+    text = "".join(block.text for block in pending.content if isinstance(block, types.TextContent))
+    return MCPError(types.INVALID_REQUEST, text, pending.meta)
