@@ -45,12 +45,17 @@ class Agent(Protocol):
         """Write the settings that lead to the model of this world."""
         ...
 
+    def environment(self, world: World) -> dict[str, str]:
+        """Return the variables that lead to the model of this world, and switch off all other traffic."""
+        ...
+
     def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
         """Ask headless, in a new session or in one to resume, and wait for the end."""
         ...
 
 
-def _program(agent: str) -> list[str]:
+def find_command(agent: str) -> list[str]:
+    """Return the command that starts this agent. Skip the test where it cannot be installed."""
     program = find_program(agent)
     if isinstance(program, NotInstalled):
         pytest.skip(program.reason)
@@ -72,19 +77,20 @@ class Claude:
     def configure(self, world: World) -> None:
         pass
 
+    def environment(self, world: World) -> dict[str, str]:
+        return {
+            "ANTHROPIC_BASE_URL": world.model.url,
+            "ANTHROPIC_API_KEY": "sk-ant-mock",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            # Tools of MCP servers are in the first request, and not behind a search.
+            "ENABLE_TOOL_SEARCH": "false",
+        }
+
     def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
         words = ["-p", *([prompt] if prompt else []), *(["--resume", session] if session else [])]
-        finished = world.run(
-            [*_program("claude"), *words, "--output-format", "json", *options],
-            {
-                "ANTHROPIC_BASE_URL": world.model.url,
-                "ANTHROPIC_API_KEY": "sk-ant-mock",
-                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-                "DISABLE_AUTOUPDATER": "1",
-                # Tools of MCP servers are in the first request, and not behind a search.
-                "ENABLE_TOOL_SEARCH": "false",
-            },
-        )
+        command = [*find_command("claude"), *words, "--output-format", "json", *options]
+        finished = world.run(command, self.environment(world))
         assert finished.stdout.startswith("{"), finished.output
         result: dict[str, Any] = msgspec.json.decode(finished.stdout)
         return Reply(result.get("result", ""), result["session_id"], finished, result)
@@ -128,9 +134,12 @@ remote_plugin = false
 """
         )
 
+    def environment(self, world: World) -> dict[str, str]:
+        return {"MOCK_KEY": "x"}
+
     def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
         words = ["exec", *options, "--skip-git-repo-check", "--json", *(["resume", session] if session else []), prompt]
-        finished = world.run([*_program("codex"), *words], {"MOCK_KEY": "x"})
+        finished = world.run([*find_command("codex"), *words], self.environment(world))
         events = [msgspec.json.decode(line) for line in finished.stdout.splitlines() if line.startswith("{")]
         started = [event["thread_id"] for event in events if event["type"] == "thread.started"]
         items = [event["item"] for event in events if event["type"] == "item.completed"]
@@ -163,17 +172,18 @@ class Gemini:
         }
         (folder / "settings.json").write_bytes(msgspec.json.encode(settings))
 
+    def environment(self, world: World) -> dict[str, str]:
+        return {
+            "GOOGLE_GEMINI_BASE_URL": world.model.url,
+            "GEMINI_API_KEY": "x",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+            "GEMINI_TELEMETRY_ENABLED": "false",
+        }
+
     def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
         words = ["-p", prompt, "-m", "gemini-2.5-pro", "--approval-mode", "yolo", "--output-format", "json"]
-        finished = world.run(
-            [*_program("gemini"), *words, *(["--resume", session] if session else []), *options],
-            {
-                "GOOGLE_GEMINI_BASE_URL": world.model.url,
-                "GEMINI_API_KEY": "x",
-                "GEMINI_CLI_TRUST_WORKSPACE": "true",
-                "GEMINI_TELEMETRY_ENABLED": "false",
-            },
-        )
+        command = [*find_command("gemini"), *words, *(["--resume", session] if session else []), *options]
+        finished = world.run(command, self.environment(world))
         start = finished.stdout.find("{\n")
         assert start >= 0, finished.output
         result: dict[str, Any] = msgspec.json.decode(finished.stdout[start:])
@@ -215,16 +225,16 @@ class Opencode:
         }
         (world.workspace / "opencode.json").write_bytes(msgspec.json.encode(settings))
 
+    def environment(self, world: World) -> dict[str, str]:
+        return {
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        }
+
     def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
         words = ["run", "--format", "json", *(["--session", session] if session else []), *options, prompt]
-        finished = world.run(
-            [*_program("opencode"), *words],
-            {
-                "OPENCODE_DISABLE_MODELS_FETCH": "1",
-                "OPENCODE_DISABLE_AUTOUPDATE": "1",
-                "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-            },
-        )
+        finished = world.run([*find_command("opencode"), *words], self.environment(world))
         events = [msgspec.json.decode(line) for line in finished.stdout.splitlines() if line.startswith("{")]
         said = [event["part"]["text"] for event in events if event["type"] == "text"]
         assert said, finished.output

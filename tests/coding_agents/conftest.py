@@ -18,7 +18,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 @pytest.fixture
 def world(tmp_path: Path, model: Model, request: pytest.FixtureRequest) -> Iterator[World]:
-    """Return a fresh home and workspace, and prove at the end that nothing but the model was called."""
+    """Return a fresh home and workspace. At the end its daemon is killed, and nothing but the model was called."""
     strangers = len(model.strangers)
-    yield World(tmp_path, model, f"WORLD-{abs(hash(request.node.nodeid)):x}")
+    world = World(tmp_path, model, f"WORLD-{abs(hash(request.node.nodeid)):x}")
+    yield world
+    world.kill_daemon()
     assert model.strangers[strangers:] == []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,10 +36,19 @@ class Model:
     #: Tools that Codex knows by a name within a namespace, which aimock cannot send.
     namespaces: dict[str, str] = field(default_factory=dict[str, str])
 
-    def teach(self, keyword: str, tool: str, arguments: object, *, sees: tuple[str, ...] = ()) -> None:
+    def teach(
+        self, keyword: str, tool: str, arguments: object, *, sees: tuple[str, ...] = (), offered: str = ""
+    ) -> None:
         """Answer a prompt with this keyword with a call of the tool, and its result with the text that was seen in it.
 
         The answer is `MODEL SAW <text>` for the first of `sees` that the result contains, else `MODEL SAW RESULT`.
+
+        Args:
+            keyword: A text of the prompt.
+            tool: The tool to call.
+            arguments: Its arguments.
+            sees: Texts that results may contain.
+            offered: A tool that is in the request when this one can be called. Default: the tool itself.
         """
         call = {"name": tool, "arguments": msgspec.json.encode(arguments).decode()}
         asked = {"userMessage": keyword}
@@ -50,7 +59,7 @@ class Model:
             ),
             {"match": {**asked, "hasToolResult": True}, "response": {"content": "MODEL SAW RESULT"}},
             # Agents also ask for titles and summaries, and then offer no tools.
-            {"match": {**asked, "toolName": tool}, "response": {"toolCalls": [call]}},
+            {"match": {**asked, "toolName": offered or tool}, "response": {"toolCalls": [call]}},
             {"match": asked, "response": {"content": "MODEL HAS NO SUCH TOOL"}},
         )
 
@@ -77,7 +86,9 @@ class _Proxy(BaseHTTPRequestHandler):
             return self._refuse(self.path)
         content = self.rfile.read(int(self.headers.get("content-length") or 0))
         if self.headers.get_content_type() == "application/json" and content:
-            self.model.requests.append(msgspec.json.decode(content))
+            body: dict[str, Any] = msgspec.json.decode(content)
+            self.model.requests.append(body)
+            content = _with_plain_results(body)
         self._relay(content)
 
     do_GET = do_PUT = do_DELETE = do_HEAD = do_POST
@@ -113,6 +124,15 @@ class _Proxy(BaseHTTPRequestHandler):
             plain = f'"name":"{tool}"'
             body = body.replace(plain.encode(), f'{plain},"namespace":"{namespace}"'.encode())
         return body
+
+
+def _with_plain_results(body: dict[str, Any]) -> bytes:
+    """Return a request with each result of a tool as one text: aimock does not look into the parts that Codex sends."""
+    for item in cast("list[dict[str, Any]]", body.get("input") or []):
+        if isinstance(item.get("output"), list):
+            parts = cast("list[dict[str, str]]", item["output"])
+            item["output"] = "".join(part.get("text", "") for part in parts)
+    return msgspec.json.encode(body)
 
 
 @contextmanager

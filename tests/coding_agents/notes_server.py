@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-_TOOLS = [
+_TOOLS: list[dict[str, Any]] = [
     {"name": "add", "description": "Append a note.", "inputSchema": _TEXT, "annotations": {"readOnlyHint": False}},
     {
         "name": "list",

@@ -1,21 +1,32 @@
 """A place where one coding agent works: a home of its own, a workspace, a model, and nothing else to reach."""
 
+import asyncio
+import fcntl
+import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from interlock import Inbox, Question, SqliteLog
 from tests.coding_agents.model import Model
 
 #: Until an agent is killed. It only ends what would never end: on a busy machine opencode needs half a minute.
 AGENT_SECONDS = 200
+#: How often the open questions are read while an agent is asked.
+_LOOK_SECONDS = 0.2
 #: What `Finished.output` shows of long output.
 _SHOWN = 6000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,7 @@ class World:
         self.workspace = folder / "workspace"
         self.home.mkdir()
         self.workspace.mkdir()
+        self.log = self.home / ".local" / "state" / "interlock" / "runs.db"
         self._count = 0
 
     @property
@@ -98,6 +110,59 @@ class World:
         finished = Finished(shown, status, *(path.read_text(errors="replace") for path in (out, err)))
         assert status != -1, f"no end within {seconds} seconds: {finished.output}"
         return finished
+
+    @property
+    def questions(self) -> list[Question]:
+        """Return the open questions of this user's log."""
+
+        async def read() -> list[Question]:
+            async with SqliteLog(self.log) as log, Inbox(log) as inbox:
+                return await inbox.pending()
+
+        return asyncio.run(read()) if self.log.exists() else []
+
+    def decide(self, decision: str, *options: str) -> None:
+        """Answer the only open question with the command, as another process."""
+        [question] = self.questions
+        self.interlock("approvals", decision, question.action_id, "--by", "ana", *options)
+
+    def act_while_held(self, ask: Callable[[], T], act: Callable[[], None]) -> T:
+        """Ask an agent whose call waits for a person, act when the question is open, and return what came of it."""
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask)
+            while not self.questions and not wait([asked], _LOOK_SECONDS).done:
+                pass
+            act()
+            return asked.result()
+
+    def kill_daemon(self) -> None:
+        """Kill the daemon of this user's hooks, and return when it is gone."""
+        state = self.log.parent
+        if not (state / "hooks.json").exists():
+            return
+        with (state / "hooks.lock").open("r+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.kill(json.loads((state / "hooks.json").read_bytes())["pid"], signal.SIGKILL)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+
+    def write_policy(self, rules: str) -> Path:
+        """Write the policy of this user."""
+        path = self.home / ".config" / "interlock" / "policy.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"version: 1\n{rules}\n")
+        return path
+
+    def serve_notes(self, *options: str) -> None:
+        """Write the servers file of this user: one server, whose tool `add` appends to the file of `effects`."""
+        server = self.workspace / "notes_server.py"
+        shutil.copy(Path(__file__).with_name("notes_server.py"), server)
+        command = [sys.executable, str(server), str(self.workspace / "ran.txt")]
+        folder = self.home / ".config" / "interlock"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = ["[servers.notes]", f"command = {json.dumps(command)}", 'sandbox = { write = ["."] }', *options]
+        (folder / "mcp.toml").write_text("\n".join(lines) + "\n")
 
     def interlock(self, *arguments: str, status: int = 0) -> Finished:
         """Run the `interlock` command, and expect this exit status."""
