@@ -50,7 +50,8 @@ def test_an_approval_is_recorded_with_who_and_why_and_says_how_to_go_on(tmp_path
         f"{name} is approved: send\nNo process has run {run}. To resume it: interlock runs resume {run} --log {log}\n"
     )
     shown = json.loads(cli("approvals", "show", name, "--json", "--log", log).stdout)
-    assert (shown["state"], shown["answer"]) == ("approved", {"approved": True, "by": "ada", "reason": "fine"})
+    answer = {"approved": True, "by": "ada", "reason": "fine", "channel": "cli", "assurance": "proved"}
+    assert (shown["state"], shown["answer"]) == ("approved", answer)
     assert (resumed(tmp_path).text, sent(tmp_path)) == ("All done.", ["bob"])
 
 

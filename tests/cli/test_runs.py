@@ -161,7 +161,8 @@ def test_show_of_a_run_that_is_over_has_answers_outcomes_and_usage(tmp_path: Pat
     shown = json.loads(cli("runs", "show", "last", "--json", "--log", log).stdout)
 
     told = [(each["who"], each["what"], each["outcome"].split(" ")[0]) for each in shown["conversation"]]
-    assert ("ada", "send bob", "approved") in told
+    assert ("ada", "send bob", "approved,") in told
+    assert "approved, on the command line, proved" in [each["outcome"] for each in shown["conversation"]]
     assert ("send", "bob", "ok") in told
     assert ("model", "All tests pass.", "") in told
     assert (shown["tool_calls"], shown["agent"]) == (2, "mailer")

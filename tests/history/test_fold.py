@@ -149,7 +149,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, VerificationState, CheckResult, WorkspaceChange)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 12
+    assert module.SNAPSHOT_VERSION == 13
     assert held == {
         "Ledger": (
             "run_id",
@@ -169,6 +169,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "requester",
             "created_by",
             "framework",
+            "is_session",
             "parent_run_id",
             "message",
             "code",

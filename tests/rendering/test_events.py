@@ -12,7 +12,7 @@ from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Fact
 from interlock.domain.observation import Observation
-from interlock.rendering.events import EVENT_ROWS, get_call_id, present_event
+from interlock.rendering.events import EVENT_ROWS, describe_answerer, get_call_id, present_event
 
 CONSOLE_TEMPLATES = Path(interlock.__file__).parent / "server" / "console" / "templates"
 QUESTION = Question(
@@ -139,3 +139,35 @@ def test_an_event_knows_its_call() -> None:
     assert get_call_id(make_fact(facts.CallObserved)) == "c"
     assert get_call_id(make_fact(facts.CallProposed)) == "c"
     assert get_call_id(make_fact(facts.RunResumed)) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"by": "alice", "channel": "console"}, "by alice, in the console, proved"),
+        ({"by": "alice", "channel": "cli"}, "by alice, on the command line, proved"),
+        ({"by": "alice"}, "by alice"),
+        ({"channel": "elicitation", "assurance": "claimed"}, "claimed by the client (elicitation)"),
+        ({"by": "bob", "assurance": "claimed"}, "by bob, claimed by the client"),
+        ({"by": "bob", "channel": "hook"}, "by bob, through the client (hook), which is trusted"),
+        ({"by": "callback", "channel": "callback"}, "by callback, from the program's callback"),
+        ({}, ""),
+    ],
+)
+def test_an_answer_says_where_it_was_given(fields: dict[str, Any], words: str) -> None:
+    assert describe_answerer(Answer(approved=True, **fields)) == words
+
+
+def test_a_call_that_another_program_executes_says_so() -> None:
+    started = facts.InvocationStarted(
+        invocation_id="i",
+        call_id="c",
+        tool="bash",
+        executor="external/claude-code",
+        tool_version="1",
+        timeout_seconds=1,
+        origin="external",
+        source="claude-code",
+    )
+
+    assert present_event(started).detail == "bash, external claude-code, executed by claude-code"

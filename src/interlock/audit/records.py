@@ -59,6 +59,9 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     action_id: str = ""
     duration_ms: float | None = None
     host: str = ""
+    #: Of an answer: where it was given, and whether a person proved it or a client claims it.
+    channel: str = ""
+    assurance: str = ""
 
     @property
     def uid(self) -> str:
@@ -102,6 +105,8 @@ def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: s
             (float(each) for each in durations if type(each) in {int, float} and 0 <= each < _MAX_MS), None
         ),
         host=host,
+        channel=(channel := find("answer.channel")),
+        assurance=find("answer.assurance") or ("proved" if channel else ""),
     )
 
 

@@ -44,6 +44,8 @@ def splunk_hec(record: AuditRecord) -> bytes:
         "tool": record.tool,
         "call_id": record.call_id,
         "action_id": record.action_id,
+        "channel": record.channel,
+        "assurance": record.assurance,
     }
     return encode_line(
         {
@@ -91,6 +93,8 @@ def ecs(record: AuditRecord) -> bytes:
                     tool=record.tool,
                     call_id=record.call_id,
                     action_id=record.action_id,
+                    channel=record.channel,
+                    assurance=record.assurance,
                 ),
             ),
         }
@@ -135,7 +139,7 @@ def ocsf(record: AuditRecord) -> bytes:
             **_drop_empty(resources=[{**resource, "type": "tool"}] if resource else None),
             "unmapped": {
                 "hash": record.hash,
-                **_drop_empty(action_id=record.action_id),
+                **_drop_empty(action_id=record.action_id, channel=record.channel, assurance=record.assurance),
                 "event": msgspec.Raw(record.event),
             },
         }
@@ -179,6 +183,8 @@ def cef(record: AuditRecord) -> bytes:
         **_label_field("cs4", "agent", record.agent),
         **_label_field("cs5", "callId", record.call_id),
         **_label_field("cs6", "actionId", record.action_id),
+        **_label_field("flexString1", "channel", record.channel),
+        **_label_field("flexString2", "assurance", record.assurance),
         "rawEvent": record.event.decode(errors="backslashreplace"),
     }
     extension_text = " ".join(f"{key}={_escape_extension(text)}" for key, text in extension.items() if text)

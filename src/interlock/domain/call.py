@@ -161,6 +161,11 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     assurance: Assurance = "proved"
 
     @property
+    def is_qualified(self) -> bool:
+        """True when it is known where it was given. Older logs do not say so."""
+        return bool(self.channel) or self.assurance == "claimed"
+
+    @property
     def is_from_client(self) -> bool:
         """True when it came through the client that requested the call: no person is known to have seen it."""
         return self.assurance == "claimed" or self.channel in CLIENT_CHANNELS

@@ -55,6 +55,11 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
     #: What the program that started the run needs to resume it as it was, such as the model. Not used to decide.
     settings: dict[str, str] = {}
 
+    @property
+    def is_session(self) -> bool:
+        """True for the session of a client, which makes calls one by one: no agent of ours decides what comes next."""
+        return self.settings.get("session") == "true"
+
 
 class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
     """The run waits for a person."""

@@ -88,7 +88,8 @@ def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _EventView:
 
 def _render_answer(fact: Any) -> JsonObject:
     answer: Answer = fact.answer
-    return {"call_id": fact.call_id, "action_id": fact.action_id, "by": answer.by, "reason": answer.reason}
+    where = {"channel": answer.channel, "assurance": answer.assurance} if answer.is_qualified else {}
+    return {"call_id": fact.call_id, "action_id": fact.action_id, "by": answer.by, "reason": answer.reason, **where}
 
 
 def _render_error(fact: Any, code: str, message: str) -> _EventView:

@@ -51,6 +51,9 @@ class QuestionStateView(msgspec.Struct, frozen=True, kw_only=True):
     executed_seq: int
     by: str = ""
     reason: str = ""
+    #: Where it was answered, and whether that is proved or a client claims it. Empty: not answered, or not known.
+    channel: str = ""
+    assurance: str = ""
 
 
 class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,4 +157,6 @@ def _question_view(entry: ActionEntry) -> QuestionStateView:
         executed_seq=entry.executed_seq,
         by="" if answer is None else answer.by,
         reason="" if answer is None else answer.reason,
+        channel="" if answer is None else answer.channel,
+        assurance=answer.assurance if answer is not None and answer.is_qualified else "",
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ..domain import event as facts
+from ..domain.call import CLIENT_CHANNELS, Answer, Channel
 from ..domain.decision import Verdict
 from ..domain.event import Fact, event_type
 from ..domain.observation import Observation
@@ -18,6 +19,10 @@ from .times import format_elapsed
 
 Tone: TypeAlias = Literal["neutral", "success", "warning", "danger"]
 Outcome: TypeAlias = Literal["success", "failure", "unknown"]
+
+
+#: How the executor of a call begins that another program executes, such as a coding agent.
+EXTERNAL = "external/"
 
 
 class EventRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,6 +74,30 @@ def get_call_id(fact: Any) -> str:
     return fact.observation.call_id if isinstance(fact, facts.CallObserved) else getattr(fact, "call_id", "")
 
 
+#: Where an answer was given.
+_CHANNELS: Mapping[Channel, str] = {
+    "terminal": "at the terminal, proved",
+    "cli": "on the command line, proved",
+    "console": "in the console, proved",
+    "rest": "over REST, proved",
+    "callback": "from the program's callback",
+}
+
+
+def describe_channel(answer: Answer) -> str:
+    """Return where an answer was given, and whether that is proved or a client claims it; empty when not known."""
+    if answer.assurance == "claimed":
+        return f"claimed by the client{f' ({answer.channel})' if answer.channel else ''}"
+    if answer.channel in CLIENT_CHANNELS:
+        return f"through the client ({answer.channel}), which is trusted"
+    return _CHANNELS.get(answer.channel, "")
+
+
+def describe_answerer(answer: Answer) -> str:
+    """Return who answered, and where."""
+    return _join(", ", f"by {answer.by}" if answer.by else "", describe_channel(answer))
+
+
 _VERDICTS: Mapping[Verdict, tuple[str, Tone, str]] = {
     Verdict.ALLOW: ("Allowed", "success", "check"),
     Verdict.ASK: ("Asks a person", "warning", "hand"),
@@ -100,7 +129,7 @@ def _describe(fact: Any) -> str:
         return question.prompt
     if answer := getattr(fact, "answer", None):
         edited = "with edited arguments" if answer.arguments is not None else ""
-        return _join(": ", _join(" ", f"by {answer.by}" if answer.by else "", edited), answer.reason)
+        return _join(": ", _join(" ", describe_answerer(answer), edited), answer.reason)
     return getattr(fact, "message", "")
 
 
@@ -144,6 +173,15 @@ def _policy_evaluated(fact: facts.PolicyEvaluated) -> str:
     return _join(": ", _VERDICTS[decision.verdict][0] + (f" ({source})" if source else ""), decision.reason)
 
 
+def _invocation_started(fact: facts.InvocationStarted) -> str:
+    """Return what runs and where. What another program executes has no sandbox of ours."""
+    origin = f"{fact.origin} {fact.source}".strip() if fact.origin != "local" else ""
+    if fact.executor.startswith(EXTERNAL):
+        return _join(", ", fact.tool, origin, f"executed by {fact.executor.removeprefix(EXTERNAL)}")
+    sandbox = f"sandbox {fact.sandbox}{f' ({fact.profile})' if fact.profile else ''}"
+    return _join(", ", fact.tool, origin, sandbox)
+
+
 def _invocation_completed(fact: facts.InvocationCompleted) -> str:
     return _join(", ", fact.exit, fact.code if fact.code != "ok" else "", format_elapsed(fact.duration_ms))
 
@@ -181,9 +219,7 @@ _DETAILS: Mapping[type, Callable[[Any], str]] = {
         f"tried to reach {', '.join(fact.hosts)}" if fact.hosts else "",
     ),
     facts.ApprovalVoided: lambda fact: fact.reason,
-    facts.InvocationStarted: lambda fact: (
-        f"{fact.tool}, sandbox {fact.sandbox}{f' ({fact.profile})' if fact.profile else ''}"
-    ),
+    facts.InvocationStarted: _invocation_started,
     facts.InvocationCompleted: _invocation_completed,
     facts.InvocationSuspended: lambda fact: f"waits for {fact.child_run_id}",
     facts.CallObserved: _call_observed,

@@ -33,6 +33,21 @@ class DisplayState(StrEnum):
         return self.startswith("paused_")
 
 
+class RunKind(StrEnum):
+    """What a run belongs to: an agent, or the session of a client such as an MCP client or a coding agent."""
+
+    AGENT = "agent"
+    SESSION = "session"
+
+
+def describe_owner(framework: str, client: str, *, is_session: bool) -> str:
+    """Return which other program continues a run, and how; empty when Interlock does."""
+    if is_session:
+        over = f" over {framework}" if framework else ""
+        return f"{client or 'client'}{over}: it continues a call by making the same call again"
+    return f"{framework}: the program that made the run continues it" if framework else ""
+
+
 class StatePresentation(NamedTuple):
     """The label, tone and icon of a state. Icons are drawings of the console."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.tool import PermissionMode
-from ...rendering.run_states import DisplayState
+from ...rendering.run_states import DisplayState, RunKind
 from ...rendering.text import shorten_line
 from ...rendering.times import format_duration
 from ...runs import fork as forking
@@ -65,12 +65,16 @@ def runs() -> None:
 
 
 @app.command("list", epilog=_EXITS)
-def list_(
+def list_(  # noqa: PLR0913, PLR0917 - one for each option
     state: Annotated[
         list[DisplayState] | None,
         typer.Option(metavar="STATE", help=f"Only runs in this state: {', '.join(DisplayState)}. Repeatable."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Maximum number of runs to list.")] = 20,
+    kind: Annotated[
+        RunKind | None,
+        typer.Option(metavar="KIND", help="Only runs of agents (agent), or sessions of clients (session)."),
+    ] = None,
     nested: Annotated[bool, typer.Option("--nested", help="Include runs started by a call of another run.")] = False,
     log: LogOption = None,
     as_json: JsonOption = False,
@@ -80,9 +84,9 @@ def list_(
     A run is paused until a person answers, running in a process, stopped because no process has it, idle because it
     answered all messages of a chat, or over.
     """
-    run_filter = RunFilter(limit=limit, states=frozenset(state or ()), include_nested=nested)
+    run_filter = RunFilter(limit=limit, states=frozenset(state or ()), include_nested=nested, kind=kind)
     found = run_with_log(log, lambda event_log: list_runs(event_log, run_filter)) if has_log(log) else []
-    empty = "No matching runs." if state else "No runs yet. `interlock run` starts one."
+    empty = "No matching runs." if state or kind else "No runs yet. `interlock run` starts one."
     rows = [_format_row(run) for run in found]
     echo_list(as_json, found, ("RUN", "STATE", "AGENT", "STARTED", "QUESTIONS", "TASK"), rows, empty)
 
@@ -268,7 +272,11 @@ async def _print_events(log: Path | None, run_ref: str, after: int, following: b
 def _format_row(run: ListedRun) -> tuple[Any, ...]:
     age = format_duration(time.time_ns() - run.started_at) if run.started_at else "?"
     run_id, state, agent = shorten_id(run.run_id), style_state(run.state), shorten_line(run.agent, 16)
-    return run_id, state, agent, age, str(run.questions or ""), shorten_line(run.task)
+    task = shorten_line(run.task)
+    if run.kind is RunKind.SESSION:
+        who = f" for {run.requester}" if run.requester else ""
+        task = shorten_line(f"session{f' over {run.framework}' if run.framework else ''}{who}")
+    return run_id, state, agent, age, str(run.questions or ""), task
 
 
 def _run_until_interrupted(work: Any) -> None:

@@ -24,7 +24,7 @@ from ...domain.rendering import render_for_user
 from ...domain.state.ledger import ANSWER_TRIGGERS
 from ...models.interface import ModelEvent, StreamFinished, StreamRestarted, TextDelta
 from ...rendering.escaping import output_lines
-from ...rendering.events import present_event
+from ...rendering.events import describe_answerer, present_event
 from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_elapsed
 from ..config.logs import add_log_option, shorten_artifact_id
@@ -438,7 +438,7 @@ class LiveView:
         if fact.action_id in self.answered_locally:
             return
         reason = f" ({fact.answer.reason})" if fact.answer.reason else ""
-        by = f" by {fact.answer.by}" if fact.answer.by else ""
+        by = f" {who}" if (who := describe_answerer(fact.answer)) else ""
         call, shown = self._calls.get(fact.call_id, LiveCall("", "")), present_event(fact)
         self.print_note(f"  {shown.title}{by}{reason}: {call.tool} {shorten_line(call.summary, 40)}", "yellow")
 

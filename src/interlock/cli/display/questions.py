@@ -11,12 +11,13 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from ...domain.call import Question
+from ...domain.call import Answer, Question
 from ...domain.errors import ConfigurationError, IllegalTransitionError, LogUnreadableError
 from ...domain.state.ledger import ActionEntry, Ledger
 from ...domain.suggestions import suggest_id
 from ...history.fold import load_run
 from ...interaction.terminal_dialog import find_high_risk
+from ...rendering.events import describe_answerer
 from ...rendering.question import MAX_WIDTH, DisplayLine, LineStyle, render_fact, render_facts, render_question
 from ...rendering.text import shorten_line
 from ...rendering.times import format_duration, format_expiry
@@ -165,7 +166,7 @@ def question_to_json(found: FoundQuestion) -> dict[str, Any]:
     return {
         **msgspec.to_builtins(action.question, str_keys=True),
         "state": get_question_state(found),
-        "answer": action.answer,
+        "answer": answer_to_json(action.answer),
         "high_risk": find_high_risk(action.question),
         "changed_since": find_changed_files(found),
     }
@@ -200,13 +201,21 @@ def _context_lines(found: FoundQuestion, now: int, width: int, log: Path | None)
     yield from render_facts(title, find_changed_files(found), width, "warning")
     if answer is not None:
         reason = f": {answer.reason}" if answer.reason else ""
-        yield from render_fact("answer", f"{state}, by {answer.by or 'a person'}{reason}", width, "label")
+        who = describe_answerer(answer) or "by a person"
+        yield from render_fact("answer", f"{state}, {who}{reason}", width, "label")
     elif state != "open":
         yield from render_fact("state", f"{state}: it needs no answer any more", width, "label")
     else:
         # Not wrapped: they are to be copied.
         for command in _answer_commands(question):
             yield DisplayLine(make_visible(add_log_option(f"interlock approvals {command}", log)), "hint")
+
+
+def answer_to_json(answer: Answer | None) -> dict[str, Any] | None:
+    """Return an answer for JSON output, with its assurance where its channel is known."""
+    if answer is None:
+        return None
+    return {**msgspec.to_builtins(answer), **({"assurance": answer.assurance} if answer.is_qualified else {})}
 
 
 def _answer_commands(question: Question) -> list[str]:

@@ -14,7 +14,7 @@ from ...domain.outcome import ArtifactRef
 from ...domain.state.ledger import Ledger
 from ...domain.state.verification import Verification
 from ...history.fold import fold_entries, load_run
-from ...rendering.run_states import DisplayState
+from ...rendering.run_states import DisplayState, describe_owner
 from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_expiry, format_local_time
 from ...storage.event_log import EventLog
@@ -173,7 +173,7 @@ def suggest_commands(details: RunDetails) -> list[str]:
         DisplayState.STOPPED: ("runs resume", "runs cancel"),
         DisplayState.RUNNING: ("runs watch", "runs cancel"),
     }.get(details.state, ("replay", "runs fork", "audit verify"))
-    if "framework" in details.started.settings:  # its own program resumes it
+    if "framework" in details.started.settings or details.started.is_session:  # its own program resumes it
         commands = tuple(command for command in commands if "resume" not in command and "fork" not in command)
     shown = questions if details.state.is_paused else []
     return [*shown, *(f"interlock {command} {name}" for command in commands)]
@@ -182,10 +182,11 @@ def suggest_commands(details: RunDetails) -> list[str]:
 def _list_facts(details: RunDetails) -> Iterator[tuple[str, str]]:
     started, usage = details.started, details.usage
     yield "id", details.run_id
-    if started.agent or details.model:
+    if (started.agent and not started.is_session) or details.model:
         yield "agent", ", ".join(part for part in (started.agent, details.model) if part)
-    if framework := started.settings.get("framework", ""):
-        yield "framework", f"{framework}: the program that made the run continues it"
+    framework, is_session = started.settings.get("framework", ""), started.is_session
+    if owner := describe_owner(framework, started.agent, is_session=is_session):
+        yield "session of" if is_session else "framework", owner
     if started.workspace:
         yield "workspace", started.workspace
     policy = started.settings.get("policy", "")

@@ -14,7 +14,7 @@ from ...domain.errors import IllegalTransitionError, LogUnreadableError
 from ...domain.event import Event, RunStarted, UserMessageReceived, decode_event
 from ...domain.state.ledger import Ledger
 from ...history.fold import load_run
-from ...rendering.run_states import DisplayState
+from ...rendering.run_states import DisplayState, RunKind
 from ...runs.command_poller import POLL_SECONDS
 from ...runs.fork import is_unopened_fork
 from ...storage.event_log import EventLog, RunSummary
@@ -86,6 +86,10 @@ class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
     #: Open ones, those of runs inside its calls too.
     questions: int = 0
     parent_run_id: str = ""
+    kind: RunKind = RunKind.AGENT
+    #: The user that it acts for, and how calls of another program come here.
+    requester: str = ""
+    framework: str = ""
 
 
 class _RunEnds(msgspec.Struct, frozen=True):
@@ -105,12 +109,13 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     states: frozenset[DisplayState] = frozenset()
     #: Also those inside a call of another one.
     include_nested: bool = False
+    kind: RunKind | None = None
 
 
 async def list_runs(log: EventLog, run_filter: RunFilter, held_ids: Collection[str] | None = None) -> list[ListedRun]:
     """Return the runs that pass a filter. `held_ids`: those that a living process owns; None: look them up."""
     held_ids = await log.lease_holders() if held_ids is None else held_ids
-    newest = None if run_filter.states else _LOOKAHEAD_FACTOR * run_filter.limit
+    newest = None if run_filter.states or run_filter.kind else _LOOKAHEAD_FACTOR * run_filter.limit
     ends = await log.list_runs(newest)
     listed = await _list_matching(log, ends, held_ids, run_filter)
     if len(listed) < run_filter.limit and len(ends) == newest:
@@ -129,6 +134,10 @@ async def _list_matching(
         if len(listed) >= run_filter.limit:
             break
         if isinstance(run_ends, _RunEnds) and run_ends.started.parent_run_id and not run_filter.include_nested:
+            continue
+        if run_filter.kind is not None and (
+            isinstance(run_ends, ListedRun) or _kind_of(run_ends.started) is not run_filter.kind
+        ):
             continue
         run = run_ends if isinstance(run_ends, ListedRun) else await _load_listed_run(log, run_ends, open_ids, held_ids)
         if not run_filter.states or run.state in run_filter.states:
@@ -177,6 +186,10 @@ def get_display_state(ledger: Ledger, questions: Sequence[Question], *, is_held:
     return DisplayState.IDLE if has_answered else DisplayState.STOPPED
 
 
+def _kind_of(started: RunStarted) -> RunKind:
+    return RunKind.SESSION if started.is_session else RunKind.AGENT
+
+
 def _read_ends(ends: RunSummary) -> _RunEnds | ListedRun:
     run_id = ends.first.run_id
     try:
@@ -211,6 +224,9 @@ async def _load_listed_run(
         task=await _read_task(log, run_ends.run_id),
         questions=len(questions),
         parent_run_id=run_ends.started.parent_run_id,
+        kind=_kind_of(run_ends.started),
+        requester=run_ends.started.requester,
+        framework=run_ends.started.settings.get("framework", ""),
     )
 
 

@@ -18,7 +18,7 @@ from ...domain.json import JsonObject
 from ...domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ...domain.observation import Observation
 from ...domain.state.ledger import ANSWER_TRIGGERS, Ledger
-from ...rendering.events import Tone, get_call_id, present_event
+from ...rendering.events import Tone, describe_channel, get_call_id, present_event
 from ...rendering.run_states import RUN_STATES, StateTone
 from ...rendering.text import shorten_line, to_compact_json
 from ...rendering.times import format_elapsed
@@ -185,7 +185,8 @@ class EventFormatter:
 
     def _format_answer(self, fact: Any) -> TranscriptLine:
         reason = f": {shorten_line(fact.answer.reason, 80)}" if fact.answer.reason else ""
-        outcome = f"{present_event(fact).title.lower()}{reason}"
+        where = describe_channel(fact.answer)
+        outcome = f"{present_event(fact).title.lower()}{f', {where}' if where else ''}{reason}"
         return TranscriptLine(
             fact.answer.by or "unknown", " ".join(self._find_call(fact.call_id)).strip(), outcome, "bold"
         )

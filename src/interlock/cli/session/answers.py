@@ -25,7 +25,14 @@ from ...policy.files.saved_rules import find_rule_problem
 from ...rendering.text import pluralize, to_compact_json
 from ..config.logs import add_log_option, list_ancestors, open_log, shorten_id
 from ..display.output import echo, echo_error, echo_json, make_visible, truncate_text
-from ..display.questions import QUESTION_PREFIX, FoundQuestion, echo_question, find_question, list_open_questions
+from ..display.questions import (
+    QUESTION_PREFIX,
+    FoundQuestion,
+    answer_to_json,
+    echo_question,
+    find_question,
+    list_open_questions,
+)
 from ..display.run_list import list_agents
 from ..exit_codes import ExitCode
 from .delivery import AnswerDelivery, deliver_answer, get_person_name, open_inbox
@@ -263,7 +270,7 @@ def _outcome_to_json(outcome: _AnswerOutcome) -> dict[str, Any]:
         "run_id": outcome.question.run_id,
         "how": outcome.answered.status,
         "state": action.state.value,
-        "answer": action.answer,
+        "answer": answer_to_json(action.answer),
         "payload_hash": outcome.question.payload_hash,
         "asked_again": outcome.replacement_id,
         "resume": outcome.run_id,
@@ -294,6 +301,9 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
         lines.append(f"{pluralize(len(outcome.open_question_ids), 'more question')} open in run {run}: {names}")
     if answered.status == "recorded" and answered.ledger.created_by:
         lines.append(f"Run {run} was started on a server, which resumes it.")
+    elif answered.status == "recorded" and answered.ledger.is_session:
+        client = make_visible(answered.ledger.agent) or "the client"
+        lines.append(f"Run {run} is a session of {client}: the call continues when that makes it again.")
     elif answered.status == "recorded" and answered.ledger.framework:
         framework = make_visible(answered.ledger.framework)
         lines.append(f"Run {run} continues in the program that made it, with {framework}, when that resumes it.")

@@ -109,6 +109,11 @@ async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> Res
         raise ConfigurationError(
             f"{name} was started on a server, which resumes it by itself. Its questions can be answered from here."
         )
+    if ledger.is_session:
+        raise ConfigurationError(
+            f"{name} is a session of {ledger.agent[:80] or 'a client'}, which continues a call by making it again. Its "
+            "questions can be answered from here."
+        )
     if ledger.framework:
         raise ConfigurationError(
             f"{name} was made by a program with {ledger.framework[:80]}, which continues it: resume it there. Its "

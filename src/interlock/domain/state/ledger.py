@@ -118,6 +118,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     created_by: str = ""
     #: The framework whose agent makes its calls, where that is not ours.
     framework: str = ""
+    #: It is the session of a client, such as an MCP client or a coding agent, which makes its calls one by one.
+    is_session: bool = False
     #: The parent run.
     parent_run_id: str = ""
     #: The reason or the result of its end, and the code of a failure.
@@ -182,6 +184,7 @@ def _on_run_started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
     ledger.agent, ledger.parent_run_id = fact.agent, fact.parent_run_id
     ledger.requester, ledger.created_by = fact.requester, fact.created_by
     ledger.framework = fact.settings.get("framework", "")
+    ledger.is_session = fact.is_session
     ledger.checks.forked_at = fact.forked_at
 
 

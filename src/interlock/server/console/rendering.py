@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from ...history.run_view import RunEventType
 from ...rendering import times
+from ...rendering.events import describe_channel
 from ...rendering.run_states import ACTION_STATES, RUN_STATES
 from ..core.identity.permissions import Operation, get_visibility, is_allowed
 from ..core.identity.principal import Principal, Role
@@ -83,6 +84,7 @@ class PageRenderer:
             "segment": markup.quote_segment,
             "iso": partial(times.format_rfc3339, digits=0),
             "clock": times.format_utc,
+            "channel": describe_channel,
         }
 
     async def render_page(

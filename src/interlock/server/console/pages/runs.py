@@ -5,13 +5,16 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from ....domain.ids import MAX_NAME_CHARS
+from ....rendering.run_states import RunKind
 from ...core.identity.permissions import Operation, RunOwnershipData, is_allowed
 from ...core.index.rows import RunQuery
 from ..session import Pages, Visit
 from .dashboard import STATUS_TILES
 
 _PER_PAGE = 50
-_FILTERS = ("status", "agent", "requester", "q", "inside")
+_FILTERS = ("status", "kind", "agent", "requester", "q", "inside")
+#: Kinds of runs, as people know them.
+_KINDS = {RunKind.AGENT: "runs of agents", RunKind.SESSION: "sessions of clients"}
 
 
 page = Pages()
@@ -27,6 +30,7 @@ async def show(visit: Visit) -> Response:
         statuses=frozenset((chosen["status"],)) if "status" in chosen else None,
         agent=chosen.get("agent"),
         requester=chosen.get("requester"),
+        kind=RunKind(chosen["kind"]) if chosen.get("kind") in _KINDS else None,
         text=chosen.get("q"),
         include_child_runs="inside" in chosen,
         limit=_PER_PAGE,
@@ -40,6 +44,7 @@ async def show(visit: Visit) -> Response:
         given={name: chosen.get(name, "") for name in _FILTERS},
         is_filtered=bool(chosen),
         statuses=[(status, shown.label) for status, shown in STATUS_TILES],
+        kinds=_KINDS.items(),
         agents=agents,
         to_begin=[
             agent for agent in agents if is_allowed(principal, Operation.CREATE_RUN, RunOwnershipData(agent=agent.name))

@@ -18,7 +18,7 @@ from ....storage.event_log import FeedEntry
 from ....storage.sqlite.database import split_statements
 
 #: Raise it with every change of the tables or of what is put into them.
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 

@@ -27,6 +27,7 @@ from ....domain.state.lifecycle import (
 )
 from ....history.run_view import to_run_events
 from ....rendering.events import present_event
+from ....rendering.run_states import RunKind
 from ..live.live_event import LiveEvent
 from .rows import DamagedRun
 
@@ -48,6 +49,7 @@ class IndexedRun(msgspec.Struct, kw_only=True):
     created_by: str = ""
     parent: str = ""
     framework: str = ""
+    kind: RunKind = RunKind.AGENT
     task: str = ""
     message: str = ""
     created_at: int = 0
@@ -237,6 +239,7 @@ def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
     run.begun = True
     run.agent, run.parent = fact.agent, fact.parent_run_id
     run.framework = truncate(fact.settings.get("framework", ""), MAX_TEXT_CHARS)
+    run.kind = RunKind.SESSION if fact.is_session else RunKind.AGENT
     # A child run acts for the same user as its parent.
     parent = context.rows.get_run(fact.parent_run_id) if fact.parent_run_id else None
     run.requester = fact.requester or (parent.requester if parent else "")

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
-from ....rendering.run_states import DisplayState
+from ....rendering.run_states import DisplayState, RunKind, describe_owner
 
 _Row = TypeVar("_Row")
 
@@ -26,6 +26,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: str = ""
     #: The framework whose agent makes its calls, where that is not ours: its own program continues the run.
     framework: str = ""
+    kind: RunKind = RunKind.AGENT
     #: The first words of the task, and of how it ended.
     task: str = ""
     message: str = ""
@@ -46,6 +47,11 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     def display_state(self) -> DisplayState:
         """The state that people see: a damaged run is damaged until it is closed."""
         return DisplayState.DAMAGED if self.is_damaged and not self.is_over else DisplayState(self.state)
+
+    @property
+    def owner(self) -> str:
+        """The other program that continues the run, and how; empty when an agent of this server does."""
+        return describe_owner(self.framework, self.agent, is_session=self.kind is RunKind.SESSION)
 
     @property
     def is_over(self) -> bool:
@@ -124,6 +130,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     person: str | None = None
     agent: str | None = None
     requester: str | None = None
+    kind: RunKind | None = None
     parent_run_id: str | None = None
     #: Child runs are excluded unless requested.
     include_child_runs: bool = False

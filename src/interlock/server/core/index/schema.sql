@@ -7,12 +7,13 @@
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, status TEXT NOT NULL,
     agent TEXT NOT NULL, requester TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT NOT NULL,
-    framework TEXT NOT NULL, inside INTEGER NOT NULL, task TEXT NOT NULL, message TEXT NOT NULL, created_at INTEGER NOT NULL,
+    framework TEXT NOT NULL, kind TEXT NOT NULL, inside INTEGER NOT NULL, task TEXT NOT NULL, message TEXT NOT NULL, created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, last_seq INTEGER NOT NULL, open_questions INTEGER NOT NULL,
     begun INTEGER NOT NULL, damaged_at INTEGER NOT NULL, words TEXT NOT NULL
 );
 CREATE INDEX runs_by_status ON runs (status, number, inside);
 CREATE INDEX runs_by_agent ON runs (agent, status, number, inside);
+CREATE INDEX runs_by_kind ON runs (kind, status, number, inside);
 CREATE INDEX runs_by_requester ON runs (requester, status, number, inside);
 CREATE INDEX runs_by_creator ON runs (created_by, status, number, inside);
 CREATE INDEX runs_by_parent ON runs (parent, number) WHERE parent != '';

@@ -16,6 +16,7 @@ import msgspec
 
 from ....domain.errors import ConfigurationError
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
+from ....rendering.run_states import RunKind
 from .projection import UNANSWERED_STATUS, normalize_search_text
 from .rows import ActionQuery, ActionRow, RunQuery, RunRow
 
@@ -32,8 +33,8 @@ RUN_STATUSES = tuple(sorted(frozenset(RUN_STATUS.values())))
 _ACTION_STATUSES = (*(state.name for state in ActionState), UNANSWERED_STATUS)
 
 RUN_COLUMNS = (
-    "run_id, agent, state, requester, created_by, parent, framework, task, message, created_at, updated_at, last_seq,"
-    " open_questions, damaged_at"
+    "run_id, agent, state, requester, created_by, parent, framework, kind, task, message, created_at, updated_at,"
+    " last_seq, open_questions, damaged_at"
 )
 ACTION_COLUMNS = (
     "action_id, run_id, agent, requester, created_by, call_id, tool, capability, kind, payload_hash, state, risk,"
@@ -78,9 +79,12 @@ def build_runs_statement(query: RunQuery) -> SqlStatement:
         *([] if query.include_child_runs or query.parent_run_id is not None else [_SqlCondition("inside = 0")]),
         *_build_equals("requester", query.requester),
         *_build_equals("agent", query.agent),
+        *_build_equals("kind", query.kind),
         *_build_text_search(query.text),
     ]
-    lead = _take_first_given(("requester", query.requester), ("agent", query.agent))
+    sees_all = query.agents is None and query.person is None  # else the owners are the narrower lead
+    kind = query.kind if sees_all else None
+    lead = _take_first_given(("requester", query.requester), ("agent", query.agent), ("kind", kind))
     if query.parent_run_id is not None:
         leads = [_SqlCondition("parent = ? AND parent != ''", (query.parent_run_id,))]
         rest += _build_any_of("status", query.statuses)
@@ -155,7 +159,7 @@ def encode_cursor(number: int) -> str:
 
 def to_run_row(row: Sequence[Any]) -> RunRow:
     """Convert a row of the index to a run."""
-    run_id, agent, state, requester, created_by, parent, framework, task, message, *numbers = row
+    run_id, agent, state, requester, created_by, parent, framework, kind, task, message, *numbers = row
     created_at, updated_at, last_seq, count, damaged_at = numbers
     return RunRow(
         run_id=run_id,
@@ -165,6 +169,7 @@ def to_run_row(row: Sequence[Any]) -> RunRow:
         created_by=created_by,
         parent_run_id=parent,
         framework=framework,
+        kind=RunKind(kind),
         task=task,
         message=message,
         created_at=created_at,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 from starlette.responses import Response
 
+from ....rendering.run_states import RunKind
 from ...core.identity.permissions import Operation
 from ...core.index.rows import Page, RunQuery, RunRow
 from ...core.runs.agent_stop import AgentStopResult
@@ -44,6 +45,7 @@ class RunFilters(PageFilters, frozen=True, kw_only=True):
     status: Annotated[list[RunStatus], Meta(max_length=5)] | None = None
     agent: TextFilter = None
     requester: TextFilter = None
+    kind: Annotated[RunKind, Meta(description="Runs of agents, or sessions of clients.")] | None = None
     parent: Annotated[TextFilter, Meta(description="Only child runs of this run.")] = None
     q: Annotated[str, Meta(max_length=200, description="Text in the task or the id.")] | None = None
 
@@ -94,6 +96,7 @@ async def list_runs(call: Call, query: RunFilters) -> Page[RunRow]:
             statuses=frozenset(query.status) if query.status else None,
             agent=query.agent,
             requester=query.requester,
+            kind=query.kind,
             parent_run_id=query.parent,
             text=query.q,
             limit=query.limit,

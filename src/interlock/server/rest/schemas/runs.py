@@ -5,7 +5,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import field
 
-from ....domain.decision import ApprovalScope, Decision
+from ....domain.call import Channel
+from ....domain.decision import ApprovalScope, Approver, Decision
 from ....domain.event import InvocationCompleted, InvocationStarted
 from ....domain.json import JsonObject
 from ....domain.messages import Usage
@@ -17,7 +18,7 @@ from ....domain.trial import Trial
 from ....history.call_view import ModelView
 from ....history.run_view import RunEvent, RunEventType
 from ....history.state_view import CallStateView
-from ....rendering.run_states import DisplayState
+from ....rendering.run_states import DisplayState, RunKind
 from ....runs.inbox import Delivery
 from ...core.runs.kept_rules import RuleTarget
 from ..responses import Merged, OptionalSeq, OptionalTime, ResponseModel, Time, format_time
@@ -46,6 +47,8 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     requester: str
     created_by: str
     parent_run_id: str
+    #: `session`: a client, such as an MCP client or a coding agent, makes its calls; `agent` is its name.
+    kind: RunKind
     #: The framework whose agent makes its calls. Its own program continues the run. Empty: an agent of this server.
     framework: str
     #: The first words of the task, and of how it ended.
@@ -166,6 +169,9 @@ class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
     approved: bool
     by: str
     reason: str
+    #: Where it was given, and whether a person proved it or a client claims it. Empty: not known.
+    channel: Channel
+    assurance: Literal["", "proved", "claimed"]
     expired: bool
     scope: ApprovalScope
     until: OptionalTime
@@ -173,6 +179,11 @@ class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
     #: What a person wrote instead, and the value that they gave.
     arguments: JsonObject | None
     value: Any
+
+    @classmethod
+    def view_row(cls, row: Any) -> Any:
+        """Leave out the assurance where it is not known."""
+        return Merged({"assurance": row.assurance if row.is_qualified else ""}, row)
 
 
 class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
@@ -198,6 +209,8 @@ class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
     arguments: JsonObject
     bound: ApprovalBinding = field(name="binding")
     scope: ApprovalScope
+    #: `client`: what a client claims its user answered counts, too.
+    approver: Approver
     suggested_rule: str
     target_arg: str
     provider: str
@@ -316,6 +329,9 @@ class ApprovalStateResponse(ResponseModel, frozen=True, kw_only=True):
     executed_seq: OptionalSeq
     by: str = field(name="decided_by")
     reason: str
+    #: Where it was answered, and whether a person proved it or a client claims it. Empty: not answered, or not known.
+    channel: str
+    assurance: str
 
 
 class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
