@@ -25,9 +25,9 @@ def _connect(world: World, agent: Agent, *options: str) -> None:
     """Add the gateway to the settings of an agent, as `--print-config` says."""
     agent.configure(world)
     world.serve_notes()
-    printed = world.interlock("gateway", "--hold", "0s", *options, "--print-config", agent.name).stdout
-    _, _, lines = printed.partition("\n\n")
-    add_settings(world, agent, lines)
+    add_settings(
+        world, agent, world.interlock("gateway", "--hold", "0s", *options, "--print-config", agent.name).stdout
+    )
     tool, offered = agent.mcp_tool("interlock", _ADD), ""
     if agent.name == "codex":
         # It has the tools of MCP servers in a namespace, and offers them to a search only.

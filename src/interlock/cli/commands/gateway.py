@@ -82,7 +82,9 @@ def gateway(  # noqa: PLR0913 - one for each option
         arguments = [
             part for name, value in options.items() if value != defaults.get(name) for part in (f"--{name}", value)
         ]
-        for line in render_client_config(print_config, _find_program(), arguments, http).splitlines():
+        config = render_client_config(print_config, _find_program(), arguments, http)
+        echo(f"For {config.where}:", error=True)
+        for line in config.text.splitlines():
             echo(line)
         return
     user_paths = find_user_paths()
