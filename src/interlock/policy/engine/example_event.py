@@ -41,7 +41,7 @@ TOOL_DEFAULTS: Mapping[str, ToolDefaults] = {
 class AnyArguments(BaseModel):
     """The arguments of a tool whose schema is not known."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 class ToolDeclaration(TypedDict, total=False):

@@ -93,7 +93,8 @@ _MAY_BE_EMPTY = {
 
 
 class _StrictModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # Most processes read no policy file: its models are built with the first one.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod

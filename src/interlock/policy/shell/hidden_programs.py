@@ -41,25 +41,25 @@ _COMMAND_LEAD = re.compile(r"(?::?\s*(?:silent!?|r|w|read|write|%)?\s*)?[!|]+\s*
 
 #: A text in double quotes, without its quotes.
 _TEXT = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
-#: A small language, and what in its text is handed to a shell.
-_CODE: Mapping[str, re.Pattern[str]] = {
-    "awk gawk mawk nawk": re.compile(rf"system\s*\(\s*{_TEXT}|\|&?\s*{_TEXT}|{_TEXT}(?=\s*\|)"),
-    "sed gsed": re.compile(r"(?:^|[;{\n\d$/!])\s{0,8}e\s+([^;\n}]+)"),
-    "vim vi nvim view ex gvim vimdiff rvim": re.compile(r"""!\s*([^|\n]+)|system\s*\(\s*["']([^"']*)["']"""),
-    "less more most man": re.compile(r"^\+\+?\s*[!|:]+\s*(.+)"),
-    "emacs emacsclient": re.compile(r'(?:shell-command|call-process|start-process)\S*\s+"((?:[^"\\]|\\.)*)"'),
-    "sqlite3": re.compile(r"\.(?:shell|system)\s+(.+)"),
-    "psql mysql mariadb": re.compile(r"\\!\s*(.+)"),
-    "lftp ftp": re.compile(r"!\s*(.+)"),
-    "gdb lldb": re.compile(r"^(?:!|shell\s|platform shell\s|make\s)\s*(.+)"),
-    "fzf sk": re.compile(r"(?:execute|become|reload|preview)(?:-\w+)?[(\[{~:](.+?)[)\]}~]?$"),
-    "socat": re.compile(r"(?:EXEC|SYSTEM|SHELL):(?:\"|')?([^,\"']+)", re.IGNORECASE),
-    "python python3 python2": re.compile(r"""(?:system|popen|run|call|check_\w+|Popen)\s*\(\s*f?["']([^"']*)["']"""),
-    "perl ruby php lua luajit node deno bun": re.compile(
+#: A small language, and what in its text is handed to a shell. Compiled when first used.
+_CODE: Mapping[str, str] = {
+    "awk gawk mawk nawk": rf"system\s*\(\s*{_TEXT}|\|&?\s*{_TEXT}|{_TEXT}(?=\s*\|)",
+    "sed gsed": r"(?:^|[;{\n\d$/!])\s{0,8}e\s+([^;\n}]+)",
+    "vim vi nvim view ex gvim vimdiff rvim": r"""!\s*([^|\n]+)|system\s*\(\s*["']([^"']*)["']""",
+    "less more most man": r"^\+\+?\s*[!|:]+\s*(.+)",
+    "emacs emacsclient": r'(?:shell-command|call-process|start-process)\S*\s+"((?:[^"\\]|\\.)*)"',
+    "sqlite3": r"\.(?:shell|system)\s+(.+)",
+    "psql mysql mariadb": r"\\!\s*(.+)",
+    "lftp ftp": r"!\s*(.+)",
+    "gdb lldb": r"^(?:!|shell\s|platform shell\s|make\s)\s*(.+)",
+    "fzf sk": r"(?:execute|become|reload|preview)(?:-\w+)?[(\[{~:](.+?)[)\]}~]?$",
+    "socat": r"(?i:(?:EXEC|SYSTEM|SHELL):(?:\"|')?([^,\"']+))",
+    "python python3 python2": r"""(?:system|popen|run|call|check_\w+|Popen)\s*\(\s*f?["']([^"']*)["']""",
+    "perl ruby php lua luajit node deno bun": (
         r"""(?:system|exec|popen|execute|passthru|shell_exec|execSync|spawn)\s*\(?\s*["']([^"']*)["']"""
     ),
-    "pdflatex latex xelatex lualatex tex": re.compile(r"\\write18\s*\{([^}]*)\}"),
-    "expect": re.compile(r"(?:spawn|exec|system)\s+([^;\n]+)"),
+    "pdflatex latex xelatex lualatex tex": r"\\write18\s*\{([^}]*)\}",
+    "expect": r"(?:spawn|exec|system)\s+([^;\n]+)",
 }
 _SED = frozenset(("sed", "gsed"))
 _SUBSTITUTION = re.compile(r"(?:^|[;{\n\d$/])s(\W)")
@@ -148,7 +148,7 @@ def _find_in_code(command: SimpleCommand) -> Iterator[str]:
         return
     for word in command.argv[1:]:
         if len(word) <= _MAX_CODE_CHARS:
-            for match in pattern.finditer(word):
+            for match in re.finditer(pattern, word):
                 yield from (part for part in match.groups() if part and len(part) > 1)
 
 
