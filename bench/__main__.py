@@ -1,4 +1,5 @@
-"""`python -m bench`: our own figures, and those of the local tools, which `python -m bench local` prints alone.
+"""`python -m bench`: our own figures, those of the local tools, and what many runs cost a server.
+`python -m bench local`: only the local tools.
 `python -m bench daily`: questions in everyday work, by mode, and how soon a question is there.
 `python -m bench effects`: what it costs to keep apart, commit and undo what a command changes.
 `python -m bench service`: what a server costs, over HTTP on this machine.
@@ -39,12 +40,19 @@ def main() -> int:
     readings = measure(sections, options.rounds, _show_progress)
     _clear_progress()
     print(render(readings, load_before))
-    return 0 if options.section else _run_local()
+    return 0 if options.section else _run_local() or _run_scale()
 
 
 def _run_local(sections: Sequence[str] = (), rounds: int = _LOCAL_ROUNDS) -> int:
     """A table of its own: both sides of each ratio are measured in one process."""
     print(f"\nLocal tools\n\n{local_tools.report(sections or tuple(local_tools.SECTIONS), local_tools.Sizes(rounds))}")
+    return 0
+
+
+def _run_scale() -> int:
+    """What many runs cost a server: its start, memory and database."""
+    sizes = service.Sizes(rounds=1, starts=(1_000, 100_000))
+    print(f"\nMany runs in a server\n\n{service.report(('making', 'starts'), sizes)}")
     return 0
 
 

@@ -34,8 +34,8 @@ def _beside_own(section: str, label: str, name: str, reference: str, limit: floa
     return Figure(section, label, Source("ours", name), Source("ours", reference), limit)
 
 
-def _import(label: str, name: str, reference: str, limit: float | None = None) -> Figure:
-    return Figure("import", label, Source("both", name), Source("both", reference), limit)
+def _import(label: str, name: str, reference: str | None, limit: float | None = None) -> Figure:
+    return Figure("import", label, Source("both", name), Source("both", reference) if reference else None, limit)
 
 
 def _count(label: str, name: str) -> Figure:
@@ -81,8 +81,14 @@ FIGURES = (
     _beside_floor("durable", "stored bytes per call, 100 calls in a turn", "bytes_100"),
     _beside_own("sleeping", "100 async tools of 50 ms, wall ms", "async_ms", "ideal_ms", 1.3),
     _beside_own("sleeping", "100 sync tools of 50 ms, wall ms", "sync_ms", "ideal_ms", 1.3),
-    _import("import interlock, beside import pydantic, ms", "interlock", "pydantic", 1.5),
-    _import("with ToolRuntime and tool, beside BaseModel, ms", "names", "base_model"),
+    _import("import interlock, beside import pydantic, CPU ms", "interlock", "pydantic", 1.5),
+    _import("with ToolRuntime and tool, beside BaseModel, CPU ms", "names", "base_model"),
+    _import("from interlock import Agent, Runner, tool, CPU ms", "agent", None, 100),
+    _import("the same beside BaseModel", "agent", "base_model"),
+    _import("resident MiB after it", "agent_mib", None, 32),
+    _import("the same with a tool, and a run of it, CPU ms", "program", None),
+    _import("interlock --help beside import typer, CPU ms", "help", "typer", 1.3),
+    _import("interlock run --help beside import typer, CPU ms", "run_help", "typer", 1.3),
     _beside_own("turns", "turn 100 beside turn 10, CPU us", "turn_100", "turn_10", 1.2),
     _beside_own("turns", "turn 500 beside turn 10, CPU us", "turn_500", "turn_10", 1.2),
     _beside_floor("turns", "505 turns, CPU ms", "total_ms"),

@@ -30,7 +30,7 @@ from .sections import Figures
 FILES = 25_000
 _FILES_IN_FOLDER = 10
 _ROUNDS = 15
-_LIMIT = 1.3
+_LIMIT = 1.2
 _KINDS = (".py", ".ts", ".md", ".txt", ".json", ".go")
 #: By name, a tool and its arguments.
 SEARCHES: Mapping[str, tuple[str, JsonObject]] = {

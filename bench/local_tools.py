@@ -5,7 +5,8 @@ ratio is taken within a round and the median counts; beside it stands the ratio 
 on a busy machine. Work that was not done is an error, not a figure. The sections:
 
 - commands: `true` in the sandbox beside a plain spawn, and beside the launcher alone with the very same options, its
-  gate open; then whole calls of `bash`, in an empty workspace and in one of 25,000 files.
+  gate open; then whole calls of `bash`, in an empty workspace and in one of 25,000 files, and the fingerprints of that
+  one, beside looking at the same files and nothing else.
 - search: `grep` and `glob` beside ripgrep itself (`local_search.py`).
 - files: reading 2,000 lines, and an edit of them, beside the plain thing.
 - together: eight commands at once beside one after another.
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -44,6 +46,7 @@ from interlock.sandbox.interface import (
     RunningCommand,
     SandboxProfile,
 )
+from interlock.tools.shell.fingerprint import MAX_FILES, FolderListings, compare_fingerprints, take_fingerprint
 
 from .egress import measure_proxy
 from .local_search import SEARCHES, make_tree, search
@@ -99,23 +102,25 @@ FIGURES: tuple[Wanted, ...] = (
     Wanted(
         "commands",
         (
-            Figure("`true` in the sandbox beside a plain spawn, ms", "sandboxed", "plain", 12),
-            Figure("the same beside the launcher alone, ms", "sandboxed", "bare", 1.3),
+            Figure("`true` in the sandbox beside a plain spawn, ms", "sandboxed", "plain", 10),
+            Figure("the same beside the launcher alone, ms", "sandboxed", "bare", 1.15),
             Figure("with files to protect, beside the launcher doing that itself, ms", "covered", "bare_covered", 1.3),
             Figure("alone in the workspace, beside the same without, ms", "alone", "sandboxed", 1.3),
             Figure("bash, only reading, beside `true` in the sandbox, ms", "call", "sandboxed_again"),
             Figure("bash that may write, ms", "writing_call", "sandboxed_again"),
             Figure("bash, only reading, 25,000 files, ms", "large_call", "sandboxed_again"),
             Figure("bash that may write, 25,000 files, ms", "large_writing_call", "sandboxed_again"),
+            Figure("fingerprints of it, before and after, nothing changed, CPU ms", "fingerprints", None, 30),
+            Figure("the same beside a look at the same files, CPU ms", "fingerprints", "looks"),
         ),
     ),
-    Wanted("search", tuple(Figure(f"{name}, beside ripgrep, ms", name, f"{name}, rg", 1.3) for name in SEARCHES)),
+    Wanted("search", tuple(Figure(f"{name}, beside ripgrep, ms", name, f"{name}, rg", 1.2) for name in SEARCHES)),
     Wanted(
         "files",
         (
-            Figure("read_file, 2,000 lines, beside a plain read, us", "read", "plain_read", 5),
-            Figure("the same beside a read with numbers, us", "read", "numbered_read"),
-            Figure("the same as a whole call, beside a plain read, us", "read_call", "plain_read"),
+            Figure("read_file, 2,000 lines, beside a plain read, CPU us", "read", "plain_read", 5),
+            Figure("the same beside a read with numbers, CPU us", "read", "numbered_read"),
+            Figure("the same as a whole call, beside a plain read, CPU us", "read_call", "plain_read"),
             Figure("edit_file beside read, replace, write, fsync, us", "edit_call", "plain_edit"),
         ),
     ),
@@ -241,6 +246,8 @@ async def commands(site: Site) -> Series:
         "writing_call": lambda: small("bash", command=_WRITES),
         "large_call": lambda: large("bash", command=_READS),
         "large_writing_call": lambda: large("bash", command=_WRITES),
+        "fingerprints": partial(_fingerprints, site.large, FolderListings()),
+        "looks": partial(_looks, [path for path in site.large.rglob("*") if path.is_file()][:MAX_FILES]),
     }
     try:
         found = await in_rounds(_MORE * site.sizes.rounds, spawns, _MS)
@@ -268,10 +275,10 @@ async def files(site: Site) -> Series:
     repeat, handler = site.sizes.repeat, caller.handler("read_file", path="read.py")
     values, plain_values = count(1), count(1)
     sides: dict[str, Callable[[], Awaitable[float]]] = {
-        "plain_read": lambda: _repeated(repeat, lambda: _plain_read(plain)),
-        "numbered_read": lambda: _repeated(repeat, lambda: _numbered_read(plain)),
-        "read": lambda: _repeated(repeat, handler),
-        "read_call": lambda: caller("read_file", path="read.py", again=True),
+        "plain_read": lambda: _repeated_cpu(repeat, lambda: _plain_read(plain)),
+        "numbered_read": lambda: _repeated_cpu(repeat, lambda: _numbered_read(plain)),
+        "read": lambda: _repeated_cpu(repeat, handler),
+        "read_call": lambda: _cpu_of(caller("read_file", path="read.py", again=True)),
         "plain_edit": lambda: _repeated(1, lambda: _plain_edit(plain, *_edit(next(plain_values)))),
         "edit_call": lambda: _edit_call(caller, next(values)),
     }
@@ -427,6 +434,40 @@ async def _repeated(times: int, work: Callable[[], object]) -> float:
     for _ in range(times):
         work()
     return (time.perf_counter() - began) / times
+
+
+async def _repeated_cpu(times: int, work: Callable[[], object]) -> float:
+    began = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - began) / times
+
+
+async def _cpu_of(work: Awaitable[object]) -> float:
+    began = time.process_time()
+    await work
+    return time.process_time() - began
+
+
+async def _fingerprints(root: Path, listings: FolderListings) -> float:
+    """What a command that may write adds for the list of its changes."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    began = time.process_time()
+    before, after = (take_fingerprint(folder, listings=listings) for _ in range(2))
+    changes = compare_fingerprints(before, after)
+    taken = time.process_time() - began
+    os.close(folder)
+    if changes.count:
+        raise AssertionError(f"{changes.count} changes, where there are none")
+    return taken
+
+
+async def _looks(files: Sequence[Path]) -> float:
+    """The least that finds every change of a file: its size and times, twice."""
+    names, began = [*map(str, files)], time.process_time()
+    for name in (*names, *names):
+        os.lstat(name)
+    return time.process_time() - began
 
 
 def _plain_read(path: Path) -> str:

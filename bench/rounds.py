@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from .imports import import_ms
+from .imports import import_costs
 from .sections import Figures
 
 #: In the order that they are run and shown.
@@ -50,7 +50,7 @@ def measure(sections: Sequence[str], rounds: int, progress: Callable[[int, int, 
     readings: Readings = defaultdict(list)
     todo = list(steps(sections, rounds))
     if "import" in sections:
-        import_ms()  # compiles what was not compiled yet
+        import_costs()  # compiles what was not compiled yet
     for done, step in enumerate(todo):
         progress(done, len(todo), step)
         readings[step.section, step.subject].append(_measured(step))
@@ -65,7 +65,7 @@ def _subjects(section: str, number: int) -> tuple[str, ...]:
 
 def _measured(step: Step) -> Figures:
     if step.section == "import":
-        return import_ms()
+        return import_costs()
     command = [sys.executable, "-m", f"bench.{step.subject}", step.section]
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True, timeout=300)

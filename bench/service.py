@@ -38,7 +38,9 @@ def figures(sizes: Sizes) -> list[Figure]:
         Figure("lists", "the same, CPU of the server, ms", "listed cpu"),
         Figure("lists", "nobody asks for anything, share of a core", "idle"),
         Figure("making", "POST /runs, one agent, per second", "made"),
-        Figure("making", "memory of a run that was made and paused, bytes", "bytes"),
+        Figure("making", "memory of a run that was made and paused, bytes", "bytes", limit=4_096),
+        Figure("making", "memory of a live run that waits for its tool, bytes", "live bytes", limit=65_536),
+        Figure("making", "growth of the databases per 1,000 runs of one call, MiB", "stored", limit=10),
         Figure("making", "signing in, ms", "login"),
         Figure("live", f"{live}: lost", "lost", limit=0),
         Figure("live", f"{live}: twice", "twice", limit=0),
@@ -57,14 +59,14 @@ def figures(sizes: Sizes) -> list[Figure]:
     ]
     for paused in sizes.starts:
         found += [
-            Figure("starts", f"start with {paused:,} paused runs, s", f"again {paused}"),
-            Figure("starts", "until nothing is left to look at, s", f"settled {paused}"),
+            Figure("starts", f"start with {paused:,} paused runs, s", f"again {paused}", limit=2),
+            Figure("starts", "until nothing is left to look at, s", f"settled {paused}", limit=30),
             Figure("starts", "the same without an index, s", f"anew {paused}"),
         ]
     return [
         *found,
         Figure("starts", f"resident with {sizes.starts[-1]:,} paused runs, MiB", "resident"),
-        Figure("starts", "memory of a further paused run that was found, bytes", "bytes found"),
+        Figure("starts", "memory of a further paused run that was found, bytes", "bytes found", limit=256),
     ]
 
 

@@ -1,7 +1,7 @@
 """The agents of the server that is measured: offline, their models say what they were told to.
 
 `asker` wants to write once, which a person has to approve; its tool says when it starts, to whoever measures. `busy`
-works for as long as nobody ends it. `reporter` is for the server's own lists.
+works until it is cancelled, and `sleeper` waits for a tool until then. `reporter` is for the server's own lists.
 """
 
 import asyncio
@@ -39,6 +39,13 @@ async def look(path: str) -> str:
     return f"{path}: 42 lines"
 
 
+@tool(risk="read", timeout_seconds=3_600)
+async def rest(path: str) -> str:
+    """Take longer than anything is measured."""
+    await asyncio.sleep(3_600)
+    return path
+
+
 def _asks(request: ModelRequest) -> ScriptedTurn:
     """The task is the path."""
     task = next(message.text for message in request.messages if isinstance(message, UserMessage))
@@ -58,3 +65,8 @@ def asker() -> Agent:
 def busy() -> Agent:
     step = ScriptedTurn(calls=(tool_call("look", path="src/parser.py"),))
     return Agent(name="busy", provider=ScriptedModel([step] * _MAX_STEPS, by_position=True), tools=[look])
+
+
+def sleeper() -> Agent:
+    step = ScriptedTurn(calls=(tool_call("rest", path="src/parser.py"),))
+    return Agent(name="sleeper", provider=ScriptedModel([step], by_position=True), tools=[rest])

@@ -43,6 +43,8 @@ class Sizes(NamedTuple):
     approvals: int = 100
     paused: int = 200
     live: int = 20
+    #: Live runs that wait for a tool, whose memory is measured.
+    waiting: int = 100
     connections: int = 32
     load_seconds: float = 3.0
     logins: int = 10
@@ -72,20 +74,32 @@ async def measure_lists(folder: Path, sizes: Sizes) -> Series:
 
 
 async def measure_making(folder: Path, sizes: Sizes) -> Series:
-    """Runs that are made over HTTP and pause there, and what each of them keeps in memory."""
-    keys, resident, rates = await make_keys(folder), list[int](), list[float]()
+    """Runs that are made over HTTP and pause there, and what each of them keeps in memory and on disk. Then runs that
+    wait for a tool.
+    """
+    keys, resident, rates, stored = await make_keys(folder), list[int](), list[float](), list[int]()
     async with interlock_server(folder) as server:
         for _ in range(3):
             began = perf_counter()
             await _make_runs(server, keys, "asker", sizes.made)
             rates.append(sizes.made / (perf_counter() - began))
-            await _until_paused(server, keys, sizes.made * len(rates))
+            await _until_counted(server, keys, "PAUSED_APPROVAL", sizes.made * len(rates))
             await server.settled(sizes.look_seconds)
             resident.append(server.resident_bytes())
+            stored.append(_stored_bytes(folder))
+        live = await _make_runs(server, keys, "sleeper", sizes.waiting)
+        await _until_counted(server, keys, "RUNNING", sizes.waiting)
+        await server.settled(sizes.look_seconds)
+        live_bytes = (server.resident_bytes() - resident[-1]) / sizes.waiting
+        client = Client(server.port, keys.operator)
+        for run_id in live:
+            assert (await client.ask("POST", f"/v1/runs/{run_id}/cancel", {})).status == 200
         logins = [await _sign_in(server) for _ in range(sizes.logins)]
     return {
         "made": rates[1:],
         "bytes": [(after - before) / sizes.made for before, after in pairwise(resident)],
+        "live bytes": [live_bytes],
+        "stored": [(after - before) / sizes.made * 1_000 / (1 << 20) for before, after in pairwise(stored)],
         "login": logins,
     }
 
@@ -201,6 +215,11 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
+def _stored_bytes(folder: Path) -> int:
+    """Return the size of all databases and their journals."""
+    return sum(path.stat().st_size for path in folder.rglob("*.db*") if path.is_file())
+
+
 async def _paused_log(folder: Path, paused: int) -> Keys:
     async with SqliteLog(folder / "runs.db") as log:
         await pause_runs(log, paused)
@@ -221,14 +240,14 @@ async def _make_runs(server: Server, keys: Keys, agent: str, wanted: int) -> lis
     return made
 
 
-async def _until_paused(server: Server, keys: Keys, wanted: int) -> None:
+async def _until_counted(server: Server, keys: Keys, state: str, wanted: int) -> None:
     client, until = Client(server.port, keys.operator), perf_counter() + _WAIT_SECONDS
     while perf_counter() < until:
         counted = (await client.ask("GET", "/v1/activity?limit=1")).json()["runs"]
-        if counted["PAUSED_APPROVAL"] >= wanted:
+        if counted[state] >= wanted:
             return
         await asyncio.sleep(0.05)
-    raise TimeoutError(f"not all of {wanted} runs paused")
+    raise TimeoutError(f"not all of {wanted} runs are {state}")
 
 
 async def _loaded(server: Server, request: bytes, sizes: Sizes) -> dict[str, float]:

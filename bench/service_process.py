@@ -30,7 +30,12 @@ _START_SECONDS = 300.0
 _STOP_SECONDS = 30.0
 _SETTLE_SECONDS = 120.0
 _IDLE_SHARE = 0.08
-_AGENTS = {"asker": "asker", "busy": "busy", **{f"agent-{number}": "asker" for number in range(10)}}
+_AGENTS = {
+    "asker": "asker",
+    "busy": "busy",
+    "sleeper": "sleeper",
+    **{f"agent-{number}": "asker" for number in range(10)},
+}
 
 
 class Keys(NamedTuple):

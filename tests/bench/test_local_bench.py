@@ -39,8 +39,8 @@ def test_a_ratio_is_taken_within_a_round_and_compared_with_its_limit() -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in render({"commands": series})[2:]]
 
     assert [row[1:] for row in rows] == [
-        ["26.0", "2.0", "13.00x", "11.00x", "<= 12x", "MISSED"],
-        ["26.0", "20.0", "1.30x", "1.10x", "<= 1.3x", "ok"],
+        ["26.0", "2.0", "13.00x", "11.00x", "<= 10x", "MISSED"],
+        ["26.0", "20.0", "1.30x", "1.10x", "<= 1.15x", "MISSED"],
     ]
 
 

@@ -19,6 +19,7 @@ SMALL = Sizes(
     approvals=2,
     paused=2,
     live=1,
+    waiting=2,
     connections=2,
     load_seconds=0.1,
     logins=1,
