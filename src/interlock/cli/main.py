@@ -41,6 +41,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
     "approvals": CommandEntry("commands.approvals", "List and answer open questions of runs, from any terminal."),
     "replay": CommandEntry("commands.replay", "Replay a recorded run without executing anything."),
     "gateway": CommandEntry("commands.gateway", "Serve MCP servers to any MCP client, under policy and approvals."),
+    "hooks": CommandEntry("commands.hooks", "Govern the built-in tools of coding agents."),
     "serve": CommandEntry("commands.serve", "Run a server: REST API, web console, approvals, audit."),
     "accounts": CommandEntry("commands.accounts", "Manage the accounts of a server and their roles."),
     "keys": CommandEntry("commands.keys", "Manage API keys for programs that call a server."),

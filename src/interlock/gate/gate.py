@@ -49,6 +49,7 @@ from ..runs.children import list_open_children
 from ..runs.command_poller import CommandPoller
 from ..runs.inbox import Inbox
 from ..runs.readiness import wait_for_write
+from ..sandbox.interface import Sandbox
 from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog
 from ..storage.file_artifacts import FileArtifacts
@@ -207,6 +208,8 @@ class Gate:
         limits: Limits | None = None,
         log: EventLog | None = None,
         artifacts: ArtifactStore | None = None,
+        sandbox: Sandbox | None = None,
+        max_concurrency: int | None = None,
     ) -> None:
         """Open the log, and set up the pipeline.
 
@@ -225,6 +228,8 @@ class Gate:
             limits: Limits of every call.
             log: Another log than the one in `state`.
             artifacts: Another store than the one in `state`.
+            sandbox: Where handlers run. Default: in this process.
+            max_concurrency: How many calls run at once.
         """
         check_types({"policy": policy, "requester": requester, "workspace": workspace, "log": log})
         if state is not None:
@@ -243,6 +248,8 @@ class Gate:
             artifacts=artifacts,
             secrets=secrets,
             limits=limits,
+            sandbox=sandbox,
+            max_concurrency=max_concurrency,
         )
         self._risk = dict(risk or {})
         self._idempotent = frozenset(idempotent)
@@ -456,6 +463,10 @@ class Gate:
             await self._app.complete(await live.open(), message)
         finally:
             await self.release(run_id)
+
+    async def flush(self, run_id: str) -> None:
+        """Wait until what was recorded of a run is durable. A call is under way in this event loop."""
+        await self._live[clean_run_id(run_id)].flush()
 
     async def release(self, run_id: str) -> None:
         """Let other processes continue a run, and wait until what it did is durable."""

@@ -148,6 +148,11 @@ class LiveRun:
             raise
         return run
 
+    async def flush(self) -> None:
+        """Wait until what was recorded is durable."""
+        if self._run is not None:
+            await self._run.recorder.commit()
+
     def _release_soon(self) -> None:
         """Release the run after an idle moment: a framework asks its model between two calls."""
         if self._timer is None and self._run is not None:

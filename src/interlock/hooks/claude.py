@@ -14,16 +14,17 @@ from .contract import (
     Confirmed,
     HookEvent,
     HookOutput,
-    PayloadError,
     PermissionAsked,
     SessionEvent,
     ToolProposed,
     ToolReported,
     Verdict,
+    as_object,
     object_field,
     output,
     split_mcp_name,
     text_field,
+    unexpected_event,
 )
 
 #: The event argument of the second hook.
@@ -31,6 +32,8 @@ CONFIRM = "confirm"
 #: How Claude Code was started when no person is at it.
 _HEADLESS = ("sdk-cli", "sdk-py", "sdk-ts")
 _INTERACTIVE = ("cli",)
+#: The events after a call, and what says what came of it.
+_REPORTS = {"PostToolUse": "tool_response", "PostToolUseFailure": "error", "PermissionDenied": "reason"}
 
 
 def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
@@ -42,10 +45,9 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
         return SessionEvent(session_id=session_id, kind="start" if name == "SessionStart" else "end", cwd=cwd)
     tool = text_field(payload, "tool_name", required=True)
     server, server_tool = split_mcp_name(tool)
-    provenance = payload.get("mcp_server")
-    if server and isinstance(provenance, dict):
-        server = text_field(provenance, "name") or server
-    common = {
+    if server:
+        server = text_field(as_object(payload.get("mcp_server")) or {}, "name") or server
+    common: JsonObject = {
         "session_id": session_id,
         "call_id": text_field(payload, "tool_use_id", required=name != "PermissionRequest"),
         "tool": tool,
@@ -54,22 +56,16 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
         "server": server,
         "server_tool": server_tool,
     }
-    match name:
-        case "PreToolUse" if event == CONFIRM:
-            return Confirmed(**common)
-        case "PreToolUse":
-            asks: AskStyle = "defer" if entry in _HEADLESS and not payload.get("agent_id") else "hold"
-            return ToolProposed(**common, asks=asks, can_ask=entry in _INTERACTIVE)
-        case "PostToolUse":
-            return ToolReported(**common, response=payload.get("tool_response"))
-        case "PostToolUseFailure":
-            return ToolReported(**common, ok=False, response=payload.get("error"))
-        case "PermissionDenied":
-            return ToolReported(**common, ok=False, refused=True, response=payload.get("reason"))
-        case "PermissionRequest":
-            return PermissionAsked(**common)
-        case _:
-            raise PayloadError(f"`hook_event_name` {name[:40]!r} is not an event that Interlock installs")
+    if name == "PreToolUse" and event != CONFIRM:
+        asks: AskStyle = "defer" if entry in _HEADLESS and not payload.get("agent_id") else "hold"
+        return ToolProposed(**common, asks=asks, can_ask=entry in _INTERACTIVE)
+    if name in _REPORTS:
+        field = _REPORTS[name]
+        is_refused = name == "PermissionDenied"
+        return ToolReported(**common, ok=name == "PostToolUse", refused=is_refused, response=payload.get(field))
+    if name in ("PreToolUse", "PermissionRequest"):
+        return Confirmed(**common) if name == "PreToolUse" else PermissionAsked(**common)
+    raise unexpected_event(name)
 
 
 def render(event: HookEvent, verdict: Verdict) -> HookOutput:

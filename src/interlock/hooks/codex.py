@@ -9,15 +9,16 @@ from .contract import (
     AgentContract,
     HookEvent,
     HookOutput,
-    PayloadError,
     PermissionAsked,
     SessionEvent,
     ToolProposed,
     ToolReported,
     Verdict,
+    as_object,
     output,
     split_mcp_name,
     text_field,
+    unexpected_event,
 )
 
 
@@ -30,13 +31,12 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
         return SessionEvent(session_id=session_id, kind="start" if name == "SessionStart" else "end", cwd=cwd)
     tool = text_field(payload, "tool_name", required=True)
     server, server_tool = split_mcp_name(tool)
-    given = payload.get("tool_input")
-    common = {
+    common: JsonObject = {
         "session_id": session_id,
         "call_id": text_field(payload, "tool_use_id", required=name != "PermissionRequest"),
         "tool": tool,
         # The contract says "any value": one that is no object is still judged.
-        "input": given if type(given) is dict else {"input": given},
+        "input": as_object(payload.get("tool_input")) or {"input": payload.get("tool_input")},
         "cwd": cwd,
         "server": server,
         "server_tool": server_tool,
@@ -49,7 +49,7 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
         case "PermissionRequest":
             return PermissionAsked(**common)
         case _:
-            raise PayloadError(f"`hook_event_name` {name[:40]!r} is not an event that Interlock installs")
+            raise unexpected_event(name)
 
 
 def render(event: HookEvent, verdict: Verdict) -> HookOutput:
@@ -64,6 +64,4 @@ def render(event: HookEvent, verdict: Verdict) -> HookOutput:
     return output({"hookSpecificOutput": denied})
 
 
-CODEX = AgentContract(
-    name="codex", client="codex", parse=parse, render=render, hold_seconds=90.0, takes_input=False
-)
+CODEX = AgentContract(name="codex", client="codex", parse=parse, render=render, hold_seconds=90.0, takes_input=False)

@@ -5,7 +5,7 @@ verdict. Nothing else in this package knows how an agent spells things.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -120,12 +120,22 @@ def text_field(payload: JsonObject, name: str, *, required: bool = False) -> str
     return value
 
 
+def as_object(value: Any) -> JsonObject | None:
+    """Return the value if it is an object."""
+    return cast(JsonObject, value) if type(value) is dict else None
+
+
 def object_field(payload: JsonObject, name: str) -> JsonObject:
     """Return an object of a payload. Raise `PayloadError` for anything else."""
-    value = payload.get(name)
-    if type(value) is not dict:
+    value = as_object(payload.get(name))
+    if value is None:
         raise PayloadError(f"`{name}` must be an object")
     return value
+
+
+def unexpected_event(name: str) -> PayloadError:
+    """Return the error for an event that Interlock does not install a hook for."""
+    return PayloadError(f"the event {name[:40]!r} is not one that Interlock installs")
 
 
 def split_mcp_name(name: str) -> tuple[str, str]:

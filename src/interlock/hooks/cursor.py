@@ -6,7 +6,8 @@ and reading. All are installed: the second event about a call that runs already 
 
 from typing import cast
 
-from ..domain.json import InvalidJsonError, JsonObject, parse as parse_json
+from ..domain.json import InvalidJsonError, JsonObject
+from ..domain.json import parse as parse_json
 from .contract import (
     AgentContract,
     HookEvent,
@@ -19,6 +20,7 @@ from .contract import (
     object_field,
     output,
     text_field,
+    unexpected_event,
 )
 
 _MCP = "MCP:"
@@ -47,7 +49,7 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
         case "beforeReadFile":
             call |= {"tool": "Read", "input": {"file_path": text_field(payload, "file_path", required=True)}}
         case _:
-            raise PayloadError(f"`hook_event_name` {name[:40]!r} is not an event that Interlock installs")
+            raise unexpected_event(name)
     if name in _EVENTS:
         return ToolProposed(**call, repeats=name != "preToolUse")
     response = payload.get("tool_output", payload.get("output", payload.get("result_json")))
@@ -70,9 +72,7 @@ def _read_input(payload: JsonObject) -> JsonObject:
             given = parse_json(given)
         except InvalidJsonError as error:
             raise PayloadError(f"`tool_input` is not JSON: {error}") from None
-    if type(given) is not dict:
-        raise PayloadError("`tool_input` must be an object")
-    return given
+    return object_field({"tool_input": given}, "tool_input")
 
 
 def render(event: HookEvent, verdict: Verdict) -> HookOutput:

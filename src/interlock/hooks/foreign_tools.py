@@ -8,12 +8,12 @@ in the tables counts as one that may execute anything.
 import re
 from collections.abc import Callable, Mapping
 from os.path import isabs, join, normpath
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import msgspec
 
 from ..domain.json import JsonObject
-from ..domain.tool import ResourceKind, ToolOrigin
+from ..domain.tool import ResourceKind, ToolOrigin, flatten
 from .contract import ToolEvent
 from .patches import find_patched_files
 
@@ -118,16 +118,17 @@ def _add_path(arguments: JsonObject, cwd: str) -> JsonObject:
 
 
 def _add_glob_folder(arguments: JsonObject, cwd: str) -> JsonObject:
-    """Add where a glob begins: its pattern may lead out of the folder."""
-    patterns: Any = arguments.get("pattern")
+    """Add where the patterns of a search begin: a pattern may lead out of the folder, or be a file itself."""
     folder = arguments.get("path") or cwd
-    found: list[str] = [] if not isinstance(folder, str) or not folder else [folder]
-    for pattern in cast(list[object], patterns) if isinstance(patterns, list) else [patterns]:
+    start = folder if isinstance(folder, str) else ""
+    found: dict[str, None] = {}
+    for pattern in flatten(arguments.get("pattern")):
         if isinstance(pattern, str):
-            fixed = _GLOB_CHARS.split(pattern, maxsplit=1)[0].rpartition("/")[0]
-            if isabs(pattern) or ".." in pattern.split("/"):
-                found.append(normpath(join(folder if isinstance(folder, str) else "", fixed or "/")))
-    return {"searched": found} if found else {}
+            fixed = pattern
+            if _GLOB_CHARS.search(pattern):
+                fixed = _GLOB_CHARS.split(pattern, maxsplit=1)[0].rpartition("/")[0] or "/" * pattern.startswith("/")
+            found[normpath(join(start, fixed))] = None
+    return {"searched": list(found) or [start]} if found or start else {}
 
 
 def _add_urls(arguments: JsonObject, cwd: str) -> JsonObject:

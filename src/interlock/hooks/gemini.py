@@ -1,20 +1,19 @@
 """Gemini CLI: `hooks` of a `settings.json`. Its calls have no ids."""
 
-from typing import cast
-
 from ..domain.json import JsonObject
 from .contract import (
     AgentContract,
     HookEvent,
     HookOutput,
-    PayloadError,
     SessionEvent,
     ToolProposed,
     ToolReported,
     Verdict,
+    as_object,
     object_field,
     output,
     text_field,
+    unexpected_event,
 )
 
 
@@ -26,9 +25,8 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
     if name in ("SessionStart", "SessionEnd"):
         return SessionEvent(session_id=session_id, kind="start" if name == "SessionStart" else "end", cwd=cwd)
     tool = text_field(payload, "tool_name", required=True)
-    context = payload.get("mcp_context")
-    mcp = cast(JsonObject, context) if isinstance(context, dict) else {}
-    common = {
+    mcp = as_object(payload.get("mcp_context")) or {}
+    common: JsonObject = {
         "session_id": session_id,
         "tool": tool,
         "input": object_field(payload, "tool_input"),
@@ -41,11 +39,10 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
             return ToolProposed(**common)
         case "AfterTool":
             given = payload.get("tool_response")
-            response = cast(JsonObject, given) if isinstance(given, dict) else {"llmContent": given}
-            failed = response.get("error") is not None
-            return ToolReported(**common, ok=not failed, response=response.get("llmContent", given))
+            response = as_object(given) or {"llmContent": given}
+            return ToolReported(**common, ok=response.get("error") is None, response=response.get("llmContent"))
         case _:
-            raise PayloadError(f"`hook_event_name` {name[:40]!r} is not an event that Interlock installs")
+            raise unexpected_event(name)
 
 
 def render(event: HookEvent, verdict: Verdict) -> HookOutput:

@@ -8,7 +8,6 @@ from .contract import (
     AgentContract,
     HookEvent,
     HookOutput,
-    PayloadError,
     SessionEvent,
     ToolProposed,
     ToolReported,
@@ -16,6 +15,7 @@ from .contract import (
     object_field,
     output,
     text_field,
+    unexpected_event,
 )
 
 
@@ -26,7 +26,7 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
     cwd = text_field(payload, "directory")
     if name in ("session.start", "session.end"):
         return SessionEvent(session_id=session_id, kind="start" if name == "session.start" else "end", cwd=cwd)
-    common = {
+    common: JsonObject = {
         "session_id": session_id,
         "call_id": text_field(payload, "callID", required=True),
         "tool": text_field(payload, "tool", required=True),
@@ -39,7 +39,7 @@ def parse(payload: JsonObject, event: str, entry: str) -> HookEvent:
         case "tool.execute.after":
             return ToolReported(**common, response=payload.get("output"))
         case _:
-            raise PayloadError(f"`hook` {name[:40]!r} is not one that the plugin sends")
+            raise unexpected_event(name)
 
 
 def render(event: HookEvent, verdict: Verdict) -> HookOutput:

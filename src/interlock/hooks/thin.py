@@ -7,15 +7,14 @@ the answer is no: the reason on stderr, and the exit code 2, with which every ag
 One request and one answer go over the socket, each a line and a body:
 
     interlock-hook/1 AGENT EVENT ENTRY SECONDS LENGTH
-    interlock-hook/1 EXIT-CODE LENGTH
+    interlock-hook/1 EXIT-CODE LENGTH LENGTH-ON-STDERR
 """
 
+import _socket  # `socket` is this and much more: it would double the time that a hook takes
 import os
 import stat
 import sys
 import time
-
-import _socket  # `socket` is this and much more: it would double the time that a hook takes
 
 PROTOCOL = "interlock-hook/1"
 SOCKET_NAME = "hooks.sock"
@@ -26,12 +25,15 @@ ERROR_FILE = "hooks.err"
 MAX_BODY_BYTES = 1 << 20
 MAX_ANSWER_BYTES = 4 << 20
 MAX_HEAD_BYTES = 256
+#: A longer address does not fit into the structure that names a socket.
+MAX_ADDRESS_BYTES = 100
 #: How long an agent waits for its hook, by the configuration that `interlock hooks install` writes, less a margin.
 DEADLINE_SECONDS = {"claude": 110.0, "codex": 110.0, "gemini": 110.0, "cursor": 50.0, "opencode": 86_400.0}
 #: How long the daemon may take to start.
 START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 _BLOCKED = 2
+_UNREADABLE = "the daemon gave an answer that cannot be read"
 _START = "import sys; sys.argv[0] = 'interlock'; from interlock.cli.main import main; main()"
 #: Which variables the daemon gets where it was not installed by a command.
 _KEPT_VARIABLES = ("HOME", "PATH", "LANG", "LC_ALL", "USER", "LOGNAME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
@@ -50,34 +52,37 @@ def main() -> None:
             raise _Refused(f"unknown agent {agent[:40]!r}; use one of {', '.join(DEADLINE_SECONDS)}")
         state = words[1] if len(words) > 1 else _find_state()
         event = words[2] if len(words) > 2 else "-"  # noqa: PLR2004 - agent, state, event
-        code, output = ask(agent, event, _read_body(), state)
+        entry = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "") if agent == "claude" else ""
+        code, output, message = ask(agent, event, _read_body(), state, entry)
     except BaseException as error:
         reason = str(error) if isinstance(error, _Refused) else f"{type(error).__name__}: {error}"
-        code, output = refuse(agent, reason)
+        code, output, message = refuse(agent, reason)
+    _write(2, message)
     _write(1, output)
     os._exit(code)
 
 
-def refuse(agent: str, reason: str) -> tuple[int, bytes]:
-    """Return the exit code and the output of a hook that could not ask; write the reason to stderr."""
+def refuse(agent: str, reason: str) -> tuple[int, bytes, bytes]:
+    """Return what a hook answers that could not ask: exit code, output and message."""
     text = f"Interlock denied this call: {reason}. Nothing was executed. `interlock hooks status` says more."
-    _write(2, text.encode(errors="backslashreplace") + b"\n")
+    message = text.encode(errors="backslashreplace") + b"\n"
     if agent != "cursor":
-        return _BLOCKED, b""
+        return _BLOCKED, b"", message
     # Cursor reads its answer from stdout, whatever the exit code.
-    shown = "".join(f"\\u{ord(char):04x}" if char in '"\\' or not " " <= char <= "~" else char for char in text)
+    shown = "".join(
+        char if " " <= char <= "~" and char not in '"\\' else f"\\u{ord(char) & 0xFFFF:04x}" for char in text
+    )
     answer = f'{{"permission":"deny","user_message":"{shown}","agent_message":"{shown}"}}\n'
-    return _BLOCKED, answer.encode()
+    return _BLOCKED, answer.encode(), message
 
 
-def ask(agent: str, event: str, body: bytes, state: str) -> tuple[int, bytes]:
-    """Return the exit code and the output that the daemon answers. Start the daemon if there is none."""
+def ask(agent: str, event: str, body: bytes, state: str, entry: str = "") -> tuple[int, bytes, bytes]:
+    """Return what the daemon answers: exit code, output and message. Start the daemon if there is none."""
     deadline = time.monotonic() + DEADLINE_SECONDS[agent]
     connection = _connect(state, deadline)
     try:
-        entry = _clean(os.environ.get("CLAUDE_CODE_ENTRYPOINT", "")) if agent == "claude" else "-"
         seconds = deadline - time.monotonic()
-        head = f"{PROTOCOL} {agent} {_clean(event)} {entry} {seconds:.0f} {len(body)}\n"
+        head = f"{PROTOCOL} {agent} {_clean(event)} {_clean(entry)} {seconds:.0f} {len(body)}\n"
         connection.settimeout(seconds)
         connection.sendall(head.encode() + body)
         return _read_answer(connection, deadline)
@@ -104,26 +109,27 @@ def _read_body() -> bytes:
     return b"".join(parts)
 
 
-def _read_answer(connection: "_socket.socket", deadline: float) -> tuple[int, bytes]:
+def _read_answer(connection: "_socket.socket", deadline: float) -> tuple[int, bytes, bytes]:
     data = b""
-    while b"\n" not in data:
+    while b"\n" not in data[:MAX_HEAD_BYTES]:
+        if len(data) >= MAX_HEAD_BYTES:
+            raise _Refused(_UNREADABLE)
         data += _receive(connection, deadline)
-        if len(data) > MAX_HEAD_BYTES and b"\n" not in data[:MAX_HEAD_BYTES]:
-            raise _Refused("the daemon gave an answer that cannot be read")
-    head, _, output = data.partition(b"\n")
-    words = head.decode(errors="replace").split(" ")
-    if len(words) != 3 or words[0] != PROTOCOL or words[1] not in ("0", "2") or not words[2].isdecimal():  # noqa: PLR2004
-        raise _Refused("the daemon gave an answer that cannot be read")
-    size = int(words[2])
-    if size > MAX_ANSWER_BYTES:
-        raise _Refused("the daemon's answer is too large")
-    parts, missing = [output], size - len(output)
+    head, _, rest = data.partition(b"\n")
+    protocol, *numbers = head.decode(errors="replace").split(" ")
+    if protocol != PROTOCOL or len(numbers) != 3 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004
+        raise _Refused(_UNREADABLE)
+    code, size, message_size = map(int, numbers)
+    if code not in (0, _BLOCKED) or size + message_size > MAX_ANSWER_BYTES:
+        raise _Refused(_UNREADABLE)
+    parts, missing = [rest], size + message_size - len(rest)
     while missing > 0:
         parts.append(_receive(connection, deadline))
         missing -= len(parts[-1])
     if missing:
-        raise _Refused("the daemon gave an answer that cannot be read")
-    return int(words[1]), b"".join(parts)
+        raise _Refused(_UNREADABLE)
+    answer = b"".join(parts)
+    return code, answer[:size], answer[size:]
 
 
 def _receive(connection: "_socket.socket", deadline: float) -> bytes:
@@ -142,14 +148,16 @@ def _connect(state: str, deadline: float) -> "_socket.socket":
     connection = _try_connect(state)
     if connection is not None:
         return connection
-    process = _start_daemon(state)
+    process, status = _start_daemon(state), 0
     until = min(deadline, time.monotonic() + START_SECONDS)
     while time.monotonic() < until:
         connection = _try_connect(state)
         if connection is not None:
             return connection
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended and status:
+        if process:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            process = 0 if ended else process
+        if not process and status:
             raise _Refused(f"its daemon could not start: {_read_error(state)}")
         time.sleep(_LOOK_SECONDS)
     raise _Refused(f"its daemon did not start within {START_SECONDS:.0f} s: {_read_error(state)}")
@@ -168,9 +176,12 @@ def _try_connect(state: str) -> "_socket.socket | None":
         raise _Refused(f"others may write into {state}")
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        os.chdir(state)  # the address of a socket is short, and the path of the folder may be long
+        address = os.path.join(state, SOCKET_NAME)
+        if len(os.fsencode(address)) > MAX_ADDRESS_BYTES:
+            os.chdir(state)
+            address = SOCKET_NAME
         connection.settimeout(1.0)
-        connection.connect(SOCKET_NAME)
+        connection.connect(address)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         return None
@@ -191,6 +202,7 @@ def _start_daemon(state: str) -> int:
         variables = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
+        os.makedirs(state, mode=0o700, exist_ok=True)
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-c", _START, "hooks", "serve"],

@@ -1,0 +1,71 @@
+"""The daemon over its socket: decisions, approvals and what is recorded."""
+
+import asyncio
+
+from interlock import verify
+from interlock.domain.event import InvocationCompleted, InvocationStarted
+from tests.hooks.support import Hooked, open_office
+
+LIST = {"tool_input": {"command": "ls"}}
+MAKE = {"tool_input": {"command": "touch made.txt"}}
+PRINTED = {"stdout": "a b", "stderr": "", "interrupted": False}
+
+
+async def test_allowed_call_is_recorded_from_start_to_end() -> None:
+    async with open_office() as office:
+        before = await office.claude("PreToolUse", "Bash", "t1", **LIST)
+        started = await office.kinds()
+        after = await office.claude("PostToolUse", "Bash", "t1", **LIST, tool_response=PRINTED)
+        await office.hook("claude", office.payload("SessionEnd", reason="other"))
+        facts = [event.fact for event in await office.events()]
+        (run_id,) = await office.log.run_ids()
+        chain = verify(await office.log.read(run_id), run_id)
+
+    assert (before.decision, before.code, after) == ("allow", 0, Hooked(0, b"", b""))
+    assert started[-1] == "InvocationStarted"  # durable before the hook was answered
+    (begun,) = [fact for fact in facts if isinstance(fact, InvocationStarted)]
+    (ended,) = [fact for fact in facts if isinstance(fact, InvocationCompleted)]
+    assert (begun.executor, ended.exit) == ("external/claude-code", "ok")
+    assert chain.ok
+    assert type(facts[-1]).__name__ == "RunCompleted"
+
+
+async def test_headless_claude_defers_and_runs_once_after_approval() -> None:
+    async with open_office() as office:
+        first = await office.claude("PreToolUse", "Bash", "t1", "sdk-cli", **MAKE)
+        second = await office.claude("PreToolUse", "Bash", "t1", "sdk-cli", "confirm", **MAKE)
+        still = await office.claude("PreToolUse", "Bash", "t1", "sdk-cli", **MAKE)
+        await office.answer()
+        allowed = await office.claude("PreToolUse", "Bash", "t1", "sdk-cli", **MAKE)
+        confirmed = await office.claude("PreToolUse", "Bash", "t1", "sdk-cli", "confirm", **MAKE)
+        again = await office.claude("PreToolUse", "Bash", "t1", "sdk-cli", **MAKE)
+        await office.claude("PostToolUse", "Bash", "t1", **MAKE, tool_response=PRINTED)
+        late = await office.claude("PreToolUse", "Bash", "t1", "sdk-cli", **MAKE)
+        kinds = await office.kinds()
+
+    assert [first.decision, second.decision, still.decision, allowed.decision] == ["defer", "ask", "defer", "allow"]
+    assert "PENDING" in first.reason
+    assert confirmed == Hooked(0, b"", b"")
+    assert (again.decision, late.decision) == ("deny", "deny")
+    assert kinds.count("InvocationStarted") == 1
+
+
+async def test_held_question_runs_when_a_person_approves() -> None:
+    async with open_office() as office:
+        asking = asyncio.create_task(office.claude("PreToolUse", "Bash", "t1", "cli", **MAKE))
+        await office.until_asked()
+        await office.answer()
+        held = await asking
+
+    assert held.decision == "allow"
+
+
+async def test_rejected_call_is_denied_with_the_reason() -> None:
+    async with open_office() as office:
+        asking = asyncio.create_task(office.claude("PreToolUse", "Bash", "t1", "cli", **MAKE))
+        await office.until_asked()
+        await office.answer(approved=False, reason="not on Fridays")
+        held = await asking
+
+    assert held.decision == "deny"
+    assert "not on Fridays" in held.reason
