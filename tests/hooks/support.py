@@ -63,7 +63,7 @@ class Office:
         self.log: SqliteLog
         self.daemon: HookDaemon
 
-    def allow(self, text: str) -> None:
+    def write_policy(self, text: str) -> None:
         (self.config / "policy.yaml").write_text(f"version: 1\n{text}")
 
     @asynccontextmanager
@@ -88,7 +88,7 @@ class Office:
         return Hooked(*await asyncio.to_thread(thin.ask, agent, event, body, str(self.state), entry))
 
     async def claude(
-        self, name: str, tool: str, call_id: str, entry: str = "", event: str = "-", **given: Any
+        self, name: str, tool: str, call_id: str, entry: str = "", event: str = "-", /, **given: Any
     ) -> Hooked:
         fields = {"tool_name": tool, "tool_use_id": call_id, **given}
         return await self.hook("claude", self.payload(name, **fields), event, entry)

@@ -1,13 +1,14 @@
 """The daemon over its socket: decisions, approvals and what is recorded."""
 
 import asyncio
+from typing import Any
 
 from interlock import verify
 from interlock.domain.event import InvocationCompleted, InvocationStarted
 from tests.hooks.support import Hooked, open_office
 
-LIST = {"tool_input": {"command": "ls"}}
-MAKE = {"tool_input": {"command": "touch made.txt"}}
+LIST: dict[str, Any] = {"tool_input": {"command": "ls"}}
+MAKE: dict[str, Any] = {"tool_input": {"command": "touch made.txt"}}
 PRINTED = {"stdout": "a b", "stderr": "", "interrupted": False}
 
 
@@ -69,3 +70,28 @@ async def test_rejected_call_is_denied_with_the_reason() -> None:
 
     assert held.decision == "deny"
     assert "not on Fridays" in held.reason
+
+
+async def test_user_of_the_agent_approves_where_the_rule_says_so() -> None:
+    async with open_office(hold_seconds=0.0) as office:
+        office.write_policy("ask:\n  - {id: mine, tools: bash, command: touch, approver: client}\n")
+        asked = await office.claude("PreToolUse", "Bash", "t1", "cli", **MAKE)
+        headless = await office.claude("PreToolUse", "Bash", "t2", "-", tool_input={"command": "touch b"})
+        await office.claude("PostToolUse", "Bash", "t1", **MAKE, tool_response=PRINTED)
+        answers = [event.fact for event in await office.events() if type(event.fact).__name__ == "ApprovalGranted"]
+        kinds = await office.kinds()
+
+    assert (asked.decision, headless.decision) == ("ask", "deny")
+    assert kinds.count("InvocationStarted") == 1
+    assert answers
+
+
+async def test_executed_without_approval_is_reported() -> None:
+    async with open_office(hold_seconds=0.0) as office:
+        pending = await office.claude("PreToolUse", "Bash", "t1", "cli", **MAKE)
+        reported = await office.claude("PostToolUse", "Bash", "t1", **MAKE, tool_response=PRINTED)
+
+    assert pending.decision == "deny"
+    assert "PENDING" in pending.reason
+    assert reported.code == 2
+    assert b"waits for approval" in reported.stderr

@@ -189,7 +189,7 @@ def test_denials_hold_without_the_hook(user: User, agent: str) -> None:
     text = (user.places.find(agent, "user") / name).read_text()
     imported = (import_codex if agent == "codex" else import_gemini)(text)
 
-    assert "git reset" in imported.text
+    assert "git reset" in str(imported.document)
     assert "deploy" not in text
     assert '"rm"' not in text
     assert ("web_search" in text) == (agent == "gemini")

@@ -24,7 +24,7 @@ _INDENTS = st.sampled_from([None, 2, 4, "\t"])
 def test_other_keys_stay_to_the_byte(settings: dict[str, Any], indent: Any, crlf: bool) -> None:
     text = json.dumps(settings, indent=indent, ensure_ascii=False) + "\n"
     content = (text.replace("\n", "\r\n") if crlf else text).encode()
-    value = {"PreToolUse": [{"hooks": []}]}
+    value: dict[str, Any] = {"PreToolUse": [{"hooks": []}]}
 
     changed = set_key(content, "hooks", value, "f")
 

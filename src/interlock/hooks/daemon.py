@@ -42,6 +42,7 @@ LOCK_NAME = "hooks.lock"
 STATUS_NAME = "hooks.json"
 #: For so long the daemon stays when it is not asked.
 IDLE_SECONDS = 3_600.0
+HOLD_SECONDS = 86_400.0
 #: Of the time that an agent waits, this much is left to bring it the answer.
 _MARGIN_SECONDS = 5.0
 _READ_SECONDS = 10.0
@@ -103,7 +104,22 @@ def lock_daemon(state: Path) -> Generator[bool]:
 class HookDaemon:
     """Answers hooks on a socket in a folder."""
 
-    def __init__(self, state: Path, find_governor: FindGovernor, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        state: Path,
+        find_governor: FindGovernor,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        hold_seconds: float = HOLD_SECONDS,
+    ) -> None:
+        """
+        Args:
+            state: The folder of its socket. The caller has the folder's lock.
+            find_governor: What decides about an agent in a folder.
+            idle_seconds: After how long without a hook it ends.
+            hold_seconds: For how long a question is held open at most. The agents' own limits are lower.
+        """
+        self._hold_seconds = hold_seconds
         self._state = state
         self._find_governor = find_governor
         self._idle_seconds = idle_seconds
@@ -186,7 +202,8 @@ class HookDaemon:
         status.seen_at = time_ns()
         try:
             event = contract.parse(_parse_payload(body), event_name, entry)
-            verdict = await self._decide(contract, event, max(0.0, seconds - _MARGIN_SECONDS), left)
+            seconds = min(self._hold_seconds, max(0.0, seconds - _MARGIN_SECONDS))
+            verdict = await self._decide(contract, event, seconds, left)
         except Exception as error:
             reason = describe_problem(error)
             status.error, status.error_at = shorten(reason, _MAX_REASON_CHARS), time_ns()

@@ -46,6 +46,8 @@ class TranslatedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     tool: ForeignTool
     arguments: JsonObject
+    #: The agent's names of those that were renamed.
+    renamed: Mapping[str, str] = {}
     #: The names that were added: they are not the agent's.
     added: frozenset[str] = frozenset()
 
@@ -53,8 +55,7 @@ class TranslatedCall(msgspec.Struct, frozen=True, kw_only=True):
         """Return arguments that a person edited in the agent's words. None: they cannot be said there."""
         if any(arguments.get(name) != self.arguments[name] for name in self.added):
             return None
-        theirs = {ours: name for name, ours in self.tool.fields.items() if ours in self.arguments}
-        return {theirs.get(name, name): value for name, value in arguments.items() if name not in self.added}
+        return {self.renamed.get(name, name): value for name, value in arguments.items() if name not in self.added}
 
 
 def translate(client: str, event: ToolEvent) -> TranslatedCall:
@@ -65,12 +66,13 @@ def translate(client: str, event: ToolEvent) -> TranslatedCall:
     if tool is None:
         return TranslatedCall(tool=_unknown_tool(client, event.tool), arguments=dict(event.input))
     arguments = _rename(event.input, tool.fields)
+    renamed = {ours: name for name, ours in tool.fields.items() if name in event.input}
     if tool.add is None:
-        return TranslatedCall(tool=tool, arguments=arguments)
+        return TranslatedCall(tool=tool, arguments=arguments, renamed=renamed)
     added = tool.add(arguments, event.cwd)
     if "tool" in added:  # the patch decides which of our tools it is
         tool = cast(ForeignTool, added.pop("tool"))
-    return TranslatedCall(tool=tool, arguments={**arguments, **added}, added=frozenset(added))
+    return TranslatedCall(tool=tool, arguments={**arguments, **added}, renamed=renamed, added=frozenset(added))
 
 
 def _rename(given: JsonObject, fields: Mapping[str, str]) -> JsonObject:

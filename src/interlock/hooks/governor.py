@@ -17,7 +17,7 @@ import msgspec
 from ..domain.call import Question, ToolIntent
 from ..domain.decision import Decision
 from ..domain.decision import Verdict as PolicyVerdict
-from ..domain.errors import CallFailedError, PreconditionError
+from ..domain.errors import CallFailedError, ConfigurationError, PreconditionError
 from ..domain.event import CallProposed, decode_event
 from ..domain.json import JsonObject, encode_sorted
 from ..domain.state.ledger import CallEntry, Ledger
@@ -178,6 +178,8 @@ class Governor:
             return Verdict(kind="deny", reason=_describe_refusal(settled))
         if event.asks == "defer":
             return Verdict(kind="defer", reason=describe_pending(question))
+        if event.can_ask and question.approver == "client" and not question.needs_person:
+            return Verdict(kind="ask", reason=question.prompt)
         return Verdict(kind="deny", reason=describe_pending(question))
 
     async def permission(self, event: PermissionAsked) -> Verdict:
@@ -195,38 +197,61 @@ class Governor:
         """Record what came of a call."""
         found = self._find(event, take=True)
         if not found:
-            await self._report_left(event)
-            return _PASS
-        if event.refused:
+            await self._report_other(event)
+        elif event.refused:
             problem = f"{self._contract.client} did not execute it: {_as_text(event.response)}"
             await found[0].end(PreconditionError(CheckProblem(message=problem)))
-        elif event.ok:
-            await found[0].end(None, event.response)
         else:
-            await found[0].end(AgentToolError(_as_text(event.response)))
+            await found[0].end(*_outcome_of(event))
         return _PASS
 
-    async def _report_left(self, event: ToolReported) -> None:
-        """Record that a call happened which was permitted before this process began."""
+    async def _report_other(self, event: ToolReported) -> None:
+        """Record what came of a call that was permitted before this process began, or by the person at the agent."""
         session = await self.open(event.session_id)
         call = translate(self._contract.client, event)
         name = self._declare(call.tool)
         ledger = (await load_run(self._gate.log, session.run_id)).ledger
-        entry = ledger.calls.get(event.call_id)
-        call_id = event.call_id
-        if not event.call_id:
-            prefix = _digest_call(name, call.arguments)
-            started = [each for each in ledger.open_calls() if each.startswith(prefix)]
-            call_id = started[0] if started else ""
-            entry = ledger.calls.get(call_id)
-        if entry is None or not _is_left(entry):
-            return
+        call_id = event.call_id or _find_left(ledger, _digest_call(name, call.arguments))
         intent = ToolIntent(call_id=call_id, tool_name=name, arguments=call.arguments)
-        token = _REPORTED.set(event.ok)
+        place = Place(session.run_id, call_id)
+        if call_id not in ledger.calls:
+            place = await self._sessions.find(session, intent)
+            ledger = (await load_run(self._gate.log, place.run_id)).ledger
+        entry = ledger.calls.get(place.call_id)
+        if entry is None or event.refused:
+            return
+        action = ledger.actions.get(entry.action_id)
+        if action is not None and action.is_open:
+            await self._report_claimed(event, session, intent, place, action.question)
+        elif _is_left(entry):
+            token = _REPORTED.set(event.ok)
+            try:
+                await self._sessions.call(session, intent, place=msgspec.structs.replace(place, attached=True))
+            finally:
+                _REPORTED.reset(token)
+
+    async def _report_claimed(
+        self, event: ToolReported, session: Session, intent: ToolIntent, place: Place, question: Question
+    ) -> None:
+        """Record that the agent executed a call which its own user approved, by its word."""
+        client = self._contract.client
+        if question.approver != "client" or question.needs_person:
+            raise ConfigurationError(
+                f"{client} executed a call that waits for approval ({question.action_id}). Its hooks were not followed."
+            )
+        by = f"user of {client}"
+        await self._gate.inbox.approve(question, by=by, channel="hook", assurance="claimed")
+        position = (place.run_id, place.call_id)
+        self._external[position] = external = _External()
+        error, value = _outcome_of(event)
+        if error is None:
+            external.outcome.set_result(value)
+        else:
+            external.outcome.set_exception(error)
         try:
-            await self._sessions.call(session, intent, place=Place(session.run_id, call_id, attached=True))
+            await self._sessions.call(session, intent, place=place)
         finally:
-            _REPORTED.reset(token)
+            self._external.pop(position, None)
 
     async def open(self, session_id: str) -> Session:
         """Return the session of an agent, and its run."""
@@ -389,6 +414,15 @@ def _describe_refusal(settled: Settled) -> str:
 
 def _was_reported(arguments: JsonObject) -> bool | None:
     return True if _REPORTED.get() else None
+
+
+def _outcome_of(event: ToolReported) -> tuple[Exception | None, Any]:
+    return (None, event.response) if event.ok else (AgentToolError(_as_text(event.response)), None)
+
+
+def _find_left(ledger: Ledger, prefix: str) -> str:
+    """Return the call without a recorded end whose id begins so; empty when there is none."""
+    return next((each for each in ledger.open_calls() if each.startswith(prefix) and _is_left(ledger.calls[each])), "")
 
 
 def _is_left(entry: CallEntry) -> bool:

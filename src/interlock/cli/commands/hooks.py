@@ -10,19 +10,19 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 import typer
 
-from ...hooks.daemon import IDLE_SECONDS, HookDaemon, lock_daemon
+from ...hooks.daemon import HOLD_SECONDS, IDLE_SECONDS, HookDaemon, lock_daemon
 from ...hooks.install import Places, apply_changes, plan_install, plan_uninstall, write_start_file
 from ...hooks.status import AgentReport, report_agent
 from ...rendering.times import format_utc
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
-from ..config.logs import LogOption, find_run_files
+from ..config.logs import find_run_files
 from ..config.policy_files import load_policy, require_valid
 from ..config.project_trust import find_project
 from ..config.user_paths import UserPaths, find_user_paths, make_private_folder
 from ..display.output import echo, echo_json
 from ..exit_codes import ExitCode, format_exit_codes
-from ..options import JsonOption, argument, create_app, option
+from ..options import JsonOption, LogOption, argument, create_app, option
 from ..session.hook_projects import HookProjects, load_project
 
 _EXITS = format_exit_codes(ok="done", failed="hooks do not work", usage="bad usage, or a file that cannot be changed")
@@ -99,6 +99,15 @@ def status(
 def serve(
     log: LogOption = None,
     idle: Annotated[float, typer.Option(min=1, help="Seconds without a hook after which it ends.")] = IDLE_SECONDS,
+    hold: Annotated[
+        float | None,
+        option(
+            "Seconds that a question is held open before the agent gets PENDING. Default: as long as the agent waits.",
+            "--hold",
+            min=0,
+            envvar="INTERLOCK_HOOKS_HOLD",
+        ),
+    ] = None,
 ) -> None:
     """Answer hooks until nothing was asked for a while. Hooks start it themselves."""
     user_paths = find_user_paths()
@@ -109,7 +118,9 @@ def serve(
     async def run() -> None:
         async with SqliteLog(files.log) as opened:
             projects = HookProjects(user_paths, opened, FileArtifacts(files.artifacts))
-            daemon = HookDaemon(state, projects.find, idle_seconds=idle)
+            daemon = HookDaemon(
+                state, projects.find, idle_seconds=idle, hold_seconds=HOLD_SECONDS if hold is None else hold
+            )
             loop = asyncio.get_running_loop()
             for each in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(each, daemon.stop)
