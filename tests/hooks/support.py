@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,16 +37,15 @@ class Hooked(NamedTuple):
 
     @property
     def answer(self) -> Any:
-        return json.loads(self.stdout) if self.stdout else None
+        return json.loads(self.stdout) if self.stdout else {}
 
     @property
     def decision(self) -> str:
-        specific = (self.answer or {}).get("hookSpecificOutput", {})
-        return specific.get("permissionDecision", "")
+        return self.answer.get("hookSpecificOutput", {}).get("permissionDecision", "")
 
     @property
     def reason(self) -> str:
-        return (self.answer or {}).get("hookSpecificOutput", {}).get("permissionDecisionReason", "")
+        return self.answer.get("hookSpecificOutput", {}).get("permissionDecisionReason", "")
 
 
 class Office:
@@ -67,7 +66,7 @@ class Office:
         (self.config / "policy.yaml").write_text(f"version: 1\n{text}")
 
     @asynccontextmanager
-    async def serve(self, **options: Any) -> AsyncIterator["Office"]:
+    async def serve(self, **options: Any) -> AsyncGenerator["Office"]:
         async with SqliteLog(self.folder / "runs.db") as self.log:
             projects = HookProjects(self.user_paths, self.log, MemoryArtifacts(), {})
             self.daemon = HookDaemon(self.state, projects.find, **options)
@@ -116,7 +115,7 @@ class Office:
 
 
 @asynccontextmanager
-async def open_office(**options: Any) -> AsyncIterator[Office]:
+async def open_office(**options: Any) -> AsyncGenerator[Office]:
     folder = Path(tempfile.mkdtemp(prefix="il-"))
     try:
         async with Office(folder).serve(**options) as office:

@@ -13,6 +13,7 @@ import typer
 from ...hooks.daemon import HOLD_SECONDS, IDLE_SECONDS, HookDaemon, lock_daemon
 from ...hooks.install import Places, apply_changes, plan_install, plan_uninstall, write_start_file
 from ...hooks.status import AgentReport, report_agent
+from ...policy.files.values import parse_duration
 from ...rendering.times import format_utc
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
@@ -98,19 +99,23 @@ def status(
 @app.command(epilog=_EXITS)
 def serve(
     log: LogOption = None,
-    idle: Annotated[float, typer.Option(min=1, help="Seconds without a hook after which it ends.")] = IDLE_SECONDS,
+    idle: Annotated[
+        str,
+        option("How long it stays without being asked. Default: 1h.", metavar="TIME", envvar="INTERLOCK_HOOKS_IDLE"),
+    ] = "1h",
     hold: Annotated[
-        float | None,
+        str,
         option(
-            "Seconds that a question is held open before the agent gets PENDING. Default: as long as the agent waits.",
-            "--hold",
-            min=0,
+            "How long a call waits for approval before the agent gets PENDING. Default: as long as the agent waits.",
+            metavar="TIME",
             envvar="INTERLOCK_HOOKS_HOLD",
         ),
-    ] = None,
+    ] = "1d",
 ) -> None:
     """Answer hooks until nothing was asked for a while. Hooks start it themselves."""
     user_paths = find_user_paths()
+    idle_seconds = parse_duration(idle) or IDLE_SECONDS
+    hold_seconds = 0.0 if hold.strip() in ("0", "0s") else parse_duration(hold) or HOLD_SECONDS
     state = user_paths.make_state_folder()
     files = find_run_files(log, user_paths)
     make_private_folder(files.log.parent)
@@ -118,9 +123,7 @@ def serve(
     async def run() -> None:
         async with SqliteLog(files.log) as opened:
             projects = HookProjects(user_paths, opened, FileArtifacts(files.artifacts))
-            daemon = HookDaemon(
-                state, projects.find, idle_seconds=idle, hold_seconds=HOLD_SECONDS if hold is None else hold
-            )
+            daemon = HookDaemon(state, projects.find, idle_seconds=idle_seconds, hold_seconds=hold_seconds)
             loop = asyncio.get_running_loop()
             for each in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(each, daemon.stop)
