@@ -9,8 +9,9 @@ from unicodedata import category
 import pytest
 from hypothesis import given, settings
 
-from interlock.rendering.escaping import escape_invisible, unescape_invisible
-from interlock.rendering.question import parse_display, render_question
+from interlock.rendering.escaping import escape_invisible
+from interlock.rendering.question import render_question
+from tests.pipeline.approval.display_reader import parse_display, unescape_invisible
 from tests.pipeline.approval.person import make_question
 from tests.pipeline.approval.test_display import ARGUMENTS, WIDTHS, strictly
 from tests.pipeline.approval.test_display_attacks import ATTACKS

@@ -17,14 +17,14 @@ anywhere but behind one of these marks or inside the quotes of a key. Below `MAX
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from json import dumps, loads
+from json import dumps
 from typing import Any, NamedTuple, TypeGuard
 from unicodedata import category, east_asian_width
 
 from rich.cells import get_character_cell_size
 
 from ..domain.tool import JsonObject
-from .escaping import MAX_PIECE_CELLS, escape_character, escape_invisible, unescape_invisible, visible_pieces
+from .escaping import MAX_PIECE_CELLS, escape_character, escape_invisible, visible_pieces
 from .text import pluralize
 
 _FIRST_ASTRAL = 0x10000
@@ -85,10 +85,6 @@ MAX_INDENT = 6
 MAX_TEXT_INDENT = 24
 
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
-_ENTRY = re.compile(
-    r'(?:@(?P<depth>[0-9]+) )?(?:(?P<bare>[A-Za-z_][A-Za-z0-9_.-]*)|"(?P<quoted>[^"]*)"|\[(?P<index>[0-9]+)\])'
-    r"(?: = (?P<json>.*)| \| (?P<line>.*)|: (?P<kind>text|object|list) of .*)"
-)
 
 
 class _Item(NamedTuple):
@@ -98,33 +94,9 @@ class _Item(NamedTuple):
     value: Any
 
 
-class _Entry(NamedTuple):
-    depth: int
-    #: None in a list.
-    key: str | None
-    value: Any
-
-
 def write_outline(arguments: JsonObject, width: int) -> list[str]:
     """Return the outline, every line within the width and behind a margin of two spaces."""
     return [line for item in _walk_items(arguments) for line in _write_item(item, width)]
-
-
-def read_outline(lines: Iterable[str]) -> JsonObject:
-    """Parse an outline back to arguments. Raise `ValueError` when it is none."""
-    arguments: JsonObject = {}
-    parents: list[Any] = [arguments]
-    for entry in _read_entries(lines):
-        if entry.depth >= len(parents) or _is_list(parents[entry.depth]) != (entry.key is None):
-            raise ValueError("an entry is not where it could be")
-        del parents[entry.depth + 1 :]
-        if entry.key is None:
-            parents[entry.depth].append(entry.value)
-        else:
-            parents[entry.depth][entry.key] = entry.value
-        if _is_object(entry.value) or _is_list(entry.value):
-            parents.append(entry.value)
-    return arguments
 
 
 def _walk_items(arguments: JsonObject) -> Iterator[_Item]:
@@ -183,47 +155,6 @@ def _write_name(name: str | int) -> list[str]:
     if _BARE_KEY.fullmatch(name):
         return list(name)
     return ['"', *(escape_character('"') if piece == '"' else piece for piece in visible_pieces(name)), '"']
-
-
-def _read_entries(lines: Iterable[str]) -> Iterator[_Entry]:
-    """Yield each entry with its rows put together: those of the entry itself, then those of every line of its text."""
-    rows: list[list[str]] = []
-    for line in lines:
-        body = line.lstrip(" ")
-        if body[:1] == "|":
-            rows.append([body[2:]])
-        elif body[:1] == ">" and rows:
-            rows[-1].append(body[2:])
-        else:
-            if rows:
-                yield _read_entry(*map("".join, rows))
-            rows = [[line]]
-    if rows:
-        yield _read_entry(*map("".join, rows))
-
-
-def _read_entry(line: str, *text: str) -> _Entry:
-    body = line.lstrip(" ")
-    match = _ENTRY.fullmatch(body)
-    if match is None or bool(text) != (match["kind"] == "text"):
-        raise ValueError(f"not an entry: {escape_invisible(body)}")
-    depth = int(match["depth"]) if match["depth"] else (len(line) - len(body)) // 2 - 1
-    key = None if match["index"] else match["bare"] or unescape_invisible(match["quoted"])
-    return _Entry(depth, key, _read_value(match, text))
-
-
-def _read_value(match: re.Match[str], text: tuple[str, ...]) -> Any:
-    if match["json"] is not None:
-        return loads(match["json"])
-    if match["line"] is not None:
-        return unescape_invisible(match["line"])
-    match match["kind"]:
-        case "object":
-            return {}
-        case "list":
-            return []
-        case _:
-            return "\n".join(map(unescape_invisible, text))
 
 
 def _is_object(value: Any) -> TypeGuard[JsonObject]:

@@ -33,7 +33,6 @@ _MAX_WORD_CHARS = 40
 _Kind: TypeAlias = Literal["seen", "mark", "hidden"]
 
 _SHORT_ESCAPES = {"\\": r"\\", "\n": r"\n", "\t": r"\t", "\r": r"\r"}
-_SHORT_UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs", "Me"})
 _MARK_CATEGORIES = frozenset({"Mn", "Mc"})
 #: The combining class of what is drawn over its letter.
@@ -55,7 +54,6 @@ _BLANK = frozenset(
 )
 _PIECE = re.compile(r"(?P<plain>[!-Z\]-~]+)|(?P<spaces> +)|(?P<bracket>\[)|(?P<other>(?:[^ -~]|\\)+)")
 _SPACES_MARK = re.compile(r"\[[0-9]{1,7} spaces\]")
-_ESCAPE_SEQUENCE = re.compile(r"\\u\{([0-9a-f]{1,6})\}|\\([\\ntr])|\[([0-9]{1,7}) spaces\]")
 _WORD = re.compile(r"\w+")
 #: Colours, and erasing the rest of a line: ordinary formatting of an output.
 _FORMATTING = re.compile(r"\x1b\[[0-9;:]*[mK]")
@@ -75,16 +73,11 @@ _LOOKALIKES = frozenset(
 
 
 def escape_invisible(text: str, min_spaces: int = MIN_FOLDED_SPACES) -> str:
-    """Return the text for display on one line. `unescape_invisible` restores it.
+    """Return the text for display on one line. Different texts are displayed differently.
 
     So many spaces in a row are counted instead of written.
     """
     return "".join(visible_pieces(text, min_spaces=min_spaces))
-
-
-def unescape_invisible(shown: str) -> str:
-    """Return the inverse of `escape_invisible`."""
-    return _ESCAPE_SEQUENCE.sub(_unescape_match, shown)
 
 
 def visible_pieces(text: str, indent: int = 0, min_spaces: int = MIN_FOLDED_SPACES) -> list[str]:
@@ -191,13 +184,6 @@ def _classify_character(character: str) -> _Kind:
     if character == "\\" or kind in _HIDDEN_CATEGORIES or code in _BLANK or combining(character) == _OVERLAY:
         return "hidden"
     return "mark" if kind in _MARK_CATEGORIES else "seen"
-
-
-def _unescape_match(match: re.Match[str]) -> str:
-    code, short, count = match.groups()
-    if code:
-        return chr(int(code, 16))
-    return _SHORT_UNESCAPES[short] if short else " " * int(count)
 
 
 def _warn_hidden(text: str) -> str:

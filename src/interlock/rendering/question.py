@@ -2,8 +2,8 @@
 them.
 
 Only our own lines begin at the first column. Text from elsewhere is written by `escape_invisible` behind a label, a
-dash or a gutter; what does not fit a line is carried on behind `>`. So the lines read back: `parse(render(q).lines)`
-is the tool, the arguments and the payload hash of the question.
+dash or a gutter; what does not fit a line is carried on behind `>`. So the tool, the arguments and the payload hash of
+the question can be read back from the lines, which the tests do.
 
 Nothing is left out: `rendering.prompt` has the short form, which counts what it hides.
 """
@@ -19,7 +19,7 @@ from ..domain.tool import JsonObject
 from ..domain.trial import ChangeKind, Trial, TriedChange
 from . import argument_outline as display_arguments
 from .argument_outline import wrap_pieces
-from .escaping import escape_invisible, find_text_warnings, unescape_invisible, visible_pieces
+from .escaping import escape_invisible, find_text_warnings, visible_pieces
 from .times import format_utc
 
 MIN_WIDTH = 40
@@ -69,14 +69,6 @@ class QuestionDisplay(msgspec.Struct, frozen=True):
     hidden_lines: int = 0
 
 
-class DisplayedCall(msgspec.Struct, frozen=True):
-    """The call that a display shows."""
-
-    tool_name: str
-    arguments: JsonObject
-    payload_hash: str
-
-
 def render_question(question: Question, width: int) -> QuestionDisplay:
     """Render a question completely."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH) - 1  # The last column is where terminals differ.
@@ -86,21 +78,6 @@ def render_question(question: Question, width: int) -> QuestionDisplay:
         *_trailing_sections(question, width),
     )
     return QuestionDisplay(tuple(line for section in sections for line in section))
-
-
-def parse_display(lines: Iterable[DisplayLine | str]) -> DisplayedCall:
-    """Parse the lines of a display. Raise `ValueError` when they are none."""
-    texts = [line if isinstance(line, str) else line.text for line in lines]
-    sections = {label: (value, rest) for label, value, rest in _split_sections(texts)}
-    try:
-        tool, arguments, payload_hash = (sections[label] for label in ("tool", "arguments", "hash"))
-    except KeyError as missing:
-        raise ValueError(f"it shows no {missing.args[0]}") from None
-    return DisplayedCall(
-        tool_name=unescape_invisible(_join_continuations(*tool)),
-        arguments=display_arguments.read_outline(arguments[1]),
-        payload_hash=unescape_invisible(_join_continuations(*payload_hash)),
-    )
 
 
 def render_fact(label: str, value: str, width: int, style: LineStyle = "fact") -> list[DisplayLine]:
@@ -160,12 +137,8 @@ def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayL
     yield render_facts("NOT fixed until it runs", map(_describe_unbound, environment.unbound_files), width, "warning")
     if environment.unnamed_code:
         yield render_fact("NOT bound", UNNAMED_CODE_WARNING, width, "warning")
-    yield render_fact(
-        "sandbox",
-        describe_sandbox(environment.sandbox),
-        width,
-        "warning" if environment.sandbox.startswith("none") else "fact",
-    )
+    style = "warning" if environment.sandbox.startswith("none") else "fact"
+    yield render_fact("sandbox", describe_sandbox(environment.sandbox), width, style)
     if environment.cwd:
         yield render_fact("working directory", environment.cwd, width)
     yield render_facts("environment", (f"{name}={value}" for name, value in environment.environment.items()), width)
@@ -245,23 +218,3 @@ def _walk_texts(value: Any) -> Iterator[str]:
             left += [*cast(JsonObject, inner), *cast(JsonObject, inner).values()]
         elif isinstance(inner, list):
             left += cast(list[Any], inner)
-
-
-def _split_sections(texts: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield each label with what follows it on its line, and the lines below that do not begin at the first column."""
-    section: tuple[str, str, list[str]] | None = None
-    for text in texts:
-        if text.startswith(" "):
-            if section is not None:
-                section[2].append(text)
-            continue
-        if section is not None:
-            yield section
-        label, _, value = text.partition(":")
-        section = (label, value, [])
-    if section is not None:
-        yield section
-
-
-def _join_continuations(value: str, rest: list[str]) -> str:
-    return (value + "".join(text.removeprefix(_CONTINUATION) for text in rest)).removeprefix(" ")

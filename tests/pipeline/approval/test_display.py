@@ -16,13 +16,8 @@ from interlock.domain.payload import ApprovalBinding, BindingChange, ExecutionEn
 from interlock.rendering.argument_outline import cell_width
 from interlock.rendering.escaping import escape_invisible
 from interlock.rendering.prompt import render_prompt
-from interlock.rendering.question import (
-    DisplayedCall,
-    QuestionDisplay,
-    describe_sandbox,
-    parse_display,
-    render_question,
-)
+from interlock.rendering.question import QuestionDisplay, describe_sandbox, render_question
+from tests.pipeline.approval.display_reader import DisplayedCall, parse_display
 from tests.pipeline.approval.person import HASH, make_question
 from tests.pipeline.approval.test_visible import TRICKY
 

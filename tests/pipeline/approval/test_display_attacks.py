@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from interlock.domain.call import Question
 from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, FileOperand
-from interlock.rendering.question import parse_display, render_question
+from interlock.rendering.question import render_question
+from tests.pipeline.approval.display_reader import parse_display
 from tests.pipeline.approval.person import HASH, make_question
 from tests.pipeline.approval.test_display import ARGUMENTS
 

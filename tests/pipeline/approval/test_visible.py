@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.rendering.escaping import (
-    MAX_PIECE_CELLS,
-    escape_invisible,
-    find_text_warnings,
-    unescape_invisible,
-    visible_pieces,
-)
+from interlock.rendering.escaping import MAX_PIECE_CELLS, escape_invisible, find_text_warnings, visible_pieces
+from tests.pipeline.approval.display_reader import unescape_invisible
 
 #: Everything that `str` can hold, lone surrogates too, and more of what is troublesome than chance would bring.
 TRICKY = st.one_of(

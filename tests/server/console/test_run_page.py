@@ -8,9 +8,9 @@ import pytest
 from playwright.async_api import ViewportSize, expect
 
 from interlock.domain.event import RunStarted, UserMessageReceived, decode_event
-from interlock.rendering.escaping import unescape_invisible
 from interlock.rendering.times import format_utc
 from tests.patience import HANG_SECONDS
+from tests.pipeline.approval.display_reader import unescape_invisible
 from tests.server.console.browser import DESKTOP, PHONE, assert_accessible, assert_no_sideways, opened_as
 from tests.server.console.visits import ADMIN, Stage, edited_refund, visit, written
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.server.console.markup import parse_outline
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery
 from tests.corpora import injection
+from tests.pipeline.approval.display_reader import parse_outline
 from tests.server.console.browser import is_live, opened_as
 from tests.server.console.scenes import make_scene
 from tests.server.server_process import Running

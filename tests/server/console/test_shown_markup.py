@@ -9,17 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import DictLoader, Environment
 
-from interlock.rendering.escaping import escape_invisible, unescape_invisible
-from interlock.server.console.markup import (
-    build_outline,
-    escape_exact,
-    finalize_value,
-    parse_outline,
-    render_lines,
-    render_text,
-)
+from interlock.rendering.escaping import escape_invisible
+from interlock.server.console.markup import build_outline, escape_exact, finalize_value, render_lines, render_text
 from interlock.server.console.views.question import to_editable_json
 from tests.corpora import injection
+from tests.pipeline.approval.display_reader import parse_outline, unescape_invisible
 
 _TAG = re.compile(r'<span class="(unseen|spaces)">|</span>')
 _HOSTILE = [attack.payload for attack in injection.load()] + list(injection.MORE)

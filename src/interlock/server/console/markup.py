@@ -6,7 +6,6 @@ trailing ones and very long runs are marked. Nothing here makes a link, and noth
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -69,13 +68,8 @@ def mark_escapes(text: str) -> Markup:
 
 
 def build_outline(arguments: JsonObject) -> list[OutlineLine]:
-    """Return all arguments as an outline; `parse_outline` restores them."""
+    """Return all arguments as an outline."""
     return [_parse_outline_line(line) for line in display_arguments.write_outline(arguments, _NO_WRAP_WIDTH)]
-
-
-def parse_outline(lines: Iterable[tuple[int, str]]) -> JsonObject:
-    """Return the arguments of an outline, given each line's depth and text."""
-    return display_arguments.read_outline(f"{'  ' * depth}{text}" for depth, text in lines)
 
 
 def finalize_value(value: Any) -> Any:
