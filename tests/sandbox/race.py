@@ -15,7 +15,8 @@ from pathlib import Path
 from time import monotonic
 
 from interlock.sandbox.host.beneath import PathOpener
-from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
+from interlock.sandbox.workspace.refusals import PathRefusedError
+from interlock.sandbox.workspace.workspace import Workspace
 from tests.patience import HANG_SECONDS
 
 CANARY = "outside, and not to be read"

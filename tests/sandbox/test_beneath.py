@@ -16,7 +16,7 @@ from interlock.sandbox.host import beneath
 from interlock.sandbox.host.beneath import (
     PATH_ONLY,
     PathOpener,
-    open_beneath,
+    open_real_path,
     open_real_path_by_kernel,
     open_real_path_by_walk,
     walk_beneath,
@@ -260,9 +260,9 @@ def test_where_the_kernel_cannot_or_may_not_the_walk_is_taken(
     monkeypatch.setattr("interlock.sandbox.host.beneath._libc", lambda: libc)
     beneath.has_openat2.cache_clear()
     try:
-        os.close(open_beneath(root_fd, "a/f", os.O_RDONLY))
+        os.close(open_real_path(root_fd, "a/f", os.O_RDONLY).fd)
         with pytest.raises(OSError, match=os.strerror(EXDEV)):
-            open_beneath(root_fd, "out", os.O_RDONLY)
+            open_real_path(root_fd, "out", os.O_RDONLY)
     finally:
         beneath.has_openat2.cache_clear()
     assert libc.calls <= 1
@@ -274,7 +274,7 @@ def test_a_kernel_that_never_gets_to_an_answer_is_not_asked_for_ever(
 ) -> None:
     libc = FakeLibc(EAGAIN)
     monkeypatch.setattr("interlock.sandbox.host.beneath._libc", lambda: libc)
-    os.close(open_beneath(root_fd, "a/../f", os.O_RDONLY))
+    os.close(open_real_path(root_fd, "a/../f", os.O_RDONLY).fd)
     assert 1 < libc.calls < 100
 
 

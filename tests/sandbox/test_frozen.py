@@ -14,7 +14,8 @@ from interlock.sandbox.host.programs import code_folders, runtime_folders
 from interlock.sandbox.workspace import frozen_paths, hidden_files
 from interlock.sandbox.workspace.frozen_paths import FrozenPaths, find_protected_unit
 from interlock.sandbox.workspace.hidden_files import HiddenFileScanner
-from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
+from interlock.sandbox.workspace.refusals import PathRefusedError
+from interlock.sandbox.workspace.workspace import Workspace
 
 from .ordinary_user import pytest_as_ordinary_user
 
@@ -199,7 +200,8 @@ def test_everything_that_runs_this_process_is_frozen() -> None:
 ALIAS = """
 import os, subprocess, sys
 from interlock.sandbox.workspace import frozen_paths as frozen
-from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
+from interlock.sandbox.workspace.refusals import PathRefusedError
+from interlock.sandbox.workspace.workspace import Workspace
 root = sys.argv[1]
 for source, target in (("env", "whole"), ("env/lib/site-packages/package", "part")):
     os.mkdir(f"{root}/{target}")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.host.beneath import PathOpener
-from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
+from interlock.sandbox.workspace.refusals import PathRefusedError
+from interlock.sandbox.workspace.workspace import Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError, SandboxDeniedError
 from interlock.sandbox.host.beneath import PathOpener
-from interlock.sandbox.workspace.workspace import FolderContents, FolderEntry, LocatedPath, PathRefusedError, Workspace
+from interlock.sandbox.workspace.open_files import FolderContents, FolderEntry, LocatedPath
+from interlock.sandbox.workspace.refusals import PathRefusedError
+from interlock.sandbox.workspace.workspace import Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 

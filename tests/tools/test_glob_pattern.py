@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import PreconditionError
-from interlock.sandbox.workspace.workspace import PathRefusedError
+from interlock.sandbox.workspace.refusals import PathRefusedError
 from interlock.tools.search.glob_pattern import GlobPattern, parse_pattern
 
 PATHS = ("a.py", "b.ts", "src/a.py", "src/x/b.py", "src/x/y/c.ts", "tests/src/d.py", "src/{e}", "src/[f].py")

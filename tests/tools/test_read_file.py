@@ -13,7 +13,8 @@ from interlock import SqliteLog, ToolRuntime
 from interlock.domain.errors import PreconditionError
 from interlock.domain.outcome import NextTool, OutputSize
 from interlock.domain.tool import ToolDefinition
-from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
+from interlock.sandbox.workspace.refusals import PathRefusedError
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.baseline import FileBaseline, load_baseline
 from interlock.tools.files.file_content import MAX_FILE_BYTES
 from interlock.tools.files.numbered_lines import MAX_TEXT_CHARS, number_lines

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interlock import ConfigurationError, PreconditionError
-from interlock.sandbox.workspace.workspace import PathRefusedError
+from interlock.sandbox.workspace.refusals import PathRefusedError
 from interlock.tools.skills import skill_folder
 from interlock.tools.skills.skill_tools import MAX_SKILL_BYTES, skills
 from tests.corpora import path_escape

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from interlock import ConfigurationError
-from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
+from interlock.sandbox.workspace.refusals import PathRefusedError
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.skills.skill_folder import SkillFolder, is_hidden
 from interlock.tools.skills.skill_tools import skills
 from tests.tools.skill_runs import write_file, write_skill

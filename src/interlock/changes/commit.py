@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ..sandbox.host.descriptors import closing_fd, write_all
 from .change_set import ChangeSet, SkippedFile
 from .contents import ContentStore, MissingContentError
 from .file_access import MAX_SINGLE_SYNCS, sync_filesystem
@@ -115,9 +116,7 @@ class Journal:
             self._file = -1
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        rest = memoryview(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        write_all(self._file, json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 
 CommitResult: TypeAlias = Committed | Drifted | CommitFailed
@@ -212,23 +211,18 @@ def recover_journal(journals: int, name: str, contents: ContentStore) -> Recover
         return Recovered(workspace="", digest="", outcome="blocked", reason=f"its journal is damaged ({error})")
     workspace, digest = str(header["workspace"]), change_set.digest()
     try:
-        root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with closing_fd(os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as root:
+            transaction = Transaction(root, contents, name.removesuffix(SUFFIX), plan_steps(change_set))
+            if transaction.root_identity != header["identity"]:
+                reason = "another folder has its name now"
+                return Recovered(workspace=workspace, digest=digest, outcome="blocked", reason=reason)
+            transaction.load(lines[1:])
+            is_ready, is_done = (any(key in line for line in lines) for key in ("active", "done"))
+            transaction.open_folders_again(is_done)
+            outcome, conflicts = _finish_or_revert(transaction, is_done, is_ready=is_ready)
+            os.unlink(name, dir_fd=journals)
     except OSError as error:
         return Recovered(workspace=workspace, digest=digest, outcome="blocked", reason=_describe(error))
-    try:
-        transaction = Transaction(root, contents, name.removesuffix(SUFFIX), plan_steps(change_set))
-        if transaction.root_identity != header["identity"]:
-            reason = "another folder has its name now"
-            return Recovered(workspace=workspace, digest=digest, outcome="blocked", reason=reason)
-        transaction.load(lines[1:])
-        is_ready, is_done = (any(key in line for line in lines) for key in ("active", "done"))
-        transaction.open_folders_again(is_done)
-        outcome, conflicts = _finish_or_revert(transaction, is_done, is_ready=is_ready)
-        os.unlink(name, dir_fd=journals)
-    except OSError as error:
-        return Recovered(workspace=workspace, digest=digest, outcome="blocked", reason=_describe(error))
-    finally:
-        os.close(root)
     return Recovered(workspace=workspace, digest=digest, outcome=outcome, conflicts=tuple(conflicts))
 
 

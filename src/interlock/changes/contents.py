@@ -8,7 +8,8 @@ from secrets import token_hex
 
 import msgspec
 
-from .file_access import MAX_SINGLE_SYNCS, closing_fd, lstat, read_chunks, sync_filesystem, write_chunk
+from ..sandbox.host.descriptors import closing_fd
+from .file_access import MAX_SINGLE_SYNCS, lstat, read_chunks, sync_filesystem, write_chunk
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

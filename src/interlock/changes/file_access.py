@@ -10,6 +10,8 @@ from errno import EEXIST, EINVAL, ENOSYS
 from functools import cache
 from typing import TypeAlias
 
+from ..sandbox.host.descriptors import closing_fd, write_all
+from ..sandbox.workspace.atomic_write import copy_attributes, copy_owner
 from .change_set import ABSENT, FileState
 
 #: Folders in folders that are read; each holds a descriptor.
@@ -25,8 +27,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHER_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _USER_PREFIX, _OVERLAY_PREFIX = "user.", "user.overlay."
-#: Rights that belong to a content, and not to a name.
-_LOST_WITH_CONTENT = frozenset({"security.capability", "security.ima", "security.evm"})
 _NO_REPLACE, _EXCHANGE = 1, 2
 
 #: Reads an open file, and returns the digest of its content; empty: it was not read.
@@ -105,9 +105,7 @@ def write_chunk(file: int, chunk: bytes) -> None:
     if len(chunk) == CHUNK_BYTES and not any(chunk[:64]) and chunk == bytes(CHUNK_BYTES):
         os.lseek(file, CHUNK_BYTES, os.SEEK_CUR)
         return
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+    write_all(file, chunk)
 
 
 def read_xattrs(opened: int) -> dict[str, str]:
@@ -151,17 +149,8 @@ def set_metadata(opened: int, state: FileState) -> None:
 
 def copy_ownership(new: int, old: int) -> None:
     """Give a new file the owner and the access lists of the one that it replaces, as far as permitted."""
-    was, own = os.fstat(old), os.fstat(new)
-    if (was.st_uid, was.st_gid) != (own.st_uid, own.st_gid):
-        for owner in (was.st_uid, -1):
-            with suppress(OSError):
-                os.fchown(new, owner, was.st_gid)
-                break
-    with suppress(OSError, AttributeError):
-        for name in os.listxattr(old):
-            if not name.startswith(_USER_PREFIX) and name not in _LOST_WITH_CONTENT:
-                with suppress(OSError):
-                    os.setxattr(new, name, os.getxattr(old, name))
+    copy_owner(new, old)
+    copy_attributes(new, old, lambda name: not name.startswith(_USER_PREFIX))
 
 
 def remove_tree(folder: int, name: str) -> None:
@@ -227,15 +216,6 @@ def lstat(folder: int, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-
-
-@contextmanager
-def closing_fd(opened: int) -> Generator[int]:
-    """Close a descriptor at the end of a `with` block."""
-    try:
-        yield opened
-    finally:
-        os.close(opened)
 
 
 def sync_filesystem(folder: int) -> None:

@@ -12,18 +12,17 @@ import fcntl
 import os
 import stat
 from contextlib import AbstractContextManager, ExitStack, suppress
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
 
+from ..sandbox.host.descriptors import closing_fd
 from .change_set import ABSENT, Change, ChangeSet, FileState, SkippedFile
 from .contents import ChangeLimits, ContentStore
 from .file_access import (
     MAX_DEPTH,
     MAX_PATH_BYTES,
     UnsupportedFileError,
-    closing_fd,
     hash_content,
     open_folder,
     read_path,
@@ -73,9 +72,7 @@ class OverlayFolders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

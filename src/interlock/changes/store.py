@@ -22,12 +22,13 @@ from threading import Lock
 from typing import NamedTuple
 
 from ..domain.errors import SandboxSetupError
+from ..sandbox.host.descriptors import closing_fd
 from ..sandbox.host.programs import is_inside
 from ..sandbox.workspace.workspace import Workspace
 from .change_set import ChangeSet, FileState, MalformedChangeSetError
 from .commit import SUFFIX, CommitFailed, CommitResult, Journal, Recovered, recover_journal, run_commit
 from .contents import ChangeLimits, ContentStore, MissingContentError
-from .file_access import closing_fd, lstat, remove_tree
+from .file_access import lstat, remove_tree
 from .overlay import OverlayFolders, OverlayReader
 from .transaction import DriftedFile, Transaction, plan_steps
 

@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ..sandbox.host.descriptors import closing_fd
 from .change_set import ABSENT, Change, ChangeSet, FileState, SkippedFile
 from .contents import ContentStore
 from .file_access import (
     UnsupportedFileError,
-    closing_fd,
     copy_ownership,
     exchange,
     hash_content,

@@ -32,10 +32,11 @@ from msgspec import structs
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree, programs, seccomp
 from ..host.cgroups import can_limit_root
+from ..host.descriptors import FileIdentity, closing_fd, get_identity
 from ..host.programs import is_inside
 from ..interface import CAPABILITIES, CommandSpec, Confinement, OutputHandler, RunningCommand, SandboxProfile
 from . import bash_prelude, covers
-from .covers import Cover, FileIdentity, get_identity
+from .covers import Cover
 from .filesystem_view import SandboxView, build_view, is_below
 from .launch import LaunchDescriptors
 from .listener import open_listener
@@ -265,14 +266,11 @@ def _mount_in_sandbox(command: _ActiveCommand, root: str, wanted: Sequence[Cover
     if command.has_overlay:
         is_in_overlay = partial(is_inside, folder=command.workspace)
         wanted = [covers.make_overlay_cover(one) if is_in_overlay(one.path) else one for one in wanted]
-    namespace = os.open(f"/proc/{command.inside}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(f"/proc/{command.inside}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)) as namespace:
         # A number may be given to another process, but not to another child of one that we have not collected.
         if command.inside not in process_tree.list_children(command.launched):
             return "the sandbox has ended"
         return covers.mount_covers(namespace, root, wanted)
-    finally:
-        os.close(namespace)
 
 
 def _clean_up(key: LaunchDescriptors) -> None:

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from errno import ESTALE
 from typing import Literal, NamedTuple, TypeAlias
 
+from ..host.descriptors import FileIdentity, closing_fd, get_identity
 from . import sandbox_helper
 from .helper_process import helper_process
 
@@ -28,7 +29,6 @@ EMPTY_FILE, GATE_FILE = "/.sandbox-empty", "/.sandbox-gate"
 BUILD_ROOT = "/newroot"
 _REPLY_BYTES = 4096
 
-FileIdentity: TypeAlias = tuple[int, int]
 #: In place of the device: the number after it is the time of the last change of status, in nanoseconds. A file has
 #: another device in an overlay than below it, and a folder may have another inode, but this is the same.
 _OVERLAY_DEVICE = -1
@@ -60,11 +60,6 @@ def make_overlay_cover(cover: Cover) -> Cover:
     return cover._replace(identity=(_OVERLAY_DEVICE, found.st_ctime_ns))
 
 
-def get_identity(found: os.stat_result) -> FileIdentity:
-    """Return the device and inode of a file."""
-    return found.st_dev, found.st_ino
-
-
 def find_mismatch(pid: int, root: str, shown: Mapping[str, FileIdentity]) -> str:
     """Return the first path at which a process sees another file than planned; empty when there is none."""
     with ExitStack() as opened:
@@ -92,12 +87,9 @@ def mount_covers(namespace: int, root: str, covers: Iterable[Cover]) -> str:
     words = [root, EMPTY_FILE]
     for cover in covers:
         words += (cover.kind, cover.path, *map(str, cover.identity))
-    plan = os.memfd_create("covers")
-    try:
+    with closing_fd(os.memfd_create("covers")) as plan:
         os.write(plan, "\0".join((*words, "")).encode("utf-8", "surrogateescape"))
         reply = _request_mount(namespace, plan)
-    finally:
-        os.close(plan)
     return "" if reply == sandbox_helper.OK else reply.decode(errors="replace") or "the process that mounts died"
 
 
@@ -114,8 +106,6 @@ def _request_mount(namespace: int, plan: int) -> bytes:
             continue
         finally:
             os.close(its_end)
-        try:
+        with closing_fd(replies):
             return os.read(replies, _REPLY_BYTES)
-        finally:
-            os.close(replies)
     raise AssertionError  # the last round has returned or raised

@@ -15,24 +15,19 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ...domain.errors import SandboxSetupError
+from ..host.descriptors import FileIdentity, get_identity
 from ..host.programs import is_inside, runtime_folders
 from ..interface import OverlayPaths, SandboxProfile
 from . import bash_prelude, covers
-from .covers import Cover, CoverKind, FileIdentity, get_identity
+from .covers import Cover, CoverKind
 
 _PROGRAM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: What programs of the system are configured by. Not their certificates' keys, not their passwords.
 _SETTINGS_FOLDERS = ("/etc/alternatives", "/etc/java-*-openjdk")
 #: Small files, of which the sandbox gets a copy, or a link to where they are in `/usr`: that is faster than a mount.
 _SETTINGS_FILES = (
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/os-release",
-    "/etc/services",
+    *("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ld.so.cache", "/etc/localtime"),
+    *("/etc/os-release", "/etc/services"),
 )
 _NETWORK_FOLDERS = ("/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted")
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/gai.conf")
@@ -90,18 +85,8 @@ def build_view(profile: SandboxProfile, overlay: OverlayPaths | None = None) -> 
         # `/dev` itself is as large as half of the memory.
         *("--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"),
         *("--proc", "/proc", *_proc_options()),
-        *(
-            "--size",
-            size,
-            "--perms",
-            "1777",
-            "--tmpfs",
-            bash_prelude.TEMPORARY,
-            "--size",
-            size,
-            "--tmpfs",
-            bash_prelude.HOME,
-        ),
+        *("--size", size, "--perms", "1777", "--tmpfs", bash_prelude.TEMPORARY),
+        *("--size", size, "--tmpfs", bash_prelude.HOME),
         *(word for path in profile.readable for word in _bind_readable(path, profile)),
         *_bind_workspace(profile, overlay),
     ]

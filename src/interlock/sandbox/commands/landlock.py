@@ -17,11 +17,12 @@ import os
 import platform
 import stat
 import struct
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from enum import IntEnum
 
 from ...domain.errors import SandboxSetupError
+from ..host.descriptors import closing_fd, get_identity
 from ..host.landlock import MIN_ABI, MIN_SCOPED_ABI, READ_DIR, READ_RIGHTS, WRITE_RIGHTS, Ruleset, get_abi
 from ..host.seccomp import INET, INET6, MACHINES, NETLINK, build_filter
 from ..interface import CommandSpec, Confinement, OutputHandler, RunningCommand, SandboxProfile
@@ -92,8 +93,7 @@ class PathRestrictions:
             level = min(level, node.max_level)
             node = node.children.get(name, _PathNode())
         with _open_path(path) as fd:
-            found = os.fstat(fd)
-            if identity and identity != (found.st_dev, found.st_ino):
+            if identity and identity != get_identity(os.fstat(fd)):
                 raise SandboxSetupError(f"{path} was replaced by another folder. Nothing was executed.")
             self._allow(ruleset, fd, node, level)
 
@@ -126,13 +126,8 @@ def _split_names(path: str) -> list[str]:
     return [name for name in path.split("/") if name]
 
 
-@contextmanager
-def _open_path(path: str, folder: int | None = None, flags: int = os.O_PATH) -> Generator[int]:
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _open_path(path: str, folder: int | None = None, flags: int = os.O_PATH) -> AbstractContextManager[int]:
+    return closing_fd(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
 
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")

@@ -10,6 +10,7 @@ import socket
 
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree
+from ..host.descriptors import closing_fd
 from . import sandbox_helper
 from .helper_process import helper_process
 
@@ -18,9 +19,10 @@ _REPLY_BYTES, _FD_BYTES = 4096, 4
 
 def open_listener(launched: int, inside: int, port: int) -> socket.socket:
     """Return a socket that listens at this port of a sandbox's loopback. Raise `SandboxSetupError`. It blocks."""
-    namespace = os.open(f"/proc/{inside}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    plan = os.memfd_create("listen")
-    try:
+    with (
+        closing_fd(os.open(f"/proc/{inside}/ns/net", os.O_RDONLY | os.O_CLOEXEC)) as namespace,
+        closing_fd(os.memfd_create("listen")) as plan,
+    ):
         # A number may be given to another process, but not to another child of one that we have not collected.
         if inside not in process_tree.list_children(launched):
             raise SandboxSetupError("the sandbox has ended")
@@ -29,9 +31,6 @@ def open_listener(launched: int, inside: int, port: int) -> socket.socket:
             return _request_socket(namespace, plan)
         except OSError:  # the helper is gone; there is a new one for the second question
             return _request_socket(namespace, plan)
-    finally:
-        os.close(plan)
-        os.close(namespace)
 
 
 def _request_socket(namespace: int, plan: int) -> socket.socket:

@@ -264,9 +264,9 @@ class _CommandProcess:
 
     def _raise_unless_executed(self, code: int | None) -> None:
         words = self._status.setup_error
-        if not words and self._report.is_program_missing:
+        if not words and self._report.says("missing"):
             words = "there is no such program"
-        elif not words and self._report.is_folder_moved:
+        elif not words and self._report.says("moved"):
             words = "the folder it was to start in was moved"
         elif not words:
             if (
@@ -328,11 +328,11 @@ class _CommandProcess:
         self._report.feed(chunk)
         if self._report.is_waiting and self._gate_fd >= 0:
             self._on_gate_reached()
-        if self._report.has_started:
+        if self._report.says("started"):
             self._mark_started()
 
     def _on_report_closed(self) -> None:
-        if self._report.is_ready:
+        if self._report.says("ready"):
             self._mark_started()
 
     def _on_gate_reached(self) -> None:

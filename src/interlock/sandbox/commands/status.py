@@ -2,6 +2,7 @@
 
 import signal
 from contextlib import suppress
+from typing import Literal
 
 import msgspec
 
@@ -59,7 +60,7 @@ class ShellReport:
     def feed(self, chunk: bytes) -> None:
         """Add bytes that the shell wrote."""
         self._buffer = (self._buffer + chunk)[-_REPORT_BYTES:]
-        if not self.has_started:
+        if not self.says("started"):
             self._first = self._buffer.split(b"\0")[:-1][:_FIRST_WORDS]
 
     @property
@@ -67,28 +68,9 @@ class ShellReport:
         """True if the shell waits for permission to start the command."""
         return self._first == [b"waiting"]
 
-    @property
-    def has_started(self) -> bool:
-        """True if the command was started."""
-        return self._has_word(b"started")
-
-    @property
-    def is_ready(self) -> bool:
-        """True if the shell is ready to start the command."""
-        return self._has_word(b"ready")
-
-    @property
-    def is_program_missing(self) -> bool:
-        """True if the program was not found."""
-        return self._has_word(b"missing")
-
-    @property
-    def is_folder_moved(self) -> bool:
-        """True if the folder to start in was replaced."""
-        return self._has_word(b"moved")
-
-    def _has_word(self, word: bytes) -> bool:
-        return word in self._first
+    def says(self, word: Literal["started", "ready", "missing", "moved"]) -> bool:
+        """Return True if the shell reported this about the command."""
+        return word.encode() in self._first
 
     @property
     def exit_code(self) -> int | None:

@@ -14,10 +14,13 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EAGAIN, EINTR, EINVAL, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, EXDEV
 from functools import cache
 from stat import S_ISLNK
 from typing import NamedTuple, TypeAlias
+
+from .descriptors import closing_fd
 
 #: For looking at a file without opening it. Where that does not exist, opening must at least not wait.
 PATH_ONLY: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
@@ -49,13 +52,8 @@ class OpenedPath(NamedTuple):
 PathOpener: TypeAlias = Callable[[int, str, int, int], OpenedPath]
 
 
-def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open `path` from the folder `root_fd`, or raise OSError: EXDEV when it leads outside."""
-    return openat2_beneath(root_fd, path, flags, mode) if has_openat2() else walk_beneath(root_fd, path, flags, mode)
-
-
 def open_real_path(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
-    """Open `path` like `open_beneath`, and also return its real path."""
+    """Open `path` from the folder `root_fd`, or raise OSError: EXDEV when it leads outside."""
     opener = open_real_path_by_kernel if has_openat2() and has_fd_links() else open_real_path_by_walk
     return opener(root_fd, path, flags, mode)
 
@@ -76,17 +74,10 @@ def has_openat2() -> bool:
     """
     if sys.platform != "linux":
         return False
-    try:
-        root = os.open("/", _FOLDER)
-    except OSError:
-        return False
-    try:
+    with suppress(OSError), closing_fd(os.open("/", _FOLDER)) as root:
         os.close(openat2_beneath(root, ".", _FOLDER))
-    except OSError:
-        return False
-    finally:
-        os.close(root)
-    return True
+        return True
+    return False
 
 
 @cache

@@ -22,6 +22,7 @@ from secrets import token_hex
 from threading import Lock, Thread
 from typing import NamedTuple
 
+from .descriptors import closing_fd
 from .process_tree import read_bytes
 
 _PREFIX = "interlock-"
@@ -358,8 +359,5 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as fd:
         os.write(fd, text.encode())
-    finally:
-        os.close(fd)

@@ -12,7 +12,6 @@ import platform
 import stat
 from contextlib import suppress
 from functools import cache
-from types import TracebackType
 from typing import Self
 
 # The same numbers on every architecture.
@@ -86,7 +85,7 @@ class Ruleset:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -24,6 +24,7 @@ from ..commands.bubblewrap import BubblewrapSandbox
 from ..commands.landlock import LandlockSandbox
 from ..commands.launch import recheck_validity
 from ..commands.unconfined import UnconfinedSandbox
+from ..host.descriptors import closing_fd
 from ..host.programs import code_folders, is_inside
 from ..host.spawn import spawn_program
 from ..interface import CommandSandbox
@@ -92,23 +93,15 @@ class TaskFolder:
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """Return the content of a file; None when there is none."""
-        try:
-            folder = open_folder(self.path)
-        except OSError:
-            return None
-        try:
+        with suppress(OSError), closing_fd(open_folder(self.path)) as folder:
             return read_file(folder, name, kind)
-        finally:
-            os.close(folder)
+        return None
 
     def write(self, name: str, value: Any) -> None:
         """Write a file. Raise `SandboxSetupError` when that is not possible."""
         try:
-            folder = open_folder(self.path)
-            try:
+            with closing_fd(open_folder(self.path)) as folder:
                 write_file(folder, name, value)
-            finally:
-                os.close(folder)
         except OSError as error:
             raise SandboxSetupError(f"The task has no place for its files: {error}. Nothing was executed.") from None
 
@@ -146,14 +139,7 @@ class SupervisorFolder:
 
     def read_identity(self) -> SupervisorIdentity | None:
         """Return the identity of the supervisor that runs now; None when there is none."""
-        try:
-            folder = open_folder(self._folder)
-        except OSError:
-            return None
-        try:
-            identity = read_file(folder, "identity.json", SupervisorIdentity)
-        finally:
-            os.close(folder)
+        identity = TaskFolder(self._folder).read("identity.json", SupervisorIdentity)
         return identity if identity is not None and identity.is_alive else None
 
     async def request(self, request: TaskRequest, identity: SupervisorIdentity) -> TaskReply:
@@ -218,16 +204,14 @@ class SupervisorFolder:
 
     def open_socket(self) -> socket.socket:
         """Return a connected socket. Raise `OSError` when no supervisor listens."""
-        folder = open_folder(self._folder)
-        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        channel.setblocking(False)  # connecting takes no time, unless too many others wait
-        try:
-            channel.connect(socket_path(folder))
-        except BaseException:
-            channel.close()
-            raise
-        finally:
-            os.close(folder)
+        with closing_fd(open_folder(self._folder)) as folder:
+            channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            channel.setblocking(False)  # connecting takes no time, unless too many others wait
+            try:
+                channel.connect(socket_path(folder))
+            except BaseException:
+                channel.close()
+                raise
         return channel
 
 
@@ -351,11 +335,9 @@ class TaskSupervisor(SupervisorFolder):
             )
         except OSError as error:
             raise SandboxSetupError(f"Background tasks have no place: {error}. Nothing was executed.") from None
-        try:
+        with closing_fd(fd):
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(fd)
 
     def _spawn(self) -> SupervisorIdentity:
         reading, writing = os.pipe()

@@ -28,6 +28,7 @@ import msgspec
 
 from ...domain.errors import ConfigurationError
 from ...domain.payload import ExecutionEnvironment
+from ..host.descriptors import closing_fd, write_all
 from ..host.process_tree import read_bytes
 from ..interface import CommandExit, ExclusiveUntil, OutputHandler, OutputStream, SandboxProfile
 
@@ -303,12 +304,8 @@ def write_file(folder: int, name: str, value: Any) -> None:
     """Write a file in an open folder: all of it or nothing."""
     temporary = f".{name}.new"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    try:
-        view = memoryview(encode(value))
-        while view:
-            view = view[os.write(fd, view) :]
-    finally:
-        os.close(fd)
+    with closing_fd(fd):
+        write_all(fd, encode(value))
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -337,9 +334,7 @@ class OutputWriter:
         self._room -= PART_HEADER.size + len(chunk)
         if self._room < 0:
             raise OSError("the output has more parts than its file may hold")
-        view = memoryview(PART_HEADER.pack(_STREAMS.index(stream), len(chunk)) + chunk)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        write_all(self._fd, PART_HEADER.pack(_STREAMS.index(stream), len(chunk)) + chunk)
 
     def close(self) -> None:
         """Close the file."""
@@ -359,12 +354,10 @@ class OutputReader:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return
-        try:
+        with closing_fd(fd):
             while parts := self._read_parts(fd):
                 for stream, chunk in parts:
                     receive(stream, chunk)
-        finally:
-            os.close(fd)
 
     def _read_parts(self, fd: int) -> list[tuple[OutputStream, bytes]]:
         window = os.pread(fd, _READ_BYTES, self._at)

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, suppress
 
 from ...domain.errors import SandboxSetupError
 from ..commands.workspace_lease import acquire_workspace
+from ..host.descriptors import get_identity
 from ..interface import CommandExit, CommandSandbox, CommandSpec, Confinement, OutputHandler, RunningCommand
 from .client import SupervisorGoneError, TaskFolder, TaskSupervisor
 from .protocol import Ended, ListTasks, StartTask, StopTask, TaskEnd, TaskReply, TaskRequest, Tasks, WaitTask
@@ -92,7 +93,6 @@ class SupervisedSandbox:
         """Start the command. Its output goes to the folder of the task."""
         if command.overlay is not None or command.on_listener is not None or command.files:
             raise SandboxSetupError("A supervisor runs no command in an overlay or with a proxy. Nothing was executed.")
-        found = os.fstat(command.folder_fd)
         request = StartTask(
             task_id=self._folder.id,
             run_id=self._run_id,
@@ -100,7 +100,7 @@ class SupervisedSandbox:
             profile=command.profile,
             script=command.script,
             cwd=command.cwd,
-            folder=(found.st_dev, found.st_ino),
+            folder=get_identity(os.fstat(command.folder_fd)),
             exclusive_until=command.exclusive_until,
             expected_environment=command.expected_environment,
             environment=dict(command.environment),

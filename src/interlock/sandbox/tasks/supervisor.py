@@ -27,6 +27,7 @@ from ...rendering.text import describe_error
 from ..commands.bubblewrap import hide_from_running
 from ..commands.probe import BACKENDS, create_sandbox
 from ..commands.workspace_lease import acquire_workspace
+from ..host.descriptors import closing_fd, get_identity
 from ..interface import CommandSpec, RunningCommand
 from .protocol import (
     PROTOCOL,
@@ -288,8 +289,7 @@ class Supervisor:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 return await answers.get()
 
-        cwd = _open_cwd(request)
-        try:
+        with closing_fd(_open_cwd(request)) as cwd:
             command = CommandSpec(
                 profile=request.profile,
                 script=request.script,
@@ -302,8 +302,6 @@ class Supervisor:
             )
             sandbox = create_sandbox(request.backend)  # pyright: ignore[reportArgumentType] - it is one of them
             return await _unless_closed(listen(), sandbox.start(command, output.write))
-        finally:
-            os.close(cwd)
 
 
 def _open_cwd(request: StartTask) -> int:
@@ -311,8 +309,7 @@ def _open_cwd(request: StartTask) -> int:
         fd = os.open(request.cwd or request.profile.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SandboxSetupError(f"The folder to start in cannot be entered: {error}. Nothing was executed.") from None
-    found = os.fstat(fd)
-    if (found.st_dev, found.st_ino) != request.folder:
+    if get_identity(os.fstat(fd)) != request.folder:
         os.close(fd)
         raise SandboxSetupError("The folder to start in was replaced. Nothing was executed.")
     return fd

@@ -12,6 +12,7 @@ from errno import EACCES, ELOOP, EMLINK, ENOENT, ENOTDIR, ENXIO
 from secrets import token_hex
 from stat import S_ISREG
 
+from ..host.descriptors import closing_fd, write_all
 from .refusals import make_refusal
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -50,12 +51,16 @@ def replace_in_folder(
     The result is the new file's status, and whether there was none before.
     """
     temporary = f".interlock-{token_hex(8)}.tmp"
-    with _open_present(folder, name, path) as old:
-        new = os.open(temporary, _NEW, 0o666 if old is None else 0o600, dir_fd=folder)
+    with (
+        _open_present(folder, name, path) as old,
+        closing_fd(os.open(temporary, _NEW, 0o666 if old is None else 0o600, dir_fd=folder)) as new,
+    ):
         try:
-            _write(new, content)
+            write_all(new, content)
             if old is not None:
-                _copy_metadata(new, old)
+                copy_owner(new, old)
+                os.fchmod(new, os.fstat(old).st_mode & _KEPT_MODE)
+                copy_attributes(new, old)
                 _advance_mtime(new, old)
             os.fsync(new)
             with _open_present(folder, name, path) as now:
@@ -67,8 +72,6 @@ def replace_in_folder(
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
             raise
-        finally:
-            os.close(new)
 
 
 @contextmanager
@@ -85,15 +88,13 @@ def _open_present(folder: int, name: str, path: str) -> Generator[int | None]:
     if present is None:
         yield None
         return
-    try:
+    with closing_fd(present):
         if not S_ISREG(os.fstat(present).st_mode):
             raise make_refusal(path, "not_a_file")
         # Taking the name over needs no right to the file itself, but who made it read-only meant it.
         if not os.access(name, os.W_OK, dir_fd=folder, follow_symlinks=False):
             raise PermissionError(EACCES, os.strerror(EACCES), path)
         yield present
-    finally:
-        os.close(present)
 
 
 def _open_if_exists(folder: int, name: str) -> int | None:
@@ -103,25 +104,23 @@ def _open_if_exists(folder: int, name: str) -> int | None:
         return None
 
 
-def _write(file: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(file, rest) :]
-
-
-def _copy_metadata(new: int, old: int) -> None:
-    """Copy owner, mode and attributes of the old file, as far as permitted."""
+def copy_owner(new: int, old: int) -> None:
+    """Give a new file the owner of the old one, or at least its group, as far as permitted."""
     status, own = os.fstat(old), os.fstat(new)
     if (status.st_uid, status.st_gid) != (own.st_uid, own.st_gid):
         for owner in (status.st_uid, -1):
             with suppress(OSError):
                 os.fchown(new, owner, status.st_gid)
                 break
-    os.fchmod(new, status.st_mode & _KEPT_MODE)
-    if hasattr(os, "listxattr"):
-        with suppress(OSError):
-            for attribute in os.listxattr(old):
-                _copy_attribute(new, old, attribute)
+
+
+def copy_attributes(new: int, old: int, is_copied: Callable[[str], bool] = lambda name: True) -> None:
+    """Give a new file the attributes of the old one that are not bound to its content, as far as permitted."""
+    with suppress(OSError, AttributeError):  # not every system has them
+        for name in os.listxattr(old):
+            if name not in _LOST_WITH_CONTENT and is_copied(name):
+                with suppress(OSError):
+                    os.setxattr(new, name, os.getxattr(old, name))
 
 
 def _advance_mtime(new: int, old: int) -> None:
@@ -130,12 +129,6 @@ def _advance_mtime(new: int, old: int) -> None:
     if was.st_size == now.st_size and now.st_mtime_ns // _SECOND_NS <= was.st_mtime_ns // _SECOND_NS:
         later = (was.st_mtime_ns // _SECOND_NS + 1) * _SECOND_NS
         os.utime(new, ns=(now.st_atime_ns, later))
-
-
-def _copy_attribute(new: int, old: int, attribute: str) -> None:
-    if attribute not in _LOST_WITH_CONTENT:
-        with suppress(OSError):
-            os.setxattr(new, attribute, os.getxattr(old, attribute))
 
 
 def _make_folder(parent: int, name: str) -> bool:

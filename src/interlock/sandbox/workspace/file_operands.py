@@ -8,6 +8,7 @@ from stat import S_ISDIR, S_ISREG
 
 from ...domain.payload import ExecutionEnvironment, FileOperand
 from ..host.beneath import has_fd_links
+from ..host.descriptors import closing_fd
 
 _MAX_FILES = 64
 #: Of all files of one call together: they are read while a person waits to be asked.
@@ -42,12 +43,11 @@ def _bind_file(path: str, cwd: str, budget: _Budget) -> FileOperand:
         return FileOperand(path)
     except (OSError, ValueError) as error:
         return FileOperand(path, unbound=f"it cannot be read ({type(error).__name__})")
-    try:
-        return _digest_operand(path, opened, budget)
-    except OSError as error:
-        return FileOperand(path, unbound=f"it cannot be read ({type(error).__name__})")
-    finally:
-        os.close(opened)
+    with closing_fd(opened):
+        try:
+            return _digest_operand(path, opened, budget)
+        except OSError as error:
+            return FileOperand(path, unbound=f"it cannot be read ({type(error).__name__})")
 
 
 def _open_operand(path: str) -> int:
@@ -58,13 +58,9 @@ def _open_operand(path: str) -> int:
     to_read = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     if not has_fd_links():
         return os.open(path, to_read)
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        if not S_ISREG(os.fstat(place).st_mode):
-            return os.dup(place)
-        return os.open(f"/proc/self/fd/{place}", to_read)
-    finally:
-        os.close(place)
+    with closing_fd(os.open(path, os.O_PATH | os.O_CLOEXEC)) as place:
+        is_plain = S_ISREG(os.fstat(place).st_mode)
+        return os.open(f"/proc/self/fd/{place}", to_read) if is_plain else os.dup(place)
 
 
 def _digest_operand(path: str, opened: int, budget: _Budget) -> FileOperand:

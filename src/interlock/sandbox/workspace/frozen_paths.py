@@ -16,13 +16,11 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from stat import S_ISDIR
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ...domain.errors import ConfigurationError
+from ..host.descriptors import FileIdentity, get_identity
 from ..host.programs import LIBRARY_FOLDERS, code_folders, is_inside, runtime_folders
-
-#: Device and inode.
-FileIdentity: TypeAlias = tuple[int, int]
 
 CODE_REASON = "belongs to the Python environment that Interlock runs in, which tools do not write"
 OWN_REASON = "belongs to Interlock's own files (log, artifacts, keys, policy, settings), which tools do not write"
@@ -80,12 +78,12 @@ class FrozenPaths:
 
     def is_folder_frozen(self, folder: int, root: int) -> bool:
         """Return True if an open folder, or one it is in up to the open root, is a frozen one by another name."""
-        tops, end = self._root_identities(), _identity_of(os.fstat(root))
+        tops, end = self._root_identities(), get_identity(os.fstat(root))
         # Without a mount in between, a frozen folder has no name but those below where its place begins.
         is_mounted = _read_mount_id(folder) != _read_mount_id(root)
         above = "."
         for _ in range(_MAX_DEPTH):
-            here = _identity_of(os.stat(above, dir_fd=folder))
+            here = get_identity(os.stat(above, dir_fd=folder))
             if here in tops or (is_mounted and here in self.find_identities(here[0]).folders):
                 return True
             if here == end:
@@ -95,7 +93,7 @@ class FrozenPaths:
 
     def is_file_linked(self, status: os.stat_result) -> bool:
         """Return True if a file is a frozen one by another name."""
-        return status.st_nlink > 1 and _identity_of(status) in self.find_identities(status.st_dev).files
+        return status.st_nlink > 1 and get_identity(status) in self.find_identities(status.st_dev).files
 
     def find_identities(self, device: int) -> FileIdentities:
         """Return the inodes of frozen places on a device. The first call takes a moment."""
@@ -118,7 +116,7 @@ class FrozenPaths:
     def _root_identities(self) -> set[FileIdentity]:
         """Return the current identities of the folders that frozen places begin with."""
         statuses = (_stat_or_none(path) for path in (*runtime_folders(), *self._own))
-        return {_identity_of(status) for status in statuses if status is not None and S_ISDIR(status.st_mode)}
+        return {get_identity(status) for status in statuses if status is not None and S_ISDIR(status.st_mode)}
 
 
 def find_protected_unit(relative_path: str) -> str:
@@ -143,10 +141,10 @@ def _scan_identities(top: str) -> FileIdentities:
         if status is None:
             continue
         if S_ISDIR(status.st_mode):
-            folders.add(_identity_of(status))
+            folders.add(get_identity(status))
             waiting += _entries(os.fspath(place))
         elif status.st_nlink > 1:
-            files.add(_identity_of(status))
+            files.add(get_identity(status))
     return FileIdentities(frozenset(folders), frozenset(files))
 
 
@@ -176,10 +174,6 @@ def _stat_or_none(place: "str | os.DirEntry[str]") -> os.stat_result | None:
 def _device_of(path: str) -> int | None:
     status = _stat_or_none(path)
     return None if status is None else status.st_dev
-
-
-def _identity_of(status: os.stat_result) -> FileIdentity:
-    return status.st_dev, status.st_ino
 
 
 def _read_mount_id(fd: int) -> str:

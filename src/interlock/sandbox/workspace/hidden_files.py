@@ -17,6 +17,7 @@ from time import time_ns
 from typing import NamedTuple
 
 from ...domain.errors import SandboxSetupError
+from ..host.descriptors import FileIdentity, closing_fd, get_identity
 from .frozen_paths import FrozenPaths, find_protected_unit
 from .protected_names import EntryKind, GuardAction, find_guard
 
@@ -128,8 +129,7 @@ class HiddenFileScanner:
             return None if error.errno in _GONE_ERRNOS else _ScannedFolder(None, (), WorkspaceScan((path,), ()))
 
     def _read_folder(self, path: str) -> _ScannedFolder:
-        opened = os.open(path or ".", _FOLDER, dir_fd=self._root)
-        try:
+        with closing_fd(os.open(path or ".", _FOLDER, dir_fd=self._root)) as opened:
             # Not of the descriptor itself: this fails where nothing in the folder can be reached.
             status = os.stat(".", dir_fd=opened)
             with os.scandir(opened) as entries:
@@ -139,8 +139,6 @@ class HiddenFileScanner:
             if _change_stamp(os.stat(".", dir_fd=opened)) != _change_stamp(status):
                 # Two names that are exchanged while they are listed may both look like links.
                 raise FileNotFoundError(ENOENT, "it changed while it was read", path)
-        finally:
-            os.close(opened)
         is_settled = self._now() - max(status.st_mtime_ns, status.st_ctime_ns) >= _SETTLED_NS
         return self._classify_entries(
             f"{path}/" if path else "", names, aliases, _change_stamp(status) if is_settled else None
@@ -153,7 +151,7 @@ class HiddenFileScanner:
         if self._frozen_paths is None or self._frozen_paths.find_reason(path or "."):
             return []
         folders, files = self._frozen_paths.find_identities(status.st_dev)
-        if path and (status.st_dev, status.st_ino) in folders:
+        if path and get_identity(status) in folders:
             return [path]
         if not files:
             return []
@@ -194,9 +192,8 @@ def _entry_kind(entry: os.DirEntry[str]) -> EntryKind:
     return "folder" if entry.is_dir(follow_symlinks=False) else "other"
 
 
-def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
-    status = entry.stat(follow_symlinks=False)
-    return status.st_dev, status.st_ino
+def _identity(entry: os.DirEntry[str]) -> FileIdentity:
+    return get_identity(entry.stat(follow_symlinks=False))
 
 
 def _change_stamp(status: os.stat_result) -> tuple[int, int, int]:

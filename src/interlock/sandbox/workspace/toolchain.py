@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ...rendering.text import shorten
+from ..host.descriptors import closing_fd
 from ..host.programs import SYSTEM_PATH, is_inside
 from .protected_names import is_secret
 
@@ -44,14 +45,8 @@ _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32
 _PREFIX_PARTS = ("bin", "sbin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg", "Cellar", "opt")
 #: Folders of installed versions, below the home. A project may choose among these.
 _VERSION_FOLDERS = (
-    ".pyenv/versions",
-    ".local/share/uv/python",
-    ".nvm/versions/node",
-    ".local/share/fnm/node-versions",
-    ".fnm/node-versions",
-    ".asdf/installs",
-    ".local/share/mise/installs",
-    ".volta/tools/image",
+    *(".pyenv/versions", ".local/share/uv/python", ".nvm/versions/node", ".local/share/fnm/node-versions"),
+    *(".fnm/node-versions", ".asdf/installs", ".local/share/mise/installs", ".volta/tools/image"),
 )
 #: Where installers of single programs keep what they link into `~/.local/bin`.
 _LINKED_FOLDERS = (".local/share/uv/tools", ".local/share/pipx/venvs", ".local/pipx/venvs")
@@ -499,16 +494,10 @@ def _is_executable(path: str) -> bool:
 
 def _read_choice(path: str) -> str:
     """Return the start of a small file that anybody may have written; empty when it is no plain file."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return ""
-    try:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    with suppress(OSError, ValueError), closing_fd(os.open(path, flags)) as fd:
         return os.read(fd, _MAX_CHOICE_BYTES).decode(errors="replace") if S_ISREG(os.fstat(fd).st_mode) else ""
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
+    return ""
 
 
 def _read_json(path: str) -> Any:

@@ -25,6 +25,7 @@ from ...domain.errors import ConfigurationError, SandboxSetupError
 from ...domain.tool import EvaluatedPaths
 from ..host import beneath
 from ..host.beneath import PATH_ONLY, OpenedPath, PathOpener
+from ..host.descriptors import get_identity
 from .atomic_write import create_folders, replace_in_folder
 from .frozen_paths import ALIAS_REASON, FrozenPaths
 from .open_files import (
@@ -33,26 +34,12 @@ from .open_files import (
     LocatedPath,
     OpenFile,
     OpenFolder,
-    PathKind,
     ReplacedFile,
     classify_mode,
 )
 from .path_text import split_names, split_parent, to_relative_path
 from .protected_names import is_guarded, is_secret
-from .refusals import PathRefusedError, RefusalKind, make_refusal, quote_path, translate_os_errors
-
-__all__ = [
-    "FolderContents",
-    "FolderEntry",
-    "LocatedPath",
-    "OpenFile",
-    "OpenFolder",
-    "PathKind",
-    "PathRefusedError",
-    "RefusalKind",
-    "ReplacedFile",
-    "Workspace",
-]
+from .refusals import RefusalKind, make_refusal, quote_path, translate_os_errors
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -147,8 +134,7 @@ class Workspace:
     @property
     def identity(self) -> tuple[int, int]:
         """The device and inode number of the folder."""
-        found = os.fstat(self._folder.fd)
-        return found.st_dev, found.st_ino
+        return get_identity(os.fstat(self._folder.fd))
 
     def check_not_replaced(self) -> None:
         """Raise if the path leads to another folder than the descriptor: commands use the path, all else the

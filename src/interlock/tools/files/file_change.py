@@ -20,7 +20,9 @@ from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.tool import CheckProblem, NormalizedOutput, ToolContext
 from ...rendering.diff import Diff, DiffExcerpt, make_unified_diff, truncate_diff
-from ...sandbox.workspace.workspace import PathRefusedError, ReplacedFile, Workspace
+from ...sandbox.workspace.open_files import ReplacedFile
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 from .baseline import FileBaseline, display_path
 from .file_content import (
     MAX_FILE_BYTES,

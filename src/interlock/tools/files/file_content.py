@@ -14,7 +14,9 @@ import msgspec
 
 from ...domain.errors import PreconditionError
 from ...domain.tool import CheckProblem, EvaluatedPaths
-from ...sandbox.workspace.workspace import LocatedPath, OpenFile, PathRefusedError, Workspace
+from ...sandbox.workspace.open_files import LocatedPath, OpenFile
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 from .baseline import display_path
 
 MAX_FILE_BYTES = 32 * 1024 * 1024

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ...domain.errors import PreconditionError
 from ...domain.tool import CheckProblem, JsonObject, Reconcile, RuntimeCheck, ToolContext
-from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 from .baseline import FileBaseline, baseline_key, display_path, load_baseline
 from .file_change import stale_file_error
 from .file_content import (

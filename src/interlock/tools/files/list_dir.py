@@ -12,7 +12,8 @@ from ...domain.outcome import NextTool
 from ...domain.tool import CheckProblem, EvaluatedPaths, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...rendering.text import pluralize
-from ...sandbox.workspace.workspace import OpenFolder, Workspace
+from ...sandbox.workspace.open_files import OpenFolder
+from ...sandbox.workspace.workspace import Workspace
 from ..search.search_output import MAX_OFFSET, build_line_page, describe_page, display_name
 from .file_content import find_problem, refusals_as_preconditions
 from .path_boundary import describe_read_scope, make_path_authorizer

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from ...domain.decision import Decision, Verdict
 from ...domain.tool import CallContext, JsonObject, SandboxScope
-from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 
 PATH_BOUNDARY_LAYER = "path boundary"
 #: Refusals that are policy decisions. The others (no such file, not a file) are for the check of the tool.

@@ -16,7 +16,9 @@ from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool, OutputSize
 from ...domain.tool import CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace.workspace import PathKind, PathRefusedError, Workspace
+from ...sandbox.workspace.open_files import PathKind
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 from .baseline import FileBaseline, display_path, load_baseline
 from .file_content import FileContent, load_file, make_precondition_error, refusals_as_preconditions
 from .numbered_lines import MAX_LINE_CHARS, MAX_TEXT_CHARS, number_lines

@@ -14,7 +14,7 @@ from fnmatch import translate
 from typing import NamedTuple
 
 from ...domain.errors import PreconditionError
-from ...sandbox.workspace.workspace import PathRefusedError
+from ...sandbox.workspace.refusals import PathRefusedError
 from ..files.file_content import make_precondition_error
 
 MAX_PATTERN_CHARS = 1_000

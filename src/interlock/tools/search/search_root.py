@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ...domain.decision import Decision
 from ...domain.errors import PreconditionError
 from ...domain.tool import CheckProblem, EvaluatedPaths
-from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 from ..files.file_content import find_problem, make_precondition_error, refusals_as_preconditions
 from ..files.path_boundary import deny_path
 from .glob_pattern import GlobPattern, parse_pattern

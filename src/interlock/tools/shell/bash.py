@@ -29,7 +29,7 @@ from ...registry.decorator import tool
 from ...sandbox.interface import CommandSandbox
 from ...sandbox.network.egress import PROXY_PORT, CommandEgress
 from ...sandbox.tasks.client import TaskSupervisor
-from ...sandbox.workspace.workspace import PathRefusedError
+from ...sandbox.workspace.refusals import PathRefusedError
 from ..files.path_boundary import make_path_authorizer
 from .checkers import DiagnosticsSetting
 from .command import MAX_OUTPUT_CHARS, run_command

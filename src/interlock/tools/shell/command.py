@@ -15,7 +15,8 @@ from ...domain.errors import ArtifactError, SandboxSetupError
 from ...domain.outcome import ArtifactRef
 from ...domain.tool import RunArtifacts, ToolContext
 from ...sandbox.interface import CommandExit, CommandSpec, OutputHandler, OutputStream, RunningCommand, SandboxProfile
-from ...sandbox.workspace.workspace import OpenFolder, PathRefusedError
+from ...sandbox.workspace.open_files import OpenFolder
+from ...sandbox.workspace.refusals import PathRefusedError
 from .command_effects import (
     CommandRequest,
     WorkspaceBefore,

@@ -25,7 +25,8 @@ from ...domain.tool import Diagnostics, JsonObject, ToolContext
 from ...rendering.text import pluralize, shorten
 from ...sandbox.host.programs import SYSTEM_PATH
 from ...sandbox.interface import CommandExit, CommandSandbox, OutputStream
-from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 from .checkers import AUTO, CONFIG, FILE, Checker, DiagnosticsSetting, parse_checkers
 from .command import start_command
 from .command_effects import CommandRequest

@@ -11,11 +11,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import IO, Literal, NamedTuple, Self, TypeAlias
 
 from ...domain.tool import ByteFilter
 from ...rendering.escaping import output_lines
+from ...sandbox.host.descriptors import write_all
 
 OutputStream: TypeAlias = Literal["stdout", "stderr"]
 STREAMS: tuple[OutputStream, OutputStream] = ("stdout", "stderr")
@@ -105,13 +105,6 @@ class SpoolIndex:
             self._before[side].append(self._sizes[side])
 
 
-def write_all(file: int, content: bytes) -> None:
-    """Append to the file. Raise `OSError` when there is no room."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(file, view) :]
-
-
 _CHUNK_BYTES = 256 * 1024
 _MAX_LINE_CHARS = 200
 #: Where the last lines are looked for.
@@ -130,7 +123,7 @@ class OutputSpool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

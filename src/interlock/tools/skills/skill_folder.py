@@ -19,7 +19,9 @@ from itertools import islice
 import msgspec
 
 from ...rendering.text import quote_value
-from ...sandbox.workspace.workspace import OpenFile, OpenFolder, PathRefusedError, RefusalKind, Workspace
+from ...sandbox.workspace.open_files import OpenFile, OpenFolder
+from ...sandbox.workspace.refusals import PathRefusedError, RefusalKind
+from ...sandbox.workspace.workspace import Workspace
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 1024 * 1024

@@ -20,7 +20,9 @@ from ...domain.errors import ConfigurationError
 from ...domain.rendering import neutralize
 from ...domain.tool import CallContext, CheckProblem, JsonObject, SandboxScope, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace.workspace import FolderEntry, PathRefusedError, Workspace
+from ...sandbox.workspace.open_files import FolderEntry
+from ...sandbox.workspace.refusals import PathRefusedError
+from ...sandbox.workspace.workspace import Workspace
 from ..files.file_content import refusals_as_preconditions
 from ..files.path_boundary import PATH_BOUNDARY_LAYER
 from .skill_folder import REFUSAL_MESSAGES, SKILL_FILE, SkillFile, SkillFolder, is_hidden
