@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from os import PathLike
-from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, cast
 
 import msgspec
@@ -385,17 +384,13 @@ class ToolRuntime:
     async def __aenter__(self) -> "ToolRuntime":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __enter__(self) -> "ToolRuntime":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close_sync()
 
     async def _wait_turn(self) -> None:

@@ -156,13 +156,7 @@ class DialogSupport:
         return ""
 
 
-def run_dialog(
-    question: Question,
-    screen: Screen,
-    by: str,
-    now: Callable[[], int],
-    support: DialogSupport,
-) -> Answer:
+def run_dialog(question: Question, screen: Screen, by: str, now: Callable[[], int], support: DialogSupport) -> Answer:
     """Run the dialog and return the answer. `now` is nanoseconds since 1970."""
     dialog = ApprovalDialog(question, screen, by, now, support)
     return dialog.ask_for_value() if question.kind == "input" else dialog.ask_for_approval()
@@ -172,12 +166,7 @@ class ApprovalDialog:
     """The dialog about one question."""
 
     def __init__(
-        self,
-        question: Question,
-        screen: Screen,
-        by: str,
-        now: Callable[[], int],
-        support: DialogSupport,
+        self, question: Question, screen: Screen, by: str, now: Callable[[], int], support: DialogSupport
     ) -> None:
         self._asked = question
         #: What would be approved: the question, or the question with edited arguments.

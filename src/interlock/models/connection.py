@@ -37,18 +37,10 @@ _HIDDEN = "[key]"
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 #: What providers call faults that stay, whatever the status, also in the middle of a stream.
 _PERMANENT_ERRORS = frozenset(
-    {
-        "authentication_error",
-        "billing_error",
-        "context_length_exceeded",
-        "insufficient_quota",
-        "invalid_api_key",
-        "invalid_request_error",
-        "model_not_found",
-        "not_found_error",
-        "permission_error",
-        "request_too_large",
-    }
+    (
+        *("authentication_error", "billing_error", "context_length_exceeded", "insufficient_quota", "invalid_api_key"),
+        *("invalid_request_error", "model_not_found", "not_found_error", "permission_error", "request_too_large"),
+    )
 )
 #: What providers call a request that is too long for the model, and how those say it that have no name for it.
 _TOO_LONG_ERRORS = frozenset({CONTEXT_LENGTH_EXCEEDED, "request_too_large", "exceed_context_size_error"})

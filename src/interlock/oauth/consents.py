@@ -30,15 +30,10 @@ _LEEWAY_NS = 60 * 1_000_000_000
 _MAX_FLOWS = 20
 #: How providers say that the user has to come again.
 _REAUTHORIZE_ERRORS = frozenset(
-    {
-        "access_denied",
-        "bad_refresh_token",
-        "consent_required",
-        "interaction_required",
-        "invalid_grant",
-        "invalid_token",
-        "login_required",
-    }
+    (
+        *("access_denied", "bad_refresh_token", "consent_required", "interaction_required", "invalid_grant"),
+        *("invalid_token", "login_required"),
+    )
 )
 
 

@@ -22,23 +22,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,256}")
 #: What a flow says itself; configuration must not say it for it.
 _RESERVED_PARAMETERS = frozenset(
-    {
-        "client_id",
-        "client_secret",
-        "code",
-        "code_challenge",
-        "code_challenge_method",
-        "code_verifier",
-        "grant_type",
-        "nonce",
-        "redirect_uri",
-        "refresh_token",
-        "response_mode",
-        "response_type",
-        "scope",
-        "state",
-    }
+    (
+        *("client_id", "client_secret", "code", "code_challenge", "code_challenge_method", "code_verifier"),
+        *("grant_type", "nonce", "redirect_uri", "refresh_token", "response_mode", "response_type", "scope", "state"),
+    )
 )
+_ADDRESSES = ("issuer", "authorization_endpoint", "token_endpoint", "revocation_endpoint")
 
 
 class OAuthProvider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,13 +71,8 @@ class OAuthProvider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def _find_problems(provider: OAuthProvider) -> list[str]:
-    urls = {
-        "issuer": provider.issuer,
-        "authorization_endpoint": provider.authorization_endpoint,
-        "token_endpoint": provider.token_endpoint,
-        "revocation_endpoint": provider.revocation_endpoint,
-    }
-    problems = [f"{name} {problem}" for name, url in urls.items() if url and (problem := find_url_problem(url))]
+    urls = ((name, getattr(provider, name)) for name in _ADDRESSES)
+    problems = [f"{name} {problem}" for name, url in urls if url and (problem := find_url_problem(url))]
     if not _NAME.fullmatch(provider.name):
         problems.append("name must be letters, digits, '.', '_' and '-', at most 64 of them.")
     if not provider.client_id:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Container
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
 from ..app import App, decided_error
@@ -277,9 +276,7 @@ class Inbox:
     async def __aenter__(self) -> "Inbox":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _load(self, run_id: str) -> LoadedRun:

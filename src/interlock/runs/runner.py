@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import partial
 from os import PathLike
 from os.path import realpath
-from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
@@ -372,17 +371,13 @@ class Runner:
     async def __aenter__(self) -> "Runner":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __enter__(self) -> "Runner":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close_sync()
 
     def _child_asker(self, inside: AgentTool) -> Any:

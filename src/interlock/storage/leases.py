@@ -68,10 +68,8 @@ def _read_boot_id() -> str:
 def _pid_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Any, TypeVar
 from weakref import finalize
 
@@ -201,9 +200,7 @@ class SqliteLog:
     async def __aenter__(self) -> "SqliteLog":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _close(self) -> None:
