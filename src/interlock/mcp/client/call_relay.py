@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Protocol
 
-from mcp_types import InputRequest, InputResponse
+from mcp_types import InputRequest, InputResponse, LoggingLevel, LoggingMessageNotificationParams
 
 
 class CallRelay(Protocol):
     """The client at the other end."""
+
+    @property
+    def log_level(self) -> LoggingLevel | None:
+        """The level of log messages that the client wants. None: it wants none."""
+        ...
+
+    async def log(self, params: LoggingMessageNotificationParams) -> None:
+        """Relay a log message."""
+        ...
 
     async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         """Report how far the call is."""

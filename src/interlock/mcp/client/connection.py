@@ -20,17 +20,22 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    LOG_LEVEL_META_KEY,
     REQUEST_TIMEOUT,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
     CreateMessageRequest,
+    CreateMessageRequestParams,
     ElicitRequest,
+    ElicitRequestParams,
     ErrorData,
     Implementation,
     InputRequest,
     InputRequiredResult,
     ListRootsRequest,
+    LoggingMessageNotificationParams,
     PaginatedRequestParams,
     Tool,
     ToolListChangedNotification,
@@ -41,7 +46,7 @@ from pydantic import TypeAdapter, ValidationError
 from ...domain.errors import ConfigurationError, InterlockError, SandboxSetupError
 from ...domain.tool import JsonObject
 from ...rendering.text import describe_error, shorten
-from .call_relay import CALL_RELAY
+from .call_relay import CALL_RELAY, CallRelay
 
 ConnectionState: TypeAlias = Literal["new", "connected", "lost", "closed"]
 
@@ -54,7 +59,7 @@ _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.25, 30.0
 _GOOD_SECONDS = 60.0
 _MAX_PAGES = 100
 MAX_TOOLS = 1_000
-_MAX_ROUNDS = 10
+MAX_ROUNDS = 10
 _MAX_REASON_CHARS = 500
 
 _result_adapter: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
@@ -188,6 +193,8 @@ class Connection:
         #: The server said that its tools changed, and they were not listed since.
         self.is_stale = False
         self.listed_at = 0.0
+        #: The clients of calls under way.
+        self._callers: list[CallRelay] = []
         self._owner: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self._changed = asyncio.Event()
@@ -220,14 +227,22 @@ class Connection:
 
     async def call(self, name: str, arguments: JsonObject, on_progress: ProgressFnT | None) -> CallToolResult:
         """Call a tool. Cancelling this cancels the call at the server."""
-        client = await self._ready()
+        client, relay = await self._ready(), CALL_RELAY.get()
         answers: dict[str, Any] = {}
-        for _ in range(_MAX_ROUNDS):
-            result = await self._send(client, name, arguments, on_progress, answers)
-            if isinstance(result, CallToolResult):
-                return result
-            answers = {"request_state": result.request_state, "input_responses": await self._answer(client, result)}
-        raise InvalidResultError(f"it asked for input more than {_MAX_ROUNDS} times")
+        if relay is not None:
+            self._callers.append(relay)
+            if relay.log_level is not None:
+                answers["_meta"] = {LOG_LEVEL_META_KEY: relay.log_level}
+        try:
+            for _ in range(MAX_ROUNDS):
+                result = await self._send(client, name, arguments, on_progress, answers)
+                if isinstance(result, CallToolResult):
+                    return result
+                answers |= await self.answer(client, result)
+        finally:
+            if relay is not None:
+                self._callers.remove(relay)
+        raise InvalidResultError(f"it asked for input more than {MAX_ROUNDS} times")
 
     async def _send(
         self,
@@ -250,8 +265,13 @@ class Connection:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             raise ConnectionLostError(self.reason or "the connection was closed") from None
 
+    async def answer(self, client: Client, asked: InputRequiredResult) -> dict[str, Any]:
+        """Return the answers to what a server of the newer protocol wants to know before it continues, as parameters
+        of the next request.
+        """
+        return {"request_state": asked.request_state, "input_responses": await self._answer(client, asked)}
+
     async def _answer(self, client: Client, asked: InputRequiredResult) -> dict[str, Any]:
-        """Answer what a server of the newer protocol wants to know before it continues."""
         requests, relay = asked.input_requests or {}, CALL_RELAY.get()
         if not all(map(self._relays.allows, requests.values())):
             raise InvalidResultError("it asked for input that is not relayed to it")
@@ -324,9 +344,10 @@ class Connection:
             cache=None,
             client_info=_CLIENT,
             message_handler=self._on_message,
-            elicitation_callback=self._relays.elicitation,
-            sampling_callback=self._relays.sampling,
-            list_roots_callback=self._relays.roots,
+            elicitation_callback=self._relays.elicitation and self._on_elicitation,
+            sampling_callback=self._relays.sampling and self._on_sampling,
+            list_roots_callback=self._relays.roots and self._on_roots,
+            logging_callback=self._on_log,
         )
         deadline = asyncio.timeout(CONNECT_SECONDS)
         async with deadline:
@@ -375,6 +396,41 @@ class Connection:
     async def _on_message(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._mark_changed()
+
+    async def _on_elicitation(self, context: ClientRequestContext, params: ElicitRequestParams) -> Any:
+        relay, answer = self._find_caller(), self._relays.elicitation
+        if relay is None and answer is not None:
+            return await answer(context, params)
+        return await self._ask(relay, ElicitRequest(params=params))
+
+    async def _on_sampling(self, context: ClientRequestContext, params: CreateMessageRequestParams) -> Any:
+        relay, answer = self._find_caller(), self._relays.sampling
+        if relay is None and answer is not None:
+            return await answer(context, params)
+        return await self._ask(relay, CreateMessageRequest(params=params))
+
+    async def _on_roots(self, context: ClientRequestContext) -> Any:
+        relay, answer = self._find_caller(), self._relays.roots
+        if relay is None and answer is not None:
+            return await answer(context)
+        return await self._ask(relay, ListRootsRequest())
+
+    async def _on_log(self, params: LoggingMessageNotificationParams) -> None:
+        relay = self._find_caller()
+        if relay is not None:
+            await relay.log(params)
+
+    def _find_caller(self) -> CallRelay | None:
+        """Return the client of the only call under way: what a server asks by itself says not which call it is of."""
+        return self._callers[0] if len(self._callers) == 1 else None
+
+    async def _ask(self, relay: CallRelay | None, request: InputRequest) -> Any:
+        if relay is None:
+            return ErrorData(code=INVALID_REQUEST, message="It is not known which call this belongs to")
+        try:
+            return (await relay.answer(self._relays.server, {"request": request}))["request"]
+        except MCPError as error:
+            return error.error
 
     def _mark_changed(self) -> None:
         self.is_stale = True

@@ -3,11 +3,25 @@
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from mcp import Client
 from mcp.client._transport import Transport
-from mcp_types import Implementation, ListRootsResult, Root, Tool
+from mcp.client.session import ClientRequestContext
+from mcp_types import (
+    INVALID_REQUEST,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    InputRequiredResult,
+    ListRootsResult,
+    Root,
+    Tool,
+)
 from pydantic import FileUrl
 
 from ...domain.errors import CallFailedError, PreconditionError, ToolDeclarationError
@@ -32,6 +46,7 @@ from .stdio import StdioTransport
 
 ServerState: TypeAlias = Literal["new", "connected", "lost", "refused", "closed"]
 _MAX_MESSAGE_CHARS = 1_000
+_NO_SAMPLING = ErrorData(code=INVALID_REQUEST, message="Sampling is not relayed here")
 #: A list that is older is not relied on for another call.
 _LIST_SECONDS = 60.0
 
@@ -63,6 +78,8 @@ class McpServer:
         self.problems: dict[str, str] = {}
         self._refused = ""
         self._checks: dict[str, OutputCheck] = {}
+        #: Answers to what the server asks of its client, where `relay` names it: set by the gateway.
+        self.relays = Relays()
         self._connection = self._new_connection()
 
     @property
@@ -122,6 +139,10 @@ class McpServer:
         except Exception:
             return
 
+    async def answer(self, client: Client, asked: InputRequiredResult) -> dict[str, Any]:
+        """Return the answers to what the server wants to know before it continues with another request than a call."""
+        return await self._connection.answer(client, asked)
+
     def forget(self) -> None:
         """Forget a connection whose event loop is gone."""
         self._connection = self._new_connection()
@@ -131,8 +152,27 @@ class McpServer:
         await self._connection.close()
 
     def _new_connection(self) -> Connection:
-        relays = Relays(roots=self._list_roots if "roots" in self.config.relay else None)
-        return Connection(self._open_transport, relays, self._on_tools, self._on_state)
+        return Connection(self._open_transport, self._choose_relays(), self._on_tools, self._on_state)
+
+    def _choose_relays(self) -> Relays:
+        """Declare what the configuration relays, and nothing else. Without a relay, the answer is a refusal."""
+        relay = self.config.relay
+        return Relays(
+            server=self.name,
+            elicitation=self._elicit if "elicitation" in relay else None,
+            sampling=self._sample if "sampling" in relay else None,
+            roots=self._list_roots if "roots" in relay else None,
+        )
+
+    async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        answer = self.relays.elicitation
+        return ElicitResult(action="decline") if answer is None else await answer(context, params)
+
+    async def _sample(
+        self, context: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
+        answer = self.relays.sampling
+        return _NO_SAMPLING if answer is None else await answer(context, params)
 
     def _open_transport(self, on_end: Callable[[str], None]) -> Transport:
         if self._given_transport is not None:

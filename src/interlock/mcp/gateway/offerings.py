@@ -5,12 +5,15 @@ Reading a resource, getting a prompt and completing an argument are governed cal
 back is redacted, cut and recorded like any other output. Lists are relayed as they are, within limits.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp import Client, MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ...domain.errors import CallFailedError
@@ -18,6 +21,7 @@ from ...domain.observation import Observation
 from ...domain.tool import JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.json_schema import tool_from_schema
 from ...rendering.text import shorten
+from ..client.connection import MAX_ROUNDS, InvalidResultError, UpstreamRpcError
 from ..client.results import to_call_result, to_output, to_upstream_error
 from ..client.server import McpServer
 
@@ -46,6 +50,7 @@ _SCHEMAS: Mapping[str, JsonObject] = {
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _MAX_TEMPLATE_CHARS = 2_000
 
+_ResultT = TypeVar("_ResultT", types.ReadResourceResult, types.GetPromptResult)
 _PageT = TypeVar("_PageT", types.ListResourcesResult, types.ListResourceTemplatesResult, types.ListPromptsResult)
 
 
@@ -57,6 +62,7 @@ class Offerings:
         #: The server of each resource that was listed.
         self._owners: dict[str, str] = {}
         self._templates: dict[tuple[str, ...], str] = {}
+        self._subscriptions: dict[tuple[str, object], asyncio.Task[None]] = {}
         #: Tools that clients do not see.
         self.tools: list[ToolDefinition] = [
             self._define(server, operation) for server in servers.values() for operation in _SCHEMAS
@@ -126,6 +132,27 @@ class Offerings:
             await self.list_templates()
         return self._templates.get(literals) or await self.find_resource_owner(ref.uri)
 
+    async def subscribe(self, uri: str, subscriber: object, notify: Callable[[str], Awaitable[None]]) -> None:
+        """Notify a client when a resource changes. Servers of older protocol versions are not asked for that."""
+        client = self._servers[await self.find_resource_owner(uri)].client
+        if client is None or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            raise MCPError(types.METHOD_NOT_FOUND, "The server of this resource does not report changes here.")
+        if len(self._subscriptions) >= _MAX_ITEMS:
+            raise MCPError(types.INTERNAL_ERROR, f"There are {_MAX_ITEMS:,} subscriptions, and no more are taken.")
+        self.unsubscribe(uri, subscriber)
+        self._subscriptions[uri, subscriber] = asyncio.create_task(_watch(client, uri, notify))
+
+    def unsubscribe(self, uri: str, subscriber: object) -> None:
+        """Notify the client no more."""
+        watching = self._subscriptions.pop((uri, subscriber), None)
+        if watching is not None:
+            watching.cancel()
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for uri, subscriber in list(self._subscriptions):
+            self.unsubscribe(uri, subscriber)
+
     async def _clients(self, capability: str) -> AsyncGenerator[tuple[str, Client]]:
         for name, server in self._servers.items():
             client = server.client
@@ -140,11 +167,13 @@ class Offerings:
             if client is None:
                 raise CallFailedError("upstream_error", f"The MCP server {server.name} is not connected.")
             try:
-                result = await work(client, arguments)
-            except MCPError as error:
-                message = f"The MCP server {server.name} answered with error {error.code}: {error.message}"
-                details = {"rpc_code": error.code, "rpc_message": error.message, "rpc_data": error.data}
+                result = await work(server, client, arguments)
+            except (MCPError, UpstreamRpcError) as error:
+                message = f"The MCP server {server.name} answered with error {error.code}: {error}"
+                details = {"rpc_code": error.code, "rpc_message": str(error), "rpc_data": error.data}
                 raise CallFailedError("upstream_error", shorten(message, _MAX_MESSAGE_CHARS), details=details) from None
+            except InvalidResultError as error:
+                raise CallFailedError("upstream_invalid_output", f"The MCP server {server.name}: {error}.") from None
             except ValidationError as error:
                 message = f"The answer of the MCP server {server.name} has {error.error_count()} invalid fields."
                 raise CallFailedError("upstream_invalid_output", message) from None
@@ -180,25 +209,50 @@ def completion_tool_name(server: str) -> str:
     return f"{server}-{_COMPLETE}"
 
 
-async def _read_resource(client: Client, arguments: JsonObject) -> types.CallToolResult:
-    result = await client.read_resource(arguments["uri"])
+async def _read_resource(server: McpServer, client: Client, arguments: JsonObject) -> types.CallToolResult:
+    result = await _ask_until_done(
+        server, client, lambda given: client.session.read_resource(arguments["uri"], allow_input_required=True, **given)
+    )
     return types.CallToolResult(content=[types.EmbeddedResource(resource=item) for item in result.contents])
 
 
-async def _get_prompt(client: Client, arguments: JsonObject) -> types.CallToolResult:
-    result = await client.get_prompt(arguments["name"], arguments.get("arguments"))
+async def _get_prompt(server: McpServer, client: Client, arguments: JsonObject) -> types.CallToolResult:
+    name, values = arguments["name"], arguments.get("arguments")
+    result = await _ask_until_done(
+        server, client, lambda given: client.session.get_prompt(name, values, allow_input_required=True, **given)
+    )
     about = {"description": result.description, "roles": [message.role for message in result.messages]}
     content = [message.content for message in result.messages]
     return types.CallToolResult(content=content, _meta={_ROLES_META: about})
 
 
-async def _complete(client: Client, arguments: JsonObject) -> types.CallToolResult:
+async def _ask_until_done(
+    server: McpServer, client: Client, send: Callable[[dict[str, Any]], Awaitable[_ResultT | types.InputRequiredResult]]
+) -> _ResultT:
+    """Send a request again with what the server wants to know, until it has its result."""
+    given: dict[str, Any] = {}
+    for _ in range(MAX_ROUNDS):
+        result = await send(given)
+        if not isinstance(result, types.InputRequiredResult):
+            return result
+        given = await server.answer(client, result)
+    raise CallFailedError("upstream_error", f"The MCP server {server.name} asks for input again and again.")
+
+
+async def _complete(server: McpServer, client: Client, arguments: JsonObject) -> types.CallToolResult:
     params = types.CompleteRequestParams.model_validate(arguments)
     context = None if params.context is None else params.context.arguments
     argument = {"name": params.argument.name, "value": params.argument.value}
     result = await client.complete(params.ref, argument, context)
     completion = result.completion.model_dump(by_alias=True, mode="json", exclude_none=True)
     return types.CallToolResult(content=[], structured_content=completion)
+
+
+async def _watch(client: Client, uri: str, notify: Callable[[str], Awaitable[None]]) -> None:
+    with suppress(Exception):  # the server or the client is gone, and with it the subscription
+        async with client.listen(resource_subscriptions=[uri]) as changes:
+            async for _ in changes:
+                await notify(uri)
 
 
 def to_resource_result(observation: Observation, read_artifact: Callable[[str], bytes]) -> types.ReadResourceResult:

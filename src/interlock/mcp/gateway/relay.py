@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from secrets import token_urlsafe
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import mcp_types as types
 import msgspec
@@ -20,6 +20,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...domain.json import encode
+from ...domain.redaction import redact_leaves
 from ...rendering.text import shorten
 from ..client.call_relay import CALL_RELAY
 from .clients import Caller, Context
@@ -28,7 +29,6 @@ _MAX_MESSAGE_CHARS = 2_000
 #: A call that waits for the answers of its client is cancelled after so long.
 _WAIT_SECONDS = 600.0
 _MAX_WAITING = 256
-_MISSING_CAPABILITY = -32021
 
 ResultT = TypeVar("ResultT")
 
@@ -42,8 +42,15 @@ class InputState(msgspec.Struct, frozen=True, tag="input"):
 class ClientRelay:
     """The client of one call."""
 
-    def __init__(self, ctx: Context, redact: Callable[[str], str], given: types.InputResponses | None) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        redact: Callable[[str], str],
+        given: types.InputResponses | None,
+        logging: types.LoggingLevel | None,
+    ) -> None:
         self._ctx = ctx
+        self._logging: types.LoggingLevel | None = logging
         self._redact = redact
         #: Answers that came with the request, before they were asked for.
         self._given: dict[str, types.InputResponse] = dict(given or {})
@@ -61,6 +68,22 @@ class ClientRelay:
             return
         self.is_asked.clear()
         self._answers.set_result(found)
+
+    @property
+    def log_level(self) -> types.LoggingLevel | None:
+        """The level of log messages that the client wants."""
+        if self._ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return self._logging
+        asked: Any = (self._ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+        return asked if asked in get_args(types.LoggingLevel) else None
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Relay a log message of a server."""
+        if self.log_level is None:
+            return
+        data = redact_leaves(params.data, self._redact)
+        note = types.LoggingMessageNotification(params=params.model_copy(update={"data": data}))
+        await self._ctx.session.send_notification(note, self._ctx.request_id)
 
     async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         """Relay progress. It only ever grows."""
@@ -118,7 +141,11 @@ def _refuse(request: types.InputRequest) -> types.InputResponse:
         case types.ListRootsRequest():
             return types.ListRootsResult(roots=[])
         case types.CreateMessageRequest():
-            raise MCPError(_MISSING_CAPABILITY, "The client does not declare the capability `sampling`.")
+            raise MCPError(
+                types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+                "The client does not declare the capability `sampling`.",
+                {"requiredCapabilities": {"sampling": {}}},
+            )
 
 
 def _name_server(server: str, request: types.InputRequest) -> types.InputRequest:
@@ -142,8 +169,8 @@ class Relay:
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._waiting: dict[str, _Waiting] = {}
-        #: The requests under way. What a server asks outside of a call is relayed while there is exactly one.
-        self._active: list[ClientRelay] = []
+        #: What clients of versions with `logging/setLevel` have set.
+        self.log_levels: dict[Caller, types.LoggingLevel] = {}
         #: Whether any server may ask something.
         self.is_enabled = False
 
@@ -155,9 +182,8 @@ class Relay:
         work: Callable[[], Coroutine[Any, Any, ResultT]],
     ) -> ResultT | types.InputRequiredResult:
         """Run the work for a request. What servers report and ask meanwhile is relayed to the client."""
-        relay = ClientRelay(ctx, self._redact, given)
+        relay = ClientRelay(ctx, self._redact, given, self.log_levels.get(caller, "info"))
         token = CALL_RELAY.set(relay)
-        self._active.append(relay)
         try:
             if not self.is_enabled or ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 return await work()
@@ -165,7 +191,6 @@ class Relay:
             return await self._finish(task, relay, caller)
         finally:
             CALL_RELAY.reset(token)
-            self._active.remove(relay)
 
     async def resume(self, ctx: Context, caller: Caller, state: InputState, given: types.InputResponses | None) -> Any:
         """Continue a call with the answers of its client."""
@@ -173,24 +198,8 @@ class Relay:
         if waiting is None or waiting.caller != caller:
             raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState")
         waiting.timer.cancel()
-        self._active.append(waiting.relay)
-        try:
-            waiting.relay.continue_with(ctx, given)
-            return await self._finish(waiting.task, waiting.relay, caller)
-        finally:
-            self._active.remove(waiting.relay)
-
-    async def relay_loose(self, server: str, request: types.InputRequest) -> Any:
-        """Relay what a server asks in a request of its own, which does not say to which call it belongs: while exactly
-        one is under way. Return an error else.
-        """
-        if len(self._active) != 1:
-            message = "It cannot be said which call this belongs to."
-            return types.ErrorData(code=types.INVALID_REQUEST, message=message)
-        try:
-            return (await self._active[0].answer(server, {"request": request}))["request"]
-        except MCPError as error:
-            return error.error
+        waiting.relay.continue_with(ctx, given)
+        return await self._finish(waiting.task, waiting.relay, caller)
 
     async def _finish(self, task: "asyncio.Task[Any]", relay: ClientRelay, caller: Caller) -> Any:
         asked = asyncio.ensure_future(relay.is_asked.wait())

@@ -59,6 +59,13 @@ class _Server(Server[Any]):
         """Return what a client learns when it connects."""
         return super().create_initialization_options(NotificationOptions(tools_changed=True), **options)
 
+    def get_capabilities(self, *given: Any, **options: Any) -> types.ServerCapabilities:
+        """Return the capabilities. Only the list of tools is watched."""
+        found = super().get_capabilities(*given, **options)
+        prompts = found.prompts and found.prompts.model_copy(update={"list_changed": False})
+        resources = found.resources and found.resources.model_copy(update={"list_changed": False})
+        return found.model_copy(update={"prompts": prompts, "resources": resources})
+
 
 class GatewayServer:
     """The server that clients connect to."""
@@ -96,8 +103,11 @@ class GatewayServer:
             on_list_prompts=self._on_list_prompts,
             on_get_prompt=self._on_get_prompt,
             on_completion=self._on_completion,
+            on_subscribe_resource=self._on_subscribe,
+            on_unsubscribe_resource=self._on_unsubscribe,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
+        self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._on_set_level)
         security = RequestStateSecurity(keys=[state_key], ttl=_STATE_SECONDS, bind_principal=self._bind_caller)
         self.server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
 
@@ -113,6 +123,7 @@ class GatewayServer:
     async def close(self) -> None:
         """End all sessions."""
         self._relay.close()
+        self._offerings.close()
         await self._clients.close()
 
     def _bind_caller(self, ctx: Context) -> str:
@@ -195,6 +206,18 @@ class GatewayServer:
                 raise _pending_error(outcome)
             case _:
                 raise MCPError(types.INTERNAL_ERROR, "The client cannot be asked about a completion.")
+
+    async def _on_set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        self._relay.log_levels[self._clients.identify(ctx)] = params.level
+        return types.EmptyResult()
+
+    async def _on_subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        await self._offerings.subscribe(str(params.uri), self._clients.identify(ctx), ctx.session.send_resource_updated)
+        return types.EmptyResult()
+
+    async def _on_unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        self._offerings.unsubscribe(str(params.uri), self._clients.identify(ctx))
+        return types.EmptyResult()
 
     async def _govern(
         self, ctx: Context, tool: str, arguments: JsonObject, params: _AnswerParams | None
