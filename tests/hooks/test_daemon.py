@@ -95,3 +95,19 @@ async def test_executed_without_approval_is_reported() -> None:
     assert "PENDING" in pending.reason
     assert reported.code == 2
     assert b"waits for approval" in reported.stderr
+
+
+async def test_credentials_are_denied_to_agents() -> None:
+    """The names that our own file tools refuse, in the project and elsewhere, for tools and commands."""
+    async with open_office() as office:
+        denied = [
+            await office.claude("PreToolUse", "Read", "t1", tool_input={"file_path": "/home/me/.ssh/id_ed25519"}),
+            await office.claude("PreToolUse", "Read", "t2", tool_input={"file_path": ".env"}),
+            await office.claude("PreToolUse", "Read", "t3", tool_input={"file_path": "/root/.config/gh/hosts.yml"}),
+            await office.claude("PreToolUse", "Bash", "t4", tool_input={"command": "cat ~/.aws/credentials"}),
+        ]
+        allowed = await office.claude("PreToolUse", "Read", "t5", tool_input={"file_path": ".env.example"})
+
+    assert [hooked.decision for hooked in denied] == ["deny"] * 4
+    assert "kept for credentials" in denied[0].reason
+    assert allowed.decision == "allow"
