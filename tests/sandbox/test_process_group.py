@@ -4,13 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from interlock.sandbox.host.cgroups import CommandCgroup, MemoryUsage, can_limit_root, create_cgroup
+from tests.patience import eventually
 
+from .commands import run, usable
 from .hoards import HOARDS, MEGABYTE
 from .ordinary_user import NOBODY, run_as_ordinary_user
 
@@ -41,6 +43,24 @@ def test_a_process_in_a_group_cannot_have_more_than_its_limit() -> None:
     group.close()
 
     assert "Resource temporarily unavailable" in refused
+
+
+@needs_groups
+async def test_groups_of_a_command_are_removed_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller does not wait for that: the kernel takes a millisecond for each."""
+    made, spawn = set[str](), CommandCgroup.spawn
+
+    def record_groups(group: CommandCgroup, start: Callable[[], int]) -> int:
+        made.update(vars(group)["_folders"])
+        return spawn(group, start)
+
+    monkeypatch.setattr(CommandCgroup, "spawn", record_groups)
+
+    outcome = await run(usable("bubblewrap"), "true", tmp_path)
+    await eventually(lambda: not any(map(os.path.exists, made)))
+
+    assert outcome.ended.exit_code == 0
+    assert made
 
 
 @needs_groups

@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree
-from ..host.cgroups import MemoryUsage, create_cgroup, prepare_cgroup
+from ..host.cgroups import MemoryUsage, create_cgroup, prepare_cgroup, remove_unused_groups
 from ..interface import CommandExit, CommandLimits, EndReason, OutputHandler, OutputStream, RunningCommand
 from .launch import Launch, spawn_launch
 from .pipes import CHUNK_BYTES, PipeReader, ProcessWatcher
@@ -37,6 +37,8 @@ _SUPERVISOR_SECONDS = 5.0
 #: The sandbox is some processes, too.
 _OWN_PROCESSES, _OWN_BYTES = 16, 32 << 20
 POLL_SECONDS = 0.1
+#: Control groups are removed so long after a command, when its caller has its result.
+_REMOVAL_SECONDS = 0.05
 #: Looking at processes may take this part of the event loop's time at most.
 _POLL_SHARE = 20
 
@@ -233,8 +235,9 @@ class _CommandProcess:
         if self._process.watched is not None:
             self._process.watched.close()
         if self._cgroup is not None:
-            self._cgroup.close()
+            self._cgroup.give_up()
             self._check_cgroup()
+            self._loop.call_later(_REMOVAL_SECONDS, remove_unused_groups)
         for reader in self._readers:
             reader.drain()
             reader.close()

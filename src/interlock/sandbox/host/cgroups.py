@@ -124,12 +124,16 @@ class CommandCgroup:
             self._memory_usage = _read_usage(self._memory_limit_file)
         return self._memory_usage
 
-    def close(self) -> None:
-        """Remove the group when all of its processes have ended. What the kernel still uses is removed later."""
+    def give_up(self) -> None:
+        """Read the use a last time, and leave the group to `remove_unused_groups`."""
         self.read_memory_usage()
         _closed.update(self._folders)
         self._folders = ()
-        _remove_closed()
+
+    def close(self) -> None:
+        """Remove the group when all of its processes have ended. What the kernel still uses is removed later."""
+        self.give_up()
+        remove_unused_groups()
 
 
 class _EnteringThread:
@@ -220,7 +224,7 @@ def prepare_cgroup() -> None:
 @atexit.register
 def _remove_spare() -> None:
     _closed.update(_spares.pop(os.getpid(), {}).values())
-    _remove_closed()
+    remove_unused_groups()
 
 
 def can_limit_root() -> bool:
@@ -338,7 +342,8 @@ def _find_stale_groups(parent: str) -> list[str]:
     return [f"{parent}/{name}" for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}")]
 
 
-def _remove_closed() -> None:
+def remove_unused_groups() -> None:
+    """Remove the groups that were given up. The kernel takes a millisecond for each."""
     for folder in tuple(_closed):
         try:
             os.rmdir(folder)
