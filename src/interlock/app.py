@@ -193,13 +193,17 @@ class App:
         such as MCP servers.
         """
         if start_tools and self.parts.tool_sources:
-            await asyncio.gather(*(source.start() for source in self.parts.tool_sources))
+            await self.start_tools()
         loaded = await load_run(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
         run.recorder.lease = lease
         run.recorder.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
         self._executions[situation.run_id] = run.executions
         return run
+
+    async def start_tools(self) -> None:
+        """Start what brings tools, such as MCP servers. Starting again changes nothing."""
+        await asyncio.gather(*(source.start() for source in self.parts.tool_sources))
 
     async def execute(
         self,

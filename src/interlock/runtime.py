@@ -382,6 +382,7 @@ class ToolRuntime:
         await self._app.close()
 
     async def __aenter__(self) -> "ToolRuntime":
+        await self._app.start_tools()
         return self
 
     async def __aexit__(self, *_: object) -> None:

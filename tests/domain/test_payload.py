@@ -186,6 +186,8 @@ OTHER_DATA: dict[str, Any] = {
     "egress": True,
     "origin": "mcp",
     "source": "elsewhere",
+    "source_name": "edit-file",
+    "quarantine": "It changed.",
     "capability": "PUT /file",
     "resources": {"path": "path"},
     "contained": True,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError, LogVersionError
 from interlock.domain.event import SCHEMA_VERSION, LogEntry, RunCompleted, RunStarted, WarningRaised, genesis_hash
 from interlock.domain.state.conversation import Dialogue
-from interlock.domain.state.ledger import ActionEntry, CallEntry, Grant, Ledger
+from interlock.domain.state.ledger import ActionEntry, CallEntry, Grant, Ledger, ToolSourceEntry
 from interlock.domain.state.lifecycle import ActionState, CallState, RunState
 from interlock.domain.state.verification import CheckResult, VerificationState, WorkspaceChange
 from interlock.history import fold as module
@@ -146,11 +146,22 @@ async def test_a_snapshot_beyond_a_log_that_lost_its_tail_is_ignored() -> None:
 
 def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     """When this fails: raise `SNAPSHOT_VERSION`, then write the new fields here."""
-    kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, VerificationState, CheckResult, WorkspaceChange)
+    kinds = (
+        Ledger,
+        ToolSourceEntry,
+        CallEntry,
+        ActionEntry,
+        Grant,
+        Dialogue,
+        VerificationState,
+        CheckResult,
+        WorkspaceChange,
+    )
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
     assert module.SNAPSHOT_VERSION == 13
     assert held == {
+        "ToolSourceEntry": ("connection", "versions", "quarantined"),
         "Ledger": (
             "run_id",
             "state",
@@ -158,6 +169,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "started",
             "batch",
             "menu_digest",
+            "tool_sources",
             "calls",
             "actions",
             "grants",

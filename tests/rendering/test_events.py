@@ -61,6 +61,8 @@ REQUIRED: dict[str, Any] = {
     "duration_ms": 1.0,
     "child_run_id": "run_2",
     "observation_id": "o",
+    "server": "files",
+    "connection": "c",
     "observation": Observation(call_id="c", tool="t", ok=True, summary="s"),
 }
 

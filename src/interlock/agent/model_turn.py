@@ -25,7 +25,7 @@ from ..domain.tool import JsonObject, ToolCatalog
 from ..models.interface import ModelRequest, StreamFinished, ToolChoice
 from ..models.response_assembly import StreamAccumulator
 from ..models.usage import clamp_usage
-from ..pipeline.batch import record_tools_offered
+from ..pipeline.batch import record_catalog
 from ..pipeline.context import RunContext
 from .agent import Agent
 from .context import (
@@ -65,8 +65,8 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     agent_name = session.run.ledger.active_agent
     run = session.switch_agent(agent_name)
     catalog, agent = run.parts.registry.catalog(run.situation), session.agents[agent_name]
-    if catalog.digest != run.ledger.menu_digest:
-        await record_tools_offered(catalog, run)
+    if catalog.digest != run.ledger.menu_digest or run.parts.tool_sources:
+        catalog = await record_catalog(run)
     instructions = agent.instructions
     if not isinstance(instructions, str):
         instructions = await run.parts.check(instructions, run.situation)

@@ -40,6 +40,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
     "artifacts": CommandEntry("commands.artifacts", "List and show what the calls of runs stored."),
     "approvals": CommandEntry("commands.approvals", "List and answer open questions of runs, from any terminal."),
     "replay": CommandEntry("commands.replay", "Replay a recorded run without executing anything."),
+    "mcp": CommandEntry("commands.mcp", "List, test and call MCP servers; accept changes of their tools."),
     "gateway": CommandEntry("commands.gateway", "Serve MCP servers to any MCP client, under policy and approvals."),
     "hooks": CommandEntry("commands.hooks", "Govern the built-in tools of coding agents."),
     "serve": CommandEntry("commands.serve", "Run a server: REST API, web console, approvals, audit."),

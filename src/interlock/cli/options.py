@@ -47,6 +47,9 @@ WorkspaceOption: TypeAlias = Annotated[Path | None, option("Directory to work in
 ScriptOption: TypeAlias = Annotated[
     Path | None, option("File with scripted model responses, used instead of a model.", metavar="FILE")
 ]
+McpOption: TypeAlias = Annotated[
+    Path | None, option("File with MCP servers whose tools the agent gets, too.", "--mcp", metavar="FILE")
+]
 LOG_VARIABLE = "INTERLOCK_LOG"
 LogOption: TypeAlias = Annotated[
     Path | None,

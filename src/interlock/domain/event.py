@@ -108,6 +108,60 @@ class ToolsOffered(_Fact, frozen=True, gc=False, tag="model.menu"):
     artifact_id: str
 
 
+class McpServerConnected(_Fact, frozen=True, gc=False, tag="mcp.server.connected"):
+    """An MCP server that the run uses was connected."""
+
+    server: str
+    #: The id of this connection.
+    connection: str
+    #: The program with its arguments, or the address.
+    command: tuple[str, ...] = ()
+    url: str = ""
+    #: The program as it was found, and the digest of its file.
+    executable: str = ""
+    executable_sha256: str = ""
+    #: The version of the protocol, and what the server says of itself.
+    protocol: str = ""
+    server_name: str = ""
+    server_version: str = ""
+    #: What it can access: its sandbox, the folders that it may write, the hosts that it reaches.
+    reach: dict[str, Any] = {}
+
+
+class McpToolsListed(_Fact, frozen=True, gc=False, tag="mcp.tools.listed"):
+    """The tools that an MCP server defines, as the run first saw them."""
+
+    server: str
+    #: The digest of each definition, by the name of the tool here.
+    versions: dict[str, str]
+    #: Those that may not be called until a person accepts their definition.
+    quarantined: tuple[str, ...] = ()
+    #: The definitions as the server sent them.
+    artifact_id: str = ""
+
+
+class McpToolsChanged(_Fact, frozen=True, gc=False, tag="mcp.tools.changed"):
+    """The tools of an MCP server are no longer what the run knew."""
+
+    server: str
+    #: The digest of each new definition, by the name of the tool here.
+    added: dict[str, str] = {}
+    changed: dict[str, str] = {}
+    removed: tuple[str, ...] = ()
+    #: All that may not be called until a person accepts their definition.
+    quarantined: tuple[str, ...] = ()
+    #: What is different, in lines.
+    diff: str = ""
+    artifact_id: str = ""
+
+
+class McpServerLost(_Fact, frozen=True, gc=False, tag="mcp.server.lost"):
+    """The connection to an MCP server was lost. It is made again with growing pauses."""
+
+    server: str
+    reason: str = ""
+
+
 class UserMessageReceived(_Fact, frozen=True, gc=False, tag="user.message"):
     """A user sent a message to the run."""
 
@@ -439,6 +493,10 @@ Fact: TypeAlias = (
     | RunFailed
     | RunCancelled
     | ToolsOffered
+    | McpServerConnected
+    | McpToolsListed
+    | McpToolsChanged
+    | McpServerLost
     | UserMessageReceived
     | ModelRequested
     | ModelResponded
@@ -512,6 +570,10 @@ NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
     ModelFailed: ((b'"code":', 3), (b'"estimated_tokens":', 3)),
     ContextTrimmed: ((b"", 3),),
     ContextCompacted: ((b"", 3),),
+    McpServerConnected: ((b"", 6),),
+    McpToolsListed: ((b"", 6),),
+    McpToolsChanged: ((b"", 6),),
+    McpServerLost: ((b"", 6),),
 }
 
 

@@ -145,7 +145,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         Phase.EXECUTE, False, UNKNOWN_SIDE_EFFECTS, "It started, and nothing recorded its end."
     ),
     "upstream_error": ErrorCode(
-        Phase.EXECUTE, True, UNKNOWN_SIDE_EFFECTS, "The server that has the tool answered with an error."
+        Phase.EXECUTE, False, UNKNOWN_SIDE_EFFECTS, "The server that has the tool answered with an error."
     ),
     "post_hook_failed": ErrorCode(
         Phase.EXECUTE, False, UNKNOWN_SIDE_EFFECTS, "The handler ran, then a post-hook failed."

@@ -16,8 +16,8 @@ from ..domain.call import PermittedCall, ToolIntent, WaitingCall
 from ..domain.errors import LogError
 from ..domain.observation import Observation
 from ..domain.state.lifecycle import RunState
-from ..domain.tool import CallContext, ToolCatalog
-from ..pipeline.batch import BatchOutcome, record_tools_offered, start_run
+from ..domain.tool import CallContext
+from ..pipeline.batch import BatchOutcome, record_catalog, start_run
 from ..pipeline.context import RunContext
 from ..runs.command_poller import CommandPoller
 from ..runs.commands import take_command
@@ -81,8 +81,9 @@ class LiveRun:
             if run.ledger.state is not RunState.RUNNING:  # an answer may lie there, which this call is about
                 await self._poller.poll(run.ledger.run_id)
             menu = self._app.registry.catalog(run.situation)
-            if menu.digest != run.ledger.menu_digest:
-                await self._record_menu(menu, run)
+            if menu.digest != run.ledger.menu_digest or self._app.parts.tool_sources:
+                async with self._recording:  # once for all calls that begin at the same time
+                    await record_catalog(run)
             outcome = await self._join(run, intent, plan_only=plan_only)
         except LogError:
             self._active -= 1
@@ -115,12 +116,6 @@ class LiveRun:
             ended = under_way.pop(call_id)
             if ended is not None:
                 ended.set()
-
-    async def _record_menu(self, menu: ToolCatalog, run: RunContext) -> None:
-        """Record the tools that are there now, once for all calls that begin at the same time."""
-        async with self._recording:
-            if menu.digest != run.ledger.menu_digest:
-                await record_tools_offered(menu, run)
 
     async def open(self) -> RunContext:
         """Return the run. It is opened by the first who asks for it. `RunClaimedError` when another process has it."""

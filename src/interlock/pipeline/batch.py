@@ -11,6 +11,7 @@ at once and shows the model nothing; how the handlers end is noticed in the back
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -125,8 +126,8 @@ async def _open(received: list[Received], run: RunContext, *, joins: bool) -> No
         waiting = ", ".join(ledger.open_calls())
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
     menu = run.parts.registry.catalog(run.situation)
-    if menu.digest != ledger.menu_digest:
-        await record_tools_offered(menu, run)
+    if menu.digest != ledger.menu_digest or run.parts.tool_sources:
+        menu = await record_catalog(run)
     if new:
         situation = run.situation
         recorder.add(
@@ -156,8 +157,34 @@ def start_run(run: RunContext, settings: Mapping[str, str] | None = None) -> Non
     run.recorder.add(begun)
 
 
-async def record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
-    """Record the tools that a model is offered from now on. Their schemas are stored in a thread."""
+async def record_catalog(run: RunContext) -> ToolCatalog:
+    """Record the tools that a model is offered from now on, and what is new of those that bring them. Return them."""
+    if run.parts.tool_sources:
+        await _record_tool_sources(run)
+    menu = run.parts.registry.catalog(run.situation)
+    if menu.digest != run.ledger.menu_digest:
+        await _record_tools_offered(menu, run)
+    return menu
+
+
+async def _record_tool_sources(run: RunContext) -> None:
+    """Record what is new of the servers that bring tools: their connections and their definitions."""
+    now = tuple(source.sync() for source in run.parts.tool_sources)
+    if now == run.executions.recorded_sources:
+        return
+    run.executions.recorded_sources, redact = now, run.parts.redactor.redact
+    for source in run.parts.tool_sources:
+        for fact, content in source.list_facts(run.ledger.tool_sources):
+            clean = redact_leaves(msgspec.to_builtins(fact), redact)
+            recorded: Any = msgspec.convert(clean, type(fact))
+            if content:
+                artifact_id = await asyncio.to_thread(run.parts.artifacts.keep, redact(content.decode()).encode())
+                recorded = msgspec.structs.replace(recorded, artifact_id=artifact_id)
+            run.recorder.add(recorded)
+
+
+async def _record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
+    """Record a catalog. Its schemas are stored in a thread."""
 
     def keep() -> str:
         return run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))

@@ -153,6 +153,8 @@ class Executions:
         self.on_lasting: Callable[[], None] | None = None
         #: Digests of the policy before and after a rule was saved with an answer.
         self.kept_rules: set[tuple[str, str]] = set()
+        #: What the sources of tools said when their facts were last recorded.
+        self.recorded_sources: tuple[int, ...] = ()
         #: Time spent waiting for people in this process, in nanoseconds.
         self.waited_ns = 0
 

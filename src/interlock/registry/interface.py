@@ -1,15 +1,25 @@
 """Interface of the registry: the single source of truth for which tools exist."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..domain.egress import EgressRule
+from ..domain.event import Fact
+from ..domain.state.ledger import ToolSourceEntry
 from ..domain.tool import CallContext, Mask, ToolCatalog, ToolDefinition
 
 #: Removes the tools of these names and adds others, in one step. Raises `DuplicateToolError` and changes nothing when a
 #: name is taken.
 ReplaceTools: TypeAlias = Callable[[Iterable[str], Iterable[ToolDefinition]], None]
+
+
+class SourceFact(NamedTuple):
+    """Something that a run that uses the tools has to record."""
+
+    fact: Fact
+    #: Stored as the artifact of the fact, where there is any.
+    content: bytes = b""
 
 
 class Toolbox(ABC):
@@ -53,6 +63,14 @@ class Toolbox(ABC):
     async def start(self) -> None:
         """Make the tools available. Called when a run is opened; starting again changes nothing."""
         return
+
+    def sync(self) -> int:
+        """Take over what changed outside since the last time, and return a number that changes with every fact."""
+        return 0
+
+    def list_facts(self, recorded: Mapping[str, ToolSourceEntry]) -> list[SourceFact]:
+        """Return what a run has to record of its tools' sources, given what it has recorded, in order."""
+        return []
 
     async def refresh(self, tool_name: str) -> None:
         """Look again whether a tool is what it was. Called right before an approved call starts."""

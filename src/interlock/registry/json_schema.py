@@ -4,9 +4,9 @@ A schema is untrusted, like everything that another program sends: it is limited
 never fetched, and its patterns are matched in linear time, or for a bounded number of steps where they look around.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import msgspec
 from pydantic import RootModel, ValidationError, create_model, model_validator
@@ -17,6 +17,7 @@ from ..domain.errors import ConfigurationError, ToolDeclarationError
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition, ToolSpec
 from ..rendering.text import shorten
 from .decorator import ToolOptionMap, ToolOptions, declare_by_schema
+from .schema_cost import measure_schema
 from .signature import is_coroutine_function
 
 _MAX_SCHEMA_BYTES = 256 * 1024
@@ -88,11 +89,54 @@ def compile_schema(schema: JsonObject) -> Any:
     patterns = library.FancyRegexOptions(
         backtrack_limit=_PATTERN_STEPS, size_limit=_PATTERN_BYTES, dfa_size_limit=_PATTERN_BYTES
     )
+    cost = measure_schema(schema)
+    if cost.problem:
+        raise ToolDeclarationError(f"the schema cannot be used: {cost.problem}")
     try:
-        return library.validator_for(schema, pattern_options=patterns, offline=True)
+        validator = library.validator_for(schema, pattern_options=patterns, offline=True)
     except Exception as error:  # it raises several types, without a common one
         problem = shorten(str(error).partition("\n")[0], _MAX_MESSAGE_CHARS)
         raise ToolDeclarationError(f"the schema cannot be used: {problem}") from None
+    return validator if cost.max_depth >= json.MAX_DEPTH else _DepthLimited(validator, cost.max_depth)
+
+
+class _TooDeep(NamedTuple):
+    """An error as the validator has them."""
+
+    message: str
+    instance: Any
+    instance_path: tuple[str | int, ...] = ()
+
+
+class _DepthLimited:
+    """A validator of a schema that refers to itself: the work grows with the depth of a value."""
+
+    def __init__(self, validator: Any, max_depth: int) -> None:
+        self._validator = validator
+        self._max_depth = max_depth
+
+    def is_valid(self, value: Any) -> bool:
+        return not _is_deeper(value, self._max_depth) and self._validator.is_valid(value)
+
+    def iter_errors(self, value: Any) -> Iterator[Any]:
+        if _is_deeper(value, self._max_depth):
+            message = f"nested deeper than {self._max_depth} levels, which is the limit for this recursive schema"
+            return iter((_TooDeep(message, None),))
+        return self._validator.iter_errors(value)
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (cast(JsonObject, outer).values() if isinstance(outer, dict) else cast(list[Any], outer))
+        ]
+        if not level:
+            return False
+    return any(isinstance(inner, dict | list) for inner in level)
 
 
 def _arguments_model(name: str, schema: JsonObject) -> type[RootModel[dict[str, Any]]]:

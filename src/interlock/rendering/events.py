@@ -192,12 +192,31 @@ def _call_observed(fact: facts.CallObserved) -> str:
     return _join(": ", "ok" if seen.ok else seen.code, text)
 
 
+def _describe_source(fact: facts.McpToolsListed | facts.McpToolsChanged, what: str) -> str:
+    held = f"in quarantine: {', '.join(fact.quarantined)}" if fact.quarantined else ""
+    return _join("; ", _join(": ", fact.server, what), held)
+
+
 #: What a person wants to know of an event, in a few words, where it is more than `_describe` says.
 _DETAILS: Mapping[type, Callable[[Any], str]] = {
     facts.RunStarted: _run_started,
     facts.RunPaused: lambda fact: f"waits for {fact.kind}: {pluralize(len(fact.waiting), 'question')}",
     facts.RunCancelled: lambda fact: _join(": ", f"by {fact.by}" if fact.by not in fact.message else "", fact.message),
     facts.ToolsOffered: lambda fact: f"{pluralize(len(fact.versions), 'tool')}: {', '.join(fact.versions)}",
+    facts.McpServerConnected: lambda fact: _join(
+        ", ", _join(": ", fact.server, " ".join(fact.command) or fact.url), f"protocol {fact.protocol}"
+    ),
+    facts.McpToolsListed: lambda fact: _describe_source(fact, f"{pluralize(len(fact.versions), 'tool')}"),
+    facts.McpToolsChanged: lambda fact: _describe_source(
+        fact,
+        _join(
+            ", ",
+            f"changed {', '.join(fact.changed)}" if fact.changed else "",
+            f"new {', '.join(fact.added)}" if fact.added else "",
+            f"gone {', '.join(fact.removed)}" if fact.removed else "",
+        ),
+    ),
+    facts.McpServerLost: lambda fact: _join(": ", fact.server, fact.reason),
     facts.UserMessageReceived: lambda fact: _join(
         ": ", fact.by, _join(" ", fact.text, f"[{pluralize(len(fact.parts), 'attachment')}]" if fact.parts else "")
     ),

@@ -11,6 +11,7 @@ from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
     BaseUrlOption,
     LogOption,
+    McpOption,
     ModelOption,
     ModeOption,
     PolicyOption,
@@ -68,6 +69,7 @@ def chat(  # noqa: PLR0913 - one for each option
     policy: PolicyOption = None,
     workspace: WorkspaceOption = None,
     script: ScriptOption = None,
+    mcp: McpOption = None,
     log: LogOption = None,
 ) -> None:
     """Talk with an agent that works in this folder.
@@ -76,7 +78,7 @@ def chat(  # noqa: PLR0913 - one for each option
     Ctrl-D ends the chat.
     """
     settings = collect_options(model=model, provider=provider, base_url=base_url, mode=mode, policy=policy)
-    options = agent.RunOptions(workspace=workspace or Path(), settings=settings, script=script, log=log)
+    options = agent.RunOptions(workspace=workspace or Path(), settings=settings, script=script, log=log, mcp=mcp)
     run = None if resume is None else logs.run_with_log(log, lambda event_log: _find_resumable(event_log, resume))
     prepared = agent.prepare_run(options) if run is None else resuming.prepare_resumed(run, options)
     if run is not None and run.workspace not in ("", prepared.workspace):

@@ -14,6 +14,7 @@ from ..options import (
     HeadlessOption,
     JsonOption,
     LogOption,
+    McpOption,
     ModelOption,
     ModeOption,
     PolicyOption,
@@ -59,6 +60,7 @@ def run(  # noqa: PLR0913 - one for each option
     policy: PolicyOption = None,
     workspace: WorkspaceOption = None,
     script: ScriptOption = None,
+    mcp: McpOption = None,
     max_steps: Annotated[
         int | None, option("Maximum number of model responses with tool calls.", metavar="N", min=1)
     ] = None,
@@ -98,6 +100,7 @@ def run(  # noqa: PLR0913 - one for each option
         max_steps=max_steps,
         log=log,
         headless=headless,
+        mcp=mcp,
     )
     session = live_session.SessionOptions(headless=headless, as_json=as_json)
     content = [task, *map(attachments.attach, files or ())]

@@ -39,6 +39,7 @@ from ..config.policy_files import load_policy, require_valid
 from ..config.project_trust import PROJECT_FOLDER, TrustedProject, check_trust
 from ..config.settings import SETTING_TYPES, LoadedSettings, Settings, load_settings, parse_setting
 from ..config.user_paths import UserPaths, find_user_paths, login_name
+from .mcp_tools import open_mcp_tools
 from .trust import resolve_project
 
 PROJECT_SKILLS = f"{PROJECT_FOLDER}/skills"
@@ -185,6 +186,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     log: Path | None = None
     #: No questions are asked, not even whether the project is trusted.
     headless: bool = False
+    #: The file with MCP servers.
+    mcp: Path | None = None
 
 
 class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +204,7 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
     files: RunFiles
     #: What was said for `--log`, for commands to type next.
     log_path: Path | None = None
+    mcp: Path | None = None
     #: What the run remembers, to be resumed as it was started.
     run_settings: Mapping[str, str] = {}
     #: What a person should know before it starts.
@@ -242,6 +246,7 @@ def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) ->
         places=user_paths,
         files=files,
         log_path=options.log,
+        mcp=options.mcp,
         run_settings=_collect_run_settings(settings, options),
         notes=(
             *loaded.notes,
@@ -269,13 +274,14 @@ async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> 
         stack.push_async_callback(tools.close)
         if prepared.places.tasks is not None:
             tools.use_task_folder(prepared.places.tasks)
+        servers = [] if prepared.mcp is None else [open_mcp_tools(prepared.mcp, prepared.workspace, prepared.places)]
         log = await stack.enter_async_context(SqliteLog(prepared.files.log))
         agent = Agent(
             provider=provider,
             model=prepared.model.name,
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
-            tools=[*tools, *load_skill_tools(prepared.places, prepared.project)],
+            tools=[*tools, *load_skill_tools(prepared.places, prepared.project), *servers],
             policy=prepared.policy,
             fail_safe=FAIL_SAFE,
             budgets=prepared.budgets,
@@ -298,6 +304,8 @@ def _collect_run_settings(settings: Settings, options: RunOptions) -> dict[str, 
     chosen = {name: str(getattr(settings, name) or "") for name in RUN_SETTINGS}
     if options.script is not None:
         chosen = {"script": str(options.script.absolute()), "policy": chosen["policy"]}
+    if options.mcp is not None:
+        chosen["mcp"] = str(options.mcp.absolute())
     return {name: value for name, value in chosen.items() if value} | (
         {"mode": settings.mode.value} if "mode" in options.settings else {}
     )

@@ -159,14 +159,19 @@ def prepare_resumed(run: ResumableRun, options: RunOptions) -> PreparedRun:
     script = options.script
     if script is None and "script" in settings and not {"provider", "model", "base_url"} & set(given):
         script = Path(settings["script"])
-    for kind, file in (("policy", remembered.get("policy", "")), ("script", str(script or ""))):
+    mcp = options.mcp or (Path(settings["mcp"]) if "mcp" in settings else None)
+    for kind, file in (
+        ("policy", remembered.get("policy", "")),
+        ("script", str(script or "")),
+        ("mcp", str(mcp or "")),
+    ):
         if file and not Path(file).is_file():
             raise ConfigurationError(
                 f"Run {shorten_id(run.run_id)} was started with the {kind} {file}, which is not there any more. "
                 f"Nothing was done. Name another with --{kind}."
             )
     prepared = prepare_run(
-        msgspec.structs.replace(options, settings={**remembered, **given}, script=script),
+        msgspec.structs.replace(options, settings={**remembered, **given}, script=script, mcp=mcp),
     )
     mode = prepared.mode
     if "mode" not in given:  # As it was. A mode that was only configured may have become stricter.

@@ -92,6 +92,16 @@ class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     until: int = 0
 
 
+class ToolSourceEntry(msgspec.Struct, omit_defaults=True):
+    """An MCP server as the run last recorded it."""
+
+    #: Empty: the connection was lost.
+    connection: str = ""
+    #: None: its tools were not recorded yet.
+    versions: dict[str, str] | None = None
+    quarantined: tuple[str, ...] = ()
+
+
 class Ledger(msgspec.Struct, kw_only=True):
     """The folded state of one run."""
 
@@ -102,6 +112,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     started: bool = False
     batch: int = -1
     menu_digest: str = ""
+    #: By name of the server.
+    tool_sources: dict[str, ToolSourceEntry] = {}
     calls: dict[str, CallEntry] = {}
     actions: dict[str, ActionEntry] = {}
     grants: dict[str, Grant] = {}
@@ -201,6 +213,29 @@ def _on_run_ended(ledger: Ledger, fact: Any, seq: int) -> None:
     ledger.message = fact.message
     if isinstance(fact, facts.RunFailed):
         ledger.code = fact.code
+
+
+def _on_server_connected(ledger: Ledger, fact: facts.McpServerConnected, seq: int) -> None:
+    ledger.tool_sources.setdefault(fact.server, ToolSourceEntry()).connection = fact.connection
+
+
+def _on_server_lost(ledger: Ledger, fact: facts.McpServerLost, seq: int) -> None:
+    ledger.tool_sources.setdefault(fact.server, ToolSourceEntry()).connection = ""
+
+
+def _on_source_listed(ledger: Ledger, fact: facts.McpToolsListed, seq: int) -> None:
+    source = ledger.tool_sources.setdefault(fact.server, ToolSourceEntry())
+    source.versions, source.quarantined = dict(fact.versions), fact.quarantined
+    if fact.artifact_id:
+        ledger.artifact_ids.add(fact.artifact_id)
+
+
+def _on_source_changed(ledger: Ledger, fact: facts.McpToolsChanged, seq: int) -> None:
+    source = ledger.tool_sources[fact.server]
+    kept = {name: digest for name, digest in (source.versions or {}).items() if name not in fact.removed}
+    source.versions, source.quarantined = {**kept, **fact.added, **fact.changed}, fact.quarantined
+    if fact.artifact_id:
+        ledger.artifact_ids.add(fact.artifact_id)
 
 
 def _on_tools_offered(ledger: Ledger, fact: facts.ToolsOffered, seq: int) -> None:
@@ -415,6 +450,10 @@ EVENT_HANDLERS = cast(
         facts.RunFailed: _on_run_ended,
         facts.RunCancelled: _on_run_ended,
         facts.ToolsOffered: _on_tools_offered,
+        facts.McpServerConnected: _on_server_connected,
+        facts.McpToolsListed: _on_source_listed,
+        facts.McpToolsChanged: _on_source_changed,
+        facts.McpServerLost: _on_server_lost,
         facts.UserMessageReceived: _on_user_message,
         facts.ModelRequested: _on_model_requested,
         facts.ModelResponded: _on_model_responded,

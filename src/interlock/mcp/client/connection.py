@@ -6,7 +6,7 @@ same to every run. Calls come from any task of the event loop. A call that the c
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, cast
@@ -16,6 +16,7 @@ import msgspec
 from mcp import Client, MCPError
 from mcp.client._transport import ReadStream, Transport, TransportStreams
 from mcp.client.session import ClientRequestContext, ElicitationFnT, ListRootsFnT, SamplingFnT
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -60,6 +61,7 @@ _GOOD_SECONDS = 60.0
 _MAX_PAGES = 100
 MAX_TOOLS = 1_000
 MAX_ROUNDS = 10
+_LISTEN_PAUSE_SECONDS = 5.0
 _MAX_REASON_CHARS = 500
 
 _result_adapter: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
@@ -349,11 +351,9 @@ class Connection:
             list_roots_callback=self._relays.roots and self._on_roots,
             logging_callback=self._on_log,
         )
-        deadline = asyncio.timeout(CONNECT_SECONDS)
-        async with deadline:
-            await client.__aenter__()
-        try:
+        async with AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECT_SECONDS):
+                await stack.enter_async_context(client)
                 await self._list(client)
             self.client = client
             self.number += 1
@@ -361,9 +361,6 @@ class Connection:
             self._connected.set()
             self._tried.set()
             await self._keep(client)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await client.__aexit__(None, None, None)
 
     async def _keep(self, client: Client) -> None:
         """Wait until the connection is lost. Meanwhile list the tools when the server says that they changed."""
@@ -388,10 +385,17 @@ class Connection:
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
-        with suppress(Exception):
-            async with client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self._mark_changed()
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as changes:
+                    self._mark_changed()  # what changed before is not repeated
+                    async for _ in changes:
+                        self._mark_changed()
+            except (SubscriptionLost, TimeoutError):
+                pass
+            except MCPError:
+                return
+            await asyncio.sleep(_LISTEN_PAUSE_SECONDS)
 
     async def _on_message(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):

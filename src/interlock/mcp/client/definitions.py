@@ -28,6 +28,9 @@ _MAX_DEFINITION_BYTES = 256 * 1024
 _MAX_PROPERTIES = 2_000
 _MAX_DESCRIPTION_CHARS = 8_000
 _MAX_TITLE_CHARS = 200
+#: Keywords of a schema whose texts are for readers, and those whose values are compared with arguments.
+_READ_TEXTS = frozenset({"title", "description", "$comment"})
+_COMPARED = frozenset({"const", "enum", "default", "examples", "required"})
 _FOLDED = re.compile(r"[^a-z0-9_]")
 
 
@@ -134,7 +137,9 @@ def build_definition(
     if config.consent is not None:
         options["consent"] = config.consent
     definition = tool_from_schema(tool.name, _describe(tool, config), raw.input_schema, handler, **options)
-    return msgspec.structs.replace(definition, source_name=raw.name, toolbox=toolbox)
+    shown = cast(JsonObject, _clean_schema(definition.spec.parameters_schema))
+    spec = msgspec.structs.replace(definition.spec, parameters_schema=shown)
+    return msgspec.structs.replace(definition, spec=spec, source_name=raw.name, toolbox=toolbox)
 
 
 def build_quarantined(tool: ForeignTool, config: ServerConfig, reason: str, toolbox: Toolbox) -> ToolDefinition:
@@ -167,6 +172,22 @@ def _describe(tool: ForeignTool, config: ServerConfig) -> str:
     if config.is_local and config.sandbox is None:
         lines.append("[The server of this tool runs without a sandbox.]")
     return "\n".join(dict.fromkeys(filter(None, lines)))
+
+
+def _clean_schema(schema: Any) -> Any:
+    """Return a schema whose texts for readers are clean. Names and values that are compared stay as they are."""
+    if isinstance(schema, list):
+        return [_clean_schema(item) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: clean_text(value, _MAX_DESCRIPTION_CHARS)
+        if key in _READ_TEXTS and isinstance(value, str)
+        else value
+        if key in _COMPARED
+        else _clean_schema(value)
+        for key, value in cast(JsonObject, schema).items()
+    }
 
 
 def clean_text(text: str, max_chars: int) -> str:

@@ -77,6 +77,7 @@ class Launcher:
         self._policy_egress: Callable[[], tuple[EgressRule, ...]] = lambda: ()
         self._mask = MaskMatcher((), "")
         self._commands: CommandSandbox | None = None
+        self._is_closed = False
 
     @property
     def root(self) -> str:
@@ -98,6 +99,9 @@ class Launcher:
 
     def close(self) -> None:
         """Remove the folder of servers without a workspace."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._root_folder.close()
         self._workspace.close()
         if self._private:

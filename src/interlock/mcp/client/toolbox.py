@@ -8,6 +8,7 @@ Servers are connected when a run is opened, or by `await tools.start()`. Their t
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -15,9 +16,11 @@ from typing import Self
 
 from ...domain.egress import EgressRule
 from ...domain.errors import ConfigurationError, DuplicateToolError
+from ...domain.state.ledger import ToolSourceEntry
 from ...domain.tool import Mask, ToolDefinition
-from ...registry.interface import ReplaceTools, Toolbox
+from ...registry.interface import ReplaceTools, SourceFact, Toolbox
 from .launcher import Launcher
+from .pins import PinStore, choose_pin_file
 from .server import McpServer, OpenTransport
 from .servers_file import ServerConfig, check_servers, read_servers_file
 
@@ -57,10 +60,23 @@ class McpTools(Toolbox):
         self._is_attached = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._servers = {
-            config.name: McpServer(config, self._launcher, self, self._update, (transports or {}).get(config.name))
-            for config in check_servers(tuple(servers))
-        }
+        self._version = 0
+        folder = None if state is None else Path(state).resolve()
+        self._stores: dict[Path | None, PinStore] = {}
+        self._servers: dict[str, McpServer] = {}
+        for config in check_servers(tuple(servers)):
+            place = choose_pin_file(config, self._file, folder)
+            pins = self._stores.setdefault(place, PinStore(place))
+            given = (transports or {}).get(config.name)
+            self._servers[config.name] = McpServer(
+                config,
+                launcher=self._launcher,
+                pins=pins,
+                owner=self,
+                update=self._update,
+                on_change=self._count_change,
+                open_transport=given,
+            )
 
     @classmethod
     def from_file(
@@ -85,8 +101,9 @@ class McpTools(Toolbox):
 
     @property
     def own_paths(self) -> Iterable[str]:
-        """The servers file, which decides what is executed."""
-        return () if self._file is None else (str(self._file),)
+        """The servers file and the pins, which decide what is executed."""
+        files = (self._file, *self._stores)
+        return [name for file in files if file is not None for name in (str(file), f"{file}.lock")]
 
     def __iter__(self) -> Iterator[ToolDefinition]:
         return iter(list(self._definitions.values()))
@@ -139,6 +156,21 @@ class McpTools(Toolbox):
     async def _start(self) -> None:
         await asyncio.gather(*(server.start() for server in self._servers.values()))
 
+    def sync(self) -> int:
+        """Take over pins that another process accepted."""
+        if any(server.quarantined for server in self._servers.values()):
+            for store in self._stores.values():
+                with suppress(ConfigurationError):
+                    if store.reload():
+                        for server in self._servers.values():
+                            if server.pins is store:
+                                server.check_pins()
+        return self._version
+
+    def list_facts(self, recorded: Mapping[str, ToolSourceEntry]) -> list[SourceFact]:
+        """Return what a run has to record of the servers."""
+        return [fact for server in self._servers.values() for fact in server.list_facts(recorded.get(server.name))]
+
     async def refresh(self, tool_name: str) -> None:
         """List the tools of a server again, right before an approved call."""
         tool = self._definitions.get(tool_name)
@@ -149,6 +181,9 @@ class McpTools(Toolbox):
         """End all servers."""
         await asyncio.gather(*(server.close() for server in self._servers.values()))
         self._launcher.close()
+
+    def _count_change(self) -> None:
+        self._version += 1
 
     def _update(self, server: str, tools: Sequence[ToolDefinition]) -> str:
         """Replace the tools of a server, in all registries. Return why that is not possible; empty when it was."""

@@ -28,6 +28,8 @@ async def recheck_before_start(
     """Check right before the start whether anything changed since the call was permitted."""
     valid = permitted.valid
     if permitted.action_id:
+        if valid.tool.toolbox is not None:
+            await valid.tool.toolbox.refresh(valid.tool.name)
         question = run.ledger.actions[permitted.action_id].question
         bound = msgspec.structs.replace(question, bound=permitted.bound)
         changes_since = await find_changes(valid, permitted.decision, bound, run)

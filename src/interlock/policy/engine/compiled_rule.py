@@ -59,6 +59,13 @@ _CONDITIONS = ("server", "path", "command", "host", "agent", "workspace", "mode"
 _TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_\-*?!\[\]]+")
 
 
+def names_tool(pattern: str, tool: ToolDefinition) -> bool:
+    """Return True if a glob matches the name of a tool, or `mcp__server__tool` as other clients call it."""
+    if fnmatchcase(tool.name, pattern):
+        return True
+    return bool(tool.source_name) and fnmatchcase(f"mcp__{tool.source}__{tool.source_name}", pattern)
+
+
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that is ready to match."""
 
@@ -115,7 +122,9 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.servers is not None and not _any_matches(self.servers, tool.source):
             return False
-        return _any_matches(self.tools, tool.name)
+        # A rule about a server may name its tools as the server does.
+        is_own_name = self.servers is not None and bool(tool.source_name) and _any_matches(self.tools, tool.source_name)
+        return is_own_name or _any_matches(self.tools, tool.name)
 
     def matches_situation(self, situation: CallContext) -> bool:
         """Return True if the rule applies to the agent and the workspace of a call."""

@@ -60,7 +60,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     #: Tools that have any of these risks. `allow` is narrower: tools that have risks, and none but these.
     risk: str | Collection[str] | None = None
     origin: ToolOrigin | None = None
-    #: Where a tool comes from: the MCP server, skill folder or extension. Globs.
+    #: Where a tool comes from: the MCP server, skill folder or extension. Globs. With it, `tools` may also be the names
+    #: that the server itself gives to its tools.
     server: str | Collection[str] | None = None
 
     #: By dotted name of the argument.

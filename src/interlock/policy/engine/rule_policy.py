@@ -11,7 +11,6 @@ not be read might be what a rule refuses.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
 from time import time_ns
 from typing import Any
 
@@ -22,7 +21,7 @@ from ...domain.egress import EgressRule, compile_egress_rule
 from ...domain.errors import ConfigurationError
 from ...domain.tool import CallContext, ToolDefinition
 from ..interface import PolicyEvent
-from .compiled_rule import check_effect, check_unique_ids, compile_rule, compute_policy_digest
+from .compiled_rule import check_effect, check_unique_ids, compile_rule, compute_policy_digest, names_tool
 from .rule import DefaultVerdict, EffectDeclaration, ResourceDeclaration, Rule
 from .rule_index import RuleIndex
 from .suggested_rule import suggest_rule
@@ -96,7 +95,7 @@ class RulePolicy:
         return plan
 
     def _make_plan(self, tool: ToolDefinition, situation: CallContext) -> ToolPlan:
-        declared = [each.arguments for each in self.resources if fnmatchcase(tool.name, each.tools)]
+        declared = [each.arguments for each in self.resources if names_tool(each.tools, tool)]
         resources = dict.fromkeys(named for each in (tool.resources, *declared) for named in each.items())
         fitting = [rule for rule in self._compiled if rule.matches_tool(tool, situation)]
         return ToolPlan(tool, situation.mode, fitting, tuple(resources), self._fallback)
@@ -108,6 +107,7 @@ def _have_same_declaration(one: ToolDefinition, other: ToolDefinition) -> bool:
         one.risk == other.risk
         and one.origin == other.origin
         and one.source == other.source
+        and one.source_name == other.source_name
         and one.resources == other.resources
         and one.contained == other.contained
         and (one.trial is None) == (other.trial is None)

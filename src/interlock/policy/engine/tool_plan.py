@@ -3,7 +3,6 @@ there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from ...domain.tool import JsonObject, PermissionMode, Risk, ToolDefinition
 from ..interface import PolicyEvent
 from ..shell.command_match import find_inner_words, normalize_program_name
 from .call_parts import CallPart, Resources, extract_call_parts
-from .compiled_rule import CompiledRule
+from .compiled_rule import CompiledRule, names_tool
 from .modes import decide_by_default, deny_by_mode
 from .rule import DefaultVerdict, EffectDeclaration
 from .rule_index import RuleIndex
@@ -115,7 +114,7 @@ class ToolPlan:
         self._needs_arguments = bool(resources) or any(rule.arguments for rule in conditional)
         self._resource_rules = [rule for rule in conditional if rule.has_resource_conditions and rule.is_wide]
         self._rules_by_program = _group_by_program(self._resource_rules)
-        effects = [each for each in fallback.effects if fnmatchcase(tool.name, each.tools)]
+        effects = [each for each in fallback.effects if names_tool(each.tools, tool)]
         self.effect_rule = _merge_effects(effects) if effects else None
         #: The decision, where it does not depend on what the call would do.
         self.constant_decision = self._find_constant_decision() if not conditional else None
