@@ -130,6 +130,7 @@ class Governor:
     async def confirm(self, event: Confirmed) -> Verdict:
         """Say `ask` about a call that was deferred: where the agent ignores that, this decides."""
         verdict = await self._expect_verdict(event)
+        self._verdicts.pop((event.session_id, event.call_id), None)  # the same call may be proposed again
         return Verdict(kind="ask", reason=verdict.reason) if verdict.kind == "defer" else _PASS
 
     async def _decide(self, event: ToolProposed, seconds: float, left: asyncio.Event) -> Verdict:
