@@ -39,7 +39,7 @@ _START = "import sys; sys.argv[0] = 'interlock'; from interlock.cli.main import 
 _KEPT_VARIABLES = ("HOME", "PATH", "LANG", "LC_ALL", "USER", "LOGNAME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
 
 
-class _Refused(Exception):
+class RefusedError(Exception):
     """The daemon cannot be asked, or gave no answer."""
 
 
@@ -49,13 +49,13 @@ def main() -> None:
     agent = words[0] if words else ""
     try:
         if agent not in DEADLINE_SECONDS:
-            raise _Refused(f"unknown agent {agent[:40]!r}; use one of {', '.join(DEADLINE_SECONDS)}")
+            raise RefusedError(f"unknown agent {agent[:40]!r}; use one of {', '.join(DEADLINE_SECONDS)}")
         state = words[1] if len(words) > 1 else _find_state()
         event = words[2] if len(words) > 2 else "-"  # noqa: PLR2004 - agent, state, event
         entry = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "") if agent == "claude" else ""
         code, output, message = ask(agent, event, _read_body(), state, entry)
     except BaseException as error:
-        reason = str(error) if isinstance(error, _Refused) else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, RefusedError) else f"{type(error).__name__}: {error}"
         code, output, message = refuse(agent, reason)
     _write(2, message)
     _write(1, output)
@@ -87,7 +87,7 @@ def ask(agent: str, event: str, body: bytes, state: str, entry: str = "") -> tup
         connection.sendall(head.encode() + body)
         return _read_answer(connection, deadline)
     except (TimeoutError, _socket.timeout):
-        raise _Refused(f"no answer within {DEADLINE_SECONDS[agent]:.0f} s") from None
+        raise RefusedError(f"no answer within {DEADLINE_SECONDS[agent]:.0f} s") from None
     finally:
         connection.close()
 
@@ -105,7 +105,7 @@ def _read_body() -> bytes:
         parts.append(chunk)
         size += len(chunk)
         if size > MAX_BODY_BYTES:
-            raise _Refused(f"the payload of the hook has more than {MAX_BODY_BYTES:,} bytes")
+            raise RefusedError(f"the payload of the hook has more than {MAX_BODY_BYTES:,} bytes")
     return b"".join(parts)
 
 
@@ -113,21 +113,21 @@ def _read_answer(connection: "_socket.socket", deadline: float) -> tuple[int, by
     data = b""
     while b"\n" not in data[:MAX_HEAD_BYTES]:
         if len(data) >= MAX_HEAD_BYTES:
-            raise _Refused(_UNREADABLE)
+            raise RefusedError(_UNREADABLE)
         data += _receive(connection, deadline)
     head, _, rest = data.partition(b"\n")
     protocol, *numbers = head.decode(errors="replace").split(" ")
     if protocol != PROTOCOL or len(numbers) != 3 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004
-        raise _Refused(_UNREADABLE)
+        raise RefusedError(_UNREADABLE)
     code, size, message_size = map(int, numbers)
     if code not in (0, _BLOCKED) or size + message_size > MAX_ANSWER_BYTES:
-        raise _Refused(_UNREADABLE)
+        raise RefusedError(_UNREADABLE)
     parts, missing = [rest], size + message_size - len(rest)
     while missing > 0:
         parts.append(_receive(connection, deadline))
         missing -= len(parts[-1])
     if missing:
-        raise _Refused(_UNREADABLE)
+        raise RefusedError(_UNREADABLE)
     answer = b"".join(parts)
     return code, answer[:size], answer[size:]
 
@@ -136,7 +136,7 @@ def _receive(connection: "_socket.socket", deadline: float) -> bytes:
     connection.settimeout(max(0.001, deadline - time.monotonic()))
     data = connection.recv(1 << 16)
     if not data:
-        raise _Refused("the daemon ended before it answered")
+        raise RefusedError("the daemon ended before it answered")
     return data
 
 
@@ -158,22 +158,22 @@ def _connect(state: str, deadline: float) -> "_socket.socket":
             ended, status = os.waitpid(process, os.WNOHANG)
             process = 0 if ended else process
         if not process and status:
-            raise _Refused(f"its daemon could not start: {_read_error(state)}")
+            raise RefusedError(f"its daemon could not start: {_read_error(state)}")
         time.sleep(_LOOK_SECONDS)
-    raise _Refused(f"its daemon did not start within {START_SECONDS:.0f} s: {_read_error(state)}")
+    raise RefusedError(f"its daemon did not start within {START_SECONDS:.0f} s: {_read_error(state)}")
 
 
 def _try_connect(state: str) -> "_socket.socket | None":
-    """Return a connection, or None where no daemon listens. Raise `_Refused` where the socket is not ours."""
+    """Return a connection, or None where no daemon listens. Raise `RefusedError` where the socket is not ours."""
     try:
         folder, found = os.stat(state), os.lstat(os.path.join(state, SOCKET_NAME))
     except FileNotFoundError:
         return None
     own = os.geteuid()
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != own or found.st_mode & 0o077:
-        raise _Refused(f"{state}/{SOCKET_NAME} is not a private socket of this user")
+        raise RefusedError(f"{state}/{SOCKET_NAME} is not a private socket of this user")
     if folder.st_uid != own or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise _Refused(f"others may write into {state}")
+        raise RefusedError(f"others may write into {state}")
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         address = os.path.join(state, SOCKET_NAME)
@@ -188,7 +188,7 @@ def _try_connect(state: str) -> "_socket.socket | None":
     if hasattr(_socket, "SO_PEERCRED"):
         peer = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
         if int.from_bytes(peer[4:8], sys.byteorder) != own:
-            raise _Refused("the daemon belongs to another user")
+            raise RefusedError("the daemon belongs to another user")
     return connection
 
 
@@ -215,7 +215,9 @@ def _start_daemon(state: str) -> int:
             setsid=True,
         )
     except OSError as error:
-        raise _Refused(f"its daemon cannot be started: {error.strerror}. Do `interlock hooks install` again") from None
+        raise RefusedError(
+            f"its daemon cannot be started: {error.strerror}. Do `interlock hooks install` again"
+        ) from None
 
 
 def _read_error(state: str) -> str:
@@ -232,7 +234,7 @@ def _find_state() -> str:
     if not os.path.isabs(base):
         home = os.environ.get("HOME", "")
         if not os.path.isabs(home):
-            raise _Refused("this user has no home folder. Set HOME or XDG_STATE_HOME")
+            raise RefusedError("this user has no home folder. Set HOME or XDG_STATE_HOME")
         base = os.path.join(home, ".local", "state")
     return os.path.join(base, "interlock")
 
