@@ -26,7 +26,7 @@ def _texts(path: PathAccess, *, wide: bool) -> list[list[str]]:
 
 
 def _is_meant(rule: CompiledRule, path: PathAccess) -> bool:
-    return rule.access is None or (rule.access == "write") == path.writes
+    return rule.rule.access is None or (rule.rule.access == "write") == path.writes
 
 
 def _fits_place(rule: CompiledRule, texts: Sequence[str]) -> bool:
@@ -48,7 +48,7 @@ def _paths_fit(rule: CompiledRule, subject: CallPart) -> bool:
 def _fits(rule: CompiledRule, event: PolicyEvent, subject: CallPart) -> bool:
     if not rule.matches_tool(event.tool, event.situation) or not rule.matches_situation(event.situation):
         return False
-    if rule.expires_at and rule.expires_at <= NOW:
+    if rule.rule.expires_at and rule.rule.expires_at <= NOW:
         return False
     if rule.commands and (subject.command is None or not rule.matches_command(subject.command)):
         return False
@@ -63,7 +63,7 @@ def _fits(rule: CompiledRule, event: PolicyEvent, subject: CallPart) -> bool:
 def _holds(rule: CompiledRule, event: PolicyEvent) -> bool:
     """A condition that fails makes its rule speak, too."""
     try:
-        return rule.when is None or rule.when(event) is not False
+        return rule.rule.when is None or rule.rule.when(event) is not False
     except Exception:
         return True
 

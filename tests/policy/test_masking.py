@@ -42,4 +42,7 @@ def test_a_deny_of_writing_holds_read_only_and_hides_nothing() -> None:
 
 
 def test_a_rule_about_one_tool_masks_nothing() -> None:
-    assert masked(Rule(id="r", verdict="deny", tools="read_file", path="a")).is_empty
+    found = masked(Rule(id="r", verdict="deny", tools="read_file", path="a"))
+
+    assert not found.is_hidden("a")
+    assert not found.is_read_only("a")

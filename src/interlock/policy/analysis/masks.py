@@ -17,11 +17,6 @@ class MaskMatcher:
         self._hidden = _compile_masks(mask for mask in masks if mask.access != "write")
         self._read_only = _compile_masks(mask for mask in masks if mask.access != "read")
 
-    @property
-    def is_empty(self) -> bool:
-        """True if no tool is masked."""
-        return self._hidden is None and self._read_only is None
-
     def is_hidden(self, relative_path: str) -> bool:
         """Return True if no tool may read this path of the workspace."""
         return self._matches(self._hidden, relative_path)

@@ -20,7 +20,6 @@ from ...domain.decision import (
     APPROVAL_SCOPES,
     QUESTION_VERDICTS,
     VERDICT_WORDS,
-    ApprovalScope,
     Approver,
     Decision,
     Verdict,
@@ -45,7 +44,6 @@ from .rule import (
     EffectDeclaration,
     ResourceDeclaration,
     Rule,
-    RuleCondition,
 )
 
 ArgumentPredicate: TypeAlias = Callable[[Any], bool]
@@ -69,29 +67,21 @@ def names_tool(pattern: str, tool: ToolDefinition) -> bool:
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that is ready to match."""
 
+    #: As it was declared.
+    rule: Rule
     id: str
     verdict: Verdict
     tools: tuple[str, ...]
     risk: frozenset[Risk] | None
-    origin: ToolOrigin | None
     servers: tuple[str, ...] | None
     modes: frozenset[PermissionMode] | None
-    interactive: bool | None
     agents: tuple[str, ...] | None
     workspaces: tuple[str, ...] | None
     #: Regular expressions over the texts of a place, see `patterns.py`.
     paths: tuple[str, ...]
-    access: Access | None
     commands: tuple[CommandPattern, ...]
     hosts: tuple[str, ...]
     arguments: tuple[tuple[tuple[str, ...], ArgumentTest, ArgumentPredicate], ...]
-    when: RuleCondition | None
-    expires_at: int
-    scope: ApprovalScope
-    ask: AskTime
-    answer_within_seconds: float | None
-    approver: Approver
-    texts: dict[str, Any]
     digest: str
 
     @property
@@ -107,18 +97,19 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_conditional(self) -> bool:
         """True when tool and mode are not enough to know whether it matches."""
-        about_call = self.has_resource_conditions or self.arguments or self.when
-        return bool(about_call or self.agents or self.workspaces or self.expires_at)
+        about_call = self.has_resource_conditions or self.arguments or self.rule.when
+        return bool(about_call or self.agents or self.workspaces or self.rule.expires_at)
 
     def matches_tool(self, tool: ToolDefinition, situation: CallContext) -> bool:
         """Return True if the conditions that do not depend on the arguments match."""
-        if self.origin is not None and self.origin != tool.origin:
+        rule = self.rule
+        if rule.origin is not None and rule.origin != tool.origin:
             return False
         if self.risk is not None and not self._matches_risk(tool.risk):
             return False
         if self.modes is not None and situation.mode not in self.modes:
             return False
-        if self.interactive is not None and self.interactive != situation.interactive:
+        if rule.interactive is not None and rule.interactive != situation.interactive:
             return False
         if self.servers is not None and not _any_matches(self.servers, tool.source):
             return False
@@ -174,16 +165,22 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
 
     def make_decision(self, tool: ToolDefinition, policy_digest: str) -> Decision:
         """Build the decision of this rule."""
+        rule = self.rule
         return Decision(
             verdict=self.verdict,
             rule_ids=(self.id,),
             risk=tuple(sorted(tool.risk)),
             policy_digest=policy_digest,
-            scope=self.scope if self.verdict is Verdict.ASK else "once",
-            ask=self.ask,
-            answer_within_seconds=self.answer_within_seconds,
-            approver=self.approver,
-            **self.texts,
+            scope=rule.scope if self.verdict is Verdict.ASK else "once",
+            ask=rule.ask,
+            answer_within_seconds=rule.answer_within_seconds,
+            approver=rule.approver,
+            reason=rule.reason or f"Rule {rule.id} says {self.verdict}.",
+            layer=rule.layer,
+            prompt=rule.prompt,
+            suggested_rule=rule.suggested_rule,
+            advice=rule.advice,
+            target_arg=rule.target_arg,
         )
 
     def _matches_risk(self, declared: frozenset[Risk]) -> bool:
@@ -198,14 +195,13 @@ def compile_rule(rule: Rule) -> CompiledRule:
     _validate_rule(rule, verdict)
     wide = verdict is not Verdict.ALLOW
     return CompiledRule(
+        rule=rule,
         id=rule.id,
         verdict=verdict,
         tools=_parse_tools(rule),
         risk=_parse_words(rule, "risk", Risk),
-        origin=rule.origin,
         servers=_sorted_texts(rule.server),
         modes=_parse_words(rule, "mode", PermissionMode),
-        interactive=rule.interactive,
         agents=_sorted_texts(rule.agent),
         workspaces=_sorted_texts(rule.workspace),
         paths=tuple(
@@ -213,27 +209,12 @@ def compile_rule(rule: Rule) -> CompiledRule:
             for glob in _sorted_texts(rule.path) or ()
             for pattern in _with_rule_id(rule, partial(path_glob_to_regexes, glob, wide=wide))
         ),
-        access=rule.access,
         commands=tuple(_parse_command(rule, pattern) for pattern in _as_tuple(rule.command)),
         hosts=tuple(_parse_host(rule, host) for host in _sorted_texts(rule.host) or ()),
         arguments=tuple(
             (tuple(name.split(".")), test, _with_rule_id(rule, partial(_compile_test, test)))
             for name, test in rule.arguments.items()
         ),
-        when=rule.when,
-        expires_at=rule.expires_at,
-        scope=rule.scope,
-        ask=rule.ask,
-        answer_within_seconds=rule.answer_within_seconds,
-        approver=rule.approver,
-        texts={
-            "reason": rule.reason or f"Rule {rule.id} says {verdict}.",
-            "layer": rule.layer,
-            "prompt": rule.prompt,
-            "suggested_rule": rule.suggested_rule,
-            "advice": rule.advice,
-            "target_arg": rule.target_arg,
-        },
         digest=_rule_digest(rule, verdict),
     )
 

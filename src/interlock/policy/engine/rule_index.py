@@ -139,5 +139,5 @@ class _PathIndex:
         return {self._rule_of_pattern[hit] for text in texts for hit in patterns.find_matches(text)}
 
     def _applies_to(self, at: int, path: PathAccess) -> bool:
-        access = self._rules[at].access
+        access = self._rules[at].rule.access
         return access is None or (access == "write") == path.writes

@@ -259,14 +259,15 @@ class _ConditionCache:
 
     def _evaluate(self, rule: CompiledRule, decision: Decision) -> tuple[Decision, ...]:
         assert self._event is not None  # noqa: S101 - without an event there are no conditional rules
-        if rule.expires_at and self._now() >= rule.expires_at:
+        ends_at, condition = rule.rule.expires_at, rule.rule.when
+        if ends_at and self._now() >= ends_at:
             return ()
         if not rule.matches_situation(self._event.situation):
             return ()
         holds: Any = True
-        if rule.when is not None:
+        if condition is not None:
             try:
-                holds = rule.when(self._event)
+                holds = condition(self._event)
             except Exception as error:
                 return (deny_on_condition_error(decision, f"raised {type(error).__name__}"),)
         if holds is False:

@@ -174,22 +174,18 @@ def _compile_egress(
     rules: dict[str, EgressRule] = {}
     problems: list[PolicyProblem] = []
     for index, entry in enumerate(document.egress):
-        named: dict[EgressVerdict, list[str]] = {
-            "allow": entry.allow or [],
-            "ask": entry.ask or [],
-            "deny": entry.deny or [],
-        }
-        verdicts: tuple[EgressVerdict, ...] = ("allow", "ask", "deny")
-        given: list[EgressVerdict] = [verdict for verdict in verdicts if named[verdict]]
+        named: dict[EgressVerdict, list[str] | None] = {"allow": entry.allow, "ask": entry.ask, "deny": entry.deny}
+        given: list[tuple[EgressVerdict, list[str]]] = [(verdict, hosts) for verdict, hosts in named.items() if hosts]
         try:
             if len(given) != 1:
                 raise ConfigurationError("an egress rule has exactly one of allow, ask and deny")
             if entry.header is not None and entry.credential is None:
                 raise ConfigurationError("header goes with credential")
+            verdict, hosts = given[0]
             rule = compile_egress_rule(
                 EgressRule(
-                    verdict=given[0],
-                    hosts=named[given[0]],
+                    verdict=verdict,
+                    hosts=hosts,
                     ports=entry.ports or (),
                     methods=entry.methods or (),
                     credential=entry.credential or "",

@@ -29,21 +29,21 @@ def find_wider_condition(candidate: Rule, suggested: Rule) -> str:
         "decision": one.verdict is other.verdict is Verdict.ALLOW,
         "tools": _is_each_within(one.tools, other.tools, _is_name_within),
         "risk": _is_subset(one.risk, other.risk),
-        "origin": other.origin in (None, one.origin),
+        "origin": suggested.origin in (None, candidate.origin),
         "server": _is_each_within(one.servers, other.servers, _is_name_within),
         "mode": _is_subset(one.modes, other.modes),
-        "interactive": other.interactive in (None, one.interactive),
+        "interactive": suggested.interactive in (None, candidate.interactive),
         "agent": _is_each_within(one.agents, other.agents, _is_name_within),
         "workspace": _is_each_within(one.workspaces, other.workspaces, str.__eq__),
         "path": _is_each_within(one.paths or None, other.paths or None, str.__eq__)
         or _are_paths_within(candidate.path, other),
-        "access": other.access in (None, one.access),
+        "access": suggested.access in (None, candidate.access),
         "command": _is_each_within(one.commands or None, other.commands or None, _is_command_within)
         and not _covers_commands(one, other),
         "host": _is_each_within(one.hosts or None, other.hosts or None, _is_host_within),
         "arguments": _are_arguments_within(candidate.arguments, suggested.arguments),
         "when": suggested.when is None or _is_same_condition(candidate, suggested),
-        "expires": not other.expires_at or 0 < one.expires_at <= other.expires_at,
+        "expires": not suggested.expires_at or 0 < candidate.expires_at <= suggested.expires_at,
     }
     return next((key for key, is_shown in checks.items() if not is_shown), "")
 
