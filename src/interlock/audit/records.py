@@ -69,8 +69,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.run_id}:{self.seq}"
 
 
-def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: str = "") -> AuditRecord:
-    """Convert an entry. `agent` and `tool` are known from earlier events, where this one does not name them."""
+def to_audit_record(entry: LogEntry, *, agent: str = "", host: str = "") -> AuditRecord:
+    """Convert an entry. `agent` is known from earlier events, where this one does not name it."""
     whole, event = _decode_event(entry.body)
     fact, at = _to_object(whole.get("fact")), whole.get("at")
 
@@ -98,7 +98,7 @@ def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: s
         event=event,
         actor=find("by", "answer.by", "created_by", "requester"),
         agent=find("agent", "question.agent") or agent,
-        tool=find("tool", "question.tool_name", "observation.tool") or tool,
+        tool=find("tool", "question.tool_name", "observation.tool"),
         call_id=find("call_id", "observation.call_id"),
         action_id=find("action_id", "question.action_id"),
         duration_ms=next(

@@ -33,19 +33,9 @@ _encode_json = msgspec.json.Encoder().encode
 def splunk_hec(record: AuditRecord) -> bytes:
     """Encode a record as an event for the HTTP Event Collector of Splunk."""
     fields = {
-        "run_id": record.run_id,
-        "seq": record.seq,
-        "hash": record.hash,
-        "type": record.type,
-        "outcome": record.outcome,
+        **_pick(record, "run_id", "seq", "hash", "type", "outcome"),
         "severity": record.severity.name.lower(),
-        "actor": record.actor,
-        "agent": record.agent,
-        "tool": record.tool,
-        "call_id": record.call_id,
-        "action_id": record.action_id,
-        "channel": record.channel,
-        "assurance": record.assurance,
+        **_pick(record, "actor", "agent", "tool", "call_id", "action_id", "channel", "assurance"),
     }
     return encode_line(
         {
@@ -54,7 +44,7 @@ def splunk_hec(record: AuditRecord) -> bytes:
             "source": "interlock",
             "sourcetype": "interlock:event",
             "event": msgspec.Raw(record.event),
-            "fields": _drop_empty(**fields),
+            "fields": fields,
         }
     )
 
@@ -87,15 +77,7 @@ def ecs(record: AuditRecord) -> bytes:
                 user=_drop_empty(name=record.actor),
                 related=_drop_empty(user=[record.actor] if record.actor else None),
                 service={"type": "interlock", **_drop_empty(name=record.agent)},
-                interlock=_drop_empty(
-                    run_id=record.run_id,
-                    agent=record.agent,
-                    tool=record.tool,
-                    call_id=record.call_id,
-                    action_id=record.action_id,
-                    channel=record.channel,
-                    assurance=record.assurance,
-                ),
+                interlock=_pick(record, "run_id", "agent", "tool", "call_id", "action_id", "channel", "assurance"),
             ),
         }
     )
@@ -153,6 +135,10 @@ def encode_line(value: Any) -> bytes:
     except UnicodeEncodeError:
         line = _encode_json(escape_surrogates(value))
     return escape_line_breaks(line)
+
+
+def _pick(record: AuditRecord, *names: str) -> dict[str, Any]:
+    return _drop_empty(**{name: getattr(record, name) for name in names})
 
 
 def _drop_empty(**fields: Any) -> dict[str, Any]:
@@ -235,14 +221,10 @@ SCHEMAS: Mapping[SchemaName, ExportSchema] = {
 }
 
 
-def render_event(entry: LogEntry, schema: SchemaName, *, agent: str = "", tool: str = "", host: str = "") -> bytes:
+def render_event(entry: LogEntry, schema: SchemaName, *, agent: str = "", host: str = "") -> bytes:
     """Return one event on one line, without its line feed."""
-    written = SCHEMAS[schema].render
-    return (
-        format_event_line(entry)
-        if written is None
-        else written(to_audit_record(entry, agent=agent, tool=tool, host=host))
-    )
+    render = SCHEMAS[schema].render
+    return format_event_line(entry) if render is None else render(to_audit_record(entry, agent=agent, host=host))
 
 
 def build_renderers(host: str = "") -> Mapping[str, Callable[[LogEntry, Event, str], bytes]]:
