@@ -88,7 +88,15 @@ def read_file_tool(workspace: Workspace) -> ToolDefinition:
     """Return the tool, for the files of this workspace."""
 
     def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
-        return _find_problem(workspace, arguments["path"])
+        try:
+            with refusals_as_preconditions():
+                place = workspace.locate(arguments["path"])
+        except PathRefusedError:
+            return None  # reported by policy
+        except PreconditionError as error:
+            return error.problem
+        words = _UNREADABLE_MESSAGES.get(place.kind)
+        return CheckProblem(message=f"{display_path(place.relative)} {words}") if words else None
 
     def handler(
         context: ToolContext,
@@ -131,19 +139,6 @@ def read_file_tool(workspace: Workspace) -> ToolDefinition:
         reach=describe_read_scope,
         normalize=normalize_read,
     )
-
-
-def _find_problem(workspace: Workspace, path: str) -> CheckProblem | None:
-    """Return why it cannot be read now. Permissions are for policy."""
-    try:
-        with refusals_as_preconditions():
-            place = workspace.locate(path)
-    except PathRefusedError:
-        return None
-    except PreconditionError as error:
-        return error.problem
-    words = _UNREADABLE_MESSAGES.get(place.kind)
-    return CheckProblem(message=f"{display_path(place.relative)} {words}") if words else None
 
 
 def _find_unchanged(file: FileContent, offset: int, limit: int, state: Mapping[str, Any]) -> UnchangedRead | None:
