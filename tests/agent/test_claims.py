@@ -15,6 +15,7 @@ from interlock.domain.outcome import SideEffect
 from interlock.domain.state.verification import Verification, VerificationState
 from interlock.verification.claims import MAX_CLAIM_CHARS, describe_contradiction, find_claim
 from interlock.verification.sentences import MAX_HEAD_CHARS, MAX_TAIL_CHARS
+from tests.each import each
 
 
 def examples(name: str) -> list[str]:
@@ -111,7 +112,7 @@ _HARD = [
 ]
 
 
-@pytest.mark.parametrize("piece", _HARD, ids=repr)
+@each("piece", _HARD)
 def test_no_text_takes_long_to_read(piece: str) -> None:
     text = piece * ((1 << 20) // len(piece))
     started = process_time()

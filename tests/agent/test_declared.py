@@ -7,6 +7,7 @@ import pytest
 
 from interlock import Agent, Budgets, Rule, Runner, ScriptedModel, ScriptedTurn, tool
 from interlock.domain.errors import ConfigurationError
+from tests.each import each
 from tests.runs.support import agent_of, asked_of, calls
 
 
@@ -37,7 +38,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@each("name", MISTAKES)
 def test_what_cannot_be_part_of_an_agent_is_refused_with_what_to_write_instead(name: str) -> None:
     mistaken, words = MISTAKES[name]
     fields: dict[str, Any] = {"provider": ScriptedModel([]), "name": "shop"} | mistaken

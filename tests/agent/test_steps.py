@@ -26,6 +26,7 @@ from interlock.domain.messages import AssistantMessage, ProposedCall, Usage
 from interlock.domain.state.conversation import Dialogue, LastSpeaker
 from interlock.domain.state.ledger import ActionEntry, Ledger
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS, ActionState, RunState
+from tests.each import each
 
 CALL = {"a": ProposedCall(call_id="a", tool="t", arguments="{}")}
 FINAL = Dialogue(last="model", messages=[AssistantMessage("Done.")])
@@ -91,7 +92,7 @@ SITUATIONS: dict[str, tuple[LoopState, AgentStep]] = {
 }
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
+@each("situation", SITUATIONS)
 def test_the_next_step_follows_from_where_the_agent_stands(situation: str) -> None:
     standing, step = SITUATIONS[situation]
 

@@ -12,6 +12,7 @@ from interlock.audit.export import read_export, to_json, to_ndjson
 from interlock.audit.verify import verify
 from interlock.domain.errors import LogCorruptError
 from interlock.domain.event import LogEntry, RunStarted, WarningRaised
+from tests.each import each
 from tests.history.recorded import FACTS, RUN, record
 
 Form = Callable[[Iterable[LogEntry]], Iterator[bytes]]
@@ -74,7 +75,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@each("text", HOSTILE.values())
 def test_no_text_in_an_event_makes_another_line(text: str) -> None:
     entries = record([RunStarted(schema=1, agent=text), WarningRaised(message=text), WarningRaised(message=text)])
     exported = ndjson(entries)
@@ -95,8 +96,8 @@ def test_any_text_stays_on_the_line_of_its_event(text: str) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("seq", range(len(ENTRIES)))
-@pytest.mark.parametrize(
+@each("seq", range(len(ENTRIES)))
+@each(
     ("old", "new"),
     [
         (b'"run_id":"run_1"', b'"run_id":"run_2"'),
@@ -115,7 +116,7 @@ def test_an_edited_line_is_named(seq: int, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("seq", range(len(ENTRIES)))
+@each("seq", range(len(ENTRIES)))
 def test_a_cut_line_is_named(seq: int) -> None:
     lines = ndjson(ENTRIES).splitlines()
     lines[seq] = lines[seq][:-1]
@@ -126,7 +127,7 @@ def test_a_cut_line_is_named(seq: int) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("seq", range(len(ENTRIES) - 1))
+@each("seq", range(len(ENTRIES) - 1))
 def test_a_missing_line_is_named(seq: int) -> None:
     lines = ndjson(ENTRIES).splitlines()
     audit = verify(read_export(lines[:seq] + lines[seq + 1 :]), RUN)

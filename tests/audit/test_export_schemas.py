@@ -23,6 +23,7 @@ from interlock.audit.verify import verify
 from interlock.domain.event import Fact, LogEntry, RunStarted, WarningRaised, decode_event, next_hash
 from interlock.rendering.events import EVENT_ROWS
 from tests.audit.test_export import HOSTILE
+from tests.each import each
 from tests.history.recorded import FACTS, RUN, chain, record
 
 ENTRIES = record(FACTS)
@@ -66,8 +67,8 @@ def original(schema: SchemaName, text: str) -> Any:
 
 
 @pytest.mark.requirement("R173")
-@pytest.mark.parametrize("schema", SCHEMAS)
-@pytest.mark.parametrize("form", FORMS)
+@each("schema", SCHEMAS)
+@each("form", FORMS)
 def test_every_event_is_in_every_schema_and_nothing_of_it_is_lost(schema: SchemaName, form: ExportFormat) -> None:
     text = written(schema, form).decode()
     lines = text.splitlines() if form == "ndjson" else [_as_line(schema, each) for each in json.loads(text)]
@@ -179,8 +180,8 @@ def test_in_cef_no_value_ends_the_header_a_field_or_the_line() -> None:
     assert fields["cs4"].startswith("a|b\\c=d")
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-@pytest.mark.parametrize("schema", SCHEMAS)
+@each("text", HOSTILE.values())
+@each("schema", SCHEMAS)
 def test_no_text_makes_another_line_in_any_schema(schema: SchemaName, text: str) -> None:
     entries = record([RunStarted(schema=1, agent=text), WarningRaised(message=text)])
     exported = written(schema, entries=entries).decode()
@@ -212,8 +213,8 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
-@pytest.mark.parametrize("schema", OTHERS)
+@each("body", ODD)
+@each("schema", OTHERS)
 def test_an_event_that_makes_no_sense_is_exported_all_the_same(schema: SchemaName, body: bytes) -> None:
     (entry,) = chain([body])
 

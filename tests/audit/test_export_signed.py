@@ -31,6 +31,7 @@ from tests.audit.tampering import (
     lines,
     sign,
 )
+from tests.each import each
 
 SAID = read_statement(SIGNED, KEYS)
 
@@ -62,8 +63,8 @@ def test_what_was_signed_as_a_whole_is_complete() -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("what", TAMPERED)
+@each("form", FORMS)
+@each("what", TAMPERED)
 def test_whatever_was_done_to_a_signed_run_is_found_at_every_place(what: str, form: str) -> None:
     for place in PLACES:
         found = proof(read_export(lines(form, TAMPERED[what](place))), SAID)

@@ -8,6 +8,7 @@ import pytest
 from interlock import Rule, RulePolicy, ToolIntent, ToolRuntime, read_export, render_for_user, tool
 from interlock.domain.event import PolicyEvaluated, event_type
 from tests.corpora.injection import MORE, load
+from tests.each import each
 from tests.support import call, facts
 
 PAYLOADS = (*(attack.payload for attack in load()), *MORE)
@@ -59,7 +60,7 @@ async def story(words: str, argument: str, reason: str = "") -> tuple[list[Any],
 
 
 @pytest.mark.requirement("R259", "R258")
-@pytest.mark.parametrize("payload", PAYLOADS)
+@each("payload", PAYLOADS)
 async def test_injected_text_changes_no_decision_event_or_line(payload: str) -> None:
     harmless = await story("plain text", "ls", "why not")
     hostile = await story(payload, payload.encode(errors="replace").decode(), payload)
@@ -71,7 +72,7 @@ async def test_injected_text_changes_no_decision_event_or_line(payload: str) -> 
 
 
 @pytest.mark.requirement("R258", "R259")
-@pytest.mark.parametrize("payload", PAYLOADS)
+@each("payload", PAYLOADS)
 async def test_injected_text_stays_in_its_place_in_every_message(payload: str) -> None:
     _, _, _, messages = await story(payload, payload.encode(errors="replace").decode(), payload)
 
@@ -86,7 +87,7 @@ async def test_injected_text_stays_in_its_place_in_every_message(payload: str) -
 
 
 @pytest.mark.requirement("R259")
-@pytest.mark.parametrize("payload", PAYLOADS)
+@each("payload", PAYLOADS)
 async def test_injected_text_is_no_tool_and_no_call_id(payload: str) -> None:
     runtime, ran = runtime_saying("text")
     result = await runtime.execute(

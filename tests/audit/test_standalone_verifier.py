@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from interlock.audit import standalone_verifier
 from interlock.audit.checkpoint import CheckpointStatement
 from interlock.audit.standalone_verifier import INVALID, UNVERIFIED, VERIFIED, check, verify_signature
+from tests.each import each
 
 from .tampering import ENTRIES, FORMS, KEY, OTHER, PLACES, PRIVATE, PUBLIC, TAMPERED, lines, sign
 
@@ -37,8 +38,8 @@ def test_a_signed_export_is_proved(form: str) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("what", TAMPERED)
+@each("form", FORMS)
+@each("what", TAMPERED)
 def test_whatever_was_done_to_an_export_is_found_at_every_place(what: str, form: str) -> None:
     for place in PLACES:
         code, said = check(lines(form, TAMPERED[what](place)), [KEY.public])
@@ -123,7 +124,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
+@each("line", HOSTILE)
 def test_no_line_makes_it_fall_over(line: bytes) -> None:
     assert check([line], [KEY.public])[0] == INVALID
     assert check([*lines("ndjson", ENTRIES, None), line], [KEY.public])[0] in {INVALID, UNVERIFIED}

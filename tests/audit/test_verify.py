@@ -18,6 +18,7 @@ from interlock.domain.event import (
     genesis_hash,
     next_hash,
 )
+from tests.each import each
 from tests.history.recorded import FACTS, RUN, chain, event, record
 
 ENTRIES = record(FACTS)
@@ -85,7 +86,7 @@ def test_an_empty_log_verifies_until_a_checkpoint_says_otherwise() -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("seq", PLACES)
+@each("seq", PLACES)
 def test_every_edited_field_of_every_event_is_found(seq: int) -> None:
     edited = [msgspec.json.encode(value) for value in edits(msgspec.json.decode(ENTRIES[seq].body))]
 
@@ -94,7 +95,7 @@ def test_every_edited_field_of_every_event_is_found(seq: int) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("seq", PLACES)
+@each("seq", PLACES)
 def test_every_edited_column_is_found(seq: int) -> None:
     def found(**column: Any) -> int:
         entry = msgspec.structs.replace(ENTRIES[seq], **column)
@@ -122,7 +123,7 @@ def test_every_flipped_bit_is_found(data: st.DataObject) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("seq", range(COUNT - 1))
+@each("seq", range(COUNT - 1))
 def test_every_removed_event_is_found(seq: int) -> None:
     removed = ENTRIES[:seq] + ENTRIES[seq + 1 :]
 
@@ -131,7 +132,7 @@ def test_every_removed_event_is_found(seq: int) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("first", range(COUNT - 1))
+@each("first", range(COUNT - 1))
 def test_every_two_events_that_changed_places_are_found(first: int) -> None:
     for second in range(first + 1, COUNT):
         swapped = list(ENTRIES)
@@ -142,7 +143,7 @@ def test_every_two_events_that_changed_places_are_found(first: int) -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("seq", PLACES)
+@each("seq", PLACES)
 def test_every_copied_event_is_found(seq: int) -> None:
     for place in range(COUNT + 1):
         copied = [*ENTRIES[:place], ENTRIES[seq], *ENTRIES[place:]]
@@ -154,8 +155,8 @@ FORGED = WarningRaised(message="All good.")
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("place", range(COUNT))
-@pytest.mark.parametrize("number", [list[LogEntry], renumbered], ids=["as numbered", "renumbered"])
+@each("place", range(COUNT))
+@each("number", [list[LogEntry], renumbered])
 def test_every_inserted_event_is_found(place: int, number: Callable[[list[LogEntry]], list[LogEntry]]) -> None:
     body = encode_event(event(place, FORGED))
     head = ENTRIES[place - 1].hash if place else genesis_hash(RUN)
@@ -174,13 +175,13 @@ def test_an_event_forged_into_the_chain_is_told_from_an_edit() -> None:
 
 
 @pytest.mark.requirement("P11")
-@pytest.mark.parametrize("count", range(COUNT))
+@each("count", range(COUNT))
 def test_a_tail_cut_anywhere_is_found_with_a_checkpoint(count: int) -> None:
     assert flaw_of(ENTRIES[:count], WHOLE) == (count, "cut")
     assert verify(ENTRIES[:count], RUN).ok  # the chain alone cannot know
 
 
-@pytest.mark.parametrize("seq", PLACES)
+@each("seq", PLACES)
 def test_an_event_of_another_run_is_found(seq: int) -> None:
     foreign = record(FACTS, "run_2")
 
@@ -188,7 +189,7 @@ def test_an_event_of_another_run_is_found(seq: int) -> None:
     assert flaw_of(foreign) == (0, "foreign_run")
 
 
-@pytest.mark.parametrize("seq", range(COUNT - 1))
+@each("seq", range(COUNT - 1))
 def test_an_edited_event_with_a_new_hash_breaks_at_the_event_after_it(seq: int) -> None:
     edited = with_body(seq, encode_event(event(seq, FORGED)) if seq else ENTRIES[0].body.replace(b"fixer", b"fixed"))
     head = ENTRIES[seq - 1].hash if seq else genesis_hash(RUN)

@@ -14,6 +14,7 @@ from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.policy_files import load_policy
 from interlock.registry.decorator import tool
+from tests.each import each
 
 from .scripts import calls, command, on_terminal, write_script
 
@@ -33,7 +34,7 @@ def support(log: Path = Path("/nonexistent/runs.db")) -> LocalDialogSupport:
     return LocalDialogSupport(log, lambda name: None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "text"),
     [
         ("pytest -q tests/x.py", "bash(pytest *)"),
@@ -96,7 +97,7 @@ def test_an_edit_is_generalised_to_its_folder_and_ending(path: str, text: str) -
     assert support().format_rule(rule) == (text or rule)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "problem"),
     [
         ("bash(pytest -q *)", ""),

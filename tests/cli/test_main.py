@@ -12,6 +12,7 @@ from interlock import __version__
 from interlock.cli.commands import doctor
 from interlock.cli.exit_codes import MEANINGS, ExitCode
 from interlock.cli.main import COMMAND_ENTRIES, app
+from tests.each import each
 
 from .conftest import Run
 
@@ -149,9 +150,7 @@ def test_help_names_every_policy_command_and_the_exit_codes() -> None:
     assert "0 done; 1 denied, invalid, or a flip with --fail-on-flip; 2 bad" in result.stdout
 
 
-@pytest.mark.parametrize(
-    "command", ["check", "test", "explain", "backtest", "suggest", "import", "schema", "rules", "revoke"]
-)
+@each("command", ["check", "test", "explain", "backtest", "suggest", "import", "schema", "rules", "revoke"])
 def test_every_command_has_help_json_and_its_exit_codes_in_it(command: str) -> None:
     result = CliRunner().invoke(app, ["policy", command, "--help"])
 

@@ -22,6 +22,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import InvocationStarted
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.storage.watched import watched
 from tests.support import call, facts
@@ -157,8 +158,8 @@ async def test_nobody_waits_for_a_call_that_had_not_begun_when_the_log_broke() -
     assert world.effects == []
 
 
-@pytest.mark.parametrize("fault", ["refused", "lost", "lied"])
-@pytest.mark.parametrize("handler", ["hang", "block", "cling"])
+@each("fault", ["refused", "lost", "lied"])
+@each("handler", ["hang", "block", "cling"])
 async def test_a_broken_log_is_reported_once_and_leaves_no_error_behind(handler: str, fault: str) -> None:
     world, memory = World(), MemoryLog()
     unseen: list[dict[str, Any]] = []

@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.each import each
 from tests.patience import HANG_SECONDS
 
 from .pages import EXAMPLES, ROOT, text_of
@@ -65,7 +64,7 @@ def _run(path: Path) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem in PRINTED], ids=lambda path: path.stem)
+@each("path", [path for path in EXAMPLES if path.stem in PRINTED])
 def test_an_example_runs_offline_and_shows_what_it_says(path: Path) -> None:
     printed = _run(path)
     place = 0

@@ -14,6 +14,7 @@ from interlock.cli.commands.policy import app
 from interlock.domain.outcome import Phase
 from interlock.policy.files.document import RuleEntry
 from interlock.registry.decorator import ToolOptions
+from tests.each import each
 from tests.patience import HANG_SECONDS
 
 from .pages import (
@@ -69,7 +70,7 @@ def test_the_policy_page_lists_every_command_key_and_mode_and_nothing_else() -> 
     assert _names(table_rows(section(page, "Permission modes"))) == sorted(PermissionMode)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each("page", PAGES)
 def test_commands_that_a_page_mentions_exist(page: Path) -> None:
     assert set(_COMMAND.findall(text_of(page))) <= _commands()
 
@@ -92,7 +93,7 @@ def test_the_guide_has_code_of_its_own_and_shows_examples() -> None:
     assert len(codes - _SHOWN_AS_THEY_ARE) >= 8
 
 
-@pytest.mark.parametrize("page", [*PAGES, *ADAPTER_PAGES], ids=name_of)
+@each("page", [*PAGES, *ADAPTER_PAGES])
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     broken: list[str] = []
     for link in links(page.read_text("utf-8")):

@@ -10,8 +10,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from interlock import (
     ERROR_CODES,
     CallbackInteractionProvider,
@@ -23,6 +21,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.outcome import Phase
+from tests.each import each
 from tests.models.loopback import STREAM, Reply, serving
 from tests.models.wire import openai_call, openai_chunks, openai_delta
 from tests.patience import HANG_SECONDS
@@ -173,7 +172,7 @@ def test_every_bad_call_of_the_page_is_tried_here() -> None:
     assert set(BAD_CALLS) | {"outcome_unknown"} <= set(ERROR_CODES)
 
 
-@pytest.mark.parametrize("code", BAD_CALLS)
+@each("code", BAD_CALLS)
 async def test_a_bad_call_gets_the_code_and_the_words_of_the_page(code: str) -> None:
     calls, words = BAD_CALLS[code]
     person = CallbackInteractionProvider(lambda question: False)

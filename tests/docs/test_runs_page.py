@@ -29,6 +29,7 @@ from interlock import (
 )
 from interlock import tool as declared
 from interlock.domain.event import decode_event
+from tests.each import each
 
 from .pages import section, table_rows, text_of
 
@@ -123,7 +124,7 @@ def test_the_page_tells_of_these_deaths() -> None:
 
 
 @pytest.mark.requirement("P06", "D15")
-@pytest.mark.parametrize("death", DEATHS.values(), ids=list(DEATHS))
+@each("death", DEATHS.values())
 async def test_a_run_goes_on_after_a_death_as_the_page_says(death: Death) -> None:
     left = await _left_by(death)
     life = Life(death.tool)
@@ -236,7 +237,7 @@ def test_the_page_tells_of_these_changes() -> None:
 
 
 @pytest.mark.requirement("D05")
-@pytest.mark.parametrize("changed", CHANGES.values(), ids=list(CHANGES))
+@each("changed", CHANGES.values())
 async def test_an_approved_call_goes_on_as_the_page_says_when_something_changed(changed: Changed | None) -> None:
     log, artifacts, life = MemoryLog(), MemoryArtifacts(), Life("pay")
     async with Runner(unchanged(life), log=log, artifacts=artifacts) as runner:

@@ -20,6 +20,7 @@ from interlock.domain.event import (
     genesis_hash,
     next_hash,
 )
+from tests.each import each
 
 
 def event_of(fact: Fact, seq: int = 3, run_id: str = "run_1") -> Event:
@@ -72,7 +73,7 @@ DEEP = encode_event(event_of(CallProposed(call_id="c", tool="t", raw_input=0))).
 )
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"",
@@ -84,7 +85,6 @@ DEEP = encode_event(event_of(CallProposed(call_id="c", tool="t", raw_input=0))).
         encode_event(event_of(WarningRaised(message="m"))).replace(b'"m"', b"7"),
         DEEP,
     ],
-    ids=["empty", "text", "bytes", "text that is not utf-8", "no fact", "unknown fact", "wrong type", "too deep"],
 )
 def test_an_event_that_cannot_be_read_is_named(body: bytes) -> None:
     with pytest.raises(LogCorruptError, match="event 3 of run_1 cannot be read"):

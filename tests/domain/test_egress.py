@@ -4,13 +4,14 @@ import pytest
 
 from interlock.domain.egress import EgressRule, EgressRules, EgressVerdict, compile_egress_rule, parse_host_and_port
 from interlock.errors import ConfigurationError
+from tests.each import each
 
 
 def rule(verdict: EgressVerdict, hosts: str, ports: int | tuple[int, ...] = (), methods: str = "") -> EgressRule:
     return EgressRule(verdict=verdict, hosts=hosts, ports=ports, methods=methods)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rules", "outcome"),
     [
         ([], "unnamed"),
@@ -64,7 +65,7 @@ def test_approval_opens_what_was_asked_and_no_more() -> None:
     assert rules.decide("d.com", 443).outcome == "unnamed"
 
 
-@pytest.mark.parametrize(
+@each(
     "address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fe80::1", "64:ff9b::7f00:1", "::ffff:10.0.0.1", "x"]
 )
 def test_only_named_private_addresses_are_connected_to(address: str) -> None:
@@ -74,7 +75,7 @@ def test_only_named_private_addresses_are_connected_to(address: str) -> None:
     assert EgressRules([rule("deny", "93.184.216.34")]).find_address_problem("93.184.216.34", 443)
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "reason"),
     [
         (rule("allow", "https://a.com/x"), "the host alone"),
@@ -100,7 +101,7 @@ def test_other_values_are_no_rules() -> None:
         compile_egress_rule({"allow": "a.com"})  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "parsed"),
     [
         ("Example.COM.", ("example.com", 0)),

@@ -24,6 +24,7 @@ from interlock.domain.observation import Content, Observation
 from interlock.domain.outcome import Failure
 from interlock.domain.rendering import neutralize, render_for_model, render_for_user, render_untrusted_tool_message
 from tests.corpora.injection import HARMLESS, MORE, load
+from tests.each import each
 
 PAYLOADS = (*(attack.payload for attack in load()), *MORE)
 TOKENS = re.compile(
@@ -70,7 +71,7 @@ def assert_held(text: str, output: str) -> None:
 
 
 @pytest.mark.requirement("R060", "R258")
-@pytest.mark.parametrize("payload", PAYLOADS)
+@each("payload", PAYLOADS)
 def test_output_cannot_close_forge_or_leave_the_envelope(payload: str) -> None:
     assert_held(render_for_model(observed(payload)), payload)
 
@@ -108,7 +109,7 @@ def test_the_users_line_is_one_line_that_prints_as_it_is(payload: str) -> None:
     assert not any(unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co") for c in line)
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@each("text", HARMLESS)
 def test_harmless_text_passes_unchanged(text: str) -> None:
     assert neutralize(text) == text
 
@@ -154,7 +155,7 @@ def exported(bodies: list[bytes]) -> bytes:
     return b"".join(to_ndjson(entries))
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@each("payload", PAYLOADS)
 def test_what_is_recorded_is_one_line_of_json_and_reads_back_as_it_was(payload: str) -> None:
     bodies = recorded(payload)
     # No UTF-8 has a lone surrogate: it is recorded as an escape.

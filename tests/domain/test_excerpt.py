@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.rendering.excerpt import MIN_EXCERPT_CHARS, Excerpt, TextSpan, apply_tool_output_limits, excerpt_bytes
+from tests.each import each
 
 MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes omitted \(bytes ([\d,]+)-([\d,]+)\) \.\.\.\]")
 MEBIBYTE = 2**20
@@ -151,7 +152,7 @@ def test_without_a_failure_head_and_tail_are_kept() -> None:
     assert len(excerpt.ranges) == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("failing", "around"),
     [
         ("src/a.ts(3,5): error TS2322: no", "src/a.ts(3,5): error TS2322: no"),

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from interlock.domain.outcome import ERROR_CODES, NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, Phase
+from tests.each import each
 
 BEFORE_EXECUTION = {Phase.ACCEPT, Phase.LOOKUP, Phase.VALIDATE, Phase.PERMIT, Phase.SCHEDULE}
 
@@ -24,7 +25,7 @@ def test_the_phases_are_the_stages_in_order() -> None:
 
 
 @pytest.mark.requirement("R275")
-@pytest.mark.parametrize("code", ERROR_CODES)
+@each("code", ERROR_CODES)
 def test_a_failure_takes_its_phase_from_its_code(code: str) -> None:
     failure = Failure.from_code(code, "Message.")
     row = ERROR_CODES[code]
@@ -63,19 +64,17 @@ def test_a_validation_code_means_that_nothing_happened(code: str) -> None:
     assert ERROR_CODES[code].phase in {Phase.LOOKUP, Phase.VALIDATE}
 
 
-@pytest.mark.parametrize("code", [code for code, row in ERROR_CODES.items() if row.phase in BEFORE_EXECUTION])
+@each("code", [code for code, row in ERROR_CODES.items() if row.phase in BEFORE_EXECUTION])
 def test_a_code_from_before_execution_has_no_side_effects(code: str) -> None:
     assert ERROR_CODES[code].side_effects == NO_SIDE_EFFECTS
 
 
-@pytest.mark.parametrize(
-    "code", [code for code, row in ERROR_CODES.items() if row.side_effects == UNKNOWN_SIDE_EFFECTS]
-)
+@each("code", [code for code, row in ERROR_CODES.items() if row.side_effects == UNKNOWN_SIDE_EFFECTS])
 def test_a_call_that_may_have_had_effects_is_not_offered_again_unless_the_tool_itself_failed(code: str) -> None:
     assert ERROR_CODES[code].retryable is (code == "tool_failed")
 
 
-@pytest.mark.parametrize("code", ERROR_CODES)
+@each("code", ERROR_CODES)
 def test_a_code_is_a_plain_word_with_a_sentence(code: str) -> None:
     assert re.fullmatch("[a-z]+(_[a-z]+)*", code)
     assert re.fullmatch(r"[A-Z].*\.", ERROR_CODES[code].meaning)

@@ -51,6 +51,7 @@ from interlock.domain.state.lifecycle import (
     RunState,
 )
 from interlock.domain.state.verification import CheckResult
+from tests.each import each
 from tests.history.recorded import ALLOW, ASK, FACTS, RUN, ended, event, observed, proposed, question, started
 
 _bytes = msgspec.json.Encoder(order="deterministic").encode
@@ -185,7 +186,7 @@ ABOUT_NOTHING: list[Fact] = [
 ]
 
 
-@pytest.mark.parametrize("fact", ABOUT_NOTHING, ids=event_type)
+@each("fact", ABOUT_NOTHING)
 def test_a_fact_about_a_call_or_question_that_is_not_there_is_refused(fact: Fact) -> None:
     ledger = ledger_of(*asked())
 
@@ -205,11 +206,10 @@ def test_a_granted_call_starts_once_and_uses_its_approval_up() -> None:
 
 
 @pytest.mark.requirement("P02")
-@pytest.mark.parametrize("answer", [REJECTED, EXPIRED], ids=event_type)
-@pytest.mark.parametrize(
+@each("answer", [REJECTED, EXPIRED])
+@each(
     "later",
     [GRANTED, PolicyEvaluated(call_id="write", tool="write_file", decision=ALLOW), START, VOIDED],
-    ids=event_type,
 )
 def test_a_refusal_stands_whatever_is_said_later(answer: Fact, later: Fact) -> None:
     ledger = ledger_of(*asked(), answer)

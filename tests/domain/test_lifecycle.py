@@ -19,6 +19,7 @@ from interlock.domain.state.lifecycle import (
     RunState,
     next_state,
 )
+from tests.each import each
 
 Table = Mapping[Any, Mapping[str, Any]]
 
@@ -104,7 +105,7 @@ def test_a_run_has_exactly_these_transitions() -> None:
 
 
 @pytest.mark.requirement("R135", "R136")
-@pytest.mark.parametrize(
+@each(
     ("state", "word"),
     [
         (state, word)
@@ -132,8 +133,8 @@ def test_an_action_has_exactly_these_transitions() -> None:
     }
 
 
-@pytest.mark.parametrize("word", sorted({word for row in ACTION_TRANSITIONS.values() for word in row}))
-@pytest.mark.parametrize("state", [ActionState.REJECTED, ActionState.EXPIRED, ActionState.EXECUTED, ActionState.VOID])
+@each("word", sorted({word for row in ACTION_TRANSITIONS.values() for word in row}))
+@each("state", [ActionState.REJECTED, ActionState.EXPIRED, ActionState.EXECUTED, ActionState.VOID])
 def test_an_answered_action_is_never_answered_or_used_again(state: ActionState, word: str) -> None:
     with pytest.raises(IllegalTransitionError):
         next_state(ACTION_TRANSITIONS, state, word)

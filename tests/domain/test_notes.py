@@ -18,6 +18,7 @@ from interlock.domain.commands import (
     redact_command,
 )
 from interlock.domain.errors import AnswerRefusedError
+from tests.each import each
 
 SECRET = "d3clar3d-Zebra-77-value"
 
@@ -93,7 +94,7 @@ def test_the_end_of_a_window_in_nanoseconds_is_read() -> None:
     assert decode_command(encode_command(redact_command(note, redact))) == note
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"",

@@ -26,6 +26,7 @@ from interlock.domain.payload import (
 )
 from interlock.domain.tool import CallContext, Consent, PermissionMode, Risk, ToolDefinition, ToolSpec
 from interlock.registry.decorator import tool
+from tests.each import each
 
 
 def edit(path: str) -> None:
@@ -93,7 +94,7 @@ def test_text_that_only_looks_alike_has_different_hashes(one: str, other: str) -
     assert read_canonical_arguments(canonical(text=one)) == {"text": one}
 
 
-@pytest.mark.parametrize("text", ["\u2028", "\u2029", "\u202e", "\x7f", "</script>", "\u0085", "\ufeff", "\x00\x1f"])
+@each("text", ["\u2028", "\u2029", "\u202e", "\x7f", "</script>", "\u0085", "\ufeff", "\x00\x1f"])
 def test_characters_that_do_something_to_a_screen_are_kept_as_they_are(text: str) -> None:
     assert read_canonical_arguments(canonical(text=text)) == {"text": text}
 
@@ -149,7 +150,7 @@ def test_the_document_binds_everything_and_names_its_own_form() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"description": "Changes a file, and more."},
@@ -164,7 +165,6 @@ def test_the_document_binds_everything_and_names_its_own_form() -> None:
         {"resources": {"path": "path"}},
         {"name": "change"},
     ],
-    ids=lambda options: next(iter(options)),
 )
 def test_a_tool_that_declares_anything_else_under_the_same_version_has_another_digest(options: dict[str, Any]) -> None:
     plain: dict[str, Any] = {"name": "edit", "version": "1", "risk": "write"}
@@ -330,7 +330,7 @@ def test_a_grant_is_known_by_the_call_its_surroundings_its_requester_and_the_rul
     assert compute_grant_key("edit", {"a": 1.0}, bound, ("r",)) == keys[0]
 
 
-@pytest.mark.parametrize("value", [["a", "b"], [], [1, "a", None], {"a": []}, -(2**53) + 1, 0.001, 1e15, 0.0009])
+@each("value", [["a", "b"], [], [1, "a", None], {"a": []}, -(2**53) + 1, 0.001, 1e15, 0.0009])
 def test_plain_values_have_the_canonical_bytes(value: Any) -> None:
     assert rfc8785.dumps(value) in canonical(value=value)
 

@@ -18,6 +18,7 @@ from interlock.domain.payload import (
     hash_payload,
     read_canonical_arguments,
 )
+from tests.each import each
 
 MANY = settings(database=None, suppress_health_check=[HealthCheck.too_slow])
 SOME = settings(MANY)
@@ -95,7 +96,7 @@ def with_value(whole: Any, path: Path, value: Any) -> Any:
 
 
 @pytest.mark.requirement("D12", "R161")
-@pytest.mark.parametrize("field", FIELDS)
+@each("field", FIELDS)
 def test_no_bound_field_can_change_without_the_hash(field: str) -> None:
     path, values = FIELDS[field]
     originals = [(payload, hash_payload(canonical_payload(payload))) for payload in (BARE, FULL)]

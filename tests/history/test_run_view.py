@@ -20,7 +20,6 @@ from interlock.domain.event import (
     RunDegraded,
     RunFailed,
     decode_event,
-    event_type,
 )
 from interlock.domain.json import Json
 from interlock.domain.observation import Observation
@@ -28,6 +27,7 @@ from interlock.domain.outcome import ERROR_CODES, Failure
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import RUN_STATUS, RunState
 from interlock.history.run_view import RunEvent, RunEventType, to_run_events
+from tests.each import each
 
 from .recorded import FACTS, event, observed, question, record, started
 
@@ -55,7 +55,7 @@ def unknown_outcome() -> Fact:
 
 
 @pytest.mark.requirement("D01", "D07", "R139", "R141")
-@pytest.mark.parametrize(
+@each(
     ("fact", "kind", "shown"),
     [
         (
@@ -127,7 +127,6 @@ def unknown_outcome() -> Fact:
         (RunCompleted(message="Done."), "COMPLETED", {"message": "Done.", "degraded": False}),
         (RunDegraded(message="Partly."), "COMPLETED", {"message": "Partly.", "degraded": True}),
     ],
-    ids=lambda value: event_type(value) if isinstance(value, KINDS) else "",
 )
 def test_a_fact_shows_exactly_this(fact: Fact, kind: RunEventType, shown: dict[str, Json]) -> None:
     shown_event = event(7, fact)
@@ -135,7 +134,7 @@ def test_a_fact_shows_exactly_this(fact: Fact, kind: RunEventType, shown: dict[s
     assert to_run_events(shown_event) == (RunEvent(kind, 7, shown_event.at, shown),)
 
 
-@pytest.mark.parametrize("code", sorted(set(ERROR_CODES) - {"outcome_unknown"}))
+@each("code", sorted(set(ERROR_CODES) - {"outcome_unknown"}))
 def test_a_call_that_failed_is_no_error_of_the_run(code: str) -> None:
     failure = Failure.from_code(code, "Message.")
     fact = observed(Observation(call_id="c", tool="bash", ok=False, summary="Failed.", failure=failure))
@@ -171,7 +170,7 @@ def test_there_are_exactly_eight_types() -> None:
 
 
 @pytest.mark.requirement("R126", "D05")
-@pytest.mark.parametrize(
+@each(
     ("state", "shown"),
     [
         (RunState.RUNNING, "RUNNING"),

@@ -23,6 +23,7 @@ from interlock import (
     render_for_model,
     tool,
 )
+from tests.each import each
 from tests.hostile.runs import NoText, Odd, Unprintable, outcome, raising, saying, sibling, survives
 from tests.patience import HANG_SECONDS
 from tests.support import call
@@ -47,8 +48,8 @@ RAISED = [
 
 
 @pytest.mark.requirement("R274")
-@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("is_async", [True, False], ids=["async", "thread"])
+@each("error", RAISED)
+@each("is_async", [True, False])
 async def test_whatever_a_handler_raises_is_a_failed_call(error: BaseException, is_async: bool) -> None:
     async def in_loop() -> None:
         raise error
@@ -144,7 +145,7 @@ RETURNED: dict[str, Any] = {
 
 
 @pytest.mark.requirement("R274")
-@pytest.mark.parametrize("value", RETURNED.values(), ids=RETURNED)
+@each("value", RETURNED.values())
 async def test_whatever_a_handler_returns_can_be_shown_and_recorded(value: Any) -> None:
     @tool
     async def work() -> Any:
@@ -183,8 +184,8 @@ async def test_a_number_that_json_does_not_know_is_shown_and_not_lost() -> None:
 
 
 @pytest.mark.requirement("R277")
-@pytest.mark.parametrize("code", ["policy_denied", "user_denied", "unknown_tool", "schema_invalid", "timed_out", "ok"])
-@pytest.mark.parametrize("way", ["returned failure", "normalized"])
+@each("code", ["policy_denied", "user_denied", "unknown_tool", "schema_invalid", "timed_out", "ok"])
+@each("way", ["returned failure", "normalized"])
 async def test_a_tool_that_ran_cannot_pass_for_one_that_was_refused(code: str, way: str) -> None:
     ran: list[int] = []
 
@@ -219,7 +220,7 @@ NONSENSE: dict[str, Callable[[ToolContext], object]] = {
 
 
 @pytest.mark.requirement("R274")
-@pytest.mark.parametrize("spoil", NONSENSE.values(), ids=NONSENSE)
+@each("spoil", NONSENSE.values())
 async def test_nonsense_in_the_context_of_a_call_does_not_reach_the_log(spoil: Any) -> None:
     @tool
     async def work(ctx: ToolContext) -> str:

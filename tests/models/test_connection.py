@@ -13,6 +13,7 @@ from interlock.models.connection import Timeouts
 from interlock.models.interface import TextDelta
 from interlock.models.provider_factory import with_retries
 from interlock.models.scripted import ModelRecorder
+from tests.each import each
 from tests.models.loopback import Reply
 from tests.models.wire import (
     ANTHROPIC_START,
@@ -156,7 +157,7 @@ TOO_MUCH: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOO_MUCH)
+@each("name", TOO_MUCH)
 async def test_more_than_anybody_needs_is_refused_in_words(name: str) -> None:
     chunks, words = TOO_MUCH[name]
     async with talking(name.split(maxsplit=1)[0], Reply(chunks)) as (provider, _):

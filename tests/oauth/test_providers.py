@@ -11,6 +11,7 @@ from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
 from interlock.oauth.provider_client import resolve_endpoints
 from interlock.oauth.providers import OAuthProvider, find_url_problem, load_client_secret
+from tests.each import each
 
 _MINIMAL: dict[str, Any] = {"name": "mail", "client_id": "us", "issuer": "https://provider.example"}
 
@@ -19,7 +20,7 @@ def provider(**more: Any) -> OAuthProvider:
     return OAuthProvider(**{**_MINIMAL, **more})
 
 
-@pytest.mark.parametrize(
+@each(
     ("more", "words"),
     [
         ({"name": "ma il"}, "name must be"),
@@ -60,7 +61,7 @@ def test_https_and_this_host_are_fine(url: str) -> None:
     assert find_url_problem(url) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "",

@@ -8,6 +8,7 @@ from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
 from interlock.oauth.consents import ConsentResult
 from interlock.oauth.tokens import GrantSummary
+from tests.each import each
 
 from .scene import ADA, BINDING, READ, Answer, at_provider, bound_to, gives
 
@@ -137,7 +138,7 @@ _WRONG: list[tuple[Answer, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "words"), _WRONG, ids=[str(number) for number in range(len(_WRONG))])
+@each(("answer", "words"), _WRONG)
 async def test_anything_else_fails_the_call_and_asks_nobody(answer: Answer, words: str) -> None:
     async with at_provider() as scene:
         await scene.consent()

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from interlock import Answer, Decision, Limits, PolicyEvent, Question, RulePolicy, ToolRuntime, Verdict, tool
+from tests.each import each
 from tests.pipeline.approval_e2e.scene import Person, ask_rule, soon
 from tests.pipeline.batch.stage import Stage, codes, others_ran
 from tests.support import call
@@ -46,7 +47,7 @@ def saying(anything: Any) -> Any:
 ALLOW: dict[str, Any] = {"verdict": Verdict.ALLOW, "reason": "Why not."}
 
 
-@pytest.mark.parametrize(
+@each(
     "says",
     [
         True,

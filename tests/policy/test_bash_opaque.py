@@ -11,23 +11,24 @@ from hypothesis import strategies as st
 from interlock.policy.shell import bash
 from interlock.policy.shell.bash import parse_script
 from tests.corpora import spellings
+from tests.each import each
 
 _NOT_READ = spellings.load("opaque scripts")
 
 
-@pytest.mark.parametrize("text", _NOT_READ)
+@each("text", _NOT_READ)
 def test_what_is_not_proved_is_opaque(text: str) -> None:
     assert parse_script(text).opaque != ""
 
 
-@pytest.mark.parametrize("text", _NOT_READ)
+@each("text", _NOT_READ)
 def test_reasons_are_short_and_in_words(text: str) -> None:
     reason = parse_script(text).opaque
     assert len(reason) < 100
     assert reason.isprintable()
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "if a; then rm -rf x; fi",
@@ -114,7 +115,7 @@ def test_nesting_is_bounded() -> None:
     assert parse_script("( " * 9 + "a" + " )" * 9).opaque == "it is nested more than 8 deep"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "a" * 1_000_000,
@@ -139,7 +140,6 @@ def test_nesting_is_bounded() -> None:
         "ls " + "[" * 60_000 + ":",
         "`" * 60_000,
     ],
-    ids=lambda text: text[:12],
 )
 def test_hostile_scripts_are_refused_in_bounded_time(text: str) -> None:
     start = time.process_time()

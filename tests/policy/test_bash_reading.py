@@ -4,6 +4,7 @@ import pytest
 
 from interlock.policy.shell.bash import parse_argv, parse_script
 from interlock.policy.shell.command import Redirect, Script, SimpleCommand
+from tests.each import each
 
 
 def words(text: str) -> list[tuple[str, ...]]:
@@ -18,7 +19,7 @@ def folders(text: str) -> list[tuple[str, ...]]:
     return [command.bases for command in script.commands if command.argv[0] != "cd"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "argv"),
     [
         ("npm test", ("npm", "test")),
@@ -43,7 +44,7 @@ def test_words_are_what_bash_hands_to_the_program(text: str, argv: tuple[str, ..
     assert words(text) == [argv]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "a; b",
@@ -112,7 +113,7 @@ def test_text_that_is_fed_to_a_reader_is_no_command(text: str, argv: list[tuple[
     assert words(text) == argv
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "bases"),
     [
         ("cd src && a && b", [("src",), ("src",)]),

@@ -1,12 +1,11 @@
 """The program that really runs, whatever is put around it."""
 
-import pytest
-
 from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
+from tests.each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "wrappers"),
     [
         ("env rm x", ("env",)),
@@ -68,7 +67,7 @@ def test_a_shell_with_a_file_is_a_command_of_its_own() -> None:
     assert (script.opaque, script.commands) == ("", (SimpleCommand(argv=("bash", "build.sh", "-c", "x")),))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *(

@@ -1,15 +1,15 @@
 """What a person is told about a command."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
 from interlock.policy.shell.command_facts import describe_risks
+from tests.each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         ("npm test", ("runs project scripts",)),

@@ -8,6 +8,7 @@ from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
 from interlock.policy.shell.command_match import matches_narrowly, matches_widely
 from tests.corpora import spellings
+from tests.each import each
 
 
 def pattern(text: str) -> tuple[str, ...]:
@@ -37,7 +38,7 @@ def test_a_command_that_starts_with_the_words_is_covered(rule: str, text: str) -
     assert allows(rule, text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "text"),
     [
         ("npm test", "npm tests"),
@@ -66,7 +67,7 @@ def test_exact_covers_the_very_words_only() -> None:
     assert not allows("npm test", "npm test x", exact=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "text"),
     spellings.load("commands of a rule"),
 )
@@ -74,7 +75,7 @@ def test_a_rule_that_refuses_finds_every_spelling(rule: str, text: str) -> None:
     assert refuses(rule, text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "text"),
     [
         ("rm", "ls rm"),

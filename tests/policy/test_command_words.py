@@ -10,10 +10,11 @@ from interlock.policy.shell.bash import parse_argv, parse_script
 from interlock.policy.shell.command import SimpleCommand
 from interlock.policy.shell.command_resources import UNKNOWN_HOST, UNKNOWN_PATH, find_hosts, find_paths
 from tests.corpora import spellings
+from tests.each import each
 from tests.patience import cpu_seconds_below
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     spellings.load("paths in commands"),
 )
@@ -32,7 +33,7 @@ def test_the_path_of_a_url_is_found_in_plain() -> None:
     assert "/etc/passwd" in find_paths(SimpleCommand(argv=("curl", "file:///etc%2fpasswd")))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "host"),
     spellings.load("hosts in commands"),
 )

@@ -9,6 +9,7 @@ from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.shell.bash import MAX_SCRIPT_BYTES, parse_script
 from interlock.policy.shell.command_resources import find_hosts
+from tests.each import each
 
 
 def judged(command: str, *rules: Rule) -> Verdict:
@@ -35,7 +36,7 @@ def test_a_refusal_of_a_program_by_its_path_is_about_the_program_wherever_it_lie
     assert judged(command, Rule(id="rm", verdict="deny", command="/bin/rm")) == "deny"
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "verdict"),
     [
         ("find -P . -name x", "allow"),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from interlock.policy.files.document import PolicyDocument, parse_document
 from interlock.policy.files.problems import PolicyFileError
 from interlock.policy.files.source import parse_source
+from tests.each import each
 
 
 def document(text: str) -> PolicyDocument:
@@ -58,7 +59,7 @@ rules:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         ("", "policy.yaml:1: the file is empty"),

@@ -13,6 +13,7 @@ from interlock.policy.engine.rule import (
 from interlock.policy.files.layer_compiler import Layer, LayerRules
 from interlock.policy.files.policy_files import read_layer
 from interlock.policy.files.problems import PolicyFileError
+from tests.each import each
 
 YEAR_2030 = 1_893_456_000
 
@@ -148,7 +149,7 @@ def test_a_project_file_can_only_tighten(text: str, told: str) -> None:
     read(text, "user")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         ("deny:\n  - mail(bob)", "policy.yaml:3: 'mail(bob)': it is not known what the pattern is about"),
@@ -204,7 +205,7 @@ def test_what_can_never_be_meant_is_refused_with_its_line(text: str, told: str) 
     assert any(problem.startswith(told) for problem in refusal(text)), refusal(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "line", "winner"),
     [
         ("deny: [bash]\nallow: ['bash(npm test)']", 3, "line 2 says deny"),

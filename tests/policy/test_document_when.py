@@ -15,6 +15,7 @@ from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.cel import FUNCTIONS, compile_condition
 from interlock.policy.interface import PolicyEvent
+from tests.each import each
 from tests.patience import HANG_SECONDS
 
 SITUATION = CallContext(
@@ -27,7 +28,7 @@ def event(**arguments: object) -> PolicyEvent:
     return example_event("send", arguments, SITUATION, **declared)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "tool == 'send'",
@@ -55,7 +56,7 @@ def test_a_condition_that_gives_no_yes_or_no_refuses_the_call(text: str) -> None
     assert (decision.verdict, decision.rule_ids) == (Verdict.DENY, ("r",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("arguments.text.matches('^a+$')", "when has no matches: its cost has no bound"),
@@ -76,7 +77,7 @@ def test_a_condition_that_cannot_work_or_may_cost_much_is_refused(text: str, wor
         compile_condition(text)
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@each("name", sorted(FUNCTIONS))
 def test_a_function_that_is_said_to_be_known_is(name: str) -> None:
     compile_condition(f"{name}(tool) == {name}(tool)")
 

@@ -12,6 +12,7 @@ from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentGlob, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
+from tests.each import each
 
 
 def decide(rule: Rule, now: Callable[[], int] = lambda: 100, **situation: Any) -> Decision:
@@ -19,8 +20,8 @@ def decide(rule: Rule, now: Callable[[], int] = lambda: 100, **situation: Any) -
     return RulePolicy([rule], now=now).evaluate(event)
 
 
-@pytest.mark.parametrize(("expires_at", "verdict"), [(0, "deny"), (99, "ask"), (100, "ask"), (101, "deny")])
-@pytest.mark.parametrize("condition", [{}, {"command": "make"}, {"mode": "default"}])
+@each(("expires_at", "verdict"), [(0, "deny"), (99, "ask"), (100, "ask"), (101, "deny")])
+@each("condition", [{}, {"command": "make"}, {"mode": "default"}])
 def test_a_rule_ends_when_it_says(expires_at: int, verdict: str, condition: dict[str, Any]) -> None:
     assert decide(Rule(id="r", verdict="deny", expires_at=expires_at, **condition)).verdict == verdict
 
@@ -92,8 +93,8 @@ def _returns(value: object) -> Callable[[PolicyEvent], bool]:
 
 
 @pytest.mark.requirement("D03")
-@pytest.mark.parametrize("said", list(Verdict))
-@pytest.mark.parametrize("when", [_raises, _returns(None), _returns(1), _returns("true"), _returns(0)])
+@each("said", list(Verdict))
+@each("when", [_raises, _returns(None), _returns(1), _returns("true"), _returns(0)])
 def test_a_condition_that_raises_or_is_not_sure_denies(said: Verdict, when: Any) -> None:
     target = "command" if said is Verdict.REQUEST_INPUT else ""
 
@@ -155,14 +156,14 @@ def test_conditions_all_have_to_hold() -> None:
     assert {name: verdict({**held, name: value}) for name, value in broken.items()} == dict.fromkeys(broken, "ask")
 
 
-@pytest.mark.parametrize("verdict", ["allow", "deny"])
-@pytest.mark.parametrize("field", ["path", "command", "host", "agent", "mode", "server", "tools", "risk"])
+@each("verdict", ["allow", "deny"])
+@each("field", ["path", "command", "host", "agent", "mode", "server", "tools", "risk"])
 def test_a_condition_that_names_nothing_is_refused(field: str, verdict: str) -> None:
     with pytest.raises(ConfigurationError):
         RulePolicy([cast(Any, Rule)(id="r", verdict=verdict, **{field: []})])
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {"path": ""},

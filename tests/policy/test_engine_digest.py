@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from interlock.policy.engine.rule import (
 )
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
+from tests.each import each
 
 from .rule_strategies import rule_lists
 
@@ -117,7 +117,7 @@ def test_default_and_declarations_are_part_of_it() -> None:
     assert len({policy.digest for policy in policies}) == len(policies)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ({"verdict": "ask"}, {"verdict": "request_approval"}),

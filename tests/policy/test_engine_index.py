@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 
 from interlock.domain.tool import CallContext, PermissionMode, Risk
@@ -16,6 +15,7 @@ from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.patterns import fold_text
+from tests.each import each
 
 from .rule_strategies import NOW, WORKSPACE, events, rule_lists
 
@@ -84,7 +84,7 @@ def test_the_index_finds_what_asking_every_rule_finds(made: list[Rule], event: P
         assert not doubts or part.part.opaque or part.part.command is not None
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "script"),
     [
         ({"command": "rm"}, "RM -rf x"),

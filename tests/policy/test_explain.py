@@ -7,6 +7,7 @@ from interlock.policy.analysis.explain import Enforcement, Explanation, Mask, ex
 from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
+from tests.each import each
 
 SECRETS = Rule(id="secrets", verdict="deny", path="secrets/**")
 PUSH = Rule(id="push", verdict="ask", command="git push")
@@ -106,7 +107,7 @@ def test_masks_are_the_paths_that_are_denied_to_every_tool() -> None:
     assert find_masks(policy) == (Mask("secrets", "secrets/**"), Mask("z", ".env"), Mask("z", "*.pem"))
 
 
-@pytest.mark.parametrize(
+@each(
     "rule",
     [
         Rule(id="r", verdict="ask", path="x"),
@@ -132,7 +133,7 @@ def test_what_is_denied_only_sometimes_is_no_mask(rule: Rule) -> None:
     assert find_masks(RulePolicy([rule])) == ()
 
 
-@pytest.mark.parametrize("name", ["cls", "self", "_fields_set", "values", "model_config", "__class__", "tool_name", ""])
+@each("name", ["cls", "self", "_fields_set", "values", "model_config", "__class__", "tool_name", ""])
 def test_arguments_may_have_any_name(name: str) -> None:
     assert example_event("t", {name: 1}).arguments == {name: 1}
 

@@ -6,6 +6,7 @@ from interlock import Rule, RulePolicy
 from interlock.policy.engine.call_parts import list_script_commands
 from interlock.policy.engine.example_event import example_event
 from tests.corpora import spellings
+from tests.each import each
 
 NO_RM = Rule(id="no-rm", verdict="deny", command=["rm"])
 
@@ -22,17 +23,17 @@ def verdict(script: str, *rules: Rule, default: str = "allow") -> str:
     return str(policy.evaluate(example_event("bash", {"command": script})).verdict)
 
 
-@pytest.mark.parametrize("script", DENIED)
+@each("script", DENIED)
 def test_a_started_program_is_refused(script: str) -> None:
     assert verdict(script) == "deny"
 
 
-@pytest.mark.parametrize("script", ASKED)
+@each("script", ASKED)
 def test_a_program_that_may_start_is_asked_about(script: str) -> None:
     assert verdict(script) == "ask"
 
 
-@pytest.mark.parametrize("script", HARMLESS)
+@each("script", HARMLESS)
 def test_other_programs_are_left_alone(script: str) -> None:
     assert verdict(script) == "allow"
 

@@ -1,14 +1,14 @@
 """The host that a text names, or that nobody can be sure of it."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.hosts import host_matches, parse_host
 from tests.corpora import spellings
+from tests.each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "host"),
     spellings.load("hosts and their one spelling"),
 )
@@ -16,7 +16,7 @@ def test_a_host_is_named_in_one_way_however_it_is_written(text: str, host: str) 
     assert parse_host(text) == host
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -66,7 +66,7 @@ def test_no_text_is_too_strange(text: str) -> None:
     assert host is None or (host.isascii() and host == host.lower() and not host.endswith(".") and host)
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "host", "fits"),
     [
         ("example.com", "example.com", True),

@@ -10,6 +10,7 @@ from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode
 from interlock.policy.importers.claude import import_claude
 from interlock.policy.importers.policy_draft import ImportResult
+from tests.each import each
 from tests.policy.import_support import rules, verdict
 
 READERS = ["read_file", "grep", "glob", "list_dir"]
@@ -54,7 +55,7 @@ def test_a_whole_settings_file_becomes_a_policy_with_notes() -> None:
     assert imported.notes[0] == "settings: only permissions are imported, not 'env'"
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "conditions"),
     [
         ("Bash", {"tools": "bash"}),
@@ -73,7 +74,7 @@ def test_a_whole_settings_file_becomes_a_policy_with_notes() -> None:
         ("mcp__github__get_*", {"tools": "get_*", "origin": "mcp", "server": "github"}),
     ],
 )
-@pytest.mark.parametrize("decision", ["allow", "ask", "deny"])
+@each("decision", ["allow", "ask", "deny"])
 def test_what_can_be_said_exactly_is_the_same_in_every_list(
     decision: str, entry: str, conditions: dict[str, Any]
 ) -> None:
@@ -83,7 +84,7 @@ def test_what_can_be_said_exactly_is_the_same_in_every_list(
     assert imported.notes == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "conditions"),
     [
         ("Bash(ls*)", {"tools": "bash"}),
@@ -119,12 +120,12 @@ def test_what_can_be_said_exactly_is_the_same_in_every_list(
         ("*", {"tools": "*"}),
     ],
 )
-@pytest.mark.parametrize("decision", ["ask", "deny"])
+@each("decision", ["ask", "deny"])
 def test_what_refuses_or_asks_becomes_wider(decision: str, entry: str, conditions: dict[str, Any]) -> None:
     assert rules(settings(**{decision: [entry]})) == [{"decision": decision, **conditions}]
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "conditions"),
     [
         ("Bash(ls*)", {"tools": "bash", "command": "ls"}),
@@ -142,7 +143,7 @@ def test_what_allows_becomes_narrower(entry: str, conditions: dict[str, Any]) ->
     assert rules(settings(allow=[entry])) == [{"decision": "allow", **conditions}]
 
 
-@pytest.mark.parametrize(
+@each(
     "entry",
     [
         "Bash(* --version)",
@@ -235,7 +236,7 @@ def test_a_mode_that_is_switched_off_refuses_everything_that_runs_in_it() -> Non
     assert len(imported.notes) == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "reason"),
     [
         ("", "no JSON that can be read: EOF while parsing a value at line 1 column 0"),

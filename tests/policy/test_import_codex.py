@@ -7,6 +7,7 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.policy.importers.codex import import_codex
+from tests.each import each
 from tests.policy.import_support import rules, verdict
 
 
@@ -66,7 +67,7 @@ def test_a_whole_rules_file_becomes_a_policy_with_its_examples() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ('prefix_rule(["ls"])', [{"decision": "allow", "tools": "bash", "command": "ls"}]),
@@ -125,7 +126,7 @@ def test_too_many_alternatives_refuse_more_and_allow_nothing() -> None:
         import_codex(f'prefix_rule({pattern}, "forbidden")\n' * 30)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "reason"),
     [
         ('x = "ls"', "line 1: 'x' cannot stand here"),

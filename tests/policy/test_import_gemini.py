@@ -8,6 +8,7 @@ import pytest
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import PermissionMode
 from interlock.policy.importers.gemini import import_gemini
+from tests.each import each
 from tests.policy.import_support import rules, verdict
 
 
@@ -56,7 +57,7 @@ def test_a_whole_policy_file_becomes_a_policy_with_notes() -> None:
     assert verdict(imported, "bash", command="git push") == "deny"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "conditions"),
     [
         ('toolName = "read_file"', {"tools": "read_file"}),
@@ -77,7 +78,7 @@ def test_a_whole_policy_file_becomes_a_policy_with_notes() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("decision", ["allow", "ask_user", "deny"])
+@each("decision", ["allow", "ask_user", "deny"])
 def test_what_can_be_said_exactly_is_the_same_for_every_decision(
     decision: str, text: str, conditions: dict[str, Any]
 ) -> None:
@@ -90,7 +91,7 @@ def test_what_can_be_said_exactly_is_the_same_for_every_decision(
 SHELL = 'toolName = "run_shell_command"\n'
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "conditions"),
     [
         (SHELL + 'commandPrefix = "git "', {"tools": "bash", "command": "git"}),
@@ -116,7 +117,7 @@ SHELL = 'toolName = "run_shell_command"\n'
         ('mcpName = "my server"', {"tools": "*", "origin": "mcp", "server": "my?server"}),
     ],
 )
-@pytest.mark.parametrize("decision", ["ask_user", "deny"])
+@each("decision", ["ask_user", "deny"])
 def test_what_refuses_or_asks_becomes_wider_with_a_note(decision: str, text: str, conditions: dict[str, Any]) -> None:
     assert rules(import_gemini(rule(text, decision))) == [
         {"decision": {"ask_user": "ask"}.get(decision, decision), **conditions}
@@ -148,7 +149,7 @@ def test_a_simple_pattern_is_allowed_by_its_words(pattern: str, command: Any) ->
     assert rules(imported) == [{"decision": "allow", "tools": "bash", "command": command}]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         SHELL + 'commandPrefix = "git "',
@@ -220,7 +221,7 @@ def test_a_safety_checker_becomes_a_question() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "reason"),
     [
         ("[[rule]", "no TOML that can be read"),

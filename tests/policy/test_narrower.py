@@ -12,6 +12,7 @@ from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPatter
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.rule_comparison import find_wider_condition
 from interlock.policy.interface import PolicyEvent
+from tests.each import each
 
 from .rule_strategies import CONDITIONS, NOW, events, interactive, rules
 
@@ -49,7 +50,7 @@ EXACT = rule(tools="bash", command=[CommandPattern(("npm", "test"), exact=True)]
 PREFIX = rule(tools="bash", command="npm run")
 
 
-@pytest.mark.parametrize(
+@each(
     ("candidate", "suggested"),
     [
         (EXACT, EXACT),
@@ -69,7 +70,7 @@ def test_narrowing_is_shown(candidate: Rule, suggested: Rule) -> None:
 
 
 @pytest.mark.requirement("P22")
-@pytest.mark.parametrize(
+@each(
     ("candidate", "suggested", "key"),
     [
         (rule(), EXACT, "tools"),

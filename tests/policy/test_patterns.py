@@ -13,6 +13,7 @@ from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentRegex, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.patterns import PatternSet, compile_regex, fold_text, glob_to_regex, path_glob_to_regexes
+from tests.each import each
 
 
 def narrow(glob: str, path: str) -> bool:
@@ -27,7 +28,7 @@ def wide(glob: str, path: str) -> bool:
     return bool(patterns.find_matches(text) or patterns.find_matches(fold_text(text)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("glob", "fits", "does_not_fit"),
     [
         (".env", [".env", "a/b/.env"], [".env2", "x.env", "env"]),
@@ -59,7 +60,7 @@ def test_a_path_glob_is_read_as_in_a_gitignore(glob: str, fits: list[str], does_
     assert [path for path in fits + does_not_fit if narrow(glob, path)] == fits
 
 
-@pytest.mark.parametrize(
+@each(
     ("glob", "fits", "does_not_fit"),
     [
         (".env", [".ENV", "/x/.env", ".env/a", "\uff0eenv"], [".env2", "/x/.environment"]),
@@ -95,7 +96,7 @@ def test_what_an_allow_of_a_pattern_covers_a_deny_of_it_refuses(glob: str, path:
         assert deny.evaluate(event).verdict == "deny"
 
 
-@pytest.mark.parametrize(
+@each(
     ("glob", "fits", "does_not_fit"),
     [
         ("*", ["", "a", "a/b", "a\nb"], []),
@@ -128,9 +129,7 @@ def test_a_regular_expression_is_found_anywhere_unless_it_is_anchored() -> None:
     assert [verdict("1", value) for value in (1, None, {"1": "1"}, True)] == ["allow"] * 4
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(", "a{2,1}", "[z-a]", "(?=a)", r"(a)\1", "(?<!a)b", "*", "a" * 2_001, "((a{999}){999}){9}"]
-)
+@each("pattern", ["(", "a{2,1}", "[z-a]", "(?=a)", r"(a)\1", "(?<!a)b", "*", "a" * 2_001, "((a{999}){999}){9}"])
 def test_what_is_no_re2_pattern_is_refused_in_words(pattern: str) -> None:
     with pytest.raises(ConfigurationError):
         compile_regex(pattern)

@@ -2,7 +2,6 @@
 
 from posixpath import join, normpath
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from interlock.policy.shell.command import SimpleCommand
 from interlock.policy.shell.programs import READ_ONLY_PROGRAMS
 from interlock.policy.shell.read_only import is_read_only
 from tests.corpora import bash_bypass, spellings
+from tests.each import each
 
 
 def inside(path: str, bases: tuple[str, ...]) -> bool:
@@ -28,17 +28,17 @@ def passes(text: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("case", [case for case in bash_bypass.load() if not case.is_benign], ids=lambda case: case.id)
+@each("case", [case for case in bash_bypass.load() if not case.is_benign])
 def test_no_bypass_passes(case: bash_bypass.Case) -> None:
     assert not passes(case.command)
 
 
-@pytest.mark.parametrize("case", [case for case in bash_bypass.load() if case.is_benign], ids=lambda case: case.id)
+@each("case", [case for case in bash_bypass.load() if case.is_benign])
 def test_harmless_commands_pass_and_git_does_not(case: bash_bypass.Case) -> None:
     assert passes(case.command) == (case.category != "benign-git")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     spellings.load("read-only"),
 )
@@ -46,7 +46,7 @@ def test_reading_inside_the_workspace_passes(text: str) -> None:
     assert passes(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     spellings.load("not read-only"),
 )
@@ -54,7 +54,7 @@ def test_anything_else_does_not_pass(text: str) -> None:
     assert not passes(text)
 
 
-@pytest.mark.parametrize("program", sorted(READ_ONLY_PROGRAMS))
+@each("program", sorted(READ_ONLY_PROGRAMS))
 def test_long_options_count_in_full_spelling_only(program: str) -> None:
     allowed = {name.rstrip("=@") for name in READ_ONLY_PROGRAMS[program].long}
     for name in allowed:

@@ -15,6 +15,7 @@ from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule_policy import Rule, RulePolicy
 from interlock.policy.interface import PolicyEngine, PolicyEvent
 from interlock.registry.decorator import ToolOptions, tool
+from tests.each import each
 
 
 class Anything(BaseModel):
@@ -207,8 +208,8 @@ def _returns(value: object) -> Callable[[PolicyEvent], bool]:
 
 
 @pytest.mark.requirement("D03")
-@pytest.mark.parametrize("said", ["allow", "ask", "deny", "request_input"])
-@pytest.mark.parametrize(
+@each("said", ["allow", "ask", "deny", "request_input"])
+@each(
     ("condition", "fault"),
     [
         (_raises, "raised LookupError"),
@@ -311,7 +312,7 @@ async def _async_condition(event: PolicyEvent) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "message"),
     [
         ({"verdict": "perhaps"}, "the verdict is one of allow, ask, request_input, deny, defer"),

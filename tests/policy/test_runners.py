@@ -8,6 +8,7 @@ from interlock.domain.tool import CallContext
 from interlock.policy.engine.example_event import example_event
 from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command_facts import RUNNERS, can_run_unnamed_code, find_decisive_files
+from tests.each import each
 
 
 def files(text: str) -> set[str]:
@@ -16,7 +17,7 @@ def files(text: str) -> set[str]:
     return {file for command in script.commands for file in find_decisive_files(command)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("make", {"GNUmakefile", "makefile", "Makefile"}),
@@ -44,7 +45,7 @@ def test_a_runner_has_decisive_files(text: str, expected: set[str]) -> None:
     assert files(text) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("pytest -q", "pyproject.toml"),
@@ -73,7 +74,7 @@ def test_a_runner_is_found_behind_others(text: str, expected: str) -> None:
     assert expected in files(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("cd web && npm test", "web/package.json"),
@@ -96,7 +97,7 @@ def test_decisive_files_follow_the_folder(text: str, expected: str) -> None:
     assert expected in files(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "bound"),
     [
         ("npm test", {"package.json", ".npmrc"}),
@@ -128,7 +129,7 @@ def test_plain_programs_name_all_they_run(text: str) -> None:
     assert [can_run_unnamed_code(command) for command in parse_script(text).commands] == [False]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("python3 x.py", "bash x.sh", "./x", "node a.js", "git commit -m x", "source env.sh", "unknown-program"),

@@ -9,6 +9,7 @@ from interlock.domain.tool import CallContext, JsonObject, PermissionMode
 from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
+from tests.each import each
 
 POLICY = RulePolicy(
     [
@@ -42,7 +43,7 @@ def decide(
 
 
 @pytest.mark.requirement("R213", "R208")
-@pytest.mark.parametrize(
+@each(
     ("tool", "arguments", "mode", "expected"),
     [
         (tool, arguments, mode, verdict)
@@ -57,8 +58,8 @@ def test_the_sample_table_of_a_coding_agent(
 
 
 @pytest.mark.requirement("R213", "R215")
-@pytest.mark.parametrize("mode", list(PermissionMode))
-@pytest.mark.parametrize(
+@each("mode", list(PermissionMode))
+@each(
     "script",
     [
         "rm -fr node_modules",
@@ -109,7 +110,7 @@ def test_allow_and_deny_have_reason_and_ids_and_ask_has_risk_and_a_rule_that_wou
 
 
 @pytest.mark.requirement("R216")
-@pytest.mark.parametrize(
+@each(
     ("script", "fact"),
     [
         ("npm test", "runs project scripts"),

@@ -9,6 +9,7 @@ import pytest
 from interlock.policy.files.document import json_schema, parse_document, schema_text
 from interlock.policy.files.problems import PolicyFileError, PolicySource
 from interlock.policy.files.source import parse_source
+from tests.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,7 +105,7 @@ def test_what_the_reader_accepts_fits_the_schema() -> None:
     assert fits(source(GOOD).value, json_schema(), json_schema())
 
 
-@pytest.mark.parametrize("text", BAD)
+@each("text", BAD)
 def test_what_the_reader_refuses_does_not_fit_the_schema(text: str) -> None:
     with pytest.raises(PolicyFileError):
         parse_document(source(text))

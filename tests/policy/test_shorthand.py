@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from interlock.domain.errors import ConfigurationError
 from interlock.policy.engine.rule import CommandPattern
 from interlock.policy.files.shorthand import Shorthand, parse_shorthand
+from tests.each import each
 
 READERS = ("read_file", "grep", "glob", "list_dir")
 LINT = CommandPattern(("npm", "run", "lint"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "meaning"),
     [
         ("bash", Shorthand(tools=("bash",))),
@@ -56,7 +57,7 @@ def test_a_text_means_its_conditions(text: str, meaning: Shorthand) -> None:
     assert parse_shorthand(text) == meaning
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("mail(bob)", r"write for example 'mail\(path:bob\)'"),

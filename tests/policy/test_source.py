@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from interlock.domain.errors import ConfigurationError
 from interlock.policy.files.problems import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, PolicyFileError, PolicyProblem
 from interlock.policy.files.source import parse_source, read_policy_file
+from tests.each import each
 from tests.patience import HANG_SECONDS, cpu_seconds_below
 
 
@@ -40,7 +41,7 @@ def test_every_value_has_the_line_that_it_stands_in() -> None:
     assert source.line_at(("deny", "mapping", 1, "path", "no such key")) == 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ("true", True),
@@ -64,7 +65,7 @@ def test_a_plain_value_is_what_it_looks_like(text: str, value: object) -> None:
     assert parse_source(f"key: {text}\n".encode(), "policy.yaml").value == {"key": value}
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("no", "yes", "on", "off", "True", "FALSE", "Null"),
@@ -79,7 +80,7 @@ def test_what_readers_of_yaml_do_not_agree_on_is_refused(text: str) -> None:
     assert "quotes" in problems[0].reason
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "line", "words"),
     [
         (b"a: &x 1\nb: *x\n", 1, "anchors are not allowed"),
@@ -119,7 +120,7 @@ BILLION_LAUGHS = b"a: &a [x, x]\n" + b"".join(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         (BILLION_LAUGHS, "not allowed"),
@@ -131,7 +132,6 @@ BILLION_LAUGHS = b"a: &a [x, x]\n" + b"".join(
         (b"- |\n" * 200_000, f"more than {MAX_NODES:,} values"),
         (b"a" * (2 << 20), "larger than"),
     ],
-    ids=["aliases", "lists", "mappings", "entries", "keys", "values", "texts", "bytes"],
 )
 def test_a_bomb_is_refused_before_it_costs_anything(content: bytes, words: str) -> None:
     tracemalloc.start()
@@ -171,7 +171,7 @@ def test_toml_says_the_same_with_lines_of_tables_and_keys() -> None:
     assert [source.line_at(place) for place in [("version",), ("rules", 1), ("rules", 1, "id")]] == [1, 5, 6]
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "line", "words"),
     [
         (b"a = 1\na = 2\n", 2, "not TOML"),

@@ -16,6 +16,7 @@ from interlock.policy.analysis.recorded_calls import RecordedAnswer, RecordedCal
 from interlock.policy.analysis.suggestions import find_suggestions
 from interlock.policy.engine.example_event import example_event
 from interlock.policy.files.policy_files import load_policy
+from tests.each import each
 
 from .recorded_runs import commands, no, record
 
@@ -88,7 +89,7 @@ def test_commands_of_a_kind_become_a_rule_for_that_kind() -> None:
     assert conditions(calls) == [{"command": [{"words": ["npm", "run", "lint"]}]}]
 
 
-@pytest.mark.parametrize(
+@each(
     "beginning",
     [
         "python3.11 -m pytest",

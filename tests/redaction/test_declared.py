@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from interlock.redaction.interface import Redactor
 from interlock.redaction.redactor import MIN_SECRET_CHARS, SecretRedactor
+from tests.each import each
 
 SECRET = 'cor/rect+ho"rse &\u00e9 ba\\ttery'
 SPELLINGS: dict[str, Callable[[str], str]] = {
@@ -40,7 +41,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("spell", SPELLINGS.values(), ids=SPELLINGS)
+@each("spell", SPELLINGS.values())
 def test_a_declared_secret_is_found_however_it_is_written(spell: Callable[[str], str]) -> None:
     redactor: Redactor = SecretRedactor({"DB": SECRET})
     written = spell(SECRET)

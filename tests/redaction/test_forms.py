@@ -8,6 +8,7 @@ import pytest
 from interlock.redaction.redactor import SecretRedactor
 from tests.corpora import spellings
 from tests.corpora.injection import load
+from tests.each import each
 
 ALNUM = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 GITHUB = "ghp_" + ALNUM[:36]
@@ -37,7 +38,7 @@ TOKENS = {
 
 
 @pytest.mark.requirement("R239")
-@pytest.mark.parametrize(("token", "name"), TOKENS.items(), ids=TOKENS.values())
+@each(("token", "name"), TOKENS.items())
 def test_a_token_is_known_by_its_form_wherever_it_stands(token: str, name: str) -> None:
     redact = SecretRedactor().redact
 
@@ -48,8 +49,8 @@ def test_a_token_is_known_by_its_form_wherever_it_stands(token: str, name: str) 
     assert redact("\u200b".join(token)) == f"[redacted:{name}]"
 
 
-@pytest.mark.parametrize("token", [GITHUB, "AKIAIOSFODNN7EXAMPLE", "glpat-" + ALNUM[:20], "sk-ant-api03-" + ALNUM, PEM])
-@pytest.mark.parametrize("before", range(3))
+@each("token", [GITHUB, "AKIAIOSFODNN7EXAMPLE", "glpat-" + ALNUM[:20], "sk-ant-api03-" + ALNUM, PEM])
+@each("before", range(3))
 def test_a_token_is_known_in_base64_and_hex(token: str, before: int) -> None:
     redact = SecretRedactor().redact
     text = "\n" * before + token
@@ -105,12 +106,12 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("text", "redacted"), PLACES.items())
+@each(("text", "redacted"), PLACES.items())
 def test_a_secret_is_known_by_what_stands_before_it(text: str, redacted: str) -> None:
     assert SecretRedactor().redact(text) == redacted
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     spellings.load("no secrets"),
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from interlock.redaction.patterns import SECRET_PATTERNS, build_rare_first_pattern, compile_keyword_search
 from interlock.redaction.redactor import SecretRedactor
+from tests.each import each
 from tests.redaction.test_stream import REDACTOR, SECRET, TOKEN, texts
 
 WORDS = sorted({word for form in SECRET_PATTERNS for word in form.words})
@@ -18,7 +19,7 @@ def test_a_word_is_found_exactly_where_one_is(text: str) -> None:
     assert (compile_keyword_search()(text) is not None) == any(word in text for word in WORDS)
 
 
-@pytest.mark.parametrize("word", WORDS)
+@each("word", WORDS)
 def test_every_word_is_found_anywhere(word: str) -> None:
     for text in (word, f"a{word}", f"{word}a", f"--{word[:-1]} {word}"):
         assert compile_keyword_search()(text) is not None

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from interlock.redaction.patterns import SECRET_PATTERNS
 from interlock.redaction.redactor import SecretRedactor
 from interlock.redaction.stream import MAX_HELD_CHARS
+from tests.each import each
 
 SECRET = "hunter2-and-more"
 LINES = "first line of it\nsecond\n\nlast line"
@@ -71,8 +72,8 @@ def test_bytes_that_are_no_text_pass_unchanged(content: bytes, cuts: list[int]) 
     assert streamed(SecretRedactor(), chunks_of(content, cuts)) == content
 
 
-@pytest.mark.parametrize("size", [1, 7, 1_000])
-@pytest.mark.parametrize("secret", [SECRET, SECRET.encode().hex(), base64.b64encode(SECRET.encode()).decode(), LINES])
+@each("size", [1, 7, 1_000])
+@each("secret", [SECRET, SECRET.encode().hex(), base64.b64encode(SECRET.encode()).decode(), LINES])
 def test_a_declared_secret_never_comes_out_in_parts(secret: str, size: int) -> None:
     content = f"before {secret} after\n{secret}\n".encode()
 
@@ -110,8 +111,8 @@ def long_secrets(rng: random.Random) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("end_of_line", ["\n", " ", " \\\n"])
-@pytest.mark.parametrize("size", [999, 65_536, 1_000_000])
+@each("end_of_line", ["\n", " ", " \\\n"])
+@each("size", [999, 65_536, 1_000_000])
 def test_long_secrets_in_long_texts_are_redacted_as_in_the_whole(size: int, end_of_line: str) -> None:
     rng = random.Random(size)
     parts = [part for secret in long_secrets(rng) for part in (*(log_line(rng) for _ in range(900)), secret)]
@@ -176,7 +177,7 @@ def test_a_declared_secret_of_any_length_is_redacted() -> None:
         assert streamed(redactor, chunks) == b"before\n[redacted:LONG]\nafter [redacted:LONG]!"
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "collected 12 items",
@@ -201,7 +202,7 @@ def test_a_whole_line_comes_out_with_the_chunk_that_ends_it(line: str) -> None:
     assert stream.feed(content[-1:]) == redacted(content)
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "a",

@@ -9,6 +9,7 @@ import pytest
 from interlock.domain.errors import ToolDeclarationError
 from interlock.domain.tool import CallContext, JsonObject, NormalizedOutput, Risk, ToolContext, ToolDefinition, ToolSpec
 from interlock.registry.decorator import tool
+from tests.each import each
 
 
 def read_file(path: str, limit: int = 2000) -> str:
@@ -150,7 +151,7 @@ def test_a_risk_is_one_word_or_several(word: str) -> None:
     assert tool(read_file, risk={word, "read"}).risk == {word, "read"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("risk", "read_only", "concurrency"),
     [
         ((), False, "safe"),
@@ -208,7 +209,7 @@ def _with_another_parameter(path: str, limit: int = 2000, offset: int = 0) -> st
     return path
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         lambda: tool(read_file, name="cat"),
@@ -249,7 +250,7 @@ async def _async_handler(path: str) -> str:
 ANONYMOUS: Callable[[], None] = lambda: None  # noqa: E731 - the case is a lambda at the top of a module
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "message"),
     [
         ({"colour": "red"}, "no option colour"),

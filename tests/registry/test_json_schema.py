@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from interlock import ToolContext, ToolDeclarationError, ToolDefinition, ToolIntent, ToolRuntime, tool_from_schema
+from tests.each import each
 
 ORDER = {
     "type": "object",
@@ -52,7 +53,7 @@ async def test_what_does_not_fit_is_told_with_its_path(arguments: dict[str, Any]
     assert told in await call(declare(ORDER), arguments)
 
 
-@pytest.mark.parametrize(
+@each(
     "schema",
     [
         {"$ref": "http://127.0.0.1:9/schema.json"},

@@ -13,6 +13,7 @@ from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Fact
 from interlock.domain.observation import Observation
 from interlock.rendering.events import EVENT_ROWS, describe_answerer, get_call_id, present_event
+from tests.each import each
 
 CONSOLE_TEMPLATES = Path(interlock.__file__).parent / "server" / "console" / "templates"
 QUESTION = Question(
@@ -76,7 +77,7 @@ def test_the_table_has_exactly_the_event_types() -> None:
     assert EVENT_ROWS.keys() == {str(kind.__struct_config__.tag) for kind in get_args(Fact)}
 
 
-@pytest.mark.parametrize("kind", get_args(Fact), ids=lambda kind: kind.__name__)
+@each("kind", get_args(Fact))
 def test_every_event_can_be_shown(kind: type[Fact]) -> None:
     shown = present_event(make_fact(kind))
 
@@ -98,7 +99,7 @@ def test_titles_tell_events_apart() -> None:
     assert len({row.record_title for row in EVENT_ROWS.values()}) == len(EVENT_ROWS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("fact", "detail", "tone"),
     [
         (make_fact(facts.PolicyEvaluated), "Asks a person (user rule: one): r", "warning"),
@@ -129,7 +130,6 @@ def test_titles_tell_events_apart() -> None:
         (make_fact(facts.RunCancelled, by="ann", message="Enough."), "by ann: Enough.", "danger"),
         (make_fact(facts.RunCancelled, by="ann", message="Cancelled by ann."), "Cancelled by ann.", "danger"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_event_says_what_matters(fact: Any, detail: str, tone: str) -> None:
     shown = present_event(fact)

@@ -12,6 +12,7 @@ from interlock.interaction.terminal_dialog import read_old_content
 from interlock.rendering.argument_outline import MAX_TEXT_INDENT
 from interlock.rendering.escaping import visible_pieces
 from interlock.rendering.prompt import render_prompt
+from tests.each import each
 from tests.pipeline.approval.person import PROMPT, at_terminal, make_question
 from tests.pipeline.approval.test_display_attacks import ATTACKS, Attack
 from tests.pipeline.approval.test_terminal import CUT, ENDED, YES
@@ -116,8 +117,8 @@ def test_a_prompt_fits_its_window(width: int, height: int) -> None:
     assert any(line.endswith("more lines, press d") for line in shown)
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.why)
+@each(("width", "height"), SIZES)
+@each("attack", ATTACKS)
 async def test_nothing_that_deceives_reaches_the_window(attack: Attack, width: int, height: int) -> None:
     """The window shows the question up to its choices, and all of the payload before it can be approved."""
     with at_terminal(width, height) as person:
@@ -136,7 +137,7 @@ async def test_nothing_that_deceives_reaches_the_window(attack: Attack, width: i
         assert normalize("NFC", shown.replace(" ", "")) == normalize("NFC", escaped.replace(" ", ""))
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.why)
+@each("attack", ATTACKS)
 def test_no_line_of_ours_can_be_written_by_others(attack: Attack) -> None:
     text = attack.payload
     bound = ApprovalBinding(tool_source=text, requester=text, surroundings=ExecutionEnvironment(cwd=text, sandbox=text))

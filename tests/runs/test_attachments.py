@@ -27,6 +27,7 @@ from interlock.models.anthropic_messages import messages_body
 from interlock.models.interface import ModelRequest
 from interlock.models.openai_chat import chat_body
 from interlock.replay import replay_model
+from tests.each import each
 from tests.runs.support import agent_of, asked_of, calls
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -58,7 +59,7 @@ def loaded(request: ModelRequest) -> list[tuple[str, bytes]]:
     return [(part.media_type, part.content) for part in parts]
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "media_type"),
     [
         (PNG, "image/png"),

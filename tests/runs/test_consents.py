@@ -20,6 +20,7 @@ from interlock.policy.interface import PolicyEvent
 from interlock.runs.fork import fork
 from interlock.runs.runner import Runner
 from interlock.storage.memory_artifacts import MemoryArtifacts
+from tests.each import each
 
 from .support import agent_of, calls, facts_of
 
@@ -122,8 +123,8 @@ def walked(run_id: str, entries: list[LogEntry]) -> list[tuple[RunState, RunStat
 
 
 @pytest.mark.requirement("R135", "R137", "R157")
-@pytest.mark.parametrize("refused", ["", "consent", "approval", "input"])
-@pytest.mark.parametrize("order", list(permutations(("approval", "consent", "input"))))
+@each("refused", ["", "consent", "approval", "input"])
+@each("order", list(permutations(("approval", "consent", "input"))))
 async def test_whatever_is_waited_for_at_once_is_answered_in_any_order(order: tuple[str, ...], refused: str) -> None:
     world = World("send", "post", "move", post=ASK, move=VALUE)
     async with world.runner() as runner:

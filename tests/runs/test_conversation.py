@@ -18,6 +18,7 @@ from interlock.history.fold import fold_entries, load_run
 from interlock.models.scripted import ScriptedTurn, tool_call
 from interlock.pipeline.record import Recorder
 from interlock.runs.runner import Runner
+from tests.each import each
 
 from .support import agent_of, asked_of, calls, facts, facts_of, in_words, messages, run_of
 
@@ -149,7 +150,7 @@ async def test_text_that_is_not_unicode_does_no_harm() -> None:
     assert asked_of(agent)[1].messages == tuple((await messages(log, result.run_id))[:3])
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "code"),
     [
         (tool_call("look", raw="{broken", call_id="a"), "arguments_malformed"),

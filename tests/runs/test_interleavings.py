@@ -2,10 +2,12 @@
 
 import pytest
 
+from tests.each import each
+
 from .interleaving import play
 
 
 @pytest.mark.requirement("P17")
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_every_order_is_told_truly(seed: int) -> None:
     play(seed)

@@ -21,6 +21,7 @@ from interlock import (
     tool,
     tool_result,
 )
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 
@@ -41,8 +42,8 @@ async def run(definition: Any, seconds: float = 5, **arguments: object) -> Batch
 
 
 @pytest.mark.requirement("R070", "R074")
-@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-@pytest.mark.parametrize(
+@each("is_async", [True, False])
+@each(
     "error",
     [
         ValueError("bad luck"),
@@ -56,7 +57,6 @@ async def run(definition: Any, seconds: float = 5, **arguments: object) -> Batch
         _Mute(),
         _Quit("enough"),
     ],
-    ids=lambda error: type(error).__name__,
 )
 async def test_whatever_a_handler_raises_becomes_an_unsuccessful_result_with_a_message(
     error: BaseException, is_async: bool
@@ -241,8 +241,8 @@ TOOL_FAILURES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.requirement("R078")
-@pytest.mark.parametrize("kind", TOOL_FAILURES)
-@pytest.mark.parametrize("policy", [None, "continue", "degrade", "fail"])
+@each("kind", TOOL_FAILURES)
+@each("policy", [None, "continue", "degrade", "fail"])
 async def test_after_a_tool_failure_the_policy_decides_and_it_is_to_continue(
     policy: Literal["continue", "degrade", "fail"] | None, kind: str
 ) -> None:

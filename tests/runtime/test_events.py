@@ -21,6 +21,7 @@ from interlock import (
     Verdict,
     tool,
 )
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.support import call, handle_events
 
@@ -124,7 +125,7 @@ async def test_an_allowed_call_publishes_exactly_this() -> None:
 
 
 @pytest.mark.requirement("R005", "R010", "R011", "R012", "R014", "R015", "R016", "D08")
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@each("way", WAYS.values())
 async def test_each_way_of_a_call_publishes_exactly_these_types_and_one_end(way: Way) -> None:
     events = await published_by(way)
 
@@ -135,7 +136,7 @@ async def test_each_way_of_a_call_publishes_exactly_these_types_and_one_end(way:
 
 
 @pytest.mark.requirement("R002")
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@each("way", WAYS.values())
 async def test_the_same_call_with_the_same_decision_and_result_publishes_the_same_types(way: Way) -> None:
     assert types(await published_by(way)) == types(await published_by(way))
 

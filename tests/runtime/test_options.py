@@ -11,6 +11,7 @@ from interlock.redaction.redactor import SecretRedactor
 from interlock.sandbox.handlers.executor import HandlerExecutor
 from interlock.scheduler import LocalScheduler
 from interlock.telemetry.otel import OtelTelemetry
+from tests.each import each
 from tests.support import call
 
 
@@ -59,7 +60,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@each("name", MISTAKES)
 def test_wrong_option_is_refused_with_suggestion(name: str) -> None:
     options, message = MISTAKES[name]
     with pytest.raises(ConfigurationError, match=message):

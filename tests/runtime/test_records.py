@@ -32,6 +32,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import ToolsOffered, decode_event
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 
@@ -117,7 +118,7 @@ async def output_of(value: Any) -> Any:
 
 
 @pytest.mark.requirement("R065")
-@pytest.mark.parametrize(
+@each(
     ("value", "output"),
     [
         (None, None),
@@ -141,7 +142,7 @@ async def test_a_value_that_json_does_not_know_is_converted(value: Any, output: 
 
 
 @pytest.mark.requirement("R065")
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         object(),
@@ -163,7 +164,6 @@ async def test_a_value_that_json_does_not_know_is_converted(value: Any, output: 
         type,
         AT.tzinfo,
     ],
-    ids=lambda value: type(value).__name__,
 )
 async def test_a_value_that_cannot_be_converted_is_described_and_never_raises(value: Any) -> None:
     output = await output_of(value)

@@ -9,6 +9,7 @@ import pytest
 
 from interlock import ConfigurationError, HeadlessInteractionProvider, ToolIntent, ToolRuntime, tool
 from interlock.wire import PROVIDER_FORMATS, ProviderFormat, WireFormat
+from tests.each import each
 
 
 @tool
@@ -90,8 +91,8 @@ THREE = (
 
 
 @pytest.mark.requirement("R050", "R062")
-@pytest.mark.parametrize("sdk_object", [False, True], ids=["dictionary", "object"])
-@pytest.mark.parametrize(("write", "shape"), SHAPES.values(), ids=SHAPES)
+@each("sdk_object", [False, True])
+@each(("write", "shape"), SHAPES.values())
 async def test_a_call_is_read_in_every_shape_and_answered_in_the_same(write: Any, shape: str, sdk_object: bool) -> None:
     sent = write("c1", "add", a=1, b=2)
     async with ToolRuntime(tools=[add]) as runtime:
@@ -178,7 +179,7 @@ async def test_a_call_without_arguments_may_say_so_in_several_ways(arguments: An
     assert result.tool_executions[0].output == "pong"
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", "null", "{'a': 1}", '{"a": 1, "a": 2}', '{"a": NaN}', None, [1], 5])
+@each("arguments", ["{", "[1]", "null", "{'a': 1}", '{"a": 1, "a": 2}', '{"a": NaN}', None, [1], 5])
 async def test_arguments_that_are_no_json_object_are_refused_under_the_id_of_their_call(arguments: Any) -> None:
     async with ToolRuntime(tools=[add]) as runtime:
         result = await runtime.execute([{"id": "c1", "function": {"name": "add", "arguments": arguments}}])
@@ -188,7 +189,7 @@ async def test_arguments_that_are_no_json_object_are_refused_under_the_id_of_the
     assert json.loads(message["content"])["code"] == "arguments_malformed"
 
 
-@pytest.mark.parametrize(
+@each(
     "sent",
     [
         None,
@@ -204,7 +205,6 @@ async def test_arguments_that_are_no_json_object_are_refused_under_the_id_of_the
         SimpleNamespace(id="c1"),
         object(),
     ],
-    ids=lambda sent: type(sent).__name__,
 )
 async def test_what_has_no_shape_of_a_call_is_refused_and_the_others_run(sent: Any) -> None:
     async with ToolRuntime(tools=[add]) as runtime:
@@ -292,8 +292,8 @@ def as_sdk(value: Any) -> Any:
     return SimpleNamespace(**{name: part if name == "input" else as_sdk(part) for name, part in fields.items()})
 
 
-@pytest.mark.parametrize("sdk_object", [False, True], ids=["dictionary", "object"])
-@pytest.mark.parametrize(("sent", "shape"), WHOLE.values(), ids=WHOLE)
+@each("sdk_object", [False, True])
+@each(("sent", "shape"), WHOLE.values())
 async def test_a_whole_response_is_executed_for_its_calls(sent: Any, shape: str, sdk_object: bool) -> None:
     async with ToolRuntime(tools=[add]) as runtime:
         result = await runtime.execute(as_sdk(sent) if sdk_object else sent)

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from interlock.sandbox.handlers.child import to_json_bytes
+from tests.each import each
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -43,7 +44,7 @@ def test_json_data_comes_out_as_it_is(value: Any) -> None:
     assert msgspec.json.decode(to_json_bytes(value)) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "nearest"),
     [
         (b"text", "text"),

@@ -12,6 +12,7 @@ from interlock.sandbox.commands import probe
 from interlock.sandbox.commands.probe import explain_failure
 from interlock.sandbox.host.host_info import HostInfo, read_host_info
 from interlock.sandbox.interface import CAPABILITIES
+from tests.each import each
 
 from .ordinary_user import run_as_ordinary_user
 
@@ -84,7 +85,7 @@ def test_a_backend_that_does_not_work_is_not_replaced_in_silence() -> None:
         probe.choose_sandbox("landlock")
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "host", "why", "advice"),
     [
         (

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.sandbox.workspace.protected_names import EntryKind, find_guard, is_guarded, is_secret
+from tests.each import each
 
 SECRETS = [
     ".env", ".env.local", ".env.production", ".env.example.local", "app/.env", ".netrc", "_netrc", ".pypirc", ".npmrc",
@@ -36,27 +37,27 @@ WRITABLE = [
 pytestmark = pytest.mark.requirement("R229")
 
 
-@pytest.mark.parametrize("path", SECRETS)
+@each("path", SECRETS)
 def test_what_holds_credentials_by_convention_is_a_secret(path: str) -> None:
     assert is_secret(path)
 
 
-@pytest.mark.parametrize("path", OPEN)
+@each("path", OPEN)
 def test_what_a_developer_works_with_is_no_secret(path: str) -> None:
     assert not is_secret(path)
 
 
-@pytest.mark.parametrize("path", GUARDED)
+@each("path", GUARDED)
 def test_what_other_programs_obey_is_guarded(path: str) -> None:
     assert is_guarded(path)
 
 
-@pytest.mark.parametrize("path", WRITABLE)
+@each("path", WRITABLE)
 def test_what_a_developer_writes_is_not_guarded(path: str) -> None:
     assert not is_guarded(path)
 
 
-@pytest.mark.parametrize(
+@each(
     "alias",
     [
         ".GIT/x",
@@ -118,7 +119,7 @@ def _forms(letter: str) -> list[str]:
 
 
 @pytest.mark.requirement("P13")
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         ".git/hooks/",
@@ -152,7 +153,7 @@ def test_a_command_may_not_change_what_git_and_other_programs_obey(path: str) ->
     assert _guard(path) == "hold"
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         ".git/",
@@ -177,7 +178,7 @@ def test_a_command_may_change_what_git_itself_changes(path: str) -> None:
     assert _guard(path) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         ".git/HEAD",

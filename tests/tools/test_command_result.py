@@ -18,6 +18,7 @@ from interlock.tools.shell.output_excerpt import OutputExcerpt
 from interlock.tools.shell.profile import CommandTimeout
 from interlock.tools.shell.verification import CommandVerification
 from interlock.tools.shell.violations import SandboxViolation
+from tests.each import each
 
 NOTHING = WorkspaceChanges((), (), (), True)
 
@@ -85,7 +86,7 @@ def test_a_command_that_succeeded_says_so_in_a_line_and_in_facts() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("end", "code", "summary"),
     [
         (ended(exit_code=2), "command_failed", "exit 2 after 0.3 s"),

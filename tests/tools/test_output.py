@@ -15,6 +15,7 @@ from interlock.rendering.binary import describe_binary, is_binary
 from interlock.rendering.excerpt import Excerpt, TextSpan, build_excerpt, excerpt_bytes
 from interlock.tools.shell.output_excerpt import LongOutput, OutputExcerpt, make_excerpt
 from interlock.tools.shell.spool import OutputSpool, OutputStream
+from tests.each import each
 from tests.tools.test_spool import Unfiltered
 
 MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes omitted \(bytes ([\d,]+)-([\d,]+)\) \.\.\.\]")
@@ -182,7 +183,7 @@ def test_the_first_failing_line_of_a_long_output_is_shown_with_its_ends() -> Non
     assert len(MARKER.findall(shown.text)) == 2
 
 
-@pytest.mark.parametrize("shift", range(-40, 40, 9))
+@each("shift", range(-40, 40, 9))
 def test_a_failing_line_where_two_parts_of_the_scan_meet_is_found(shift: int) -> None:
     before = b"12 passed, 0 failed\n" * (5 * 256 * 1024 // 20)
     at = 4 * 256 * 1024 + shift

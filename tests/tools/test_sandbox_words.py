@@ -1,13 +1,13 @@
 """Lines of a failed command that look as if the sandbox had refused something."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.tools.shell.violations import ADVICE, MAX_LINE_CHARS, SIGNS, SandboxViolation, find_violations
+from tests.each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "cause"),
     [
         ("touch: cannot touch '/usr/x': Read-only file system", "read_only"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from interlock import ConfigurationError
 from interlock.tools.skills import skill_text
 from interlock.tools.skills.skill_text import MAX_DESCRIPTION_CHARS, MAX_FRONT_MATTER_CHARS, parse_skill
+from tests.each import each
 
 PATH = "skills/x/SKILL.md"
 
@@ -34,7 +35,7 @@ def test_all_keys_of_the_format_are_taken_and_two_are_used() -> None:
     assert (found.name, found.description, found.instructions) == ("pdf-forms", "Fill forms: read, write.", "Do it.")
 
 
-@pytest.mark.parametrize(
+@each(
     ("front", "description"),
     [
         ("name: x\ndescription: plain text", "plain text"),
@@ -60,7 +61,7 @@ def test_a_skill_may_have_no_instructions() -> None:
     assert parse_skill(b"---\nname: x\ndescription: y\n---", PATH).instructions == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         (b"", "line 1: it has to begin with '---'"),
@@ -101,7 +102,7 @@ def test_what_is_no_skill_is_refused_with_its_file_and_the_reason(content: bytes
     assert str(refused.value).startswith("The skill 'skills/x/SKILL.md' cannot be loaded")
 
 
-@pytest.mark.parametrize("name", ["X", "a_b", "-a", "a-", "a--b", "a b", "../a", "a/b", "ä", "a" * 65, "a\u200bb", "."])
+@each("name", ["X", "a_b", "-a", "a-", "a--b", "a b", "../a", "a/b", "ä", "a" * 65, "a\u200bb", "."])
 def test_names_are_small_letters_digits_and_single_hyphens(name: str) -> None:
     with pytest.raises(ConfigurationError, match="small letters, digits and single hyphens"):
         parse_skill(_skill(f'name: "{name}"\ndescription: y'), PATH)

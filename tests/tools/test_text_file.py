@@ -15,13 +15,14 @@ from interlock.tools.files.text_file import (
     encode_text,
     has_longer_line,
 )
+from tests.each import each
 
 pytestmark = pytest.mark.requirement("R229")
 
 TEXT = "héllo\r\nwörld 🎉\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "expected"),
     [
         (b"", TextFile("", "utf-8")),
@@ -68,7 +69,7 @@ def test_any_text_has_the_same_bytes_again(content: bytes) -> None:
         assert count_encoded_bytes(text.text, text.encoding) == len(content) - mark
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "lines", "endings"),
     [
         ("", 0, "none"),

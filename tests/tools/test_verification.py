@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from interlock.policy.engine.call_parts import list_script_commands
 from interlock.sandbox.interface import CommandExit
 from interlock.tools.shell.verification import CommandVerification, ScriptOutput, build_verification, has_check_program
+from tests.each import each
 
 PYTEST_PASSED = "..    [100%]\n2 passed in 0.01s\n"
 PYTEST_FAILED = "F.    [100%]\n1 failed, 1 passed in 0.01s\n"
@@ -24,7 +25,7 @@ def after(script: str, text: str = "", exit_code: int | None = 0) -> CommandVeri
     return build_verification(script, words(script), ScriptOutput(text, True, ended), "before", "after")
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "label"),
     [
         ("npm test", "npm test"),
@@ -79,7 +80,7 @@ def test_a_clean_report_counts_where_the_exit_code_is_that_of_the_tests(script: 
     assert after(script, PYTEST_PASSED).ok is True
 
 
-@pytest.mark.parametrize(
+@each(
     "script",
     [
         "pytest >/dev/null || true; echo '2 passed in 0.01s'",

@@ -12,6 +12,7 @@ from interlock.domain.decision import RECOVERY_LAYER
 from interlock.domain.effect import Effect
 from interlock.interaction.interface import Fallback
 from interlock.pipeline.approval.answer import ask_provider, find_answer_problem, validate_answer
+from tests.each import each
 from tests.support import call
 
 from .person import make_question
@@ -114,7 +115,7 @@ class TestTimeout:
         assert await ask(Late(timeout=3_600.0), make_question(expires_at=NOW + 3_600 * SECOND)) == Answer(approved=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "fields", "problem"),
     [
         (Answer(approved=True), {}, ""),

@@ -17,6 +17,7 @@ from interlock.rendering.argument_outline import cell_width
 from interlock.rendering.escaping import escape_invisible
 from interlock.rendering.prompt import render_prompt
 from interlock.rendering.question import QuestionDisplay, describe_sandbox, render_question
+from tests.each import each
 from tests.pipeline.approval.display_reader import DisplayedCall, parse_display
 from tests.pipeline.approval.person import HASH, make_question
 from tests.pipeline.approval.test_visible import TRICKY
@@ -243,7 +244,7 @@ def test_a_time_that_no_calendar_has_is_a_number() -> None:
     assert f"expires: {2**100} nanoseconds after 1970" in lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "problem"),
     [
         ([], "it shows no tool"),

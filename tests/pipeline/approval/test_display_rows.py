@@ -2,7 +2,6 @@
 
 import sys
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import get_character_cell_size
@@ -10,6 +9,7 @@ from wcwidth import wcwidth
 
 from interlock.rendering.argument_outline import cell_width, wrap_pieces
 from interlock.rendering.escaping import visible_pieces
+from tests.each import each
 from tests.pipeline.approval.test_visible import TRICKY
 
 
@@ -23,7 +23,7 @@ def test_rows_fit_and_together_are_the_text(text: str, first: int, rest: int) ->
     assert not any(row.endswith(" ") for row in rows)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "rows"),
     [
         ("", [""]),

@@ -14,6 +14,7 @@ from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, File
 from interlock.domain.trial import Trial
 from interlock.interaction.terminal_dialog import KEYS, SCOPE_OF_KEY, ChangedRule, DialogSupport, find_high_risk
 from interlock.policy.files.saved_rules import find_rule_problem
+from tests.each import each
 from tests.pipeline.approval.person import HASH, Person, at_terminal, make_question
 
 BY = f"terminal:{pwd.getpwuid(os.getuid()).pw_name}"
@@ -197,7 +198,7 @@ async def test_details_name_what_an_approval_is_bound_to(person: Person) -> None
     assert "guess" not in text
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "high"),
     [
         ("deletes files", True),

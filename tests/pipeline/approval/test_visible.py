@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.rendering.escaping import MAX_PIECE_CELLS, escape_invisible, find_text_warnings, visible_pieces
+from tests.each import each
 from tests.pipeline.approval.display_reader import unescape_invisible
 
 #: Everything that `str` can hold, lone surrogates too, and more of what is troublesome than chance would bring.
@@ -28,7 +29,7 @@ def is_seen(character: str) -> bool:
     return character == " " or category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "shown"),
     [
         ("ls -la ~/x", "ls -la ~/x"),
@@ -111,7 +112,7 @@ def test_more_spaces_than_one_mark_holds_take_several() -> None:
     assert unescape_invisible(escape_invisible(text)) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "warning"),
     [
         ("p\u0430ypal", "mixes alphabets inside a word: p\u0430ypal"),

@@ -22,6 +22,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import CallProposed
+from tests.each import each
 from tests.pipeline.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.support import call, facts
 
@@ -129,12 +130,11 @@ async def test_the_same_call_in_other_words_is_the_same_call() -> None:
 
 
 @pytest.mark.requirement("P09", "R083", "R086")
-@pytest.mark.parametrize(
+@each(
     "other",
     [call("c1", "act", name="else"), call("c1", "other", name="1"), call("c1", "nonsense"), call("c1", "act", bad=1)],
-    ids=["arguments", "tool", "unknown tool", "misfit"],
 )
-@pytest.mark.parametrize("first", [True, False])
+@each("first", [True, False])
 async def test_one_id_for_different_calls_is_refused_before_any_effect(other: ToolIntent, first: bool) -> None:
     stage = Stage()
     runtime = ToolRuntime(tools=[tool(stage.act, name="act"), tool(stage.act, name="other")])

@@ -11,6 +11,7 @@ from interlock.domain.effect import check_template, digest_key, render_template
 from interlock.domain.errors import ToolDeclarationError
 from interlock.domain.payload import definition_digest
 from interlock.registry.decorator import derive_version
+from tests.each import each
 
 VALUES = st.recursive(
     st.none()
@@ -23,7 +24,7 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("value", [1, 1.0, "1", " 1\n", "\uff11", "1\u200b", "\u20601", "1\ufe0f", "\u00b9"])
+@each("value", [1, 1.0, "1", " 1\n", "\uff11", "1\u200b", "\u20601", "1\ufe0f", "\u00b9"])
 def test_spellings_of_one_value_have_one_key(value: Any) -> None:
     assert render_template("refund:{order}", {"order": value}) == "refund:1"
 
@@ -62,7 +63,7 @@ def test_dotted_names_reach_into_objects_and_lists() -> None:
     assert render_template("{items.sku}", arguments) == render_template("{x}", {"x": ["a", "b"]})
 
 
-@pytest.mark.parametrize(
+@each(
     ("template", "problem"),
     [
         ("", "1 to 500 characters"),

@@ -22,6 +22,7 @@ from interlock import (
 )
 from interlock.domain.outcome import NextTool, OutputSize, SideEffect
 from interlock.registry.decorator import ToolOptions
+from tests.each import each
 from tests.support import call
 
 FAILURE = "AssertionError: expected 4, received 5"
@@ -280,7 +281,7 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("part", OUTPUTS)
+@each("part", OUTPUTS)
 async def test_no_part_of_an_output_floods_model_or_log(part: str) -> None:
     """The quota holds for every tool, whatever it says about its output."""
 

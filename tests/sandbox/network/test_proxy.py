@@ -9,6 +9,7 @@ import pytest
 from interlock.domain.egress import EgressRule
 from interlock.sandbox.network import proxy as proxy_module
 from interlock.sandbox.network.certificates import CertificateAuthority
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.sandbox.network.hosts import HELLO, HOST, Proxy, allow, proxying, serving
 from tests.sandbox.network.test_client_hello import named, with_extensions
@@ -34,7 +35,7 @@ async def test_request_reaches_the_named_host_only() -> None:
     assert (row.sent_bytes, row.received_bytes) == (len(host.received), len(HELLO))
 
 
-@pytest.mark.parametrize(
+@each(
     "target",
     [
         "http://other.test:{port}/",
@@ -80,7 +81,7 @@ async def test_no_spelling_reaches_an_unnamed_host(target: str) -> None:
     assert canary.connections == host.connections == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "request_text",
     [
         "GET http://api.test:{port}/ HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",

@@ -1,10 +1,10 @@
 """Where somebody goes after they signed in: only to pages of the console."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.server.console.session import HOME_PATH, sanitize_next
+from tests.each import each
 
 _ELSEWHERE = (
     "",
@@ -18,7 +18,7 @@ _ELSEWHERE = (
 )
 
 
-@pytest.mark.parametrize("wanted", _ELSEWHERE)
+@each("wanted", _ELSEWHERE)
 def test_what_is_no_page_of_the_console_leads_home(wanted: str) -> None:
     assert sanitize_next(wanted) == HOME_PATH
 

@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from interlock.server import console
+from tests.each import each
 
 _CONSOLE = Path(console.__file__).parent
 _PALETTE, _, _RULES = (_CONSOLE / "static" / "base.css").read_text().partition("\n}\n")
@@ -20,7 +19,7 @@ _COLOUR = re.compile(
 _FILES = sorted(path for path in (*_CONSOLE.glob("static/*"), *_CONSOLE.glob("templates/*")) if path.suffix != ".svg")
 
 
-@pytest.mark.parametrize("path", _FILES, ids=[path.name for path in _FILES])
+@each("path", _FILES)
 def test_colours_are_written_in_the_palette_only(path: Path) -> None:
     text = _RULES if path.name == "base.css" else path.read_text()
 

@@ -13,6 +13,7 @@ from interlock.rendering.escaping import escape_invisible
 from interlock.server.console.markup import build_outline, escape_exact, finalize_value, render_lines, render_text
 from interlock.server.console.views.question import to_editable_json
 from tests.corpora import injection
+from tests.each import each
 from tests.pipeline.approval.display_reader import parse_outline, unescape_invisible
 
 _TAG = re.compile(r'<span class="(unseen|spaces)">|</span>')
@@ -42,7 +43,7 @@ def test_shown_text_reads_back_and_has_no_markup_but_our_marks(text: str) -> Non
     assert unescape_invisible(_seen(render_text(text))) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "marked"),
     [
         ("\tx = 1    # one", []),

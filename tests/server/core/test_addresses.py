@@ -20,6 +20,7 @@ from interlock.server.core.safe_http import (
     create_ssl_context,
     find_url_problem,
 )
+from tests.each import each
 
 from .certificates import server_tls
 from .receiver import answer, receiving
@@ -144,7 +145,7 @@ async def by_table(host: str, port: int) -> Sequence[str]:
     return NAMES[host] if host in NAMES else await resolve_with_system(host, port)
 
 
-@pytest.mark.parametrize("template", URLS)
+@each("template", URLS)
 async def test_no_way_to_write_an_address_reaches_a_server_on_this_machine(template: str) -> None:
     client = SafeClient(PLAIN, resolve=by_table, timeouts=HttpTimeouts(total_seconds=5.0))
     async with receiving() as canary:
@@ -156,7 +157,7 @@ async def test_no_way_to_write_an_address_reaches_a_server_on_this_machine(templ
     await client.close()
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "http://169.254.169.254/",
@@ -184,7 +185,7 @@ async def test_what_no_configuration_opens_is_refused_even_where_private_network
     await client.close()
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "8.8.8.8",
@@ -306,7 +307,7 @@ async def test_a_library_with_a_client_of_its_own_is_held_to_the_same_checks() -
         assert canary.connections == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "words"),
     [
         ("http://siem.example/", "allow_plain"),

@@ -21,6 +21,7 @@ from interlock.server.core.audit_sinks.senders import (
 )
 from interlock.server.core.configured_secret import read_secret
 from interlock.server.core.settings import parse_settings
+from tests.each import each
 
 from .receiver import answer, receiving
 
@@ -86,7 +87,7 @@ async def test_a_receiver_that_does_not_want_the_events_rejects_them(status: int
     assert said == SendRejection(f"The receiver answered {status}: no\\u{{1b}}[31m thanks")
 
 
-@pytest.mark.parametrize("status", [302, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
+@each("status", [302, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
 async def test_a_receiver_that_is_not_well_or_does_not_know_us_only_delays_them(status: int) -> None:
     """A token that ran out is no reason to set the log aside, event by event."""
     async with receiving(answer(status, retry_after="7")) as receiver:
@@ -111,7 +112,7 @@ async def test_no_error_holds_the_secret_or_the_query_of_the_url() -> None:
     assert "***" in repr(said)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "seconds"),
     [
         ("0", 0.0),
@@ -130,7 +131,7 @@ def test_a_retry_after_is_read_as_seconds_or_a_date_and_bounded(value: str, seco
     assert parse_retry_after(value, NOW) == pytest.approx(seconds, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@each(
     ("table", "words"),
     [
         ({"kind": "webhook", "url": "http://siem.example/", "secret_env": "S"}, "allow_plain"),

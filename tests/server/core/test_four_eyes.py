@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from interlock.server.core.identity.permissions import FourEyes, RunOwnershipData, find_four_eyes_problem
 from interlock.server.core.identity.principal import Principal, Role
+from tests.each import each
 
 ADMIN = Principal(name="user:ada", kind="person", roles=frozenset({Role.ADMIN, Role.OPERATOR}))
 FOR_ADA = RunOwnershipData(agent="billing", requester="user:ada", created_by="key:bot")
@@ -13,7 +14,7 @@ BY_ADA = RunOwnershipData(agent="billing", requester="user:bob", created_by="use
 OF_OTHERS = RunOwnershipData(agent="billing", requester="user:bob", created_by="key:bot")
 
 
-@pytest.mark.parametrize(
+@each(
     ("setting", "risk", "layer", "is_refused"),
     [
         ("off", ("execute",), "recovery", False),

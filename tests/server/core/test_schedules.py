@@ -13,6 +13,7 @@ from interlock.server.core.database import Database
 from interlock.server.core.settings import parse_settings
 from interlock.server.core.triggers.due_times import Schedule, find_latest_due, find_next_due
 from interlock.server.core.triggers.schedules import DueRun, Schedules
+from tests.each import each
 
 SECOND = 10**9
 
@@ -225,7 +226,7 @@ def test_every_so_many_seconds_is_due_at_whole_multiples(every: int, after: int,
     assert latest is None if due_at > after + span else latest == (after + span) // (every * SECOND) * every * SECOND
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "words"),
     [
         ({"cron": "* * * *"}, "Wrong number of fields"),

@@ -14,6 +14,7 @@ from interlock.domain.rendering import ENVELOPE_TAG
 from interlock.server.core.settings import parse_settings
 from interlock.server.core.triggers.webhook_signature import build_signed_headers
 from interlock.server.core.triggers.webhooks import Webhook, WebhookRejection, Webhooks, WebhookTrigger
+from tests.each import each
 
 SECRET = "a-secret-of-some-length"
 ENVIRON = {"SECRET": SECRET}
@@ -83,7 +84,7 @@ def test_github_is_known_by_its_signed_body_so_a_repetition_under_any_delivery_i
     assert isinstance(accept(signed(), BODY, "github"), WebhookRejection)
 
 
-@pytest.mark.parametrize(
+@each(
     "headers",
     [
         {},
@@ -119,7 +120,7 @@ def test_a_signature_is_good_for_five_minutes_around_its_time(off: int, good: bo
         assert (said.code, said.status) == ("too_old", 401)
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "code", "status"),
     [
         (b"payload=%7B%7D", "bad_json", 422),
@@ -173,7 +174,7 @@ def test_nothing_that_anybody_sends_raises_or_starts_a_run(headers: dict[str, st
         assert isinstance(accept(headers, body, wanted), WebhookRejection)
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "words"),
     [
         ({"secret": SECRET}, "secret_env"),

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from interlock.server.core.identity.login_throttle import LoginThrottle
 from interlock.server.rest.errors import ApiError
 from interlock.server.rest.security import AllowedHosts
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.server.rest.test_safety import code_of
 from tests.server.rest.test_streams import all_of
@@ -59,7 +60,7 @@ async def test_an_agent_that_nobody_has_cannot_be_stopped(server: Running) -> No
     assert code_of(blank) == (422, "invalid_request")
 
 
-@pytest.mark.parametrize(
+@each(
     ("origin", "is_own"),
     [
         ("http://interlock.example", True),

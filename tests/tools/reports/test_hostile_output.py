@@ -1,7 +1,6 @@
 """Whatever an output holds, reading it returns, in bounded time, with a report within its bounds."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from interlock.tools.reports.report import (
     parse_output,
 )
 from interlock.tools.reports.report_reader import read_report
+from tests.each import each
 from tests.patience import cpu_seconds_below
 
 from .recorded import CASES, Case
@@ -64,7 +64,7 @@ def test_a_real_output_with_a_piece_replaced_is_read_without_an_error(
         check(program, text[:start] + extra + text[end:], recorded.exit_code)
 
 
-@pytest.mark.parametrize(
+@each(
     "piece",
     [
         *("\r", "\n", "\x1b[1;", "\x1b]", "= ", "_ a ", "(1,", "a:1:", "FAILED x[a - ", "1 passed, ", "x: error: "),

@@ -1,11 +1,11 @@
 import shlex
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.tools.reports.program_detection import detect_program
 from interlock.tools.reports.report_reader import is_check_program
+from tests.each import each
 
 from .recorded import CASES
 
@@ -104,14 +104,12 @@ NOT_RECOGNISED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("command", "program"), [(command, program) for program, commands in RECOGNISED.items() for command in commands]
-)
+@each(("command", "program"), [(command, program) for program, commands in RECOGNISED.items() for command in commands])
 def test_a_test_or_check_command_is_recognised(command: str, program: str) -> None:
     assert detect_program(shlex.split(command)) == program
 
 
-@pytest.mark.parametrize("command", NOT_RECOGNISED)
+@each("command", NOT_RECOGNISED)
 def test_another_command_is_not_recognised(command: str) -> None:
     assert detect_program(shlex.split(command)) is None
 
