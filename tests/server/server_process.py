@@ -180,7 +180,7 @@ class Running:
         self.base = ""
         #: The person that its runs act for.
         self.on_behalf_of = on_behalf_of
-        self._app = app
+        self.app = app
         self._stack = AsyncExitStack()
         self._keys: dict[str, str] = {}
         self._server: _Quiet | None = None
@@ -189,7 +189,7 @@ class Running:
     @asynccontextmanager
     async def listening(self, port: int = 0) -> AsyncGenerator[None]:
         config = uvicorn.Config(
-            self._app, "127.0.0.1", port, log_level="error", lifespan="off", ws="none", http=BoundedHttpProtocol
+            self.app, "127.0.0.1", port, log_level="error", lifespan="off", ws="none", http=BoundedHttpProtocol
         )
         self._server = server = _Quiet(config)
         serving = asyncio.create_task(server.serve())

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -79,9 +80,15 @@ async def run_server(
                     settings, served, log=log, artifacts=artifacts, state_folder=files.state, own_paths=own_paths
                 )
                 opened.push_async_callback(service.stop)
-                config = _uvicorn_config(create_app(service), settings.server)
+                app = create_app(service)
+                config = _uvicorn_config(app, settings.server)
                 await require_account(service)
             await service.start()
+            if settings.gateway is not None:
+                with _reporting_failed_start():  # the SDK of MCP is loaded only where there is a gateway
+                    served_gateway = import_module("interlock.cli.served_gateway")
+                    gateway = served_gateway.serve_gateway(app, service, settings.gateway, files.state)
+                    await opened.enter_async_context(gateway)
             password = await create_first_account(service)  # last of all: a password that was never shown is useless
             server = _Server(config, service)
             signals.enter_context(server.stop_on_signals())

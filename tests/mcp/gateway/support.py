@@ -67,26 +67,36 @@ async def open_server(
     folder: Path, payments: Payments, *, principal: str = "ana", policy: Any = None, **asking: Any
 ) -> AsyncGenerator[tuple[Gate, GatewayServer]]:
     """Open a gateway that does not hold calls, unless it is told to."""
-    async with Gate(folder / "state", policy=policy) as gate:
-        gate.tools(
-            tool_from_schema("look", "Look something up.", SCHEMA, payments.look, risk="read", concurrency="safe"),
-            tool_from_schema("pay", "Pay somebody.", SCHEMA, payments.pay, risk="write", concurrency="safe"),
-        )
-        catalog = Catalog(gate, lambda name: None, lambda: False, _is_ready)
-        options: dict[str, Any] = {"hold_seconds": 0.0, **asking}
-        server = GatewayServer(
-            gate,
-            principal_of_process(principal),
-            AskOptions(**options),
-            catalog,
-            Offerings({}),
-            Relay(gate.redact),
-            b"k" * 32,
-        )
-        try:
-            yield gate, server
-        finally:
-            await server.close()
+    async with (
+        Gate(folder / "state", policy=policy) as gate,
+        open_on_gate(gate, payments, principal, **asking) as server,
+    ):
+        yield gate, server
+
+
+@asynccontextmanager
+async def open_on_gate(
+    gate: Gate, payments: Payments, principal: str = "ana", **asking: Any
+) -> AsyncGenerator[GatewayServer]:
+    """Open a gateway on a gate."""
+    gate.tools(
+        tool_from_schema("look", "Look something up.", SCHEMA, payments.look, risk="read", concurrency="safe"),
+        tool_from_schema("pay", "Pay an invoice.", SCHEMA, payments.pay, risk="write", concurrency="safe"),
+    )
+    options: dict[str, Any] = {"hold_seconds": 0.0, **asking}
+    server = GatewayServer(
+        gate,
+        principal_of_process(principal),
+        AskOptions(**options),
+        Catalog(gate, lambda name: None, lambda: False, _is_ready),
+        Offerings({}),
+        Relay(gate.redact),
+        b"k" * 32,
+    )
+    try:
+        yield server
+    finally:
+        await server.close()
 
 
 def connect(target: Any, era: Era, elicit: ElicitationFnT | None = None, name: str = "coder", **options: Any) -> Client:

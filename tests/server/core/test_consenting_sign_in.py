@@ -255,3 +255,38 @@ def test_settings_that_cannot_work_are_refused(people: Accounts) -> None:
     )
     with pytest.raises(ConfigurationError, match="needs its issuer"):
         SignInSettings(provider=endpoints)
+
+
+async def test_access_token_for_this_audience_is_accepted(people: Accounts) -> None:
+    async with forging() as forger:
+        door = sign_in(forger.issuer, people, forger.clock)
+        now = forger.clock.now // 1_000_000_000
+        claims = {"iss": forger.issuer, "sub": "1", "aud": ["https://here/mcp"], "exp": now + 60}
+        account = await door.authenticate(forger.signed(claims), "https://here/mcp")
+
+    assert account is not None
+    assert account.subject == "1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aud": "console"},
+        {"aud": None},
+        {"aud": "https://here/mcp/"},
+        {"iss": "https://elsewhere.example"},
+        {"exp": 1},
+        {"exp": None},
+        {"sub": None},
+    ],
+)
+async def test_other_access_tokens_are_not(people: Accounts, changes: dict[str, Any]) -> None:
+    async with forging() as forger:
+        door = sign_in(forger.issuer, people, forger.clock)
+        now = forger.clock.now // 1_000_000_000
+        claims = {"iss": forger.issuer, "sub": "1", "aud": "https://here/mcp", "exp": now + 60} | changes
+        said = {name: value for name, value in claims.items() if value is not None}
+
+        assert await door.authenticate(forger.signed(said), "https://here/mcp") is None
+        assert await door.authenticate("a.b.c", "https://here/mcp") is None
+        assert await people.list() == ()

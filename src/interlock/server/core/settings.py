@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -100,6 +100,21 @@ class AgentTable(_Table, frozen=True, kw_only=True):
     window_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
+class GatewayTable(_Table, frozen=True, kw_only=True):
+    """The table `[gateway]`: MCP servers that are served at `/mcp`."""
+
+    #: The file with the servers, as for `interlock gateway --servers`.
+    servers_path: str
+    #: The policy file of the gateway. Empty: tools that only read are allowed, everything else requires approval.
+    policy_path: str = ""
+    #: The folder that the servers work in. Empty: an empty one.
+    workspace: str = ""
+    #: How long a call waits for approval before its client gets PENDING.
+    hold_seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 50.0
+    #: Whether the answers of clients' users count: `off`, `claim` (with `approver: client`) or `trusted`.
+    elicit: Literal["off", "claim", "trusted"] = "claim"
+
+
 class ServerSettings(_Table, frozen=True, kw_only=True):
     """The settings of a server."""
 
@@ -110,12 +125,14 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     forward: tuple[Destination, ...] = ()
     providers: tuple[OAuthProvider, ...] = ()
     sign_in: SignInSettings | None = None
+    gateway: GatewayTable | None = None
 
     @property
     def own_paths(self) -> tuple[str, ...]:
         """Files named here (keys, certificates, secrets, checkpoints), which no tool may access."""
         sign_in = () if self.sign_in is None else (self.sign_in.provider,)
-        tables = (self.server, *self.webhooks, *self.forward, *self.providers, *sign_in)
+        gateway = () if self.gateway is None else (self.gateway,)
+        tables = (self.server, *self.webhooks, *self.forward, *self.providers, *sign_in, *gateway)
         named = ((table, name) for table in tables for name in table.__struct_fields__)
         paths = (str(getattr(table, name)) for table, name in named if name.endswith(_FILE_KEY_SUFFIXES))
         return tuple(filter(None, paths))

@@ -128,6 +128,30 @@ class OidcSignIn:
             return refuse_flow(flow, "denied", "The account is disabled.")
         return account
 
+    async def authenticate(self, access_token: str, audience: str) -> Account | None:
+        """Return the account of an access token that the provider issued for exactly this audience. None: it is not
+        valid here, or its account cannot be used.
+        """
+        for refresh in (False, True):
+            try:
+                keys = await self._load_keys(refresh=refresh)
+                claims = jwt.decode(access_token, keys, algorithms=_ALGORITHMS).claims
+                jwt.JWTClaimsRegistry(
+                    now=self._clock() // _SECOND,
+                    leeway=_LEEWAY_SECONDS,
+                    iss={"essential": True, "value": self._client.provider.issuer},
+                    aud={"essential": True, "value": audience},
+                    sub={"essential": True},
+                    exp={"essential": True},
+                ).validate(claims)
+            except ConsentError:
+                return None
+            except _INVALID_TOKEN_ERRORS:
+                continue
+            account = await self._link_account(claims)
+            return None if isinstance(account, IdentityProblem) or account.disabled else account
+        return None
+
     async def _verify_id_token(self, id_token: str, nonce: str) -> dict[str, Any]:
         """Return the claims of a token that is signed by the provider, for us, valid now, and with our nonce."""
         for refresh in (False, True):
