@@ -20,7 +20,7 @@ from interlock.server.core.identity.permissions import (
     Relationship,
 )
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.settings import AgentTable, ServerTable
+from interlock.server.core.settings import AgentTable, GatewayTable, McpTable, ServerTable
 from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
@@ -44,6 +44,8 @@ SERVER_TABLES: tuple[tuple[str, type, str], ...] = (
     ("[[forward]]", destination.WebhookDestination, 'To anybody who takes a signed POST: `kind = "webhook"`.'),
     ("[[forward]]", destination.SyslogDestination, 'To a collector of syslog: `kind = "syslog"`.'),
     ("[[forward]]", destination.FileDestination, 'To a file: `kind = "file"`.'),
+    ("[gateway]", GatewayTable, "MCP servers that are served to MCP clients at `/mcp`."),
+    ("[mcp]", McpTable, "MCP servers whose tools agents of this server use."),
     ("[[providers]]", OAuthProvider, "Where users consent to tools acting for them."),
     ("[sign_in]", SignInSettings, "Signing in to the console with an identity provider."),
     ("[[sign_in.roles]]", RoleRule, "Who has this value in this claim, alone or in a list, has the role."),
@@ -115,6 +117,9 @@ OPERATIONS: Mapping[Operation, str] = {
     Operation.OWN_CONSENTS: "see what oneself consented to, and take it back",
     Operation.READ_POLICY: "see, explain and backtest the policy of an agent",
     Operation.KEEP_RULE: "keep a rule with an approval, for every agent that uses the policy file",
+    Operation.LIST_SERVERS: "see the list of MCP servers",
+    Operation.READ_SERVERS: "see an MCP server of an agent, its tools and what changed in them",
+    Operation.ACCEPT_TOOLS: "accept definitions of MCP tools that changed",
     Operation.EXPORT_RUN: "export a run",
     Operation.FORWARD_RUN: "send a run to a destination again",
     Operation.VERIFY_RUN: "verify a run",

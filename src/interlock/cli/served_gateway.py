@@ -19,7 +19,7 @@ try:
     from ..mcp.gateway.asking import AskOptions
     from ..mcp.gateway.gateway import Gateway
     from ..mcp.gateway.http import HttpEndpoint
-    from ..server.rest.mcp import mount_gateway
+    from ..server.rest.mcp import GATEWAY_AGENT, mount_gateway
 except ModuleNotFoundError as missing:
     raise ConfigurationError("[gateway] needs more than the server: pip install 'interlock[mcp]'") from missing
 
@@ -39,6 +39,7 @@ async def serve_gateway(app: Starlette, service: Service, table: GatewayTable, s
     options = AskOptions(hold_seconds=table.hold_seconds, elicit=table.elicit, url=f"{service.public_url}/console")
     tools = McpTools.from_file(table.servers_path, workspace=workspace, state=state)
     tools.protect_paths((str(state), *service.settings.own_paths))
+    service.mcp_servers.add(tools, GATEWAY_AGENT)
     async with AsyncExitStack() as opened:
         gate = Gate(log=service.log, artifacts=service.artifacts, policy=policy, workspace=workspace, limits=limits)
         await opened.enter_async_context(gate)

@@ -40,6 +40,9 @@ OWNERS_OF_ONE = """
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
     policy.read        -       OM      OM        OM       OM      -
     policy.keep        -       OM      OM        -        OM      -
+    mcp.list           -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  -
+    mcp.read           -       OM      OM        OM       OM      -
+    mcp.accept         -       OM      OM        -        OM      -
     audit.export       -       -       -         OM       OM      -
     audit.forward      -       -       -         OM       OM      -
     audit.verify_run   -       OM      OM        OM       OM      -
@@ -73,6 +76,9 @@ OWNERS_OF_ALL = """
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
     policy.read        -       OMXFB   OMXFB     OMXFB    OMXFB   -
     policy.keep        -       OMXFB   OMXFB     -        OMXFB   -
+    mcp.list           -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  -
+    mcp.read           -       OMXFB   OMXFB     OMXFB    OMXFB   -
+    mcp.accept         -       OMXFB   OMXFB     -        OMXFB   -
     audit.export       -       -       -         OMXFB    OMXFB   -
     audit.forward      -       -       -         OMXFB    OMXFB   -
     audit.verify_run   -       OMXFB   OMXFB     OMXFB    OMXFB   -

@@ -55,6 +55,8 @@ _VERIFY_OWN = "          401  403  200  200  200  200  200  200  403"
 _POLICY_OWN = "          401  403  200  200  200  200  200  200  403"
 _POLICY_OTHER = "        401  403  403  403  403  200  200  200  403"
 _SERVER = "              401  403  403  403  403  403  200  200  403"
+_SERVERS = "             401  403  200  200  200  200  200  200  403"
+_NO_SERVER = "           401  404  404  404  404  404  404  404  404"
 _ADMIN_422 = "           401  403  403  403  403  403  403  422  403"
 _ADMIN_404 = "           401  403  403  403  403  403  403  404  403"
 _KNOWN = "               401  200  200  200  200  200  200  200  200"
@@ -121,6 +123,10 @@ MATRIX = (
         {"tool": "lookup", "arguments": {"order": "7"}},
     ),
     Row("POST", "/v1/agents/{agent}/policy/backtest", _POLICY_OWN, _POLICY_OTHER, {"runs": 1}),
+    Row("GET", "/v1/mcp/servers", _SERVERS),
+    # No agent here uses one.
+    Row("GET", "/v1/mcp/servers/{server_id}", _NO_SERVER, _NO_SERVER),
+    Row("POST", "/v1/mcp/servers/{server_id}/accept", _NO_SERVER, _NO_SERVER, {"digest": "0"}),
     Row("GET", "/v1/keys", _SERVER),
     Row("POST", "/v1/keys", _ADMIN_422, body={}),
     Row("DELETE", "/v1/keys/{key_id}", _ADMIN_404),

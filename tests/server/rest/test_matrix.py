@@ -31,6 +31,7 @@ async def things_of(server: Running, agent: str, by: str, person: str) -> dict[s
     artifacts = (await client.get(f"/v1/runs/{waiting['run_id']}/artifacts")).json()["artifacts"]
     return {
         "agent": agent,
+        "server_id": f"{agent}:fs",
         "done": done,
         "run_id": waiting["run_id"],
         "action_id": waiting["action_id"],

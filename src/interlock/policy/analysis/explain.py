@@ -180,6 +180,7 @@ def describe_rule(rule: Rule) -> str:
     """Describe the conditions of a rule in one line."""
     conditions = {name.removesuffix("_source"): getattr(rule, name) for name in ("tools", *CONDITION_FIELDS)}
     conditions["arguments"] = msgspec.to_builtins(rule.arguments)
+    conditions["approver"] = rule.approver if rule.approver != "person" else ""
     if rule.command is not None:
         commands = [rule.command] if isinstance(rule.command, str) else rule.command
         conditions["command"] = [each if isinstance(each, str) else _format_pattern(each) for each in commands]

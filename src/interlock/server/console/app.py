@@ -9,7 +9,7 @@ from starlette.routing import Mount, Route
 from ..core.service import Service
 from ..rest.errors import install_error_handlers, to_api_error
 from .assets import Assets
-from .pages import admin, agents, audit, consents, dashboard, inbox, login, policy, run, runs
+from .pages import admin, agents, audit, consents, dashboard, inbox, login, policy, run, runs, servers
 from .rendering import PageRenderer
 from .session import HOME_PATH, NotSignedInError, find_session, redirect_to_sign_in
 
@@ -33,7 +33,7 @@ def mount_console(app: Starlette, service: Service) -> None:
     async def static(request: Request) -> Response:
         return assets.respond(request, request.path_params["name"])
 
-    modules = (login, dashboard, agents, runs, run, inbox, policy, consents, audit, admin)
+    modules = (login, dashboard, agents, runs, run, inbox, policy, servers, consents, audit, admin)
     routes = [page for module in modules for page in module.page]
     console = Starlette(routes=[*routes, Route("/static/{name}", static)])
     console.state.service, console.state.pages = service, pages

@@ -52,6 +52,7 @@ NAV_ENTRIES = (
     NavEntry("Runs", "/console/runs", "runs"),
     NavEntry("Inbox", "/console/inbox", "inbox"),
     NavEntry("Policy", "/console/policy", "policy", frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))),
+    NavEntry("Servers", "/console/servers", "servers", frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))),
     NavEntry("Consents", "/console/consents", "consents"),
     NavEntry("Audit", "/console/audit", "audit", frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))),
     NavEntry("Admin", "/console/admin", "admin", frozenset((Role.AUDITOR, Role.ADMIN))),

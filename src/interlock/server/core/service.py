@@ -12,6 +12,7 @@ from pathlib import Path
 from time import time_ns
 from types import TracebackType
 
+from ... import mcp
 from ...audit.schemas import build_renderers
 from ...domain.errors import ConfigurationError
 from ...domain.tool import Consent, ConsentBinding
@@ -41,6 +42,7 @@ from .identity.sessions import Sessions
 from .index.rows import ActionRow
 from .index.run_index import RunIndex
 from .live.hub import EventHub
+from .mcp_servers import McpServerService, add_mcp_tools
 from .policy_service import PolicyService
 from .runs.agent_runners import AgentRunners
 from .runs.approval_service import ApprovalService
@@ -115,6 +117,7 @@ class Service:
         self.hub = EventHub(self.index, max_readers=settings.server.max_readers)
         tokens, seal = TokenTable(self.database), load_sealing_keys(state_folder / "sealing.key", environ)
         self._oauth = OAuthConsents(settings.providers, tokens, seal, now, environ) if settings.providers else None
+        served_agents = add_mcp_tools(served_agents, settings.mcp, str(state_folder))
         self.runners = self._create_runners(served_agents)
         self.guard = AccessGuard(self.index, self.audit_log, settings.server.four_eyes)
         self.damaged_runs = DamagedRuns(self.database, self.index, self.log, now)
@@ -131,6 +134,7 @@ class Service:
             self.runners, self.index, self.guard, self.rule_keeper, self.damaged_runs, self.worker.waiting_reasons
         )
         self.policy_service = PolicyService(self.runners, self.index, self.guard)
+        self.mcp_servers = self._create_mcp_servers()
         self.consent_service = None if self._oauth is None else self._create_consent_service(self._oauth)
         self.sign_in = (
             None if settings.sign_in is None else self._create_oidc_sign_in(settings.sign_in, tokens, seal, environ)
@@ -167,6 +171,7 @@ class Service:
         await self.worker.start()
         if self.consent_service is not None:
             await self.consent_service.answer_covered_questions()
+        self.mcp_servers.start()
         self.forwarders.start()
         self._unsubscribe = self.hub.subscribe(lambda page: self.forwarders.wake())
         jobs = {
@@ -192,6 +197,7 @@ class Service:
         self._unsubscribe()
         await self.forwarders.stop()
         await self.hub.close()
+        await self.mcp_servers.stop()
         await self.runners.close()
         if self._oauth is not None:
             await self._oauth.close()
@@ -317,6 +323,14 @@ class Service:
         runners.protect_paths(self._own_paths)
         runners.use_task_folder(str(self.state_folder / TASK_FOLDER))
         return runners
+
+    def _create_mcp_servers(self) -> McpServerService:
+        service = McpServerService(self.guard)
+        for agent, runner in self.runners.by_agent.items():
+            for box in runner.app.toolboxes:
+                if box.is_dynamic and isinstance(box, mcp.McpTools):
+                    service.add(box, agent)
+        return service
 
     async def _record_rule(self, change: RuleChange) -> None:
         await self.rule_keeper.record_change(self.audit_log, change)

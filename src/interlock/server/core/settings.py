@@ -115,6 +115,17 @@ class GatewayTable(_Table, frozen=True, kw_only=True):
     elicit: Literal["off", "claim", "trusted"] = "claim"
 
 
+class McpTable(_Table, frozen=True, kw_only=True):
+    """The table `[mcp]`: MCP servers whose tools agents of this server use."""
+
+    #: The file with the servers: an `mcp.toml`, or a JSON file with `mcpServers`.
+    servers_path: str = ""
+    #: The folder that the servers work in. Empty: none.
+    workspace: str = ""
+    #: The agents that get the tools, each with connections of its own.
+    agents: tuple[str, ...] = ()
+
+
 class ServerSettings(_Table, frozen=True, kw_only=True):
     """The settings of a server."""
 
@@ -126,13 +137,14 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     providers: tuple[OAuthProvider, ...] = ()
     sign_in: SignInSettings | None = None
     gateway: GatewayTable | None = None
+    mcp: McpTable = McpTable()
 
     @property
     def own_paths(self) -> tuple[str, ...]:
         """Files named here (keys, certificates, secrets, checkpoints), which no tool may access."""
         sign_in = () if self.sign_in is None else (self.sign_in.provider,)
         gateway = () if self.gateway is None else (self.gateway,)
-        tables = (self.server, *self.webhooks, *self.forward, *self.providers, *sign_in, *gateway)
+        tables = (self.server, self.mcp, *self.webhooks, *self.forward, *self.providers, *sign_in, *gateway)
         named = ((table, name) for table in tables for name in table.__struct_fields__)
         paths = (str(getattr(table, name)) for table, name in named if name.endswith(_FILE_KEY_SUFFIXES))
         return tuple(filter(None, paths))

@@ -10,7 +10,7 @@ from .errors import install_error_handlers, respond_with_error
 from .limits import ConcurrencyLimiter, RateLimiter
 from .openapi import build_openapi
 from .responses import json_response
-from .routes import accounts, approvals, audit, consents, policy, public, run_contents, runs, session, streams
+from .routes import accounts, approvals, audit, consents, mcp, policy, public, run_contents, runs, session, streams
 from .security import SecurityMiddleware
 
 API_ROUTES = (
@@ -23,6 +23,7 @@ API_ROUTES = (
     *consents.callback_route,
     *audit.route,
     *policy.route,
+    *mcp.route,
     *accounts.route,
     *session.route,
     *session.sign_in_route,

@@ -14,7 +14,7 @@ from .dashboard import STATUS_TILES
 _PER_PAGE = 50
 _FILTERS = ("status", "kind", "agent", "requester", "q", "inside")
 #: Kinds of runs, as people know them.
-_KINDS = {RunKind.AGENT: "runs of agents", RunKind.SESSION: "sessions of clients"}
+_KINDS = {RunKind.AGENT: "agents", RunKind.SESSION: "sessions"}
 
 
 page = Pages()

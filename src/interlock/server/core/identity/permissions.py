@@ -41,6 +41,10 @@ class Operation(StrEnum):
     READ_POLICY = "policy.read"
     #: With an approval, add a rule to the agent's policy file. Needed for every agent that uses the file.
     KEEP_RULE = "policy.keep"
+    #: MCP servers: the list, one with its tools, and accepting definitions that changed.
+    LIST_SERVERS = "mcp.list"
+    READ_SERVERS = "mcp.read"
+    ACCEPT_TOOLS = "mcp.accept"
     EXPORT_RUN = "audit.export"
     FORWARD_RUN = "audit.forward"
     VERIFY_RUN = "audit.verify_run"
@@ -129,6 +133,15 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
         PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN
     ),
     Operation.KEEP_RULE: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
+    Operation.LIST_SERVERS: _build_row(
+        PermissionScope.NONE, PermissionScope.LIST, PermissionScope.LIST, PermissionScope.LIST
+    ),
+    Operation.READ_SERVERS: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN
+    ),
+    Operation.ACCEPT_TOOLS: _build_row(
         PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
     ),
     Operation.EXPORT_RUN: _build_row(

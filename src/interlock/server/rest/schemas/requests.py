@@ -45,6 +45,14 @@ class UndoRunRequest(RequestModel, frozen=True, kw_only=True):
     after: Annotated[int, Meta(ge=-1, le=2**53 - 1)] | None = None
 
 
+class AcceptToolsRequest(RequestModel, frozen=True, kw_only=True):
+    """Definitions of MCP tools to accept, exactly as they were shown with this digest."""
+
+    digest: Annotated[str, Meta(min_length=1, max_length=200)]
+    #: Names of tools in quarantine. Null: all of them.
+    tools: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(min_length=1, max_length=1_000)] | None = None
+
+
 class StopAgentRequest(RequestModel, frozen=True, kw_only=True):
     """Why an agent is stopped."""
 
