@@ -11,7 +11,7 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.sandbox.host.programs import code_folders, runtime_folders
-from interlock.sandbox.workspace import frozen_paths, hidden_files
+from interlock.sandbox.workspace import frozen_paths
 from interlock.sandbox.workspace.frozen_paths import FrozenPaths, find_protected_unit
 from interlock.sandbox.workspace.hidden_files import HiddenFileScanner
 from interlock.sandbox.workspace.refusals import PathRefusedError
@@ -136,9 +136,11 @@ def test_shared_packages_are_held_as_a_whole(root: Path) -> None:
     assert find_protected_unit("a/site-packages/single.py") == "a/site-packages/single.py"
 
 
-def test_no_file_is_looked_at_without_linked_code(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_of_the_code_is_looked_at_without_a_linked_one_in_the_workspace(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "file").touch()
-    monkeypatch.setattr(hidden_files, "_identity", _fail)
+    monkeypatch.setattr(frozen_paths, "_scan_linked_files", _fail)
 
     assert read_only(root) == ("env",)
 

@@ -7,16 +7,15 @@
 
 A place is known by its path and by its inode, so that another name leads to the same refusal: a folder that is mounted
 a second time or spelled in another case, and a file that is hard-linked (installers link the same package into several
-environments). Which files have several links is looked up once in a process, when it is first needed, and only where
-code and the runtime's own files are.
+environments). Which files have several links is looked up once in a process, only where code and the runtime's own
+files are, and not before a file of the workspace has several: there are tens of thousands to look at.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from stat import S_ISDIR
-from typing import NamedTuple
 
 from ...domain.errors import ConfigurationError
 from ..host.descriptors import FileIdentity, get_identity
@@ -27,14 +26,6 @@ OWN_REASON = "belongs to Interlock's own files (log, artifacts, keys, policy, se
 ALIAS_REASON = "is another name of a file or folder that Interlock runs from or keeps, which tools do not write"
 
 _MAX_DEPTH = 256
-
-
-class FileIdentities(NamedTuple):
-    """The inodes of frozen places, as far as they can have another name."""
-
-    folders: frozenset[FileIdentity]
-    #: Files with more than one link.
-    files: frozenset[FileIdentity]
 
 
 class FrozenPaths:
@@ -51,7 +42,9 @@ class FrozenPaths:
         self._own_inside: frozenset[str] = frozenset()
         #: Why a path, from the workspace on, is not written; "." stands for the workspace.
         self._reasons = dict.fromkeys(self._relative_paths(runtime_folders()), CODE_REASON)
-        self._identities: dict[int, FileIdentities] = {}
+        #: By device: the folders, and the files with several links.
+        self._folders: dict[int, frozenset[FileIdentity]] = {}
+        self._files: dict[int, frozenset[FileIdentity]] = {}
 
     def add_own_paths(self, paths: Iterable[str]) -> None:
         """Add files and folders of the runtime. Raise `ConfigurationError` when the workspace is in one of them."""
@@ -62,7 +55,7 @@ class FrozenPaths:
         self._own.update(own)
         self._own_inside = frozenset(self._relative_paths(self._own))
         self._reasons |= dict.fromkeys(self._own_inside, OWN_REASON)
-        self._identities = {}
+        self._folders, self._files = {}, {}
 
     def find_reason(self, relative_path: str) -> str:
         """Return why a real path of the workspace is not written; empty when it may be."""
@@ -84,7 +77,7 @@ class FrozenPaths:
         above = "."
         for _ in range(_MAX_DEPTH):
             here = get_identity(os.stat(above, dir_fd=folder))
-            if here in tops or (is_mounted and here in self.find_identities(here[0]).folders):
+            if here in tops or (is_mounted and here in self.find_folders(here[0])):
                 return True
             if here == end:
                 return False
@@ -93,17 +86,23 @@ class FrozenPaths:
 
     def is_file_linked(self, status: os.stat_result) -> bool:
         """Return True if a file is a frozen one by another name."""
-        return status.st_nlink > 1 and get_identity(status) in self.find_identities(status.st_dev).files
+        return status.st_nlink > 1 and get_identity(status) in self._find_files(status.st_dev)
 
-    def find_identities(self, device: int) -> FileIdentities:
-        """Return the inodes of frozen places on a device. The first call takes a moment."""
-        known = self._identities.get(device)
-        if known is None:
-            found = [_scan_identities(path) for path in (*code_folders(), *self._own) if _device_of(path) == device]
-            folders = frozenset(each for part in found for each in part.folders)
-            files = frozenset(each for part in found for each in part.files)
-            self._identities[device] = known = FileIdentities(folders, files)
-        return known
+    def find_folders(self, device: int) -> frozenset[FileIdentity]:
+        """Return the inodes of the frozen folders on a device. The first call takes a moment."""
+        if device not in self._folders:
+            self._folders[device] = self._scan(_scan_folders, device)
+        return self._folders[device]
+
+    def _find_files(self, device: int) -> frozenset[FileIdentity]:
+        """Return the inodes of the frozen files on a device that have several links. The first call takes longer."""
+        if device not in self._files:
+            self._files[device] = self._scan(_scan_linked_files, device)
+        return self._files[device]
+
+    def _scan(self, scan: Callable[[str], frozenset[FileIdentity]], device: int) -> frozenset[FileIdentity]:
+        places = (path for path in (*code_folders(), *self._own) if _device_of(path) == device)
+        return frozenset(each for path in places for each in scan(path))
 
     def _relative_paths(self, paths: Iterable[str]) -> Iterator[str]:
         """Give those in the workspace, from there on, and "." for one that the workspace is in."""
@@ -130,9 +129,22 @@ def find_protected_unit(relative_path: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _scan_identities(top: str) -> FileIdentities:
-    """Look at a file, or at everything below a folder. Installed packages below it are a place of their own."""
+def _scan_folders(top: str) -> frozenset[FileIdentity]:
+    """Look at a folder and those below it. Installed packages below it are a place of their own."""
     folders: set[FileIdentity] = set()
+    waiting: list[str] = [top]
+    while waiting:
+        place = waiting.pop()
+        status = _stat_or_none(place)
+        if status is not None and S_ISDIR(status.st_mode):
+            folders.add(get_identity(status))
+            waiting += (entry.path for entry in _entries(place) if entry.is_dir(follow_symlinks=False))
+    return frozenset(folders)
+
+
+@lru_cache(maxsize=256)
+def _scan_linked_files(top: str) -> frozenset[FileIdentity]:
+    """Look at a file, or at each below a folder."""
     files: set[FileIdentity] = set()
     waiting: list[str | os.DirEntry[str]] = [top]
     while waiting:
@@ -141,11 +153,10 @@ def _scan_identities(top: str) -> FileIdentities:
         if status is None:
             continue
         if S_ISDIR(status.st_mode):
-            folders.add(get_identity(status))
             waiting += _entries(os.fspath(place))
         elif status.st_nlink > 1:
             files.add(get_identity(status))
-    return FileIdentities(frozenset(folders), frozenset(files))
+    return frozenset(files)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -17,7 +17,7 @@ from time import time_ns
 from typing import NamedTuple
 
 from ...domain.errors import SandboxSetupError
-from ..host.descriptors import FileIdentity, closing_fd, get_identity
+from ..host.descriptors import closing_fd, get_identity
 from .frozen_paths import FrozenPaths, find_protected_unit
 from .protected_names import EntryKind, GuardAction, find_guard
 
@@ -145,18 +145,14 @@ class HiddenFileScanner:
         )
 
     def _find_aliases(self, path: str, status: os.stat_result, entries: list[os.DirEntry[str]]) -> list[str]:
-        """Find other names of frozen places: the folder itself, or files in it. Files are only examined where a frozen
-        file has a second link.
-        """
-        if self._frozen_paths is None or self._frozen_paths.find_reason(path or "."):
+        """Find other names of frozen places: the folder itself, or files in it that have several links."""
+        frozen = self._frozen_paths
+        if frozen is None or frozen.find_reason(path or "."):
             return []
-        folders, files = self._frozen_paths.find_identities(status.st_dev)
-        if path and get_identity(status) in folders:
+        if path and get_identity(status) in frozen.find_folders(status.st_dev):
             return [path]
-        if not files:
-            return []
         base = f"{path}/" if path else ""
-        linked = (entry.name for entry in entries if _entry_kind(entry) == "other" and _identity(entry) in files)
+        linked = (entry.name for entry in entries if _entry_kind(entry) == "other" and _is_linked(entry, frozen))
         return sorted({find_protected_unit(base + name) for name in linked})
 
     def _classify_entries(
@@ -192,8 +188,8 @@ def _entry_kind(entry: os.DirEntry[str]) -> EntryKind:
     return "folder" if entry.is_dir(follow_symlinks=False) else "other"
 
 
-def _identity(entry: os.DirEntry[str]) -> FileIdentity:
-    return get_identity(entry.stat(follow_symlinks=False))
+def _is_linked(entry: os.DirEntry[str], frozen: FrozenPaths) -> bool:
+    return frozen.is_file_linked(entry.stat(follow_symlinks=False))
 
 
 def _change_stamp(status: os.stat_result) -> tuple[int, int, int]:
