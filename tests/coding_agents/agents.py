@@ -166,6 +166,7 @@ class Gemini:
         folder.mkdir()
         settings = {
             "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "model": {"name": "gemini-2.5-pro"},
             "telemetry": {"enabled": False},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"enableAutoUpdate": False},
@@ -181,7 +182,7 @@ class Gemini:
         }
 
     def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
-        words = ["-p", prompt, "-m", "gemini-2.5-pro", "--approval-mode", "yolo", "--output-format", "json"]
+        words = ["-p", prompt, "--approval-mode", "yolo", "--output-format", "json"]
         command = [*find_command("gemini"), *words, *(["--resume", session] if session else []), *options]
         finished = world.run(command, self.environment(world))
         start = finished.stdout.find("{\n")
@@ -223,7 +224,7 @@ class Opencode:
             "provider": {"mock": provider},
             "permission": {"*": "allow"},
         }
-        (world.workspace / "opencode.json").write_bytes(msgspec.json.encode(settings))
+        (world.home / ".config" / "opencode" / "opencode.json").write_bytes(msgspec.json.encode(settings))
 
     def environment(self, world: World) -> dict[str, str]:
         return {

@@ -20,6 +20,9 @@ import msgspec
 from tests.models.aimock.server import Aimock, running_aimock
 from tests.patience import HANG_SECONDS
 
+#: What Claude Code says for a user who resumes a call that was deferred.
+_RESUMED = "Continue from where you left off."
+_ANY_RESULT = {"hasToolResult": True}
 _OWN_HEADERS = {"accept-encoding", "connection", "content-encoding", "content-length", "host", "transfer-encoding"}
 
 
@@ -52,12 +55,13 @@ class Model:
         """
         call = {"name": tool, "arguments": msgspec.json.encode(arguments).decode()}
         asked = {"userMessage": keyword}
+        results = [
+            {"match": {**prompt, **shown}, "response": {"content": f"MODEL SAW {text}"}}
+            for prompt in (asked, {"userMessage": _RESUMED})
+            for text, shown in (*((text, {"toolResultContains": text}) for text in sees), ("RESULT", _ANY_RESULT))
+        ]
         self.aimock.teach(
-            *(
-                {"match": {**asked, "toolResultContains": text}, "response": {"content": f"MODEL SAW {text}"}}
-                for text in sees
-            ),
-            {"match": {**asked, "hasToolResult": True}, "response": {"content": "MODEL SAW RESULT"}},
+            *results,
             # Agents also ask for titles and summaries, and then offer no tools.
             {"match": {**asked, "toolName": offered or tool}, "response": {"toolCalls": [call]}},
             {"match": asked, "response": {"content": "MODEL HAS NO SUCH TOOL"}},

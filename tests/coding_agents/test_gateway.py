@@ -1,8 +1,6 @@
 """The gateway with the real agents as its clients: a call waits, a person approves elsewhere, and it runs once."""
 
-import json
 import shlex
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -36,21 +34,16 @@ def _connect(world: World, agent: Agent, *options: str) -> None:
 
 
 def add_settings(world: World, agent: Agent, lines: str) -> None:
-    """Add what `--print-config` printed to the settings that the agent has."""
-    match agent.name:
-        case "claude":
-            (world.workspace / ".mcp.json").write_text(lines)
-        case "codex":
-            with (world.home / ".codex" / "config.toml").open("a") as file:
-                file.write(lines)
-        case "gemini":
-            _merge(world.home / ".gemini" / "settings.json", lines)
-        case _:
-            _merge(world.workspace / "opencode.json", lines)
-
-
-def _merge(path: Path, lines: str) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **json.loads(lines)}))
+    """Add what `--print-config` printed to the settings of the user or of the project."""
+    path = {
+        "claude": world.workspace / ".mcp.json",
+        "codex": world.home / ".codex" / "config.toml",
+        "gemini": world.workspace / ".gemini" / "settings.json",
+        "opencode": world.workspace / "opencode.json",
+    }[agent.name]
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        file.write(lines)
 
 
 def _ask(world: World, agent: Agent, session: str = "", *options: str) -> Reply:

@@ -57,6 +57,7 @@ class World:
         self.home.mkdir()
         self.workspace.mkdir()
         self.log = self.home / ".local" / "state" / "interlock" / "runs.db"
+        self.path = [str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]
         self._count = 0
 
     @property
@@ -71,7 +72,7 @@ class World:
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), self.model.url)
         return {
             "HOME": str(self.home),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
+            "PATH": os.pathsep.join(self.path),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             **proxies,

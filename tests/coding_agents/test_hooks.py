@@ -1,0 +1,108 @@
+"""The hooks that `interlock hooks install` writes, in the real agents: one table, the same rows for each agent.
+
+What each agent does with the answers of a hook is in `test_hook_contracts.py`.
+"""
+
+import pytest
+
+from tests.coding_agents.agents import AGENTS, Agent, Reply
+from tests.coding_agents.world import World
+
+pytestmark = pytest.mark.timeout(900)
+
+_COMMAND = "echo ran >> ran.txt"
+_REASON = "not on a Friday"
+
+
+def choose(*quick: str) -> list[object]:
+    """Return all agents; those that are not named are left to `make test-agents`."""
+    return [
+        pytest.param(agent, id=name, marks=[] if name in quick else [pytest.mark.agents])
+        for name, agent in AGENTS.items()
+    ]
+
+
+def _install(world: World, agent: Agent, policy: str = "") -> None:
+    agent.configure(world)
+    if policy:
+        world.write_policy(policy)
+    world.interlock("hooks", "install", agent.name)
+    sees = ("PENDING", _REASON, "no-echo", "cannot be loaded", "Interlock denied this call")
+    world.model.teach(world.keyword, agent.shell, agent.shell_call(_COMMAND), sees=sees)
+
+
+def _ask(world: World, agent: Agent, session: str = "") -> Reply:
+    # Claude Code resumes a deferred call without a prompt.
+    prompt = "" if session and agent.name == "claude" else f"{world.keyword} append a line"
+    options = ("--dangerously-bypass-hook-trust",) if agent.name == "codex" else ()
+    return agent.ask(world, prompt, session=session, options=options)
+
+
+def _ask_and(world: World, agent: Agent, decision: str, *options: str) -> Reply:
+    """Ask, decide elsewhere about the call, and return what the agent then says."""
+    if agent.name != "claude":
+        return world.act_while_held(lambda: _ask(world, agent), lambda: world.decide(decision, *options))
+    deferred = _ask(world, agent)
+    assert (deferred.details["stop_reason"], world.effects) == ("tool_deferred", []), deferred.finished.output
+    world.decide(decision, *options)
+    return _ask(world, agent, deferred.session)
+
+
+@pytest.mark.parametrize("agent", choose())
+def test_allowed_command_runs_and_is_recorded(world: World, agent: Agent) -> None:
+    _install(world, agent, "allow: [bash]")
+
+    reply = _ask(world, agent)
+
+    assert (reply.said, world.effects) == ("MODEL SAW RESULT", ["ran"]), reply.finished.output
+    world.interlock("audit", "verify", "last")
+
+
+@pytest.mark.parametrize("agent", choose("codex"))
+def test_denied_command_does_not_run(world: World, agent: Agent) -> None:
+    _install(world, agent, "rules: [{id: no-echo, decision: deny, tools: bash, command: echo, reason: no-echo}]")
+
+    reply = _ask(world, agent)
+
+    assert (reply.said, world.effects) == ("MODEL SAW no-echo", []), reply.finished.output
+
+
+@pytest.mark.parametrize("agent", choose("claude", "codex"))
+def test_approved_command_runs_once(world: World, agent: Agent) -> None:
+    _install(world, agent)
+
+    reply = _ask_and(world, agent, "approve")
+
+    assert (reply.said, world.effects, world.questions) == ("MODEL SAW RESULT", ["ran"], []), reply.finished.output
+    world.interlock("audit", "verify", "last")
+
+
+@pytest.mark.parametrize("agent", choose())
+def test_rejected_command_does_not_run(world: World, agent: Agent) -> None:
+    _install(world, agent)
+
+    reply = _ask_and(world, agent, "reject", "--reason", _REASON)
+
+    assert (reply.said, world.effects) == (f"MODEL SAW {_REASON}", []), reply.finished.output
+
+
+@pytest.mark.parametrize("agent", choose("codex"))
+def test_nothing_runs_when_the_daemon_dies_while_it_is_asked(world: World, agent: Agent) -> None:
+    if agent.name == "claude":
+        pytest.skip("headless Claude Code does not wait in its hook")
+    _install(world, agent)
+
+    reply = world.act_while_held(lambda: _ask(world, agent), world.kill_daemon)
+
+    assert (reply.said, world.effects) == ("MODEL SAW Interlock denied this call", []), reply.finished.output
+    assert len(world.questions) == 1
+
+
+@pytest.mark.parametrize("agent", choose("claude"))
+def test_nothing_runs_when_the_policy_cannot_be_read(world: World, agent: Agent) -> None:
+    _install(world, agent, "allow: [bash]")
+    world.write_policy("nonsense: [")
+
+    reply = _ask(world, agent)
+
+    assert (reply.said, world.effects) == ("MODEL SAW cannot be loaded", []), reply.finished.output
