@@ -76,3 +76,10 @@ def test_page_works_as_written(world: World, agent: Agent) -> None:
     shown = "\n".join(output)
     assert "MODEL SAW RESULT" in shown
     assert "MODEL SAW datetime" in shown
+
+
+def test_commands_of_the_cursor_page_work(world: World) -> None:
+    """Cursor itself is not run: it is not on npm."""
+    for block in _BLOCK.findall((ROOT / "docs" / "clients" / "cursor.md").read_text()):
+        finished = world.run(["bash", "-euc", block])
+        assert finished.status == 0, finished.output

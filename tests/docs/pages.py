@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SERVER_EXAMPLES = sorted((ROOT / "examples" / "server").glob("*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+#: Their commands need a coding agent: see `tests/coding_agents`.
+CLIENT_PAGES = sorted((ROOT / "docs" / "clients").glob("*.md"))
 #: Their code needs a framework: see `tests/adapters`.
 ADAPTER_PAGES = sorted((ROOT / "docs" / "adapters").glob("*.md"))
 

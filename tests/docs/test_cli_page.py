@@ -10,7 +10,7 @@ from scripts.docs import cli_help
 from tests.each import each
 
 from .cli_session import PAGE, session, shown_in
-from .pages import PAGES, section, text_of
+from .pages import CLIENT_PAGES, PAGES, section, text_of
 
 CLI = text_of(PAGE)
 
@@ -36,7 +36,7 @@ def test_help_is_the_same_in_a_wide_terminal_of_its_own(monkeypatch: pytest.Monk
     assert cli_help() in CLI
 
 
-@each("page", PAGES)
+@each("page", [*PAGES, *CLIENT_PAGES])
 def test_commands_that_a_page_names_exist(page: object) -> None:
     named = re.findall(r"`interlock ([a-z]+)(?: ([a-z-]+))?", text_of(str(page)))
     headings = set(re.findall(r"^#+ interlock ([a-z]+)(?: ([a-z-]+))?$", CLI, re.MULTILINE))

@@ -19,6 +19,7 @@ from tests.patience import HANG_SECONDS
 
 from .pages import (
     ADAPTER_PAGES,
+    CLIENT_PAGES,
     EXAMPLES,
     PAGES,
     ROOT,
@@ -93,7 +94,7 @@ def test_the_guide_has_code_of_its_own_and_shows_examples() -> None:
     assert len(codes - _SHOWN_AS_THEY_ARE) >= 8
 
 
-@each("page", [*PAGES, *ADAPTER_PAGES])
+@each("page", [*PAGES, *ADAPTER_PAGES, *CLIENT_PAGES])
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     broken: list[str] = []
     for link in links(page.read_text("utf-8")):
