@@ -243,3 +243,11 @@ class Opencode:
 
 
 AGENTS: dict[str, Agent] = {agent.name: agent for agent in (Claude(), Codex(), Gemini(), Opencode())}
+
+
+def choose_agents(*quick: str) -> list[Any]:
+    """Return all agents as parameters of a test. Those that are not named are left to `make test-agents`."""
+    return [
+        pytest.param(agent, id=name, marks=[] if name in quick else [pytest.mark.agents])
+        for name, agent in AGENTS.items()
+    ]

@@ -5,17 +5,11 @@ import shlex
 import msgspec
 import pytest
 
-from tests.coding_agents.agents import AGENTS, Agent, Reply
+from tests.coding_agents.agents import AGENTS, Agent, Reply, choose_agents
 from tests.coding_agents.world import World
 
 pytestmark = pytest.mark.timeout(900)
 
-#: Rows that every `make test` runs; all others are left to `make test-agents`.
-ALL_AGENTS = [pytest.param(agent, id=name) for name, agent in AGENTS.items()]
-QUICK_AGENTS = [
-    pytest.param(agent, id=name, marks=[] if name in ("claude", "codex") else [pytest.mark.agents])
-    for name, agent in AGENTS.items()
-]
 _ADD = "notes_add"
 
 
@@ -52,7 +46,7 @@ def _ask(world: World, agent: Agent, session: str = "", *options: str) -> Reply:
     return agent.ask(world, f"{world.keyword} add a note", session=session, options=options)
 
 
-@pytest.mark.parametrize("agent", ALL_AGENTS)
+@pytest.mark.parametrize("agent", choose_agents("claude", "codex", "gemini", "opencode"))
 def test_call_approved_elsewhere_runs_once_after_a_restart(world: World, agent: Agent) -> None:
     _connect(world, agent)
 
@@ -68,7 +62,7 @@ def test_call_approved_elsewhere_runs_once_after_a_restart(world: World, agent: 
     assert world.questions == []
 
 
-@pytest.mark.parametrize("agent", QUICK_AGENTS)
+@pytest.mark.parametrize("agent", choose_agents("codex"))
 def test_reason_of_a_rejection_is_read_once(world: World, agent: Agent) -> None:
     _connect(world, agent)
     first = _ask(world, agent)

@@ -5,21 +5,13 @@ What each agent does with the answers of a hook is in `test_hook_contracts.py`.
 
 import pytest
 
-from tests.coding_agents.agents import AGENTS, Agent, Reply
+from tests.coding_agents.agents import Agent, Reply, choose_agents
 from tests.coding_agents.world import World
 
 pytestmark = pytest.mark.timeout(900)
 
 _COMMAND = "echo ran >> ran.txt"
 _REASON = "not on a Friday"
-
-
-def choose(*quick: str) -> list[object]:
-    """Return all agents; those that are not named are left to `make test-agents`."""
-    return [
-        pytest.param(agent, id=name, marks=[] if name in quick else [pytest.mark.agents])
-        for name, agent in AGENTS.items()
-    ]
 
 
 def _install(world: World, agent: Agent, policy: str = "") -> None:
@@ -48,7 +40,7 @@ def _ask_and(world: World, agent: Agent, decision: str, *options: str) -> Reply:
     return _ask(world, agent, deferred.session)
 
 
-@pytest.mark.parametrize("agent", choose())
+@pytest.mark.parametrize("agent", choose_agents())
 def test_allowed_command_runs_and_is_recorded(world: World, agent: Agent) -> None:
     _install(world, agent, "allow: [bash]")
 
@@ -58,7 +50,7 @@ def test_allowed_command_runs_and_is_recorded(world: World, agent: Agent) -> Non
     world.interlock("audit", "verify", "last")
 
 
-@pytest.mark.parametrize("agent", choose("codex"))
+@pytest.mark.parametrize("agent", choose_agents("codex"))
 def test_denied_command_does_not_run(world: World, agent: Agent) -> None:
     _install(world, agent, "rules: [{id: no-echo, decision: deny, tools: bash, command: echo, reason: no-echo}]")
 
@@ -67,7 +59,7 @@ def test_denied_command_does_not_run(world: World, agent: Agent) -> None:
     assert (reply.said, world.effects) == ("MODEL SAW no-echo", []), reply.finished.output
 
 
-@pytest.mark.parametrize("agent", choose("claude", "codex"))
+@pytest.mark.parametrize("agent", choose_agents("gemini", "opencode"))
 def test_approved_command_runs_once(world: World, agent: Agent) -> None:
     _install(world, agent)
 
@@ -77,7 +69,7 @@ def test_approved_command_runs_once(world: World, agent: Agent) -> None:
     world.interlock("audit", "verify", "last")
 
 
-@pytest.mark.parametrize("agent", choose())
+@pytest.mark.parametrize("agent", choose_agents())
 def test_rejected_command_does_not_run(world: World, agent: Agent) -> None:
     _install(world, agent)
 
@@ -86,7 +78,7 @@ def test_rejected_command_does_not_run(world: World, agent: Agent) -> None:
     assert (reply.said, world.effects) == (f"MODEL SAW {_REASON}", []), reply.finished.output
 
 
-@pytest.mark.parametrize("agent", choose("codex"))
+@pytest.mark.parametrize("agent", choose_agents("codex"))
 def test_nothing_runs_when_the_daemon_dies_while_it_is_asked(world: World, agent: Agent) -> None:
     if agent.name == "claude":
         pytest.skip("headless Claude Code does not wait in its hook")
@@ -98,7 +90,7 @@ def test_nothing_runs_when_the_daemon_dies_while_it_is_asked(world: World, agent
     assert len(world.questions) == 1
 
 
-@pytest.mark.parametrize("agent", choose("claude"))
+@pytest.mark.parametrize("agent", choose_agents("claude"))
 def test_nothing_runs_when_the_policy_cannot_be_read(world: World, agent: Agent) -> None:
     _install(world, agent, "allow: [bash]")
     world.write_policy("nonsense: [")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.coding_agents.agents import AGENTS, Agent, find_command
+from tests.coding_agents.agents import Agent, choose_agents, find_command
 from tests.coding_agents.model import Model, running_model
 from tests.coding_agents.world import Finished, World
 from tests.docs.pages import ROOT
@@ -48,7 +48,7 @@ def _add_to_path(world: World, agent: Agent) -> None:
     world.path.insert(0, str(program.parent))
 
 
-@pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
+@pytest.mark.parametrize("agent", choose_agents("claude", "codex"))
 def test_page_works_as_written(world: World, agent: Agent) -> None:
     agent.configure(world)
     _add_to_path(world, agent)
@@ -78,6 +78,7 @@ def test_page_works_as_written(world: World, agent: Agent) -> None:
     assert "MODEL SAW datetime" in shown
 
 
+@pytest.mark.agents
 def test_commands_of_the_cursor_page_work(world: World) -> None:
     """Cursor itself is not run: it is not on npm."""
     for block in _BLOCK.findall((ROOT / "docs" / "clients" / "cursor.md").read_text()):
