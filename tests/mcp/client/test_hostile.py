@@ -151,7 +151,7 @@ async def test_a_result_that_does_not_fit_its_schema_is_not_used(legacy: bool):
 
 async def test_secrets_do_not_leave_in_any_part_of_a_result():
     """In text, structured content, `_meta`, links and embedded resources."""
-    blocks = [
+    blocks: list[types.ContentBlock] = [
         types.TextContent(text=f"key {SECRET}"),
         types.ResourceLink(name=SECRET, uri=f"file:///{SECRET}"),
         types.EmbeddedResource(resource=types.TextResourceContents(uri="file:///a", text=SECRET)),

@@ -210,6 +210,7 @@ class StdioTransport:
         """End the server: what waits for an answer is informed, and the command is stopped."""
         self._problem = problem
         self._line.clear()
+        self._on_end(problem)
         self._incoming.close()
         if self._watching is not None:
             self._watching.cancel()
