@@ -99,15 +99,18 @@ class ScriptedServer:
 
     def open(self) -> Transport:
         """Return a transport to a new server process, as it were."""
-        server = Server(
+        self._link = _Link(self.make_server(), legacy=self.legacy)
+        return self._link
+
+    def make_server(self) -> Server[Any]:
+        """Return a server of the SDK that answers as scripted."""
+        return Server(
             "scripted",
             version="1",
             on_list_tools=self._list,
             on_call_tool=self._call,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
-        self._link = _Link(server, legacy=self.legacy)
-        return self._link
 
     async def drop(self) -> None:
         """Cut the connection. The next one finds a new server."""

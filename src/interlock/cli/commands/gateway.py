@@ -21,10 +21,10 @@ from ..config.settings import SETTING_TYPES, load_settings, parse_setting
 from ..config.user_paths import find_user_paths, login_name
 from ..display.output import echo
 from ..options import LogOption, ModeOption, PolicyOption, WorkspaceOption, collect_options, create_app, option
+from ..session.mcp_tools import open_mcp_tools
 from ..session.trust import resolve_project
 
 try:
-    from ...mcp.client.toolbox import McpTools
     from ...mcp.gateway.asking import AskOptions, ElicitMode
     from ...mcp.gateway.client_config import ClientName, render_client_config
     from ...mcp.gateway.gateway import Gateway
@@ -100,10 +100,8 @@ def gateway(  # noqa: PLR0913 - one for each option
     files = find_run_files(log, user_paths)
     if files.log.exists():
         require_log_file(str(files.log))
-    if servers is None:
-        servers = _find_servers_file(user_paths.config)
-    tools = McpTools.from_file(servers, workspace=folder)
-    tools.protect_paths((*user_paths.own_paths, f"{files.log}.gateway"))
+    tools = open_mcp_tools(servers, folder, user_paths)
+    tools.protect_paths((f"{files.log}.gateway",))
     asking = AskOptions(hold_seconds=_parse_hold(hold), elicit=elicit)
     rules = require_valid(load_policy(settings, user_paths, project, str(folder)))
     place = None if http is None else _parse_address(http)
@@ -134,14 +132,6 @@ def gateway(  # noqa: PLR0913 - one for each option
                 await serve_http(application, sock)
 
     asyncio.run(serve())
-
-
-def _find_servers_file(config: Path | None) -> Path:
-    default = None if config is None else config / "mcp.toml"
-    if default is None or not default.exists():
-        where = "" if default is None else f" {default} does not exist;"
-        raise ConfigurationError(f"There are no MCP servers.{where} name a file with --servers. Nothing was started.")
-    return default
 
 
 def _parse_hold(text: str) -> float:

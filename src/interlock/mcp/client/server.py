@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -66,6 +67,9 @@ _MAX_DIFF_CHARS = 8_000
 _LIST_SECONDS = 60.0
 _MAX_USERS = 32
 _NO_SAMPLING = ErrorData(code=INVALID_REQUEST, message="Sampling is not relayed here")
+
+#: The token of the user that the current call acts for.
+_CALL_TOKEN: ContextVar[str] = ContextVar("interlock_mcp_token", default="")
 
 #: Returns a new transport of the SDK.
 OpenTransport: TypeAlias = Callable[[], Transport]
@@ -415,7 +419,14 @@ class McpServer:
             done = f"{progress:g}/{total:g}" if total else f"{progress:g}"
             context.progress(clean_text(f"{done} {message or ''}", _MAX_MESSAGE_CHARS))
 
-        return await connection.call(tool.raw.name, arguments, on_progress)
+        if not context.access_token:
+            return await connection.call(tool.raw.name, arguments, on_progress)
+        # The SDK sends a request in the context that it was made in.
+        token = _CALL_TOKEN.set(context.access_token)
+        try:
+            return await connection.call(tool.raw.name, arguments, on_progress)
+        finally:
+            _CALL_TOKEN.reset(token)
 
     async def _find_connection(self, tool: ForeignTool, context: ToolContext) -> Connection:
         """Return the connection for a call: that of the user, where the server needs their consent. Raise
@@ -450,7 +461,8 @@ class McpServer:
         if user.connection is None:
 
             def open_transport(on_end: Callable[[str], None]) -> Transport:
-                transport = HttpTransport(self.config.url, self.config.read_headers, lambda: user.token)
+                get_token = lambda: _CALL_TOKEN.get() or user.token  # noqa: E731 - of the call, or to connect
+                transport = HttpTransport(self.config.url, self.config.read_headers, get_token)
                 return WatchedTransport(transport, on_end)
 
             def on_tools(listed: list[Tool]) -> None:
