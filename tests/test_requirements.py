@@ -22,7 +22,7 @@ IDS = [
     f"{kind}{number:0{width}}"
     for kind, width, numbers in (
         ("D", 2, range(1, 16)),
-        ("P", 2, (*range(1, 30), 31)),
+        ("P", 2, range(1, 32)),
         ("R", 3, range(1, 280)),
     )
     for number in numbers
