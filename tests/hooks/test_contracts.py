@@ -273,6 +273,16 @@ def test_names_of_tools_are_usable(client: str) -> None:
         assert set(tool.resources.values()) <= {"path", "host", "command", "folder"}
 
 
+def test_command_in_the_workspace_has_no_folder_of_its_own() -> None:
+    plain = ToolProposed(session_id="s", tool="Shell", input={"command": "ls"}, cwd="/")
+    named = ToolProposed(session_id="s", tool="Shell", input={"command": "ls", "working_directory": "/"}, cwd="/")
+    inside = ToolProposed(session_id="s", tool="Shell", input={"command": "ls"}, cwd="/usr")
+    calls = [translate("cursor", event, "/") for event in (plain, named, inside)]
+
+    assert [call.arguments.get("cwd") for call in calls] == [None, ".", "/usr"]
+    assert calls[1].restore({"command": "pwd", "cwd": "."}) == {"command": "pwd", "working_directory": "/"}
+
+
 def test_unknown_tool_is_never_called_like_one_of_ours() -> None:
     event = ToolProposed(session_id="s", call_id="c", tool="read_file", input={"x": 1}, cwd="/work")
     call = translate("opencode", event)

@@ -7,7 +7,7 @@ in the tables counts as one that may execute anything.
 
 import re
 from collections.abc import Callable, Mapping
-from os.path import isabs, join, normpath
+from os.path import isabs, join, normpath, realpath
 from typing import TypeAlias, cast
 
 import msgspec
@@ -46,7 +46,8 @@ class TranslatedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     tool: ForeignTool
     arguments: JsonObject
-    #: The agent's names of those that were renamed.
+    #: What the agent gave, and its names of those that were renamed.
+    given: JsonObject = {}
     renamed: Mapping[str, str] = {}
     #: The names that were added: they are not the agent's.
     added: frozenset[str] = frozenset()
@@ -55,24 +56,42 @@ class TranslatedCall(msgspec.Struct, frozen=True, kw_only=True):
         """Return arguments that a person edited in the agent's words. None: they cannot be said there."""
         if any(arguments.get(name) != self.arguments[name] for name in self.added):
             return None
-        return {self.renamed.get(name, name): value for name, value in arguments.items() if name not in self.added}
+        restored: JsonObject = {}
+        for name, value in arguments.items():
+            if name not in self.added:
+                theirs = self.renamed.get(name, name)
+                is_same = theirs in self.given and value == self.arguments.get(name)
+                restored[theirs] = self.given[theirs] if is_same else value
+        return restored
 
 
-def translate(client: str, event: ToolEvent) -> TranslatedCall:
-    """Return the call in our words."""
+def translate(client: str, event: ToolEvent, workspace: str = "") -> TranslatedCall:
+    """Return the call in our words.
+
+    Args:
+        client: The name of the agent.
+        event: The call.
+        workspace: The real path of the folder that rules start at.
+    """
+    given = event.input
     if event.server:
-        return TranslatedCall(tool=_mcp_tool(event.server, event.server_tool), arguments=dict(event.input))
+        return TranslatedCall(tool=_mcp_tool(event.server, event.server_tool), arguments=dict(given), given=given)
     tool = TOOLS[client].get(event.tool)
     if tool is None:
-        return TranslatedCall(tool=_unknown_tool(client, event.tool), arguments=dict(event.input))
-    arguments = _rename(event.input, tool.fields)
-    renamed = {ours: name for name, ours in tool.fields.items() if name in event.input}
-    if tool.add is None:
-        return TranslatedCall(tool=tool, arguments=arguments, renamed=renamed)
-    added = tool.add(arguments, event.cwd)
+        return TranslatedCall(tool=_unknown_tool(client, event.tool), arguments=dict(given), given=given)
+    arguments = _rename(given, tool.fields)
+    renamed = {ours: name for name, ours in tool.fields.items() if name in given}
+    added = tool.add(arguments, event.cwd) if tool.add is not None else {}
     if "tool" in added:  # the patch decides which of our tools it is
         tool = cast(ForeignTool, added.pop("tool"))
-    return TranslatedCall(tool=tool, arguments={**arguments, **added}, renamed=renamed, added=frozenset(added))
+    folder = {**arguments, **added}.get("cwd")
+    if "cwd" in tool.resources and isinstance(folder, str) and realpath(join(event.cwd, folder)) == workspace:
+        # A command in the workspace itself is what rules without a folder are about.
+        added.pop("cwd", None)
+        arguments = {name: "." if name == "cwd" else value for name, value in arguments.items()}
+    return TranslatedCall(
+        tool=tool, arguments={**arguments, **added}, given=given, renamed=renamed, added=frozenset(added)
+    )
 
 
 def _rename(given: JsonObject, fields: Mapping[str, str]) -> JsonObject:

@@ -134,7 +134,7 @@ class Governor:
         return Verdict(kind="ask", reason=verdict.reason) if verdict.kind == "defer" else _PASS
 
     async def _decide(self, event: ToolProposed, seconds: float, left: asyncio.Event) -> Verdict:
-        call = translate(self._contract.client, event)
+        call = self._translate(event)
         session = await self.open(event.session_id)
         name = self._declare(call.tool)
         key = _digest_call(name, call.arguments)
@@ -209,7 +209,7 @@ class Governor:
     async def _report_other(self, event: ToolReported) -> None:
         """Record what came of a call that was permitted before this process began, or by the person at the agent."""
         session = await self.open(event.session_id)
-        call = translate(self._contract.client, event)
+        call = self._translate(event)
         name = self._declare(call.tool)
         ledger = (await load_run(self._gate.log, session.run_id)).ledger
         call_id = event.call_id or _find_left(ledger, _digest_call(name, call.arguments))
@@ -321,7 +321,7 @@ class Governor:
 
     def _find(self, event: ToolEvent, *, take: bool) -> list[_Running]:
         """Return the call that an event is about, if it runs."""
-        call = translate(self._contract.client, event)
+        call = self._translate(event)
         slot = (event.session_id, event.call_id or _digest_call(self._declare(call.tool), call.arguments))
         if not event.call_id and slot not in self._running:
             same = [one for one in self._list(event.session_id) if one.call.arguments == call.arguments]
@@ -335,6 +335,9 @@ class Governor:
         if not found:
             del self._running[slot]
         return [taken]
+
+    def _translate(self, event: ToolEvent) -> TranslatedCall:
+        return translate(self._contract.client, event, self._gate.workspace)
 
     def _number(self, session: Session, key: str) -> str:
         name = f"{session.run_id} {key}"

@@ -62,12 +62,14 @@ class ProjectPolicy:
     @property
     def kept_in(self) -> str:
         """The file that rules are saved in."""
-        return "" if self._files is None else self._files.kept_in
+        files = self._load_changed()
+        return "" if files is None else files.kept_in
 
     @property
     def digest(self) -> str:
-        """Digest of the rules."""
-        return "" if self._files is None else self._files.digest
+        """Digest of the rules: approvals are bound to it, also before the first decision of this process."""
+        files = self._load_changed()
+        return "" if files is None else files.digest
 
     def _require(self) -> PolicyFiles:
         files = self._load_changed()
