@@ -65,7 +65,7 @@ def test_an_answer_from_elsewhere_withdraws_the_question_and_is_told(cli: Run, s
         assert here.ends() == ExitCode.OK
 
     assert "It is not asked here any more." in after
-    assert "Approved by ana: write_file note.txt" in after
+    assert "Approved by ana, on the command line, proved: write_file note.txt" in after
 
 
 @pytest.mark.requirement("R225", "R228")

@@ -140,7 +140,8 @@ async def test_a_yes_reaches_as_far_as_was_chosen(operator: Page, served: Runnin
 
     await expect(operator.get_by_text("Approved.")).to_be_visible()
     await served.ended(run_id)
-    assert await _answer(served, action_id) == Answer(approved=True, by="user:olga", scope="run", reason="Harmless.")
+    answer = Answer(approved=True, by="user:olga", scope="run", reason="Harmless.", channel="console")
+    assert await _answer(served, action_id) == answer
 
 
 async def test_a_rejection_has_a_reason_and_ends_the_run(operator: Page, served: Running) -> None:
@@ -154,7 +155,8 @@ async def test_a_rejection_has_a_reason_and_ends_the_run(operator: Page, served:
 
     await expect(operator.get_by_text("Rejected.")).to_be_visible()
     await served.ended(run_id, "failed")
-    assert await _answer(served, action_id) == Answer(approved=False, by="user:olga", reason="Not without a receipt.")
+    answer = Answer(approved=False, by="user:olga", reason="Not without a receipt.", channel="console")
+    assert await _answer(served, action_id) == answer
     assert await _ran(served, run_id) == []
 
 

@@ -63,6 +63,7 @@ def _echo_decision(decision: Decision) -> None:
         "rules": ", ".join(decision.rule_ids),
         "for the model": decision.advice,
         "asks": decision.prompt,
+        "approver": "a person, or the client by its claim" if decision.approver == "client" else "",
         "calls of this kind would be allowed by": decision.suggested_rule,
     }
     for name, text in fields.items():
