@@ -1,16 +1,21 @@
 """The stages of one call. Each type can only be built from the one before it."""
 
-from typing import Any, Literal, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 import msgspec
-from pydantic import BaseModel
 
+from .. import lazy_module
 from .decision import RECOVERY_LAYER, ApprovalScope, Approver, Decision
 from .effect import Effect
 from .json import validate_fields
 from .payload import ApprovalBinding, BindingChange
 from .tool import JsonObject, SandboxScope, ToolContext, ToolDefinition
 from .trial import Trial
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = lazy_module("pydantic")
 
 
 class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -46,7 +51,7 @@ class ValidCall(msgspec.Struct, frozen=True, gc=False):
     known: KnownCall
     call_id: str
     tool: ToolDefinition
-    checked: BaseModel
+    checked: "pydantic.BaseModel"
     arguments: JsonObject
 
     def copy_arguments(self) -> JsonObject:

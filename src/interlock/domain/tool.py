@@ -7,13 +7,18 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
-from pydantic import BaseModel
 
+from .. import lazy_module
 from .attachments import Attachment
 from .errors import ArtifactError
 from .json import JsonObject, validate_fields
 from .outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from .trial import TrialRunner
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = lazy_module("pydantic")
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
@@ -362,7 +367,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     handler: Callable[..., Any]
     is_async: bool
     #: The handler's parameters: checked arguments as one object under this name, or one by one.
-    args_model: type[BaseModel]
+    args_model: "type[pydantic.BaseModel]"
     args_parameter: str = ""
     context_parameter: str = ""
 

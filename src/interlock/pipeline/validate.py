@@ -1,14 +1,20 @@
 """Stage 3: does the input fit the schema, and can it be done now? Both before anybody is asked for permission."""
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING
 
+from .. import lazy_module
 from ..domain.call import KnownCall, ValidCall
 from ..domain.outcome import Failure
 from ..domain.suggestions import find_near_name
 from ..domain.tool import CheckProblem, ToolContext, ToolDefinition
 from ..rendering.text import describe_error, end_sentence, quote_value
 from .parts import Parts
+
+if TYPE_CHECKING:
+    import pydantic
+    from pydantic_core import ErrorDetails
+else:
+    pydantic = lazy_module("pydantic")
 
 _MAX_ERRORS = 20
 _MAX_ECHO_CHARS = 80
@@ -20,7 +26,7 @@ def validate(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
     try:
         checked = model.__pydantic_validator__.validate_json(arguments_json)
         arguments = model.__pydantic_serializer__.to_python(checked, mode="json", by_alias=True)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         return _misfit(known.tool, error)
     except Exception as error:
         return _precondition(f"A validator of {known.tool.name} failed: {describe_error(error)}.")
@@ -49,7 +55,7 @@ def _precondition(message: str) -> Failure:
     return Failure.from_code("runtime_precondition_failed", f"{message} Nothing was executed.")
 
 
-def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
+def _misfit(tool: ToolDefinition, error: "pydantic.ValidationError") -> Failure:
     found = error.errors(include_url=False, include_context=False)
     fields = list(tool.spec.parameters_schema["properties"])
     errors = [_field_message(detail, fields) for detail in found[:_MAX_ERRORS]]
@@ -59,7 +65,7 @@ def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
     return Failure.from_code("schema_invalid", message, details={"errors": errors})
 
 
-def _field_message(detail: ErrorDetails, fields: list[str]) -> str:
+def _field_message(detail: "ErrorDetails", fields: list[str]) -> str:
     """Format a problem, such as `input.path is required` or `input.count: Input should be greater than 0 (got -1)`."""
     field = ".".join(("input", *(str(part) for part in detail["loc"])))
     match detail["type"]:
