@@ -68,32 +68,32 @@ async def test_request_state_is_bound_and_used_once(tmp_path: Path) -> None:
     payments = Payments(tmp_path)
     approved = types.ElicitResult(action="accept", content={"decision": "approve"})
     refused: list[int] = []
-    async with open_server(tmp_path, payments, policy=ASK_CLIENT) as (gate, server):
-        async with connect(server, "2026-07-28", answering("cancel")) as client:
-            call: Any = client.session.call_tool
-            asked: Any = await call("pay", {"amount": 5}, allow_input_required=True)
-            state = asked.request_state
-            answers = {"approval": approved}
-            for other, arguments in ((f"{state[:-4]}AAAA", {"amount": 5}), (state, {"amount": 6}), ("made up", {})):
-                with pytest.raises(MCPError) as raised:
-                    await call(
-                        "pay", arguments, input_responses=answers, request_state=other, allow_input_required=True
-                    )
-                refused.append(raised.value.code)
-            async with connect(server, "2026-07-28", answering("cancel"), name="another") as thief:
-                steal: Any = thief.session.call_tool
-                with pytest.raises(MCPError) as raised:
-                    await steal(
-                        "pay", {"amount": 5}, input_responses=answers, request_state=state, allow_input_required=True
-                    )
-                refused.append(raised.value.code)
-            assert len(await gate.inbox.pending()) == 1
-            first: Any = await call(
-                "pay", {"amount": 5}, input_responses=answers, request_state=state, allow_input_required=True
-            )
-            again: Any = await call(
-                "pay", {"amount": 5}, input_responses=answers, request_state=state, allow_input_required=True
-            )
+    async with (
+        open_server(tmp_path, payments, policy=ASK_CLIENT) as (gate, server),
+        connect(server, "2026-07-28", answering("cancel")) as client,
+    ):
+        call: Any = client.session.call_tool
+        asked: Any = await call("pay", {"amount": 5}, allow_input_required=True)
+        state = asked.request_state
+        answers = {"approval": approved}
+        for other, arguments in ((f"{state[:-4]}AAAA", {"amount": 5}), (state, {"amount": 6}), ("made up", {})):
+            with pytest.raises(MCPError) as raised:
+                await call("pay", arguments, input_responses=answers, request_state=other, allow_input_required=True)
+            refused.append(raised.value.code)
+        async with connect(server, "2026-07-28", answering("cancel"), name="another") as thief:
+            steal: Any = thief.session.call_tool
+            with pytest.raises(MCPError) as raised:
+                await steal(
+                    "pay", {"amount": 5}, input_responses=answers, request_state=state, allow_input_required=True
+                )
+            refused.append(raised.value.code)
+        assert len(await gate.inbox.pending()) == 1
+        first: Any = await call(
+            "pay", {"amount": 5}, input_responses=answers, request_state=state, allow_input_required=True
+        )
+        again: Any = await call(
+            "pay", {"amount": 5}, input_responses=answers, request_state=state, allow_input_required=True
+        )
 
     assert refused == [types.INVALID_PARAMS] * 4
     assert text_of(first) == "paid 5"
