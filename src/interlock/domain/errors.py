@@ -31,9 +31,10 @@ InterlockError
 └── DecisionConflictError    the question was already answered
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .json import JsonObject
     from .observation import Observation
     from .tool import CheckProblem
 
@@ -146,11 +147,11 @@ class CallFailedError(InterlockError):
     """A handler states the code of its failure: for tools that another program executes."""
 
     def __init__(
-        self, code: str, message: str, *, details: dict[str, Any] | None = None, nothing_done: bool = False
+        self, code: str, message: str, *, details: "JsonObject | None" = None, nothing_done: bool = False
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.details = details or {}
+        self.details: JsonObject = details or {}
         #: True when nothing was executed.
         self.nothing_done = nothing_done
 

@@ -168,7 +168,8 @@ def _read_json(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
         yield _check_name(re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")), kept
 
 
-_KEYS = (
+#: What the table of a server may have.
+KEYS = (
     *("command", "url", "sandbox", "trust", "pins", "tools", "relay"),
     *("env", "headers", "consent", "timeout"),
 )
@@ -176,8 +177,8 @@ _KEYS = (
 
 def _read_server(name: str, entry: dict[str, Any]) -> ServerConfig:
     for key in entry:
-        if key not in _KEYS:
-            raise ConfigurationError(f"server {name}: {describe_unknown('key', key, _KEYS)}")
+        if key not in KEYS:
+            raise ConfigurationError(f"server {name}: {describe_unknown('key', key, KEYS)}")
     command, url = entry.get("command"), entry.get("url", "")
     if (command is None) == (not url):
         raise ConfigurationError(f"server {name}: give either command or url.")
