@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,19 @@ def fake_daemon(state: Path, serve: Callable[[socket.socket], None], mode: int =
     listener.listen()
 
     def accept() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            serve(connection)
+        with suppress(OSError):  # the client did not come, or is gone
+            connection, _ = listener.accept()
+            with connection:
+                serve(connection)
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
     try:
         yield
     finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        thread.join(HANG_SECONDS)
         listener.close()
 
 
@@ -174,12 +178,10 @@ def test_slow_daemon_is_refused(short_folder: Path, monkeypatch: pytest.MonkeyPa
     released = threading.Event()
     monkeypatch.setitem(thin.DEADLINE_SECONDS, "claude", 0.1)
 
-    with (
-        fake_daemon(short_folder, lambda connection: _hang(released)),
-        pytest.raises(thin.RefusedError, match="no answer"),
-    ):
-        thin.ask("claude", "-", PRE, str(short_folder))
-    released.set()
+    with fake_daemon(short_folder, lambda connection: _hang(released)):
+        with pytest.raises(thin.RefusedError, match="no answer"):
+            thin.ask("claude", "-", PRE, str(short_folder))
+        released.set()
 
 
 def _hang(released: threading.Event) -> None:
