@@ -3,24 +3,29 @@
 What each agent does with the answers of a hook is in `test_hook_contracts.py`.
 """
 
+import sys
+
 import pytest
 
-from tests.coding_agents.agents import Agent, Reply, choose_agents
+from tests.coding_agents.agents import AGENTS, Agent, Reply, choose_agents
 from tests.coding_agents.world import World
 
 pytestmark = pytest.mark.timeout(900)
 
 _COMMAND = "echo ran >> ran.txt"
 _REASON = "not on a Friday"
+_NO_ECHO = "rules: [{id: no-echo, decision: deny, tools: bash, command: echo, reason: no-echo}]"
 
 
-def _install(world: World, agent: Agent, policy: str = "") -> None:
+def _install(world: World, agent: Agent, policy: str = "", *, hold: str = "", command: str = _COMMAND) -> None:
     agent.configure(world)
     if policy:
         world.write_policy(policy)
-    world.interlock("hooks", "install", agent.name)
+    environment = {"INTERLOCK_HOOKS_HOLD": hold} if hold else {}
+    installed = world.run(["interlock", "hooks", "install", agent.name], environment)
+    assert installed.status == 0, installed.output
     sees = ("PENDING", _REASON, "no-echo", "cannot be loaded", "Interlock denied this call")
-    world.model.teach(world.keyword, agent.shell, agent.shell_call(_COMMAND), sees=sees)
+    world.model.teach(world.keyword, agent.shell, agent.shell_call(command), sees=sees)
 
 
 def _ask(world: World, agent: Agent, session: str = "") -> Reply:
@@ -52,7 +57,7 @@ def test_allowed_command_runs_and_is_recorded(world: World, agent: Agent) -> Non
 
 @pytest.mark.parametrize("agent", choose_agents("codex"))
 def test_denied_command_does_not_run(world: World, agent: Agent) -> None:
-    _install(world, agent, "rules: [{id: no-echo, decision: deny, tools: bash, command: echo, reason: no-echo}]")
+    _install(world, agent, _NO_ECHO)
 
     reply = _ask(world, agent)
 
@@ -98,3 +103,63 @@ def test_nothing_runs_when_the_policy_cannot_be_read(world: World, agent: Agent)
     reply = _ask(world, agent)
 
     assert (reply.said, world.effects) == ("MODEL SAW cannot be loaded", []), reply.finished.output
+
+
+@pytest.mark.parametrize("agent", choose_agents())
+def test_pending_command_runs_once_after_a_restart(world: World, agent: Agent) -> None:
+    """The hook does not wait. A person approves when the agent and the daemon are gone."""
+    if agent.name == "claude":
+        pytest.skip("headless Claude Code defers instead")
+    _install(world, agent, hold="1s")
+    first = _ask(world, agent)
+    assert (first.said, world.effects) == ("MODEL SAW PENDING", []), first.finished.output
+
+    world.kill_daemon()
+    world.decide("approve")
+    second = _ask(world, agent)
+
+    assert (second.said, world.effects) == ("MODEL SAW RESULT", ["ran"]), second.finished.output
+
+
+_STAYS_OPEN = "It runs a tool when its hook cannot be started"
+
+
+@pytest.mark.parametrize("agent", choose_agents())
+def test_hook_without_interpreter_blocks_or_status_says_so(world: World, agent: Agent) -> None:
+    _install(world, agent, "allow: [bash]")
+    _lose_interpreter(world)
+
+    reply = _ask(world, agent)
+    status = world.run(["interlock", "hooks", "status", agent.name]).stdout
+
+    # A shell that finds no interpreter exits with 127, which only Codex ignores.
+    assert world.effects == (["ran"] if agent.name == "codex" else []), reply.finished.output
+    assert (_STAYS_OPEN in status) == (agent.name in ("codex", "gemini"))
+
+
+@pytest.mark.parametrize("agent", choose_agents())
+def test_denied_command_does_not_run_without_interpreter(world: World, agent: Agent) -> None:
+    """Codex has the denial in rules of its own. They know plain commands, and none with redirections."""
+    _install(world, agent, "rules: [{id: no-copies, decision: deny, tools: bash, command: cp}]", command="cp a ran.txt")
+    (world.workspace / "a").write_text("ran\n")
+    _lose_interpreter(world)
+
+    reply = _ask(world, agent)
+
+    assert world.effects == [], reply.finished.output
+
+
+@pytest.mark.agents
+def test_gemini_cli_reads_all_rules_that_are_written_for_it(world: World) -> None:
+    _install(world, AGENTS["gemini"], "deny: [{tools: '*', path: .env}, 'bash(git push)']", hold="1s")
+
+    reply = _ask(world, AGENTS["gemini"])
+
+    assert "Policy file error" not in reply.finished.stderr, reply.finished.output
+
+
+def _lose_interpreter(world: World) -> None:
+    """Make the installed hooks name a program that does not exist."""
+    for path in world.home.rglob("*"):
+        if path.suffix in (".json", ".js") and path.is_file() and "thin.py" in (text := path.read_text()):
+            path.write_text(text.replace(sys.executable, "/nowhere/python"))

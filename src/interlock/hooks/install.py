@@ -28,6 +28,7 @@ Scope: TypeAlias = Literal["user", "project"]
 RECORD_NAME = "hooks-installed.json"
 _TIMEOUT_SECONDS = 120
 _CURSOR_TIMEOUT_SECONDS = 60
+_CODEX_END_SECONDS = 3
 #: How our commands are known in files that others write into, too.
 _OWN_COMMANDS = (os.sep + os.path.join("interlock", "hooks", "thin.py"), "interlock-hook")
 _PLUGIN_MARK = "// Interlock:"
@@ -232,7 +233,9 @@ def _codex_entries(command: str) -> dict[str, list[JsonObject]]:
     entries: dict[str, list[JsonObject]] = {
         event: [{"matcher": "*", "hooks": [hook]}] for event in ("PreToolUse", "PermissionRequest", "PostToolUse")
     }
-    return entries | {event: [{"hooks": [hook]}] for event in ("SessionStart", "SessionEnd")}
+    # Codex warns of a longer one at the end of a session.
+    last: JsonObject = {**hook, "timeout": _CODEX_END_SECONDS}
+    return entries | {"SessionStart": [{"hooks": [hook]}], "SessionEnd": [{"hooks": [last]}]}
 
 
 def _gemini_entries(command: str) -> dict[str, list[JsonObject]]:

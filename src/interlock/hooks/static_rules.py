@@ -82,8 +82,11 @@ def _gemini_rule(tool: str, reason: str, **conditions: str) -> str:
 
 
 def _file_pattern(name: str) -> str:
-    """Return a pattern for the arguments as JSON text: this file, in whatever folder."""
-    return rf'"file_path":"(?:[^"]*/)?{re.escape(name)}"'
+    """Return a pattern for the arguments as JSON text: this file, in whatever folder.
+
+    Gemini CLI drops rules whose pattern has a quantifier in a group with a quantifier.
+    """
+    return rf'"file_path":"(?:|[^"]*/){re.escape(name)}"'
 
 
 def _find_denials(rules: Iterable[Rule]) -> tuple[list[_Denial], tuple[str, ...]]:
