@@ -170,7 +170,7 @@ def to_call_result(observation: Observation, read_artifact: ReadArtifact) -> Cal
     """Convert the observation of any tool to a result for an MCP client: redacted and cut as the observation is."""
     text = observation.content.text if observation.content is not None else ""
     if not observation.ok and not text:
-        text = observation.failure.message if observation.failure is not None else observation.summary
+        text = _describe_failure(observation)
     facts = _read_facts(observation.facts)
     artifacts = [ref for ref in observation.artifacts if ref.kind == ATTACHMENT]
     content = _restore_blocks(facts.get("content"), text, artifacts, read_artifact, is_cut=observation.truncated)
@@ -183,6 +183,15 @@ def to_call_result(observation: Observation, read_artifact: ReadArtifact) -> Cal
     if isinstance(meta := facts.get("_meta"), dict):
         fields["_meta"] = meta
     return CallToolResult.model_validate(fields)
+
+
+def _describe_failure(observation: Observation) -> str:
+    """Return what a model reads of a call that has no output: the code, the message, and what may have happened."""
+    failure = observation.failure
+    if failure is None:
+        return observation.summary
+    unknown = " It may have had an effect: find out before you repeat it." if failure.side_effects == "unknown" else ""
+    return f"{failure.code}: {failure.message}{unknown}"
 
 
 def to_upstream_error(observation: Observation) -> ErrorData | None:

@@ -111,7 +111,7 @@ class Gateway:
         return None
 
     def _has_quarantined(self) -> bool:
-        return False
+        return any(server.quarantined for server in self._tools.servers.values())
 
 
 def read_key(path: Path) -> bytes:
