@@ -40,7 +40,14 @@ class Model:
     namespaces: dict[str, str] = field(default_factory=dict[str, str])
 
     def teach(
-        self, keyword: str, tool: str, arguments: object, *, sees: tuple[str, ...] = (), offered: str = ""
+        self,
+        keyword: str,
+        tool: str,
+        arguments: object,
+        *,
+        sees: tuple[str, ...] = (),
+        offered: str = "",
+        is_deferred: bool = False,
     ) -> None:
         """Answer a prompt with this keyword with a call of the tool, and its result with the text that was seen in it.
 
@@ -52,12 +59,14 @@ class Model:
             arguments: Its arguments.
             sees: Texts that results may contain.
             offered: A tool that is in the request when this one can be called. Default: the tool itself.
+            is_deferred: Claude Code may resume the call in a later process, with a prompt of its own that all calls
+                share: then all tests with this model need the same `sees`.
         """
         call = {"name": tool, "arguments": msgspec.json.encode(arguments).decode()}
         asked = {"userMessage": keyword}
         results = [
             {"match": {**prompt, **shown}, "response": {"content": f"MODEL SAW {text}"}}
-            for prompt in (asked, {"userMessage": _RESUMED})
+            for prompt in (asked, *([{"userMessage": _RESUMED}] if is_deferred else ()))
             for text, shown in (*((text, {"toolResultContains": text}) for text in sees), ("RESULT", _ANY_RESULT))
         ]
         self.aimock.teach(

@@ -25,7 +25,7 @@ def _install(world: World, agent: Agent, policy: str = "", *, hold: str = "", co
     installed = world.run(["interlock", "hooks", "install", agent.name], environment)
     assert installed.status == 0, installed.output
     sees = ("PENDING", _REASON, "no-echo", "cannot be loaded", "Interlock denied this call")
-    world.model.teach(world.keyword, agent.shell, agent.shell_call(command), sees=sees)
+    world.model.teach(world.keyword, agent.shell, agent.shell_call(command), sees=sees, is_deferred=True)
 
 
 def _ask(world: World, agent: Agent, session: str = "") -> Reply:

@@ -52,7 +52,7 @@ def _add_to_path(world: World, agent: Agent) -> None:
 def test_page_works_as_written(world: World, agent: Agent) -> None:
     agent.configure(world)
     _add_to_path(world, agent)
-    world.model.teach("Append the line tea", agent.shell, agent.shell_call("echo tea >> list.txt"), sees=("PENDING",))
+    world.model.teach("Append the line tea", agent.shell, agent.shell_call("echo tea >> list.txt"), is_deferred=True)
     time, offered = agent.mcp_tool("interlock", "time_get_current_time"), ""
     if agent.name == "codex":
         world.model.namespaces[time], offered = "mcp__interlock", agent.shell
