@@ -168,8 +168,8 @@ def test_a_call_that_another_program_executes_says_so() -> None:
         executor="external/claude-code",
         tool_version="1",
         timeout_seconds=1,
-        origin="external",
+        origin="extension",
         source="claude-code",
     )
 
-    assert present_event(started).detail == "bash, external claude-code, executed by claude-code"
+    assert present_event(started).detail == "bash, extension claude-code, executed by claude-code"

@@ -1,7 +1,6 @@
 """Rows of the index are what the ledgers of the runs say, after every event; and one bad run does not stop the rest."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -239,12 +238,6 @@ async def test_an_event_that_somebody_took_out_of_the_log_is_told_and_the_rest_i
         assert row.state is RunState.COMPLETED
         assert row.message == "The log of this run is damaged at event 1: event 2 comes in its place."
         await index.close()
-
-
-def _execute(path: Path, statement: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(statement)
-    connection.close()
 
 
 _BODIES = st.one_of(
