@@ -277,6 +277,18 @@ async def test_tools_of_the_cli_are_governed(tmp_path: Path, sample: SampleTools
     assert (turn.text, question.tool_name, (tmp_path / "made").exists()) == ("", "Bash", False)
 
 
+async def test_no_call_of_a_turn_runs_where_the_cli_allows_it(tmp_path: Path, sample: SampleTools) -> None:
+    """The CLI may not defer one of several calls: then its own rules decide, which allow everything here."""
+    calls = [ScriptedCall(f"c{at}", "Bash", {"command": f"touch made{at}", "description": "x"}) for at in range(3)]
+    async with Gate(tmp_path / "state") as gate:
+        settings = json.dumps({"permissions": {"allow": ["Bash"]}})
+        await _run_once(gate, (tuple(calls),), sample, tools=["Bash"], settings=settings)
+        asked = await gate.questions(HARNESS.run_id)
+
+    assert [question.tool_name for question in asked] == ["Bash"]
+    assert [name for name in os.listdir(tmp_path) if name.startswith("made")] == []
+
+
 async def test_the_model_reads_what_was_recorded(tmp_path: Path, sample: SampleTools) -> None:
     script = ((ScriptedCall("c1", "look", 4711),),)
     async with Gate(tmp_path / "state", risk={"look": "read"}, secrets={"PIN": "saw 4711"}) as gate:
