@@ -35,7 +35,7 @@ async def test_answers_are_given_in_order() -> None:
     answers = [await provider.ask(question) for question in questions]
 
     assert provider.questions == questions
-    assert answers[1] == named
+    assert answers[1] == Answer(approved=True, by="ada", channel="callback")
     assert [(answer.approved, answer.value) for answer in answers if answer] == [
         (True, None),
         (True, None),
@@ -43,7 +43,7 @@ async def test_answers_are_given_in_order() -> None:
         (False, None),
     ]
     assert answers[-1] == Answer(
-        approved=False, reason="The script has no answer to question 4, about bash.", by="script"
+        approved=False, reason="The script has no answer to question 4, about bash.", by="script", channel="callback"
     )
 
 

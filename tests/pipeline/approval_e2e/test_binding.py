@@ -135,7 +135,7 @@ ALTERED: dict[str, tuple[Alter, str]] = {
 async def test_an_approval_is_void_when_anything_it_was_bound_to_is_different(
     scene: Scene, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.app.HandlerExecutor", ProfiledSandbox)
+    monkeypatch.setattr("interlock.sandbox.handlers.executor.HandlerExecutor", ProfiledSandbox)
     scene.policy = ask_rule(answer_within_seconds=60)
     action_id = await approved(scene)
     alter, named = ALTERED[field]

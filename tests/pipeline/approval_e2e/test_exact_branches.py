@@ -235,7 +235,7 @@ async def test_a_paused_run_goes_on_when_the_tool_that_it_asked_about_changes_an
     async with scene.runtime() as first:
         await first.execute([EDIT])
 
-    monkeypatch.setattr("interlock.app.HandlerExecutor", LeavingSandbox)
+    monkeypatch.setattr("interlock.sandbox.handlers.executor.HandlerExecutor", LeavingSandbox)
     second = scene.runtime()
     async with second:
         result = await second.resume()

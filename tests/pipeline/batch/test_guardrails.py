@@ -200,7 +200,7 @@ def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
     trace = Trace()
     provider = TracerProvider()
     provider.add_span_processor(trace)
-    monkeypatch.setattr("interlock.app.OtelTelemetry", partial(OtelTelemetry, tracer_provider=provider))
+    monkeypatch.setattr("interlock.telemetry.otel.OtelTelemetry", partial(OtelTelemetry, tracer_provider=provider))
     return trace
 
 

@@ -153,7 +153,7 @@ async def test_a_consent_answers_every_question_that_it_covers(desk: Desk) -> No
     assert len(done.also_answered) == 119
     assert {action_id for _, action_id, _ in desk.board.decided} == {f"act_{number}" for number in range(120)}
     assert {answer for *_, answer in desk.board.decided} == {
-        Answer(approved=True, by="user:ada", reason="Consent was given at mail.")
+        Answer(approved=True, by="user:ada", reason="Consent was given at mail.", channel="console")
     }
     (given,) = await desk.consenting.list_granted(ADA)
     assert (given.provider, given.tool, given.scopes) == ("mail", "read_mail", ("mail.read",))
@@ -259,7 +259,11 @@ async def test_a_no_at_the_provider_is_a_no_to_the_question(desk: Desk) -> None:
 
     assert done == ConsentDecision(run_id="run_of_act_1", action_id="act_1", approved=False)
     assert desk.board.decided == [
-        ("run_of_act_1", "act_1", Answer(approved=False, by="user:ada", reason="You did not give access at mail."))
+        (
+            "run_of_act_1",
+            "act_1",
+            Answer(approved=False, by="user:ada", reason="You did not give access at mail.", channel="console"),
+        )
     ]
 
 

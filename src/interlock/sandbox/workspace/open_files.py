@@ -61,13 +61,16 @@ class ReplacedFile(NamedTuple):
 class _OpenDescriptor:
     """A descriptor and its real path from the root. It is closed when it is no longer referenced."""
 
+    #: Module globals may be gone when the interpreter exits.
+    _close = staticmethod(os.close)
+
     def __init__(self, reached: OpenedPath) -> None:
         self.fd, self.relative = reached
 
     def close(self) -> None:
         fd, self.fd = self.fd, _CLOSED
-        if fd != _CLOSED:
-            os.close(fd)
+        if fd >= 0:
+            self._close(fd)
 
     def __del__(self) -> None:
         self.close()
