@@ -1,11 +1,12 @@
 """`McpTools` in a runtime: tools of servers are looked up, called and gone like any others."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from interlock import ToolRuntime
-from interlock.mcp import McpTools
+from interlock import HeadlessInteractionProvider, ToolRuntime
+from interlock.mcp import McpTools, ServerConfig, ServerSandbox
 from tests.support import call
 
 from .servers import PROGRAMS, ScriptedServer, text_of
@@ -36,3 +37,22 @@ async def test_a_real_server_runs_in_the_sandbox(tmp_path: Path):
     [seen] = result.observations
     assert seen.ok, seen
     assert names == ("read_artifact", "time_convert_time", "time_get_current_time")
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"command": ("srv",)}, "mcp server/read-only"),
+        ({"command": ("srv",), "sandbox": ServerSandbox(write=(".",))}, "mcp server/workspace-write"),
+        ({"command": ("srv",), "sandbox": ServerSandbox(network=("a.example",))}, "mcp server/read-only+hosts"),
+        ({"command": ("srv",), "sandbox": None}, "none/mcp server"),
+        ({"url": "https://mcp.example/mcp"}, "remote/mcp.example"),
+    ],
+)
+async def test_a_question_says_where_the_call_runs(fields: dict[str, Any], shown: str):
+    server = ScriptedServer()
+    tools = McpTools([ServerConfig(name="srv", **fields)], transports={"srv": server.open})
+    async with ToolRuntime(tools=[tools], interaction=HeadlessInteractionProvider("wait")) as runtime:
+        paused = await runtime.execute([call("c1", "srv_echo", text="x")])
+
+    assert [question.bound.surroundings.sandbox for question in paused.questions] == [shown]

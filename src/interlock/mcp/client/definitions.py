@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from mcp_types import Tool, ToolAnnotations
@@ -16,7 +17,7 @@ from mcp_types import Tool, ToolAnnotations
 from ...domain import json
 from ...domain.errors import ToolDeclarationError
 from ...domain.rendering import neutralize
-from ...domain.tool import JsonObject, Risk, ToolDefinition
+from ...domain.tool import CallContext, JsonObject, Risk, SandboxScope, ToolDefinition
 from ...registry.decorator import ToolOptions
 from ...registry.interface import Toolbox
 from ...registry.json_schema import SchemaHandler, compile_schema, tool_from_schema
@@ -139,7 +140,28 @@ def build_definition(
     definition = tool_from_schema(tool.name, _describe(tool, config), raw.input_schema, handler, **options)
     shown = cast(JsonObject, _clean_schema(definition.spec.parameters_schema))
     spec = msgspec.structs.replace(definition.spec, parameters_schema=shown)
-    return msgspec.structs.replace(definition, spec=spec, source_name=raw.name, toolbox=toolbox)
+    scope = _find_scope(config)
+
+    def describe_scope(arguments: JsonObject, situation: CallContext) -> SandboxScope:
+        return scope
+
+    return msgspec.structs.replace(
+        definition,
+        spec=spec,
+        source_name=raw.name,
+        toolbox=toolbox,
+        reach=describe_scope,
+    )
+
+
+def _find_scope(config: ServerConfig) -> SandboxScope:
+    """Return what the server can access: its calls run there, and not in this process."""
+    if config.url:
+        return SandboxScope(sandbox="remote", profile=urlsplit(config.url).hostname or "")
+    if config.sandbox is None or not config.command:
+        return SandboxScope(sandbox="none", profile="mcp server")
+    profile = "workspace-write" if config.sandbox.write else "read-only"
+    return SandboxScope(sandbox="mcp server", profile=f"{profile}+hosts" if config.sandbox.network else profile)
 
 
 def build_quarantined(tool: ForeignTool, config: ServerConfig, reason: str, toolbox: Toolbox) -> ToolDefinition:
