@@ -235,9 +235,13 @@ def _find_read_only(profile: SandboxProfile) -> Iterator[str]:
 
 def _find_existing(paths: Iterable[str], shown: tuple[str, ...]) -> Iterator[str]:
     """Yield the real paths of those that exist and are visible: a mount on another would create it on the host."""
-    for path in map(os.path.realpath, paths):
-        if any(is_inside(path, place) for place in shown) and os.path.lexists(path):
-            yield path
+    for path in paths:
+        try:
+            real = os.path.realpath(path)
+        except OSError as error:  # a link was replaced while it was followed
+            raise SandboxSetupError(f"{path} changes while the sandbox is set up: {error.strerror}.") from error
+        if any(is_inside(real, place) for place in shown) and os.path.lexists(real):
+            yield real
 
 
 def _visible_folders(profile: SandboxProfile) -> tuple[str, ...]:
