@@ -9,6 +9,7 @@ from playwright.async_api import Browser, expect
 
 from interlock.mcp import McpTools
 from tests.mcp.client.servers import ScriptedServer, make_tool
+from tests.patience import eventually
 from tests.runs.support import agent_of
 from tests.server.console.browser import assert_accessible, assert_no_sideways
 from tests.server.console.visits import Stage, visit
@@ -33,6 +34,7 @@ async def test_a_person_reads_a_changed_definition_and_accepts_it(program: Brows
         server = tools.servers["notes"]
         upstream.tools[0] = make_tool(description=POISON)
         await server.refresh()
+        await eventually(lambda: "notes_echo" in server.quarantined)
         async with visit(stage, "olga", "/console/servers") as (page, _):
             held = page.locator("[data-tool=notes_echo]")
             await expect(held).to_contain_text("<img src=x onerror=alert(1)>")

@@ -1,5 +1,6 @@
 """Runs of another framework's agent in the log of a server: shown with their framework, and answered like any other."""
 
+import asyncio
 from pathlib import Path
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ import pytest
 from interlock import Gate
 from interlock.gate.sessions import Sessions
 from tests.gate.support import SCHEMA, Desk, intent
+from tests.patience import HANG_SECONDS
 from tests.server.server_process import Running
 
 pytestmark = pytest.mark.asyncio
@@ -47,7 +49,9 @@ async def test_a_session_of_a_client_is_listed_and_its_answer_qualified(server: 
             for kind in ("session", "agent")
         }
         run = (await client.get(path)).json()
-        (asked,) = (await client.get(f"{path}/approvals")).json()["approvals"]
+        async with asyncio.timeout(HANG_SECONDS):
+            while not asked.get("answer"):  # the gate has the run, and records it
+                (asked,) = (await client.get(f"{path}/approvals")).json()["approvals"]
 
     assert (listed["session"], session.run_id in listed["agent"], "lg:t2" in listed["agent"]) == (
         [session.run_id],
