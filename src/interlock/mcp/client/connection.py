@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import anyio
 import msgspec
@@ -48,6 +48,7 @@ from ...domain.errors import ConfigurationError, InterlockError, SandboxSetupErr
 from ...domain.tool import JsonObject
 from ...rendering.text import describe_error, shorten
 from .call_relay import CALL_RELAY, CallRelay
+from .message_stream import MessageStream
 
 ConnectionState: TypeAlias = Literal["new", "connected", "lost", "closed"]
 
@@ -126,7 +127,7 @@ class WatchedTransport:
         return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
-class _WatchedStream:
+class _WatchedStream(MessageStream):
     def __init__(self, inner: ReadStream[SessionMessage | Exception], on_end: Callable[[str], None]) -> None:
         self._inner = inner
         self._on_end = on_end
@@ -144,24 +145,6 @@ class _WatchedStream:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        await self.aclose()
-        return None
 
 
 class Connection:

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-from mcp.client._transport import ReadStream, TransportStreams
+from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from ...domain.errors import SandboxSetupError
 from ...sandbox.interface import OutputHandler, OutputStream, RunningCommand
+from .message_stream import MessageStream
 
 #: A message of a server, and all messages that wait to be taken.
 MAX_MESSAGE_BYTES = 16 << 20
@@ -31,7 +32,7 @@ _END_SECONDS = 2.0
 StartServer = Callable[[int, OutputHandler], Awaitable[RunningCommand]]
 
 
-class _Incoming:
+class _Incoming(MessageStream):
     """The messages of a server, as the SDK reads them."""
 
     def __init__(self) -> None:
@@ -64,23 +65,6 @@ class _Incoming:
         return message
 
     async def aclose(self) -> None:
-        self.close()
-
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
         self.close()
 
 
