@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import cache
 from types import TracebackType
 
 import httpx2
@@ -11,6 +12,8 @@ from mcp.client.streamable_http import streamable_http_client
 from .stdio import MAX_MESSAGE_BYTES
 
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)
+#: Reading the certificates of the system takes tens of milliseconds, and all servers are trusted by the same.
+_ssl_context = cache(httpx2.create_ssl_context)
 
 
 class _Bearer(httpx2.Auth):
@@ -90,7 +93,7 @@ class HttpTransport:
                 headers=dict(self._read_headers()),
                 timeout=_TIMEOUT,
                 auth=_Bearer(self._get_token),
-                transport=_BoundedTransport(httpx2.AsyncHTTPTransport()),
+                transport=_BoundedTransport(httpx2.AsyncHTTPTransport(verify=_ssl_context())),
                 follow_redirects=False,
             )
             await stack.enter_async_context(client)
