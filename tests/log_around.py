@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from interlock.domain.event import LogEntry
-from interlock.storage.event_log import EventLog, Lease, Snapshot
+from interlock.storage.event_log import EventLog, Lease, Snapshot, StoredRun
 
 
 class LogAround:
@@ -17,13 +17,16 @@ class LogAround:
         self.feed_position = inner.feed_position
         self.acquire = inner.acquire
         self.release = inner.release
+        self.lease_holder = inner.lease_holder
         self.lease_holders = inner.lease_holders
         self.enqueue = inner.enqueue
         self.queued_commands = inner.queued_commands
+        self.queued_commands_of = inner.queued_commands_of
         self.ack = inner.ack
         self.claim_effect = inner.claim_effect
         self.effect_claims = inner.effect_claims
         self.version = inner.version
+        self.wait_for_change = inner.wait_for_change
         self.reopen = inner.reopen
 
     @property
@@ -43,6 +46,10 @@ class LogAround:
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
         return await self._inner.load_snapshot(run_id)
+
+    async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
+        snapshot = await self.load_snapshot(run_id)
+        return StoredRun(snapshot, await self.read(run_id, -1 if snapshot is None else snapshot.seq - 1, limit))
 
     async def close(self) -> None:
         await self._inner.close()

@@ -158,9 +158,9 @@ async def test_a_run_of_a_thread_is_released_in_its_loop(tmp_path: Path) -> None
     released: list[str] = []
 
     class Log(SqliteLog):
-        async def release(self, lease: Lease) -> None:
+        async def release(self, lease: Lease) -> bool:
             released.append(threading.current_thread().name)
-            await super().release(lease)
+            return await super().release(lease)
 
     async with Log(tmp_path / "runs.db") as log, Gate(log=log, risk={"look": "read"}) as gate:
         gate.declare("look", "Look something up.", SCHEMA)

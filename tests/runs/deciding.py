@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple
 from interlock import Answer, Inbox, SqliteLog, tool
 from interlock.domain.errors import DecisionConflictError
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
-from interlock.runs.readiness import wait_for_write
 from interlock.runs.runner import Runner
 from tests.patience import HANG_SECONDS
 
@@ -85,7 +84,7 @@ class Deciders:
                 asked.set()
                 await go.wait()
                 if here == "later":  # right after the first of the others
-                    await wait_for_write(log, log.version(), HANG_SECONDS)
+                    await log.wait_for_change(log.version(), HANG_SECONDS)
                 return None if here == "never" else True
 
             agent = agent_of(calls(("a", "change", {})), "Done.", tools=[change])

@@ -98,6 +98,8 @@ class DeadlyRunLog(DeadlyLog):
         self.acquire, self.release = log.acquire, log.release
         self.enqueue, self.queued_commands, self.ack = log.enqueue, log.queued_commands, log.ack
         self.list_runs, self.version, self.own_paths = log.list_runs, log.version, log.own_paths
+        self.load, self.wait_for_change = log.load, log.wait_for_change
+        self.lease_holder, self.queued_commands_of = log.lease_holder, log.queued_commands_of
 
 
 async def go_on(handle: RunHandle, *, most_answers: int = 99) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from interlock import Answer, MemoryLog, SqliteLog, tool
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import QueuedCommand
+from interlock.storage.event_log import Lease
 
 from .support import agent_of, calls, start
 from .test_stopping import Long, change
@@ -15,18 +15,18 @@ ASKS = (calls(("a", "change", {})), "Done.")
 
 
 class Slow(MemoryLog):
-    """Whoever gives a run back looks for notes after that: here the look takes as long as a test wants."""
+    """A log whose first release takes as long as a test wants, after the run is free."""
 
     def __init__(self) -> None:
         super().__init__()
         self.given_back, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
-        found = await super().queued_commands(run_id)
-        if run_id not in await self.lease_holders() and not self.given_back.is_set():
+    async def release(self, lease: Lease) -> bool:
+        has_commands = await super().release(lease)
+        if not self.given_back.is_set():
             self.given_back.set()
             await self.go_on.wait()
-        return found
+        return has_commands
 
 
 async def test_resuming_a_run_that_is_about_to_stop_is_heard() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from interlock import MemoryLog, Runner, SqliteLog, ToolDefinition, ToolRuntime, tool
 from interlock.domain.event import InvocationStarted, ModelRequested
-from interlock.runs.readiness import wait_for_write
 from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 
@@ -41,7 +40,7 @@ async def wait_for_start(log: EventLog, run_id: str) -> list[str]:
     """Return the types of the events up to the first that says that a call runs."""
     seen = log.version()
     while not await facts_of(InvocationStarted, log, run_id):
-        assert await wait_for_write(log, seen, HANG_SECONDS)
+        assert await log.wait_for_change(seen, HANG_SECONDS)
         seen = log.version()
     return [type(fact).__name__ for fact in await facts(log, run_id)]
 

@@ -48,7 +48,6 @@ from ..rendering.values import as_text
 from ..runs.children import list_open_children
 from ..runs.command_poller import CommandPoller
 from ..runs.inbox import Inbox
-from ..runs.readiness import wait_for_write
 from ..sandbox.interface import Sandbox
 from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog
@@ -518,7 +517,7 @@ class Gate:
                     answer: Any = fact
                     yield AnsweredQuestion(item.entry.run_id, answer.action_id, answer.call_id, after)
             if not entries:
-                await wait_for_write(log, seen, _POLL_SECONDS)
+                await log.wait_for_change(seen, _POLL_SECONDS)
 
     def guard(self, function: Callable[..., Any], *, name: str = "", description: str = "") -> Callable[..., Any]:
         """Return the function behind the gate, for frameworks that only take functions. See `guard_function`."""

@@ -37,7 +37,6 @@ from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import CallState
 from ..domain.tool import JsonObject
 from ..history.fold import load_more, load_run
-from ..runs.readiness import wait_for_write
 from ..storage.event_log import EffectClaim
 from .gate import Gate, Judged, Settled, Waits
 from .named_run import clean_run_id, join_run_id
@@ -289,14 +288,14 @@ class Sessions:
                     (logged,) = await self._log.read(place.run_id, entry.observed_seq - 1, 1)
                     fact = decode_event(logged).fact
                     return Settled(fact.observation) if isinstance(fact, CallObserved) else None
-                if place.run_id not in await self._log.lease_holders():
+                if not await self._log.lease_holder(place.run_id):
                     return None
                 action = loaded.ledger.actions.get(entry.action_id)
                 if action is not None and action.is_open:
                     holding = holding or asyncio.ensure_future(hold(action.question))
                     if holding.done():
                         return Settled(None, action.question)
-                await wait_for_write(self._log, seen, _LOOK_SECONDS)
+                await self._log.wait_for_change(seen, _LOOK_SECONDS)
         finally:
             if holding is not None:
                 holding.cancel()

@@ -14,7 +14,7 @@ import msgspec
 from ..domain.errors import LogCorruptError
 from ..domain.event import TERMINAL_EVENTS, LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.state.ledger import Ledger
-from ..storage.event_log import EventLog, RunSummary, Snapshot
+from ..storage.event_log import EventLog, RunSummary, Snapshot, StoredRun
 
 #: Raise it with every change of what a ledger holds or of how a fact changes it: older snapshots are then ignored.
 SNAPSHOT_VERSION = 13
@@ -60,7 +60,14 @@ def has_ended(summary: RunSummary) -> bool:
 
 async def load_run(log: EventLog, run_id: str) -> LoadedRun:
     """Return the state of a run as the log has it now; an unknown run has the state before its first event."""
-    return await load_more(log, await _load_snapshot(log, run_id) or _empty_run(run_id))
+    stored = await log.load(run_id, _PAGE)
+    loaded, entries = _use_snapshot(run_id, stored), stored.entries[1:]
+    if loaded is None:
+        loaded, entries = _empty_run(run_id), stored.entries
+        if stored.snapshot is not None:  # it is not used, so everything before it is needed, too
+            return await load_more(log, loaded)
+    loaded = fold_more(loaded, entries)
+    return loaded if len(stored.entries) < _PAGE else await load_more(log, loaded)
 
 
 async def load_more(log: EventLog, loaded: LoadedRun) -> LoadedRun:
@@ -78,13 +85,13 @@ def build_snapshot(ledger: Ledger, head_hash: bytes) -> Snapshot:
     return Snapshot(ledger.next_seq - 1, head_hash, _compute_seal(head_hash, state) + state)
 
 
-async def _load_snapshot(log: EventLog, run_id: str) -> LoadedRun | None:
-    snapshot = await log.load_snapshot(run_id)
+def _use_snapshot(run_id: str, stored: StoredRun) -> LoadedRun | None:
+    """Return the state of the snapshot; None where it cannot be used."""
+    snapshot = stored.snapshot
     ledger = None if snapshot is None else _decode_snapshot(snapshot)
     if snapshot is None or ledger is None or ledger.run_id != run_id or ledger.next_seq != snapshot.seq + 1:
         return None
-    taken_after = await log.read(run_id, snapshot.seq - 1, 1)
-    if [(entry.seq, entry.hash) for entry in taken_after] != [(snapshot.seq, snapshot.hash)]:
+    if [(entry.seq, entry.hash) for entry in stored.entries[:1]] != [(snapshot.seq, snapshot.hash)]:
         return None
     return LoadedRun(ledger, snapshot.hash)
 

@@ -273,7 +273,7 @@ async def _is_alive(earlier: _EarlierCall, run: RunContext) -> bool:
         return False
     if earlier.run_id == run.ledger.run_id:
         return earlier.call_id not in run.executions.lost
-    return earlier.run_id in await run.log.lease_holders()
+    return bool(await run.log.lease_holder(earlier.run_id))
 
 
 class _CallReader:

@@ -3,13 +3,12 @@ it changed. A command stays queued until it was applied.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from ..domain.errors import LogError
 from ..storage.event_log import EventLog, QueuedCommand
-
-POLL_SECONDS = 0.02
+from ..storage.polling import POLL_SECONDS
 
 #: Whether it was applied. Else it stays queued for the next owner.
 CommandHandler = Callable[[QueuedCommand], Awaitable[bool]]
@@ -43,7 +42,7 @@ class CommandPoller:
         """Deliver the queued commands of a run without waiting for the next poll."""
         async with self._lock:
             if run_id in self._handlers:
-                await self._deliver(run_id, self._handlers[run_id])
+                await self._deliver(run_id, await self._log.queued_commands(run_id))
 
     def notify(self) -> None:
         """Look at once: a command was enqueued in this process."""
@@ -70,11 +69,12 @@ class CommandPoller:
         if version == self._seen_version:
             return
         async with self._lock:
-            for run_id, handler in list(self._handlers.items()):
-                await self._deliver(run_id, handler)
+            for run_id, commands in (await self._log.queued_commands_of(self._handlers)).items():
+                await self._deliver(run_id, commands)
         self._seen_version = version
 
-    async def _deliver(self, run_id: str, handler: CommandHandler) -> None:
-        for command in await self._log.queued_commands(run_id):
-            if await handler(command):
+    async def _deliver(self, run_id: str, commands: Iterable[QueuedCommand]) -> None:
+        for command in commands:
+            handler = self._handlers.get(run_id)
+            if handler is not None and await handler(command):
                 await self._log.ack(run_id, command.key)

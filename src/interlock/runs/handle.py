@@ -30,7 +30,7 @@ from ..history.run_handle_view import AgentRunEvent, to_run_handle_events
 from ..pipeline.batch import start_run
 from ..pipeline.context import RunContext
 from .lease import CANCELLED_MESSAGE, RunLease
-from .readiness import follow_events, wait_for_write
+from .readiness import follow_events
 from .result import AgentResult, ObservationCollector, build_result
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class RunHandle:
             try:
                 await self.resume()
             except RunClaimedError:  # the process that answered resumes it, as long as it lives
-                await wait_for_write(log, log.version(), _POLL_SECONDS)
+                await log.wait_for_change(log.version(), _POLL_SECONDS)
 
     def pause(self) -> None:
         """Stop after the running calls, and leave the run resumable.
@@ -326,7 +326,7 @@ class RunHandle:
             seen = log.version()
             ledger = await self._load_ledger()
             while not ledger.is_over and not await self._runner.readiness.can_resume(ledger):
-                if await wait_for_write(log, seen, _POLL_SECONDS):
+                if await log.wait_for_change(seen, _POLL_SECONDS):
                     break
             else:
                 return

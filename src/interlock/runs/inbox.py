@@ -46,7 +46,6 @@ from ..storage.event_log import EventLog, Lease, QueuedCommand
 from .children import find_started_children
 from .command_poller import CommandPoller
 from .commands import apply_command, is_recorded, read_command
-from .readiness import wait_for_write
 
 PARENT_ENDED = "The run around it is over."
 #: How long a later answer waits for one that its process is about to record, to name it.
@@ -325,8 +324,8 @@ class Inbox:
             raise
 
     async def _release(self, run: RunContext) -> None:
-        await self._log.release(_lease_of(run))
-        await self.apply_queued(run.ledger.run_id)
+        if await self._log.release(_lease_of(run)):
+            await self.apply_queued(run.ledger.run_id)
 
     async def _apply_all(self, run: RunContext) -> bool:
         """Record the queued commands. Return False when the lease was lost: the rest is for its new holder."""
@@ -379,7 +378,7 @@ class Inbox:
             body = read_command(first)
             if not isinstance(body, AnswerClaim) or loop.time() >= until:
                 raise _queued_error(command.action_id, body)
-            await wait_for_write(self._log, seen, until - loop.time())  # its process is about to record it
+            await self._log.wait_for_change(seen, until - loop.time())  # its process is about to record it
 
     async def _enqueue_cancel(self, run_id: str, command: CancelCommand) -> Delivery:
         """Queue the command for the process that has the run. Where that released it meanwhile, apply it here."""

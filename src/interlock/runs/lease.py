@@ -72,8 +72,7 @@ class RunLease:
             return False
         self._stop_timer()
         self._runner.poller.unsubscribe(lease.run_id)
-        await self._runner.log.release(lease)
-        return await self._runner.inbox.apply_queued(lease.run_id)
+        return await self._runner.log.release(lease) and await self._runner.inbox.apply_queued(lease.run_id)
 
     def enforce_time_budget(self, session: AgentSession) -> None:
         """Stop a step that takes longer than what is left of the time budget."""

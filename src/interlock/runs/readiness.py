@@ -1,6 +1,5 @@
 """What runs wait for: people, or another process, including their child runs."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Container
 
 from ..agent.next_step import is_user_turn
@@ -9,8 +8,8 @@ from ..domain.event import Event, decode_event
 from ..domain.state.ledger import Ledger
 from ..history.fold import load_run
 from ..storage.event_log import EventLog
+from ..storage.polling import POLL_SECONDS
 from .children import list_open_children
-from .command_poller import POLL_SECONDS
 
 
 class ReadinessChecker:
@@ -68,18 +67,7 @@ class ReadinessChecker:
 
     async def _find_holder(self, run_id: str) -> str:
         """Return a description of the living process that owns the run, where it is not this handle."""
-        return "" if run_id in self._active_runs else (await self._log.lease_holders()).get(run_id, "")
-
-
-async def wait_for_write(log: EventLog, seen: int, seconds: float) -> bool:
-    """Wait up to `seconds`, and return True if the log was written to since version `seen`."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
-    while log.version() == seen:
-        if loop.time() >= until:
-            return False
-        await asyncio.sleep(POLL_SECONDS)
-    return True
+        return "" if run_id in self._active_runs else await self._log.lease_holder(run_id)
 
 
 async def follow_events(
@@ -93,5 +81,5 @@ async def follow_events(
             after_seq = entry.seq
         if not live:
             return
-        while is_live() and not await wait_for_write(log, seen, POLL_SECONDS):
+        while is_live() and not await log.wait_for_change(seen, POLL_SECONDS):
             pass

@@ -19,7 +19,7 @@ Guarantees, tested for every implementation by `EventLogConformance` of `interlo
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -60,6 +60,13 @@ class EffectClaim(msgspec.Struct, frozen=True):
     at: int
 
 
+class StoredRun(msgspec.Struct, frozen=True):
+    """The snapshot of a run, if there is one, and its entries from the snapshot's own event on; without one, all."""
+
+    snapshot: Snapshot | None
+    entries: list[LogEntry]
+
+
 class RunSummary(msgspec.Struct, frozen=True):
     """The first and the last event of a run."""
 
@@ -98,6 +105,10 @@ class EventLog(Protocol):
         """
         ...
 
+    async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
+        """Return the snapshot of a run and up to `limit` entries from its event on. Costs as much as one `read`."""
+        ...
+
     async def run_ids(self) -> list[str]:
         """Return the ids of all runs, oldest first."""
         ...
@@ -122,8 +133,14 @@ class EventLog(Protocol):
         """
         ...
 
-    async def release(self, lease: Lease) -> None:
-        """Release the lease; nothing when it was lost. Afterwards any process may append again."""
+    async def release(self, lease: Lease) -> bool:
+        """Release the lease; nothing when it was lost. Afterwards any process may append again. Return True if commands
+        are queued for the run: they are for the next holder.
+        """
+        ...
+
+    async def lease_holder(self, run_id: str) -> str:
+        """Return a description of the living process that has the lease of a run; empty when there is none."""
         ...
 
     async def lease_holders(self) -> dict[str, str]:
@@ -136,6 +153,10 @@ class EventLog(Protocol):
 
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         """Return the queued commands of a run, in the order in which they were queued."""
+        ...
+
+    async def queued_commands_of(self, run_ids: Collection[str]) -> dict[str, list[QueuedCommand]]:
+        """Return the queued commands of these runs, by run, in one query; nothing for a run without one."""
         ...
 
     async def ack(self, run_id: str, key: str) -> None: ...
@@ -151,7 +172,11 @@ class EventLog(Protocol):
         ...
 
     def version(self) -> int:
-        """Return a number that changes whenever any process wrote. Cheap enough to poll every few milliseconds."""
+        """Return a number that changes with every write: of this object at once, of others soon. Never waits."""
+        ...
+
+    async def wait_for_change(self, seen: int, seconds: float) -> bool:
+        """Wait up to `seconds` for a version other than `seen`. Return True if there is one."""
         ...
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None: ...

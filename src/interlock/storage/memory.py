@@ -3,12 +3,13 @@
 "Durable" means here: as long as the object. All leases belong to this process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..domain.errors import LogError, LogFencedError, LogWriteError
 from ..domain.event import LogEntry
-from .event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
+from .event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
 from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token, this_process
+from .polling import poll_for_change
 
 
 class MemoryLog:
@@ -59,6 +60,12 @@ class MemoryLog:
         start = after_seq + 1
         return self._runs.get(run_id, [])[start : None if limit is None else start + limit]
 
+    async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
+        """Return the snapshot of a run and the entries from its event on."""
+        snapshot = self._snapshots.get(run_id)
+        start = 0 if snapshot is None else snapshot.seq
+        return StoredRun(snapshot, self._runs.get(run_id, [])[start : None if limit is None else start + limit])
+
     async def run_ids(self) -> list[str]:
         """List the runs, oldest first."""
         return list(self._runs)
@@ -84,11 +91,16 @@ class MemoryLog:
         token = self._tokens[run_id] = self._held_tokens[run_id] = self._tokens.get(run_id, NO_TOKEN) + 1
         return Lease(run_id, token)
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> bool:
         """Release a lease. Do nothing if it was lost."""
         self._begin_change()
         if self._held_tokens.get(lease.run_id) == lease.token:
             del self._held_tokens[lease.run_id]
+        return bool(self._commands.get(lease.run_id))
+
+    async def lease_holder(self, run_id: str) -> str:
+        """Return the holder of a run; empty when there is none."""
+        return str(this_process()) if run_id in self._held_tokens else ""
 
     async def lease_holders(self) -> dict[str, str]:
         """Return the holder of each held run."""
@@ -107,6 +119,10 @@ class MemoryLog:
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         """List the commands queued for a run."""
         return list(self._commands.get(run_id, {}).values())
+
+    async def queued_commands_of(self, run_ids: Collection[str]) -> dict[str, list[QueuedCommand]]:
+        """List the commands queued for these runs."""
+        return {run_id: list(queued.values()) for run_id in run_ids if (queued := self._commands.get(run_id))}
 
     async def ack(self, run_id: str, key: str) -> None:
         """Remove a queued command."""
@@ -131,6 +147,10 @@ class MemoryLog:
     def version(self) -> int:
         """Return a number that changes with every write."""
         return self._version
+
+    async def wait_for_change(self, seen: int, seconds: float) -> bool:
+        """Wait for a write."""
+        return await poll_for_change(self.version, seen, seconds)
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
         """Save the snapshot of a run, replacing an earlier one."""

@@ -40,10 +40,11 @@ class Jittery(SqliteLog):
         await self._linger()
         return taken
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> bool:
         await self._linger()
-        await super().release(lease)
+        has_commands = await super().release(lease)
         await self._linger()
+        return has_commands
 
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         found = await super().queued_commands(run_id)

@@ -3,7 +3,6 @@
 `follow_events` yields the events of a run as they are written, by any process. It reads only after a write.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from math import inf
 
@@ -15,7 +14,6 @@ from ...domain.event import Event, RunStarted, UserMessageReceived, decode_event
 from ...domain.state.ledger import Ledger
 from ...history.fold import load_run
 from ...rendering.run_states import DisplayState, RunKind
-from ...runs.command_poller import POLL_SECONDS
 from ...runs.fork import is_unopened_fork
 from ...storage.event_log import EventLog, RunSummary
 from ..config.logs import is_nested_in, list_ancestors
@@ -51,17 +49,8 @@ async def follow_events(log: EventLog, run_id: str, after_seq: int = -1) -> Asyn
             after_seq = event.seq
             if event.type in TERMINAL_EVENTS:
                 return
-        await wait_for_change(log, version)
+        await log.wait_for_change(version, inf)
         version = log.version()
-
-
-async def wait_for_change(log: EventLog, version: int, seconds: float = inf) -> float:
-    """Wait until the log changed since `version`, or the timeout. Return the seconds left."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while log.version() == version and loop.time() < end:  # noqa: ASYNC110 - other processes set no event
-        await asyncio.sleep(POLL_SECONDS)
-    return max(0.0, end - loop.time())
 
 
 _STATE_BY_END = {f"run.{state}": DisplayState(state) for state in ("completed", "degraded", "failed", "cancelled")}

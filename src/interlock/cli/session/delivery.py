@@ -5,6 +5,7 @@ few seconds until the owner has applied it. Should it die meanwhile, the command
 what the log says.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ from ...storage.event_log import EventLog
 from ..config.logs import open_log, resolve_run, shorten_id
 from ..config.user_paths import find_user_paths, login_name
 from ..display.output import echo_error, echo_result
-from ..display.run_list import read_events, wait_for_change
+from ..display.run_list import read_events
 from ..exit_codes import ExitCode
 
 MAX_NAME_CHARS = 200
@@ -112,28 +113,30 @@ async def deliver_cancel(log: EventLog, inbox: Inbox, run_id: str, message: str)
 
 
 async def _wait_until_taken(log: EventLog, inbox: Inbox, pending: _PendingCommand) -> DeliveryStatus:
-    seconds = TAKE_SECONDS
+    loop = asyncio.get_running_loop()
+    until = loop.time() + TAKE_SECONDS
     while True:
-        version = log.version()
+        version, left = log.version(), until - loop.time()
         is_queued = any(command.key == pending.key for command in await log.queued_commands(pending.run_id))
         if pending.is_done((await load_run(log, pending.run_id)).ledger, is_queued):
             return "applied"
         if is_queued and await inbox.apply_queued(pending.run_id):
             return "recorded"
-        if seconds <= 0:
+        if left <= 0:
             return "queued" if is_queued else "applied"
-        seconds = await wait_for_change(log, version, seconds)
+        await log.wait_for_change(version, left)
 
 
 async def _wait_until_settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
     """Wait until the process has used the answer: the call starts, or something changed and it asks again."""
-    seconds = SETTLE_SECONDS
+    loop = asyncio.get_running_loop()
+    until = loop.time() + SETTLE_SECONDS
     while True:
-        version = log.version()
+        version, left = log.version(), until - loop.time()
         ledger = (await load_run(log, run_id)).ledger
-        if ledger.actions[action_id].state is not ActionState.APPROVED or seconds <= 0:
+        if ledger.actions[action_id].state is not ActionState.APPROVED or left <= 0:
             return ledger
-        seconds = await wait_for_change(log, version, seconds)
+        await log.wait_for_change(version, left)
 
 
 async def _find_conflict(

@@ -124,7 +124,7 @@ async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> Res
             f"{name} is a run of the agent {ledger.agent[:80]!r}, which belongs to another program: resume it there. "
             "Its questions can be answered from here."
         )
-    holder = (await log.lease_holders()).get(run_id, "")
+    holder = await log.lease_holder(run_id)
     if holder and not options.take_over:
         watch = add_log_option(f"interlock runs watch {name}", options.log)
         raise RunClaimedError(

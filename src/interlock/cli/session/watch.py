@@ -47,7 +47,7 @@ async def _watch_run(log_path: Path | None, run_ref: str) -> "_RunWatch":
         ledger = (await load_run(log, run_id)).ledger
         next_seq = ledger.next_seq
         # The agent of another framework has its run only while a tool is called.
-        is_held = bool(ledger.framework) or run_id in await log.lease_holders()
+        is_held = bool(ledger.framework) or bool(await log.lease_holder(run_id))
         run_watch = _RunWatch(run_id, log_path, is_held=is_held)
         frames = asyncio.create_task(run_watch.draw_frames())
         try:

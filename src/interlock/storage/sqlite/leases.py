@@ -119,10 +119,12 @@ def acquire(
     return made[0]
 
 
-def release(connection: sqlite3.Connection, claims: Sequence[Lease], holding: OpenLeases) -> None:
-    """Release leases in the database."""
+def release(connection: sqlite3.Connection, claims: Sequence[Lease], holding: OpenLeases) -> bool:
+    """Release leases in the database. Return True if commands are queued for one of the runs."""
     connection.executemany(QUERIES["release_lease"], [(claim.run_id, claim.token) for claim in claims])
     holding.claims.difference_update(claims)
+    has_commands = QUERIES["has_commands"]
+    return any(connection.execute(has_commands, (claim.run_id,)).fetchone()[0] for claim in claims)
 
 
 def build_fenced_error(connection: sqlite3.Connection, run_id: str, token: int) -> LogFencedError:

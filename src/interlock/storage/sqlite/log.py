@@ -11,9 +11,10 @@ pages however many runs share it, and an index finds a run's events. Runs have n
 """
 
 import asyncio
+import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,9 @@ from weakref import finalize
 
 from ...domain.errors import LogError, LogWriteError
 from ...domain.event import LogEntry
-from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot
+from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
 from ..leases import ProcessIdentity, lease_token, this_process
+from ..polling import poll_for_change
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
 from .packing import pack_state, unpack, unpack_state
@@ -90,9 +92,11 @@ class SqliteLog:
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         """Read entries of a run."""
-        rows = await self._query(partial(unpack, run_id), "read", run_id, after_seq, -1 if limit is None else limit)
-        # The first row may begin before, and the last one end behind. One that was edited by hand may have any `seq`.
-        return [entry for row in rows for entry in row if type(entry.seq) is not int or entry.seq > after_seq][:limit]
+        return await asyncio.to_thread(self._read_now, run_id, after_seq, limit)
+
+    async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
+        """Return the snapshot of a run and the entries from its event on."""
+        return await asyncio.to_thread(self._load_now, run_id, limit)
 
     async def run_ids(self) -> list[str]:
         """List the runs, oldest first."""
@@ -124,11 +128,11 @@ class SqliteLog:
                 self._writer.run_operation(run_id, partial(release, claims=made, holding=self._leases)).cancel()
             raise
 
-    async def release(self, lease: Lease) -> None:
-        """Release a lease."""
+    async def release(self, lease: Lease) -> bool:
+        """Release a lease. Return True if commands are queued for the run."""
         leases = self._leases
         try:
-            await self._change(lease.run_id, partial(release, claims=[lease], holding=leases))
+            return await self._change(lease.run_id, partial(release, claims=[lease], holding=leases))
         except LogError:
             leases.claims.discard(lease)  # it could not be recorded, but nothing here uses the lease any more
             raise
@@ -139,6 +143,14 @@ class SqliteLog:
         claims = await self._query(_make_holder, "list_leases")
         return {lease.run_id: str(process) for lease, process in claims if self._leases.is_held(lease, process, here)}
 
+    async def lease_holder(self, run_id: str) -> str:
+        """Return the living process that holds a run; empty when there is none."""
+        here = this_process()
+        for lease, process in await self._query(partial(_make_holder, run_id), "load_lease", run_id):
+            if process.pid and self._leases.is_held(lease, process, here):
+                return str(process)
+        return ""
+
     async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
         """Queue a command for a run. Return False if its key is queued already."""
         return await self._change(run_id, partial(enqueue, run_id=run_id, note=command))
@@ -146,6 +158,13 @@ class SqliteLog:
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         """List the commands queued for a run."""
         return await self._query(QueuedCommand, "queued_commands", run_id)
+
+    async def queued_commands_of(self, run_ids: Collection[str]) -> dict[str, list[QueuedCommand]]:
+        """List the commands queued for these runs."""
+        found: dict[str, list[QueuedCommand]] = {}
+        for run_id, command in await self._query(_make_run_command, "queued_commands_of", json.dumps([*run_ids])):
+            found.setdefault(run_id, []).append(command)
+        return found
 
     async def ack(self, run_id: str, key: str) -> None:
         """Remove a queued command."""
@@ -170,6 +189,10 @@ class SqliteLog:
             if not is_busy(error):
                 raise LogError(f"cannot read the log {self._path}: {error}") from error
         return self._version
+
+    async def wait_for_change(self, seen: int, seconds: float) -> bool:
+        """Wait for a write of any process."""
+        return await poll_for_change(self.version, seen, seconds)
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
         """Save the snapshot of a run, replacing an earlier one."""
@@ -234,6 +257,17 @@ class SqliteLog:
     async def _query(self, make: Callable[..., T], query: str, *parameters: str | int) -> list[T]:
         return await asyncio.to_thread(self._query_now, make, QUERIES[query], parameters)
 
+    def _read_now(self, run_id: str, after_seq: int, limit: int | None) -> list[LogEntry]:
+        parameters = (run_id, after_seq, -1 if limit is None else limit)
+        rows = self._query_now(partial(unpack, run_id), QUERIES["read"], parameters)
+        # The first row may begin before, and the last one end behind. One that was edited by hand may have any `seq`.
+        return [entry for row in rows for entry in row if type(entry.seq) is not int or entry.seq > after_seq][:limit]
+
+    def _load_now(self, run_id: str, limit: int | None) -> StoredRun:
+        found = self._query_now(_make_snapshot, QUERIES["load_snapshot"], (run_id,))
+        snapshot = found[0] if found and type(found[0].seq) is int else None  # edited by hand, it may be anything
+        return StoredRun(snapshot, self._read_now(run_id, -1 if snapshot is None else snapshot.seq - 1, limit))
+
     def _query_now(self, make: Callable[..., T], sql: str, parameters: tuple[str | int, ...]) -> list[T]:
         try:
             with self._reading:
@@ -258,6 +292,10 @@ def _save_snapshot(connection: sqlite3.Connection, run_id: str, snapshot: Snapsh
 
 def _make_snapshot(seq: int, digest: bytes, state: bytes, form: int) -> Snapshot:
     return Snapshot(seq, digest, unpack_state(state, form))
+
+
+def _make_run_command(run_id: str, key: str, body: bytes) -> tuple[str, QueuedCommand]:
+    return run_id, QueuedCommand(key, body)
 
 
 def _claim_effect(connection: sqlite3.Connection, row: tuple[str, str, str, int, int]) -> bool:

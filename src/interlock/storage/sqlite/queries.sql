@@ -93,6 +93,13 @@ INSERT OR IGNORE INTO notes (run, key, body) VALUES (?, ?, ?)
 -- name: queued_commands
 SELECT key, CAST(body AS BLOB) FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid
 
+-- name: queued_commands_of
+SELECT run_id, notes.key, CAST(notes.body AS BLOB) FROM json_each(?) AS wanted
+CROSS JOIN runs ON run_id = wanted.value CROSS JOIN notes ON run = number ORDER BY notes.rowid
+
+-- name: has_commands
+SELECT EXISTS (SELECT 1 FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?))
+
 -- name: ack_command
 DELETE FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND key = ?
 

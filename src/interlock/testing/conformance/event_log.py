@@ -8,10 +8,13 @@ import pytest
 
 from ...domain.errors import LogFencedError, LogWriteError
 from ...domain.event import LogEntry
-from ...storage.event_log import EventLog, QueuedCommand, Snapshot
+from ...storage.event_log import EventLog, QueuedCommand, Snapshot, StoredRun
 from ..log_entries import append_entries, chain_entries, make_entries
 from .effects import EffectClaimConformance, make_claim
 from .leases import LeaseConformance
+
+#: A busy machine may take long, and a broken log takes for ever.
+_HANG_SECONDS = 60
 
 
 class EventLogConformance(LeaseConformance, EffectClaimConformance):
@@ -153,6 +156,18 @@ class EventLogConformance(LeaseConformance, EffectClaimConformance):
         assert await log.load_snapshot("unknown") == Snapshot(7, b"hash", b"")
         assert await log.read("run") == run
         assert await log.run_ids() == ["run"]
+
+    async def test_load_begins_at_the_snapshot(self, log: EventLog) -> None:
+        run = make_entries("run", 5)
+        assert await log.load("run") == StoredRun(None, [])
+        await append_entries(log, "run", run)
+        assert await log.load("run", 2) == StoredRun(None, run[:2])
+
+        snapshot = Snapshot(2, run[2].hash, b"state")
+        await log.save_snapshot("run", snapshot)
+
+        assert await log.load("run") == StoredRun(snapshot, run[2:])
+        assert await log.load("run", 2) == StoredRun(snapshot, run[2:4])
 
     async def test_feed_follows_the_order_of_appends(self, log: EventLog) -> None:
         first, second = make_entries("a", 3), make_entries("b", 2)
@@ -328,8 +343,10 @@ class DurableEventLogConformance(EventLogConformance):
         ours, theirs = open_log(), open_log()
         await append_entries(theirs, "run", make_entries("run", 1))
         before = ours.version()
+        waiting = asyncio.ensure_future(ours.wait_for_change(before, _HANG_SECONDS))
 
         await theirs.enqueue("run", QueuedCommand("stop", b""))
 
+        assert await waiting
         assert ours.version() != before
         assert await ours.queued_commands("run") == [QueuedCommand("stop", b"")]

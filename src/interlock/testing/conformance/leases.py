@@ -151,6 +151,33 @@ class LeaseConformance(ConformanceSuite):
         assert await log.enqueue("run", commands[0])
         assert await log.queued_commands("run") == [*commands[1:], commands[0]]
 
+    async def test_commands_of_many_runs_are_read_at_once(self, log: EventLog) -> None:
+        first, second = QueuedCommand("stop", b"now"), QueuedCommand("answer", b"yes")
+        for run_id in ("a", "b", "c"):
+            await append_entries(log, run_id, make_entries(run_id, 1))
+        for run_id, command in (("a", first), ("b", first), ("a", second)):
+            await log.enqueue(run_id, command)
+
+        assert await log.queued_commands_of(["c", "a", "unknown"]) == {"a": [first, second]}
+        assert await log.queued_commands_of([]) == {}
+
+    async def test_release_says_whether_commands_are_queued(self, log: EventLog) -> None:
+        await append_entries(log, "run", make_entries("run", 1))
+
+        assert not await log.release(await log.acquire("run"))
+        lease = await log.acquire("run")
+        await log.enqueue("run", QueuedCommand("stop", b""))
+        assert await log.release(lease)
+
+    async def test_holder_of_one_run_is_described(self, log: EventLog) -> None:
+        assert await log.lease_holder("run") == ""
+
+        lease = await log.acquire("run")
+        assert await log.lease_holder("run") == (await log.lease_holders())["run"]
+        await log.release(lease)
+
+        assert await log.lease_holder("run") == ""
+
     async def test_first_command_of_a_key_wins(self, log: EventLog) -> None:
         first = QueuedCommand("answer", b"yes")
         for run_id in ("run", "other"):
@@ -222,6 +249,8 @@ class LeaseConformance(ConformanceSuite):
             log.read("run"), log.list_runs(), log.queued_commands("run"), log.run_ids(), log.load_snapshot("run")
         )
         assert log.version() == seen[-1]
+        assert not await log.wait_for_change(seen[-1], 0)
+        assert await log.wait_for_change(seen[-2], 0)
 
     @pytest.mark.parametrize("name", WRITES)
     async def test_closed_log_refuses_to_write(self, log: EventLog, name: str) -> None:
