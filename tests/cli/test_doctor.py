@@ -75,10 +75,23 @@ def test_programs_get_the_same_as_json() -> None:
         "host",
         "backends",
         "confinement",
-        *("bubblewrap", "ripgrep", "problems", "toolchain", "programs", "supervisors"),
+        *("bubblewrap", "ripgrep", "problems", "toolchain", "programs", "supervisors", "policy"),
     ]
     assert [each["backend"] for each in found["backends"]] == [finding.backend for finding in probe_backends()]
     assert set(found["confinement"]["capabilities"]) <= set(CAPABILITIES)
+
+
+def test_an_invalid_policy_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a running gateway does about it is in `tests/mcp/gateway/test_processes.py`."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("version: 1\nalow: [bash]\n")
+    monkeypatch.setenv("INTERLOCK_POLICY", str(policy))
+
+    result = CliRunner().invoke(app, [])
+
+    assert result.exit_code == 1
+    assert "a gateway that runs keeps the policy that it read before" in result.stdout
+    assert f"  {policy}:2: " in result.stdout
 
 
 def test_people_see_which_programs_commands_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

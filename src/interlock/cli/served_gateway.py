@@ -13,6 +13,7 @@ from ..policy.files.policy_files import PolicyFiles
 from ..server.core.service import Service
 from ..server.core.settings import GatewayTable
 from .config.policy_files import require_valid
+from .session.policy_reload import reload_on_hangup
 
 try:
     from ..mcp.client.toolbox import McpTools
@@ -48,4 +49,6 @@ async def serve_gateway(app: Starlette, service: Service, table: GatewayTable, s
         endpoint = HttpEndpoint(gateway.server)
         await opened.enter_async_context(endpoint.running())
         mount_gateway(app, endpoint)
+        if policy is not None:
+            opened.enter_context(reload_on_hangup(policy))
         yield

@@ -463,6 +463,25 @@ class Gate:
         finally:
             await self.release(run_id)
 
+    async def warn(
+        self, run_id: str, message: str, *, agent: str = "", framework: str = "", requester: str | None = None
+    ) -> None:
+        """Record something that people should know in the run of a client's session. It is begun if it was not.
+
+        Args:
+            run_id: The run of the session.
+            message: What happened. Secrets are redacted.
+            agent: The name of the client.
+            framework: How its calls come here.
+            requester: Who the client acts for.
+
+        Raises:
+            RunClaimedError: Another process has the run.
+            RunEndedError: The run is over.
+        """
+        pending = _Pending(self, *self._place(run_id), "", requester=requester, is_session=True)
+        await self._find_live(pending.run_id, agent, framework, pending).warn(self.redact(message))
+
     async def flush(self, run_id: str) -> None:
         """Wait until what was recorded of a run is durable. A call is under way in this event loop."""
         await self._live[clean_run_id(run_id)].flush()

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..app import App
 from ..domain.call import PermittedCall, ToolIntent, WaitingCall
 from ..domain.errors import LogError
+from ..domain.event import WarningRaised
 from ..domain.observation import Observation
 from ..domain.state.lifecycle import RunState
 from ..domain.tool import CallContext
@@ -142,6 +143,17 @@ class LiveRun:
             await self._app.log.release(lease)
             raise
         return run
+
+    async def warn(self, message: str) -> None:
+        """Record something that people should know. It is durable on return."""
+        self._active += 1
+        try:
+            run = self._run or await self.open()
+            run.recorder.add(WarningRaised(message=message))
+            await run.recorder.commit()
+        finally:
+            self._active -= 1
+            self._release_soon()
 
     async def flush(self) -> None:
         """Wait until what was recorded is durable."""

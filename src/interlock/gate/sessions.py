@@ -23,7 +23,9 @@ import msgspec
 
 from ..domain.call import Question, ToolIntent
 from ..domain.errors import (
+    AnswerRefusedError,
     ConfigurationError,
+    DecisionConflictError,
     IllegalTransitionError,
     LogUnreadableError,
     RunClaimedError,
@@ -83,6 +85,8 @@ class Sessions:
         self._held: dict[str, Place] = {}
         #: The newest call that ended, by key.
         self._ended: OrderedDict[str, Place] = OrderedDict()
+        #: Calls whose question was withdrawn, each with the call that asked the same before.
+        self._withdrawn: dict[Place, Place] = {}
 
     async def open(
         self, *, requester: str = "", client: str = "", session_id: str = "", framework: str = ""
@@ -150,8 +154,8 @@ class Sessions:
         """
         place = place or await self.find(session, intent)
         key = self._key_of(session, intent)
-        hold = self._holder(key, place, waits)
         while True:
+            hold = self._holder(key, place, waits, withdraws=not self._gate.is_read_only(intent.tool_name))
             try:
                 settled = await self._gate.call(
                     place.run_id,
@@ -170,6 +174,10 @@ class Sessions:
                 if watched is None:
                     continue
                 settled = watched
+            first = self._withdrawn.pop(place, None)
+            if first is not None and settled.observation is not None and _was_denied(settled.observation):
+                place = first
+                continue
             if settled.observation is not None:
                 self._forget(key, place, settled.observation)
             return settled
@@ -192,6 +200,16 @@ class Sessions:
         if judged.observation is not None:
             self._forget(key, place, judged.observation)
         return judged
+
+    async def warn(self, session: Session, message: str) -> None:
+        """Record something that people should know. See `Gate.warn`."""
+        await self._gate.warn(
+            session.run_id,
+            message,
+            agent=session.client,
+            framework=session.framework,
+            requester=session.requester,
+        )
 
     async def end(self, session: Session) -> None:
         """End a session. Its run is complete when nothing waits and every outcome is known, else it stays open."""
@@ -216,19 +234,46 @@ class Sessions:
     def _key_of_digest(self, session: Session, digest: str) -> str:
         return _digest("call", session.requester, session.client, self._gate.workspace, digest)
 
-    def _holder(self, key: str, place: Place, waits: Waits) -> Callable[[Question], Awaitable[None]]:
-        """Return what waits for an answer, and first makes the question known to other sessions."""
+    def _holder(
+        self, key: str, place: Place, waits: Waits, *, withdraws: bool = False
+    ) -> Callable[[Question], Awaitable[None]]:
+        """Return what waits for an answer, and first makes the question known to other sessions.
+
+        Args:
+            withdraws: A question is withdrawn when another process asked the same at the same time.
+        """
 
         async def hold(question: Question) -> None:
             if self._held.get(key) != msgspec.structs.replace(place, attached=True):
+                first = await self._publish(key, place)
+                if first is not None and withdraws and question.kind == "approval":
+                    await self._withdraw(question, place, first)
+                    await asyncio.Event().wait()  # whatever is recorded about the question ends this
                 self._held[key] = msgspec.structs.replace(place, attached=True)
-                await self._add_to_index(key, place)
             if callable(waits):
                 await waits(question)
             elif waits == "inline":
                 await asyncio.Event().wait()
 
         return hold
+
+    async def _publish(self, key: str, place: Place) -> Place | None:
+        """Add a call that waits to the index. Return the one that is there and waits already, if there is one."""
+        while True:
+            newest = next(iter(await self._log.effect_claims(key, 1)), None)
+            if newest is not None and (newest.run_id, newest.call_id) != (place.run_id, place.call_id):
+                ledger = (await load_run(self._log, newest.run_id)).ledger
+                if any(question.call_id == newest.call_id for question in ledger.open_questions()):
+                    return Place(newest.run_id, newest.call_id, attached=True)
+            claim = EffectClaim(0, place.run_id, place.call_id, 0)
+            if await self._log.claim_effect(key, claim, 0 if newest is None else newest.number):
+                return None
+
+    async def _withdraw(self, question: Question, place: Place, first: Place) -> None:
+        self._withdrawn[place] = first
+        with suppress(AnswerRefusedError, DecisionConflictError, RunEndedError):
+            reason = f"The same call waits for approval in {first.run_id}."
+            await self._gate.inbox.reject(question, by="interlock", reason=reason)
 
     async def _add_to_index(self, key: str, place: Place) -> None:
         await self._log.claim_effect(key, EffectClaim(0, place.run_id, place.call_id, 0), _ALWAYS)
@@ -305,6 +350,10 @@ def _is_unfinished(ledger: Ledger, call_id: str) -> bool:
     """Return True if the call has no recorded outcome, and its run can still give it one."""
     entry = ledger.calls.get(call_id)
     return not ledger.is_over and entry is not None and entry.state is not CallState.OBSERVED
+
+
+def _was_denied(observation: Observation) -> bool:
+    return observation.failure is not None and observation.failure.code == "user_denied"
 
 
 def _digest(*parts: str) -> str:

@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from interlock import Gate, RulePolicy
+from interlock.domain.event import WarningRaised, decode_event
 from interlock.mcp.gateway.gateway import read_key
 from interlock.mcp.gateway.stdio import MAX_MESSAGE_BYTES
 from tests.mcp.gateway.support import (
@@ -19,6 +22,7 @@ from tests.mcp.gateway.support import (
     connect,
     decide,
     open_server,
+    serve,
     serve_pipes,
     text_of,
 )
@@ -62,6 +66,77 @@ def _write_all(file: int, content: bytes) -> None:
         content = content[os.write(file, content) :]
 
 
+CALL: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {
+        "name": "look",
+        "arguments": {"amount": 5},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "coder", "version": "1"},
+        },
+    },
+}
+CALL_HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/call",
+    "Mcp-Name": "look",
+}
+#: Headers that say something else than the body, and what the call gets.
+OTHER_HEADERS: dict[str, tuple[dict[str, str], int]] = {
+    "none": ({}, 0),
+    "another tool": ({"Mcp-Name": "pay"}, types.HEADER_MISMATCH),
+    "no tool": ({"Mcp-Name": ""}, types.HEADER_MISMATCH),
+    "another method": ({"Mcp-Method": "tools/list"}, types.HEADER_MISMATCH),
+    "another case": ({"Mcp-Method": "Tools/Call"}, types.HEADER_MISMATCH),
+    "an older version": ({"MCP-Protocol-Version": "2025-11-25"}, types.HEADER_MISMATCH),
+    "no version": ({"MCP-Protocol-Version": ""}, types.HEADER_MISMATCH),
+    "an unknown version": ({"MCP-Protocol-Version": "2099-01-01"}, types.HEADER_MISMATCH),
+}
+OLDER = {"MCP-Protocol-Version": "2025-11-25"}
+
+
+async def test_headers_that_differ_from_the_body_are_refused(tmp_path: Path) -> None:
+    """What is between a client and the gateway may decide by the headers: they and the body must say the same."""
+    payments = Payments(tmp_path)
+    found: dict[str, int] = {}
+    async with (
+        open_server(tmp_path, payments) as (gate, server),
+        serve(server, "http") as url,
+        httpx2.AsyncClient() as client,
+    ):
+        for name, (changed, _) in reversed(OTHER_HEADERS.items()):
+            assert (payments.started.is_set(), await gate.log.run_ids()) == (False, [])
+            answer = await client.post(url, json=CALL, headers={**CALL_HEADERS, **changed})
+            found[name] = answer.json().get("error", {}).get("code", 0)
+
+    assert found == {name: code for name, (_, code) in OTHER_HEADERS.items()}
+    assert payments.started.is_set()
+
+
+async def test_headers_count_in_sessions_of_the_older_protocol(tmp_path: Path) -> None:
+    """There they mean nothing to the SDK; what is in front of the gateway may let a call through by them."""
+    payments = Payments(tmp_path)
+    params = {key: value for key, value in CALL["params"].items() if key != "_meta"}
+    asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "coder", "version": "1"}}
+    async with (
+        open_server(tmp_path, payments, policy=RulePolicy(default="allow")) as (_, server),
+        serve(server, "http") as url,
+        httpx2.AsyncClient() as client,
+    ):
+        hello = {**CALL, "method": "initialize", "params": asked}
+        begun = await client.post(url, json=hello, headers={"Accept": CALL_HEADERS["Accept"]})
+        headers = {**CALL_HEADERS, **OLDER, "Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        answer = await client.post(url, json={**CALL, "params": {**params, "name": "pay"}}, headers=headers)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, types.HEADER_MISMATCH)
+    assert payments.paid == []
+
+
 @pytest.mark.requirement("P29")
 async def test_request_state_is_bound_and_used_once(tmp_path: Path) -> None:
     """A state that was changed, is for other arguments or of another client is refused; a used one decides nothing."""
@@ -88,6 +163,7 @@ async def test_request_state_is_bound_and_used_once(tmp_path: Path) -> None:
                 )
             refused.append(raised.value.code)
         assert len(await gate.inbox.pending()) == 1
+        warned = {run_id: len(await _warnings(gate, run_id)) for run_id in await gate.log.run_ids()}
         first: Any = await call(
             "pay", {"amount": 5}, input_responses=answers, request_state=state, allow_input_required=True
         )
@@ -96,8 +172,31 @@ async def test_request_state_is_bound_and_used_once(tmp_path: Path) -> None:
         )
 
     assert refused == [types.INVALID_PARAMS] * 4
+    assert sorted(warned.values()) == [1, 3]  # each in the run of the client that sent it
     assert text_of(first) == "paid 5"
     assert (text_of(again)[:7], payments.paid) == ("PENDING", [5])
+
+
+@pytest.mark.requirement("P29")
+async def test_expired_request_state_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlock.mcp.gateway.server._STATE_SECONDS", 1e-9)
+    payments = Payments(tmp_path)
+    async with (
+        open_server(tmp_path, payments, policy=ASK_CLIENT) as (gate, server),
+        connect(server, "2026-07-28", answering("accept", "approve")) as client,
+    ):
+        with pytest.raises(MCPError, match="Invalid or expired requestState"):
+            await client.call_tool("pay", {"amount": 5})
+        (question,) = await gate.inbox.pending()
+        (warning,) = await _warnings(gate, question.run_id)
+
+    assert payments.paid == []
+    assert warning.startswith("The client coder sent a request state with tools/call 'pay' that is forged, expired")
+
+
+async def _warnings(gate: Gate, run_id: str) -> list[str]:
+    recorded = [decode_event(entry).fact for entry in await gate.log.read(run_id)]
+    return [fact.message for fact in recorded if isinstance(fact, WarningRaised)]
 
 
 async def test_disconnected_client_cancels_only_its_calls(tmp_path: Path) -> None:

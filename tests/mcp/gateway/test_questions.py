@@ -1,6 +1,7 @@
 """Questions about the calls of MCP clients, at both protocol eras: who may answer, and that a call runs once."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from interlock.mcp.gateway.asking import APPROVAL_META
+from interlock.mcp.gateway.server import GatewayServer
 from tests.mcp.gateway.support import (
     ASK_CLIENT,
     ERAS,
@@ -163,6 +165,31 @@ async def test_other_calls_go_on_while_one_is_held(tmp_path: Path, payments: Pay
         assert len(await gate.inbox.pending()) == 1
 
     assert [text_of(look) for look in (*looks, after)] == [f"seen {n}" for n in (*range(1, 17), 5)]
+
+
+async def test_gateways_on_one_log_ask_once(tmp_path: Path, payments: Payments, era: Era) -> None:
+    """Clients of the same name make the same call at the same time, at three gateways: one asks, the others attach."""
+    asked = [asyncio.get_running_loop().create_future() for _ in range(3)]
+
+    async def pay(server: GatewayServer, shown: "asyncio.Future[str | None]") -> str:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            if not shown.done():
+                shown.set_result(message)
+
+        async with connect(server, era) as client:
+            return text_of(await client.call_tool("pay", FIVE, progress_callback=on_progress))
+
+    async with AsyncExitStack() as stack, asyncio.timeout(HANG_SECONDS):
+        opened = [
+            await stack.enter_async_context(open_server(tmp_path, payments, hold_seconds=HANG_SECONDS)) for _ in asked
+        ]
+        calls = [asyncio.create_task(pay(server, shown)) for (_, server), shown in zip(opened, asked, strict=True)]
+        shown = set(await asyncio.gather(*asked))
+        question = await decide(opened[0][0])
+        results = await asyncio.gather(*calls)
+
+    assert shown == {f"Waiting for approval {question.action_id}."}
+    assert (results, payments.paid) == (["paid 5"] * 3, [5])
 
 
 async def test_arguments_that_do_not_fit_ask_nobody(tmp_path: Path, payments: Payments, era: Era) -> None:

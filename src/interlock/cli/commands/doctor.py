@@ -18,6 +18,7 @@ from ...sandbox.interface import CAPABILITIES, Confinement
 from ...sandbox.tasks.client import list_workspaces
 from ...sandbox.tasks.protocol import TaskEntry
 from ...sandbox.workspace.toolchain import Toolchain, ToolchainPart, detect_toolchain
+from ..config.policy_files import load_policy
 from ..config.project_trust import TrustedProject
 from ..config.settings import load_settings
 from ..config.user_paths import find_user_paths
@@ -26,8 +27,8 @@ from ..exit_codes import ExitCode
 from ..options import JsonOption, create_app
 
 _EXITS = (
-    "Exit codes: 0 commands are confined; 1 they are confined only in part or not at all, or a bundled program was "
-    "modified."
+    "Exit codes: 0 commands are confined; 1 they are confined only in part or not at all, a bundled program was "
+    "modified, or a policy file is invalid."
 )
 #: What the digest of a program was compared with.
 _DIGEST_LABELS = {
@@ -80,13 +81,16 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     programs: tuple[FoundProgram, ...] = ()
     #: Those that run now, of all workspaces.
     supervisors: tuple[Supervisor, ...] = ()
+    #: Problems in the policy files that apply in this folder.
+    policy: tuple[str, ...] = ()
 
 
 @app.command(epilog=_EXITS)
 def doctor(as_json: JsonOption = False) -> None:
     """Show how commands are sandboxed on this host, which programs they find here, and how to improve it."""
     user_paths, workspace = find_user_paths(os.environ), os.path.realpath(os.getcwd())
-    settings = load_settings(user_paths, TrustedProject(workspace)).settings
+    project = TrustedProject(workspace)
+    settings = load_settings(user_paths, project).settings
     toolchain = detect_toolchain(workspace, os.environ, settings.toolchain)
     diagnosis = Diagnosis(
         host=read_host_info(),
@@ -98,9 +102,10 @@ def doctor(as_json: JsonOption = False) -> None:
         toolchain=toolchain,
         programs=tuple(find_programs(toolchain, os.environ.get("PATH", ""))),
         supervisors=tuple(asyncio.run(find_supervisors(str(user_paths.tasks))) if user_paths.tasks is not None else ()),
+        policy=tuple(map(str, load_policy(settings, user_paths, project, workspace).problems)),
     )
     echo_result(as_json, diagnosis, *format_diagnosis(diagnosis))
-    if diagnosis.confinement.degraded or diagnosis.problems:
+    if diagnosis.confinement.degraded or diagnosis.problems or diagnosis.policy:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -142,7 +147,16 @@ def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
         f"kernel: Landlock {landlock}, seccomp {seccomp}, openat2 {openat2}, cgroups {host.cgroup}",
         *_format_toolchain(diagnosis),
         *(line for supervisor in diagnosis.supervisors for line in _format_supervisor(supervisor)),
+        *_format_policy(diagnosis.policy),
     ]
+
+
+def _format_policy(problems: tuple[str, ...]) -> Iterator[str]:
+    if problems:
+        yield (
+            "policy files: invalid. New commands do not start; a gateway that runs keeps the policy that it read before"
+        )
+        yield from (f"  {make_visible(problem)}" for problem in problems)
 
 
 def _format_supervisor(supervisor: Supervisor) -> Iterator[str]:

@@ -22,6 +22,7 @@ from ..config.user_paths import find_user_paths, login_name
 from ..display.output import echo
 from ..options import LogOption, ModeOption, PolicyOption, WorkspaceOption, collect_options, create_app, option
 from ..session.mcp_tools import open_mcp_tools
+from ..session.policy_reload import reload_on_hangup
 from ..session.trust import resolve_project
 
 try:
@@ -123,6 +124,7 @@ def gateway(  # noqa: PLR0913 - one for each option
                 gate, tools, principal=principal or login_name(), options=asking, key_file=f"{files.log}.gateway"
             )
             await stack.enter_async_context(served)
+            stack.enter_context(reload_on_hangup(rules))
             if place is None:
                 await served.serve_stdio()
             else:

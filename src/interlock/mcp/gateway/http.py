@@ -8,11 +8,13 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, cast
 
 import mcp_types as types
 import uvicorn
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.inbound import NAME_BEARING_METHODS, decode_header_value
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...domain.json import InvalidJsonError, parse
@@ -56,11 +58,37 @@ class HttpEndpoint:
             await _refuse(send, 413, types.PARSE_ERROR, f"The body has more than {MAX_MESSAGE_BYTES} bytes.")
             return
         try:
-            parse(body)
+            message = parse(body)
         except InvalidJsonError as error:
             await _refuse(send, 400, types.PARSE_ERROR, f"The body is not strict JSON: {error}.")
             return
+        if header := _find_mismatch(scope, message):
+            await _refuse(send, 400, types.HEADER_MISMATCH, f"The header {header} differs from the body.")
+            return
         await self._manager.handle_request(scope, _Replay(body, receive), send)
+
+
+def _find_mismatch(scope: Scope, message: object) -> str:
+    """Return the header that names another method, tool or version than the body; else empty. The SDK checks it for
+    requests of the newer protocol only, and what is in front of the gateway may rely on it for all.
+    """
+    body = cast(dict[str, Any], message if isinstance(message, dict) else {})
+    method, params = body.get("method"), body.get("params")
+    fields = cast(dict[str, Any], params if isinstance(params, dict) else {})
+    meta = fields.get("_meta")
+    version = cast(dict[str, Any], meta).get(types.PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
+    for raw_name, value in scope["headers"]:
+        text = value.decode("latin-1")
+        match raw_name:
+            case b"mcp-method" if text != method:
+                return "Mcp-Method"
+            case b"mcp-name" if decode_header_value(text) != fields.get(NAME_BEARING_METHODS.get(str(method), "")):
+                return "Mcp-Name"
+            case b"mcp-protocol-version" if version is not None and text != version:
+                return "MCP-Protocol-Version"
+            case _:
+                pass
+    return ""
 
 
 class _Replay:

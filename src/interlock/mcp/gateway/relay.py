@@ -30,7 +30,14 @@ _MAX_MESSAGE_CHARS = 2_000
 _WAIT_SECONDS = 600.0
 _MAX_WAITING = 256
 
+#: The data of the error for a request state that is refused, as the SDK has it.
+INVALID_STATE = {"reason": "invalid_request_state"}
 ResultT = TypeVar("ResultT")
+
+
+def refuse_state() -> MCPError:
+    """Return the error for a request state that is refused, without the reason: its sender may have made it up."""
+    return MCPError(types.INVALID_PARAMS, "Invalid or expired requestState", INVALID_STATE)
 
 
 class InputState(msgspec.Struct, frozen=True, tag="input"):
@@ -196,7 +203,7 @@ class Relay:
         """Continue a call with the answers of its client."""
         waiting = self._waiting.pop(state.token, None)
         if waiting is None or waiting.caller != caller:
-            raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState")
+            raise refuse_state()
         waiting.timer.cancel()
         waiting.relay.continue_with(ctx, given)
         return await self._finish(waiting.task, waiting.relay, caller)

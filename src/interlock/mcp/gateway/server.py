@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import mcp_types as types
 import msgspec
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -23,6 +24,7 @@ from ...domain.observation import Observation
 from ...domain.tool import JsonObject
 from ...gate.gate import Gate, Settled
 from ...gate.sessions import Sessions
+from ...rendering.text import shorten
 from ..client.results import to_call_result, to_upstream_error
 from .asking import ApprovalState, Asking, AskOptions
 from .catalog import Catalog
@@ -36,7 +38,7 @@ from .offerings import (
     to_prompt_result,
     to_resource_result,
 )
-from .relay import InputState, Relay
+from .relay import INVALID_STATE, InputState, Relay, refuse_state
 
 NAME = "interlock"
 _INSTRUCTIONS = (
@@ -46,6 +48,7 @@ _INSTRUCTIONS = (
 )
 _STATE_SECONDS = 3_600.0
 _MAX_LISTENERS = 1_024
+_MAX_TARGET_CHARS = 200
 #: Codes of calls to tools that a client should not know of: its list is old.
 _COMPLETION_FIELDS = {"ref", "argument", "context"}
 _AnswerParams: TypeAlias = types.CallToolRequestParams | types.ReadResourceRequestParams | types.GetPromptRequestParams
@@ -109,7 +112,7 @@ class GatewayServer:
         )
         self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._on_set_level)
         security = RequestStateSecurity(keys=[state_key], ttl=_STATE_SECONDS, bind_principal=self._bind_caller)
-        self.server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
+        self.server.middleware += (self._record_refused_state, RequestStateBoundary(security, default_audience=NAME))
 
     async def notify_tools_changed(self) -> None:
         """Inform the clients that the list of tools changed."""
@@ -125,6 +128,22 @@ class GatewayServer:
         self._relay.close()
         self._offerings.close()
         await self._clients.close()
+
+    async def _record_refused_state(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Record that a client sent a request state that is refused: it may have been stolen or made up."""
+        try:
+            return await call_next(ctx)
+        except MCPError as error:
+            if error.data == INVALID_STATE:
+                caller, params = self._clients.identify(ctx), ctx.params or {}
+                target = shorten(str(params.get("name", params.get("uri", ""))), _MAX_TARGET_CHARS)
+                message = (
+                    f"The client {caller.client} sent a request state with {ctx.method} {target!r} that is forged, "
+                    "expired, or was made for another call or client. It was refused, and it answers no question."
+                )
+                with suppress(InterlockError):  # the session may be over: the refusal counts
+                    await self._sessions.warn(await self._clients.session_of(caller), message)
+            raise
 
     def _bind_caller(self, ctx: Context) -> str:
         caller = self._clients.identify(ctx)
@@ -267,7 +286,7 @@ def _read_state(text: str) -> ApprovalState | InputState:
     try:
         return msgspec.json.decode(text.encode(), type=ApprovalState | InputState)
     except (msgspec.MsgspecError, UnicodeEncodeError):
-        raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState") from None
+        raise refuse_state() from None
 
 
 def _pending_error(pending: types.CallToolResult) -> MCPError:
