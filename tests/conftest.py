@@ -7,11 +7,16 @@ Programs inherit this, and a test that interrupts one would wait until its timeo
 import gc
 import signal
 from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.soak.budget import Budget
+
+if TYPE_CHECKING:
+    from tests.postgres.server import PostgresServer
 
 #: Ignored by Python itself, which gives programs the default again.
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
@@ -38,6 +43,16 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda _, __: None)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator["PostgresServer"]:
+    """A running server. Tests use schemas of their own."""
+    server: PostgresServer = import_module("tests.postgres.server").PostgresServer()
+    try:
+        yield server.start()
+    finally:
+        server.close()
 
 
 @pytest.fixture

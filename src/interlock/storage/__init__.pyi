@@ -6,6 +6,7 @@ from .event_log import EventLog
 from .file_artifacts import FileArtifacts
 from .memory import MemoryLog
 from .memory_artifacts import MemoryArtifacts
+from .postgres.log import PostgresLog
 from .sqlite.log import SqliteLog
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "LogEntry",
     "MemoryArtifacts",
     "MemoryLog",
+    "PostgresLog",
     "SqliteLog",
 ]

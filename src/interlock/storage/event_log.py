@@ -11,8 +11,10 @@ Guarantees, tested for every implementation by `EventLogConformance` of `interlo
 4. `read` returns exactly the bytes that were appended, in order.
 5. A snapshot is a hint: losing it loses nothing.
 6. A run has at most one lease. Once it was acquired, only the newest lease can append: a process that lost it, or never
-   had it, gets `LogFencedError`, so it cannot start an effect. A lease whose process is gone can be taken over at once.
+   had it, gets `LogFencedError`, so it cannot start an effect. A lease whose process is gone can be taken over: at once
+   where processes can be seen, else when it was not renewed for its time.
 7. `feed` has every event of every run once, in the order of their appends, and never a new one before an old one.
+   Positions grow, and may have gaps.
 8. A command is for the lease holder: one per key, the first one counts, and it stays until it is acknowledged.
 9. Claims of effects are shared by all runs: a claim is stored only if its caller knows every earlier claim of other
    calls, so of several callers that know the same claims exactly one succeeds.

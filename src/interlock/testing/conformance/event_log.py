@@ -190,8 +190,23 @@ class EventLogConformance(LeaseConformance, EffectClaimConformance):
         await append_entries(log, "run", run[3:])
 
         assert await log.feed(first.position, limit=1) == [second]
-        assert [item.entry for item in await log.feed(third.position)] == [run[3]]
-        assert await log.feed(third.position + 1_000) == []
+        [last] = await log.feed(third.position)
+        assert last.entry == run[3]
+        assert await log.feed(last.position) == await log.feed(last.position + 1_000) == []
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    async def test_feed_pages_have_every_event_once(self, log: EventLog, limit: int) -> None:
+        run = make_entries("run", 9)
+        for start, end in ((0, 1), (1, 4), (4, 6), (6, 9)):
+            await append_entries(log, "run", run[start:end])
+
+        found: list[LogEntry] = []
+        after = 0
+        while page := await log.feed(after, limit):
+            found += [item.entry for item in page]
+            after = page[-1].position
+
+        assert found == run
 
     async def test_feed_position_is_that_of_the_newest_event(self, log: EventLog) -> None:
         empty = await log.feed_position()
@@ -208,7 +223,7 @@ class EventLogConformance(LeaseConformance, EffectClaimConformance):
         for _ in range(random.randint(0, 4)):
             appends: list[tuple[str, list[LogEntry]]] = []
             for _ in range(random.randint(0, 6)):
-                run_id = random.choice(["a", "b", "ü\0"])
+                run_id = random.choice(["a", "b", "ü\1"])
                 more = [random.randbytes(random.randint(0, 40)) for _ in range(random.randint(1, 3))]
                 written = bodies.setdefault(run_id, [])
                 written += more

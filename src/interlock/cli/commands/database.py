@@ -1,0 +1,57 @@
+"""`interlock database`: the schema of a log in Postgres."""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from ...storage.postgres.migrate import SchemaStatus, migrate, read_status
+from ..display.output import echo_result
+from ..exit_codes import format_exit_codes
+from ..options import JsonOption, create_app, option
+
+_EXITS = format_exit_codes(ok="done", usage="bad usage, or a database that cannot be used")
+
+app = create_app(_EXITS, is_group=True)
+
+UrlOption: TypeAlias = Annotated[
+    str,
+    option(
+        "Database, such as postgresql://user@host/name. A password belongs into the variable or ~/.pgpass.",
+        "--url",
+        metavar="URL",
+        envvar="INTERLOCK_DATABASE_URL",
+    ),
+]
+SchemaOption: TypeAlias = Annotated[
+    str, option("Schema of the tables. Default: interlock.", "--database-schema", metavar="NAME")
+]
+
+
+@app.callback()
+def database() -> None:
+    """Create the schema of a log in Postgres, and bring it up to date.
+
+    Programs that use the log refuse a schema of another version, and need no right to change it.
+    """
+
+
+@app.command("migrate", epilog=_EXITS)
+def migrate_database(url: UrlOption, schema: SchemaOption = "interlock", as_json: JsonOption = False) -> None:
+    """Create the schema, or bring it up to date. Run it once before a new version starts."""
+    applied = migrate(url, schema)
+    found = read_status(url, schema)
+    lines = [f"  applied {step}" for step in applied] or ["  nothing to do"]
+    echo_result(as_json, {"applied": applied, **msgspec.to_builtins(found)}, _describe(found), *lines)
+
+
+@app.command(epilog=_EXITS)
+def status(url: UrlOption, schema: SchemaOption = "interlock", as_json: JsonOption = False) -> None:
+    """Show which schema a database has, and which one this version uses."""
+    found = read_status(url, schema)
+    hint = "  `interlock database migrate` brings it up to date." if found.version < found.needed_version else ""
+    echo_result(as_json, msgspec.to_builtins(found), _describe(found), *([hint] if hint else []))
+
+
+def _describe(found: SchemaStatus) -> str:
+    version = f"version {found.version}" if found.version else "no log"
+    return f"{found.database}: {version}; this Interlock uses version {found.needed_version}"

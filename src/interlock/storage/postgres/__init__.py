@@ -1,0 +1,1 @@
+"""The log in Postgres: for runs on many hosts."""

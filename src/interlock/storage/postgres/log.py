@@ -1,0 +1,314 @@
+"""The log in Postgres: the same runs, on many hosts.
+
+Appends and other writes go through one thread (`writer`), reads through a few connections of their own, and a third
+thread shows that this process is alive (`heartbeat`). The clock of leases is that of the database, so clocks of hosts
+need not agree: a lease is in force as long as its process beats, and a lease of a process that does not is free.
+
+Positions of the feed are made of transaction ids: `feed` returns what is below every transaction of the log that is
+still running. So no event appears behind a reader, and no append waits for another.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any, TypeVar
+from weakref import finalize
+
+import psycopg
+
+from ...domain.errors import ConfigurationError, LogError, LogWriteError
+from ...domain.event import LogEntry
+from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
+from ..leases import ProcessIdentity, lease_token, this_process
+from ..sqlite.packing import pack_state, unpack, unpack_state
+from .changes import ChangeSignal
+from .connection import WRITER, Connection, Connector, Parameters, Readers, execute
+from .heartbeat import Heartbeat
+from .migrate import check_schema
+from .operations import ProcessLeases, claim_effect, enqueue
+from .queries import QUERIES
+from .writer import PostgresWriter
+
+T = TypeVar("T")
+
+_PACKED = 1
+#: An append that is not finished is looked for again.
+_UNFINISHED_SECONDS = 0.05
+_MIN_LEASE_SECONDS, _MAX_LEASE_SECONDS = 1.0, 600.0
+
+
+class PostgresLog:
+    """Store events in a Postgres database, which processes of many hosts may use.
+
+    Args:
+        url: The database, such as `postgresql://user@host/database`. Connections are sessions: a pooler that shares
+            them between transactions does not work.
+        schema: The schema of its tables, which `interlock database migrate` creates.
+        lease_seconds: How long other hosts wait for a beat of this process before they take over its runs.
+        patience_seconds: How long the database may be away before writes fail.
+        readers: How many queries may run at once.
+    """
+
+    immediate = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "interlock",
+        lease_seconds: float = 10.0,
+        patience_seconds: float = 20.0,
+        readers: int = 2,
+    ) -> None:
+        if not _MIN_LEASE_SECONDS <= lease_seconds <= _MAX_LEASE_SECONDS:
+            raise ConfigurationError(
+                f"lease_seconds is {lease_seconds} and must be between {_MIN_LEASE_SECONDS} and {_MAX_LEASE_SECONDS}."
+            )
+        self._connector = Connector(url, schema, lease_seconds)
+        self._patience_seconds = patience_seconds
+        self._reader_count = readers
+        self._changes = ChangeSignal()
+        self._reopening = Lock()
+        self._use(self._connector.open(WRITER))
+
+    def _use(self, connection: Connection) -> None:
+        try:
+            check_schema(connection, self._connector)
+            process = _add_process(connection, self._connector.lease_seconds)
+            heartbeat = Heartbeat(self._connector, process, self._changes)
+        except psycopg.Error as error:
+            connection.close()
+            raise LogError(f"cannot open the {self._connector.description}: {error}") from error
+        except BaseException:
+            connection.close()
+            raise
+        self._leases = ProcessLeases(process)
+        self._readers = Readers(self._connector, self._reader_count, self._patience_seconds)
+        self._writer = writer = PostgresWriter(
+            self._connector, connection, self._patience_seconds, heartbeat.report_write, heartbeat.end
+        )
+        # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
+        self._finalizer = finalize(self, _close_parts, writer, heartbeat, self._readers)
+
+    @property
+    def problem(self) -> str:
+        """The problem that keeps the log from writing; empty if there is none."""
+        return self._writer.find_problem()
+
+    async def reopen(self) -> None:
+        """Connect again after a problem."""
+        await asyncio.to_thread(self._reopen)
+
+    def append(
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
+    ) -> asyncio.Future[None] | None:
+        """Append entries to a run. The future completes when they are durable."""
+        if not entries:
+            return None
+        _check_text(run_id)
+        return self._writer.append(run_id, tuple(entries), lease_token(run_id, lease))
+
+    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
+        """Read entries of a run."""
+        rows = await self._query("read", {"run_id": run_id, "after_seq": after_seq, "limit": limit})
+        return [entry for row in rows for entry in _unpack(run_id, row) if entry.seq > after_seq][:limit]
+
+    async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
+        """Return the snapshot of a run and the entries from its event on."""
+        rows = await self._query("load", {"run_id": run_id, "limit": limit})
+        snapshot: Snapshot | None = None
+        if rows and rows[0][0] == 0:
+            _, seq, _, state, digest = rows.pop(0)
+            snapshot = Snapshot(seq, bytes(digest), unpack_state(bytes(state), _PACKED))
+        first = 0 if snapshot is None else snapshot.seq
+        entries = [entry for row in rows for entry in _unpack(run_id, row[1:]) if entry.seq >= first]
+        return StoredRun(snapshot, entries[:limit])
+
+    async def run_ids(self) -> list[str]:
+        """List the runs, oldest first."""
+        return [row[0] for row in await self._query("run_ids")]
+
+    async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
+        """List the first and last entries of runs, newest run first."""
+        rows = await self._query("list_runs", (limit,))
+        return [RunSummary(_unpack(row[0], row[1:5])[0], _unpack(row[0], row[5:])[-1]) for row in rows]
+
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
+        """Read entries of all runs in the order of their positions."""
+        values = {"after": after, "horizon": await self._find_horizon(), "limit": limit}
+        return [
+            FeedEntry(row[0] + place, entry)
+            for row in await self._query("feed", values)
+            for place, entry in enumerate(_unpack(row[1], row[2:]))
+            if row[0] + place > after
+        ][:limit]
+
+    async def feed_position(self) -> int:
+        """Return the position of the newest entry."""
+        rows = await self._query("feed_position", (await self._find_horizon(),))
+        return rows[0][0] if rows else 0
+
+    async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
+        """Acquire the lease of a run. Raise `RunClaimedError` if it is held, unless forced."""
+        _check_text(run_id)
+        leases = self._leases
+        acquiring = self._writer.run_operation(run_id, partial(leases.acquire, run_id=run_id, force=force))
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:  # it is acquired all the same, and would never be released
+            acquiring.add_done_callback(partial(_release_unwanted, self._writer, leases))
+            raise
+
+    async def release(self, lease: Lease) -> bool:
+        """Release a lease. Return True if commands are queued for the run."""
+        _check_text(lease.run_id)
+        return await self._change(lease.run_id, partial(self._leases.release, lease=lease))
+
+    async def lease_holder(self, run_id: str) -> str:
+        """Return the living process that holds a run; empty when there is none."""
+        rows = await self._query("lease_holder", (run_id,))
+        return str(ProcessIdentity(*rows[0][1:])) if rows else ""
+
+    async def lease_holders(self) -> dict[str, str]:
+        """Return the holder of each held run whose process is alive."""
+        return {row[0]: str(ProcessIdentity(*row[1:])) for row in await self._query("lease_holders")}
+
+    async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
+        """Queue a command for a run. Return False if its key is queued already."""
+        return await self._change(run_id, partial(enqueue, run_id=run_id, command=command))
+
+    async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
+        """List the commands queued for a run."""
+        return (await self.queued_commands_of([run_id])).get(run_id, [])
+
+    async def queued_commands_of(self, run_ids: Collection[str]) -> dict[str, list[QueuedCommand]]:
+        """List the commands queued for these runs."""
+        found: dict[str, list[QueuedCommand]] = {}
+        for run_id, key, body in await self._query("queued_commands_of", ([*run_ids],)):
+            found.setdefault(run_id, []).append(QueuedCommand(key, bytes(body)))
+        return found
+
+    async def ack(self, run_id: str, key: str) -> None:
+        """Remove a queued command."""
+        await self._execute(run_id, "ack", (run_id, key))
+
+    async def claim_effect(self, effect: str, claim: EffectClaim, after: int) -> bool:
+        """Claim an effect. Return False if another call claimed it after the given number."""
+        return await self._change(claim.run_id, partial(claim_effect, effect=effect, claim=claim, after=after))
+
+    async def effect_claims(self, effect: str, limit: int) -> list[EffectClaim]:
+        """List the claims of an effect, newest first."""
+        return [EffectClaim(*row) for row in await self._query("effect_claims", (effect, limit))]
+
+    def version(self) -> int:
+        """Return the number of changes that this process knows of."""
+        return self._changes.version
+
+    async def wait_for_change(self, seen: int, seconds: float) -> bool:
+        """Wait for a write of any process."""
+        return await self._changes.wait(seen, seconds)
+
+    async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
+        """Save the snapshot of a run, replacing an earlier one."""
+        values = (run_id, snapshot.seq, snapshot.hash, pack_state(snapshot.state))
+        await self._execute(run_id, "save_snapshot", values)
+
+    async def load_snapshot(self, run_id: str) -> Snapshot | None:
+        """Load the last snapshot of a run, or None."""
+        rows = await self._query("load_snapshot", (run_id,))
+        return Snapshot(rows[0][0], bytes(rows[0][1]), unpack_state(bytes(rows[0][2]), _PACKED)) if rows else None
+
+    async def close(self) -> None:
+        """Finish pending writes, and give up the leases of this process."""
+        await asyncio.to_thread(self._close)
+
+    async def __aenter__(self) -> "PostgresLog":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _close(self) -> None:
+        with self._reopening:
+            self._finalizer()
+
+    def _reopen(self) -> None:
+        with self._reopening:
+            if not self._writer.refusal:
+                return
+            if not self._finalizer.alive:
+                raise LogError(f"the log in the {self._connector.description} is closed")
+            connection = self._connector.open(WRITER)
+            self._finalizer()
+            self._use(connection)
+            self._changes.bump()
+
+    async def _find_horizon(self) -> int:
+        """Return the first transaction that an append may still be written by."""
+        ((horizon, next_transaction),) = await self._query("horizon")
+        if horizon < next_transaction:  # what is finished next is behind it, and a reader has to look again
+            asyncio.get_running_loop().call_later(_UNFINISHED_SECONDS, self._changes.bump)
+        return horizon
+
+    async def _change(self, run_id: str, change: Callable[[Connection, bool], T | LogError]) -> T:
+        return await self._writer.run_operation(run_id, change)
+
+    async def _execute(self, run_id: str, query: str, parameters: Parameters) -> None:
+        await self._change(run_id, partial(_execute, sql=QUERIES[query], parameters=parameters))
+
+    async def _query(self, query: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        try:
+            return await asyncio.to_thread(self._readers.query, QUERIES[query], parameters)
+        except UnicodeEncodeError:  # asked for by a name that cannot be in the database
+            return []
+        except LogError as error:
+            if isinstance(error.__cause__, psycopg.DataError):
+                return []
+            raise
+
+
+def _unpack(run_id: str, row: Sequence[Any]) -> list[LogEntry]:
+    seq, count, bodies, hashes = row
+    return unpack(run_id, seq, count, bytes(bodies), bytes(hashes))
+
+
+def _add_process(connection: Connection, lease_seconds: float) -> int:
+    """Announce this process, which is alive from now on. Return its number."""
+    here = this_process()
+    execute(connection, QUERIES["forget_processes"])
+    execute(connection, QUERIES["raise_offset"])
+    row = execute(
+        connection, QUERIES["add_process"], (here.host, here.boot, here.pid, here.started, lease_seconds)
+    ).fetchone()
+    return row[0] if row else 0
+
+
+def _close_parts(writer: PostgresWriter, heartbeat: Heartbeat, readers: Readers) -> None:
+    writer.stop()
+    heartbeat.stop()
+    readers.close()
+
+
+def _release_unwanted(writer: PostgresWriter, leases: ProcessLeases, acquired: "asyncio.Future[Lease]") -> None:
+    if acquired.cancelled() or acquired.exception() is not None:
+        return
+    lease = acquired.result()
+    with suppress(LogWriteError):
+        writer.run_operation(lease.run_id, partial(leases.release, lease=lease)).cancel()
+
+
+def _execute(connection: Connection, _: bool, sql: str, parameters: Parameters) -> None:
+    execute(connection, sql, parameters)
+
+
+def _check_text(text: str) -> None:
+    """Raise `LogError` for text that the database cannot store."""
+    try:
+        if "\0" not in text:
+            text.encode()
+            return
+    except UnicodeEncodeError:
+        pass
+    raise LogError(f"this cannot be written: {ascii(text)[:80]}. Nothing was written.")

@@ -1,0 +1,94 @@
+"""The schema of a log in Postgres: numbered SQL files, each applied once and never edited after its release.
+
+`migrate` applies what is missing in one transaction, under an advisory lock, so of several processes one does it. A log
+is opened only when all of it is there: an older or a newer schema is refused. Nothing else changes the schema, so the
+processes that use a log need no right to.
+"""
+
+from pathlib import Path
+from typing import LiteralString, cast
+
+import msgspec
+import psycopg
+
+from ...domain.errors import LogError, LogVersionError
+from .connection import Connection, Connector
+
+MIGRATIONS = sorted(Path(__file__).with_name("migrations").glob("[0-9]*_*.sql"))
+
+SCHEMA_VERSION = len(MIGRATIONS)
+
+#: Any number that other programs hardly use for an advisory lock.
+_LOCK = 7_070_220_001
+_CHECK_RIGHT = "SELECT has_schema_privilege(oid, 'USAGE'), current_user FROM pg_namespace WHERE nspname = %s"
+_ADD_STEP = "INSERT INTO schema_steps (step, name) VALUES (%s, %s)"
+
+
+class SchemaStatus(msgspec.Struct, frozen=True):
+    """The schema that a database has, and the one that this version uses."""
+
+    database: str
+    #: 0: there is none.
+    version: int
+    needed_version: int
+
+
+def read_status(url: str, schema: str = "interlock") -> SchemaStatus:
+    """Return which schema a database has. Changes nothing."""
+    connector = Connector(url, schema)
+    with connector.open("interlock-migrate") as connection:
+        return SchemaStatus(connector.description, read_version(connection), SCHEMA_VERSION)
+
+
+def migrate(url: str, schema: str = "interlock") -> list[str]:
+    """Create the schema, or bring it up to date. Return the names of the steps that were applied."""
+    connector = Connector(url, schema)
+    try:
+        with connector.open("interlock-migrate") as connection, connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = 0")
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            version = read_version(connection)
+            _check_not_newer(connector.description, version)
+            if not version:
+                connection.execute(cast(LiteralString, f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
+                connection.execute(
+                    "CREATE TABLE schema_steps (step integer PRIMARY KEY, name text NOT NULL,"
+                    " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+                )
+            for step, migration in enumerate(MIGRATIONS[version:], version + 1):
+                connection.execute(cast(LiteralString, migration.read_text()))
+                connection.execute(_ADD_STEP, (step, migration.stem))
+    except psycopg.Error as error:
+        raise LogError(f"cannot migrate the {connector.description}: {error}. Nothing was changed.") from error
+    return [migration.stem for migration in MIGRATIONS[version:]]
+
+
+def check_schema(connection: Connection, connector: Connector) -> None:
+    """Raise unless the schema is the one of this version, and may be used."""
+    description, version = connector.description, read_version(connection)
+    row = connection.execute(_CHECK_RIGHT, (connector.schema,)).fetchone()
+    if row is not None and not row[0]:
+        raise LogError(f"The {description} cannot be used: the role {row[1]} has no right to use it.")
+    _check_not_newer(description, version)
+    if version < SCHEMA_VERSION:
+        found = (
+            f"has schema {version}, and this version of Interlock uses {SCHEMA_VERSION}" if version else "has no log"
+        )
+        raise LogError(f"The {description} {found}. Run `interlock database migrate`. Nothing was changed.")
+
+
+def read_version(connection: Connection) -> int:
+    """Return the number of steps that were applied; 0 when there is no log."""
+    row = connection.execute("SELECT to_regclass('schema_steps')").fetchone()
+    if row is None or row[0] is None:
+        return 0
+    row = connection.execute("SELECT coalesce(max(step), 0) FROM schema_steps").fetchone()
+    return row[0] if row else 0
+
+
+def _check_not_newer(description: str, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise LogVersionError(
+            f"The {description} was written by a newer version of Interlock: its schema is {version}, and this version "
+            f"uses {SCHEMA_VERSION}. Use a newer Interlock. Nothing was changed."
+        )

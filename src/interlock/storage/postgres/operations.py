@@ -1,0 +1,69 @@
+"""Leases, commands and claims in a log in Postgres: operations of the writer thread.
+
+Each gets the connection, and whether an earlier try may have been executed: then it must not be done twice.
+"""
+
+from ...domain.errors import LogError
+from ..event_log import EffectClaim, Lease, QueuedCommand
+from ..leases import claimed_error, this_process
+from .connection import Connection, execute
+from .queries import QUERIES
+from .writer import load_process
+
+
+class ProcessLeases:
+    """The leases of one open log, which is one process for the others."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.claims: set[Lease] = set()
+
+    def acquire(self, connection: Connection, is_retry: bool, run_id: str, force: bool) -> Lease | LogError:
+        """Acquire the lease of a run, unless a living process has it."""
+        values = {"run_id": run_id, "process": self.process, "force": force}
+        row = execute(connection, QUERIES["acquire"], values).fetchone()
+        lease = Lease(run_id, row[0]) if row else self._find_own(connection, run_id) if is_retry else None
+        if lease is None:
+            return self._claimed_error(connection, run_id)
+        self.claims.add(lease)
+        return lease
+
+    def release(self, connection: Connection, _: bool, lease: Lease) -> bool:
+        """Release a lease. Return True if commands are queued for the run."""
+        execute(connection, QUERIES["release"], (lease.run_id, lease.token))
+        self.claims.discard(lease)
+        # After the release, and not with it: a process that queues one meanwhile may find the run still held.
+        row = execute(connection, QUERIES["has_commands"], (lease.run_id,)).fetchone()
+        return bool(row and row[0])
+
+    def _find_own(self, connection: Connection, run_id: str) -> Lease | None:
+        """Return a lease that was acquired by the try whose answer was lost."""
+        row = execute(connection, QUERIES["load_head"], (run_id,)).fetchone()
+        lease = Lease(run_id, row[1]) if row and row[1] and row[2] == self.process else None
+        return None if lease in self.claims else lease
+
+    def _claimed_error(self, connection: Connection, run_id: str) -> LogError:
+        here = this_process()
+        row = execute(connection, QUERIES["load_head"], (run_id,)).fetchone()
+        holder = load_process(connection, row[2]) if row else None
+        if holder is None:
+            return LogError(f"{run_id} was released just now. Nothing was written. Try again.")
+        return claimed_error(run_id, holder, here)
+
+
+def enqueue(connection: Connection, is_retry: bool, run_id: str, command: QueuedCommand) -> bool | LogError:
+    """Queue a command. Return False if its key is queued already."""
+    if execute(connection, QUERIES["enqueue"], (command.key, command.body, run_id)).fetchone():
+        return True
+    found = execute(connection, QUERIES["find_command"], (command.key, run_id)).fetchone()
+    if found is None:
+        return LogError(f"there is no run {run_id} in this log, so no note can be left for it. Nothing was written.")
+    return is_retry and found[1] is not None and bytes(found[1]) == command.body
+
+
+def claim_effect(connection: Connection, _: bool, effect: str, claim: EffectClaim, after: int) -> bool:
+    """Claim an effect. Return False if another call claimed it after the given number."""
+    values = {"effect": effect, "run_id": claim.run_id, "call_id": claim.call_id, "at": claim.at, "after": after}
+    with connection.transaction():
+        execute(connection, QUERIES["lock_effect"], (effect,))
+        return execute(connection, QUERIES["claim_effect"], values).fetchone() is not None

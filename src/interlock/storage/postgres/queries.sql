@@ -1,0 +1,201 @@
+-- The statements of the log in Postgres. `queries.py` finds each by its name.
+
+-- Every transaction of the log is one statement, so a client that stops cannot hold a lock.
+-- A row of the run is changed only where its next event and its token are the expected ones.
+
+-- name: append_one
+WITH head AS (
+    UPDATE runs SET next_seq = next_seq + %(count)s
+    WHERE run_id = %(run_id)s AND next_seq = %(seq)s AND token = %(token)s RETURNING number
+)
+INSERT INTO appends (run, seq, count, position, bodies, hashes)
+SELECT number, %(seq)s, %(count)s,
+    (pg_current_xact_id()::text::bigint + (SELECT transaction_offset FROM positions)) << 20,
+    %(bodies)b, %(hashes)b
+FROM head RETURNING 1
+
+-- name: append_many
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(%(run_ids)s::text[], %(seqs)s::bigint[], %(counts)s::bigint[], %(tokens)s::bigint[])
+    AS w (run_id, seq, count, token)
+),
+new AS (
+    INSERT INTO runs (run_id, next_seq) SELECT run_id, count FROM wanted WHERE seq = 0 AND token = 0
+    ON CONFLICT DO NOTHING RETURNING run_id, number
+),
+head AS (
+    UPDATE runs SET next_seq = runs.next_seq + wanted.count FROM wanted
+    WHERE runs.run_id = wanted.run_id AND runs.next_seq = wanted.seq AND runs.token = wanted.token
+    RETURNING runs.run_id, runs.number
+),
+writable AS (SELECT run_id, number FROM new UNION ALL SELECT run_id, number FROM head),
+written AS (
+    INSERT INTO appends (run, seq, count, position, bodies, hashes)
+    SELECT number, r.seq, r.count,
+        ((pg_current_xact_id()::text::bigint + (SELECT transaction_offset FROM positions)) << 20) + r.place,
+        r.bodies, r.hashes
+    FROM unnest(
+        %(row_run_ids)s::text[], %(row_seqs)s::bigint[], %(row_counts)s::integer[], %(places)s::bigint[],
+        %(bodies)b::bytea[], %(hashes)b::bytea[]
+    ) AS r (run_id, seq, count, place, bodies, hashes)
+    JOIN writable USING (run_id)
+)
+SELECT run_id FROM writable
+
+-- name: load_head
+SELECT next_seq, token, holder FROM runs WHERE run_id = %s
+
+-- name: find_append
+SELECT seq, count, bodies, hashes FROM appends
+WHERE run = (SELECT number FROM runs WHERE run_id = %(run_id)s) AND seq <= %(seq)s ORDER BY seq DESC LIMIT 1
+
+-- name: read
+SELECT seq, count, bodies, hashes FROM appends
+WHERE run = (SELECT number FROM runs WHERE run_id = %(run_id)s) AND seq >= coalesce(
+    (
+        SELECT max(seq) FROM appends
+        WHERE run = (SELECT number FROM runs WHERE run_id = %(run_id)s) AND seq <= %(after_seq)s::bigint + 1
+    ), 0
+)
+ORDER BY seq LIMIT %(limit)s
+
+-- name: load
+WITH named AS (SELECT number FROM runs WHERE run_id = %(run_id)s),
+snapshot AS (SELECT seq, state, hash FROM snapshots WHERE run_id = %(run_id)s)
+(
+    SELECT 0 AS kind, seq, 0 AS count, state, hash FROM snapshot
+)
+UNION ALL
+(
+    SELECT 1, seq, count, bodies, hashes FROM appends
+    WHERE run = (SELECT number FROM named) AND seq >= coalesce(
+        (
+            SELECT max(seq) FROM appends
+            WHERE run = (SELECT number FROM named) AND seq <= coalesce((SELECT seq FROM snapshot), 0)
+        ), 0
+    )
+    ORDER BY seq LIMIT %(limit)s
+)
+ORDER BY 1, 2
+
+-- name: run_ids
+SELECT run_id FROM runs WHERE next_seq > 0 ORDER BY number
+
+-- name: list_runs
+SELECT run_id, first.seq, first.count, first.bodies, first.hashes, last.seq, last.count, last.bodies, last.hashes
+FROM runs
+JOIN appends AS first ON first.run = number AND first.seq = 0
+CROSS JOIN LATERAL (SELECT * FROM appends WHERE run = number ORDER BY seq DESC LIMIT 1) AS last
+ORDER BY number DESC LIMIT %s
+
+-- The first transaction that an append may still be written by, and the next one. Asked before the statement that reads,
+-- which sees every append that was finished by then. Transactions of other programs do not matter.
+-- name: horizon
+WITH snapshot AS MATERIALIZED (
+    SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next
+)
+SELECT
+    least(next, (
+        SELECT min(next - ((next - backend_xid::text::bigint) & 4294967295)) FROM pg_stat_activity
+        WHERE backend_xid IS NOT NULL AND datname = current_database() AND application_name = 'interlock-writer'
+            AND ((next - backend_xid::text::bigint) & 4294967295) < 2147483648
+    )),
+    next
+FROM snapshot
+
+-- name: feed
+SELECT position, run_id, seq, count, bodies, hashes FROM appends JOIN runs ON number = run
+WHERE position >= coalesce((SELECT max(position) FROM appends WHERE position <= %(after)s::bigint + 1), 0)
+    AND position + count - 1 > %(after)s
+    AND position < (%(horizon)s::bigint + (SELECT transaction_offset FROM positions)) << 20
+ORDER BY position LIMIT %(limit)s
+
+-- name: feed_position
+SELECT position + count - 1 FROM appends
+WHERE position < (%s::bigint + (SELECT transaction_offset FROM positions)) << 20 ORDER BY position DESC LIMIT 1
+
+-- A process whose beat cannot be seen here began after this statement: it is alive.
+-- name: acquire
+INSERT INTO runs AS held (run_id, token, last_token, holder) VALUES (%(run_id)s, 1, 1, %(process)s)
+ON CONFLICT (run_id) DO UPDATE SET token = held.last_token + 1, last_token = held.last_token + 1, holder = %(process)s
+WHERE %(force)s OR held.token = 0 OR EXISTS (
+    SELECT 1 FROM processes
+    WHERE id = held.holder AND beat_at <= clock_timestamp() - lease_seconds * interval '1 second'
+)
+RETURNING token
+
+-- name: release
+UPDATE runs SET token = 0, holder = NULL WHERE run_id = %s AND token = %s
+
+-- name: has_commands
+SELECT EXISTS (SELECT 1 FROM commands WHERE run = (SELECT number FROM runs WHERE run_id = %s))
+
+-- name: lease_holders
+SELECT run_id, host, boot, pid, started FROM runs JOIN processes ON id = holder
+WHERE token <> 0 AND beat_at > clock_timestamp() - lease_seconds * interval '1 second'
+
+-- name: lease_holder
+SELECT run_id, host, boot, pid, started FROM runs JOIN processes ON id = holder
+WHERE run_id = %s AND token <> 0 AND beat_at > clock_timestamp() - lease_seconds * interval '1 second'
+
+-- name: load_process
+SELECT host, boot, pid, started FROM processes WHERE id = %s
+
+-- name: enqueue
+INSERT INTO commands (run, key, body) SELECT number, %s, %b FROM runs WHERE run_id = %s AND next_seq > 0
+ON CONFLICT DO NOTHING RETURNING 1
+
+-- name: find_command
+SELECT number, body FROM runs LEFT JOIN commands ON run = number AND key = %s WHERE run_id = %s AND next_seq > 0
+
+-- name: queued_commands_of
+SELECT run_id, key, body FROM commands JOIN runs ON number = run WHERE run_id = ANY(%s) ORDER BY id
+
+-- name: ack
+DELETE FROM commands WHERE run = (SELECT number FROM runs WHERE run_id = %s) AND key = %s
+
+-- name: lock_effect
+SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))
+
+-- Only a call that knows every claim of other calls can claim.
+-- name: claim_effect
+INSERT INTO effects (effect, run_id, call_id, at)
+SELECT %(effect)s, %(run_id)s, %(call_id)s, %(at)s WHERE NOT EXISTS (
+    SELECT 1 FROM effects WHERE effect = %(effect)s AND number > %(after)s
+        AND (run_id, call_id) <> (%(run_id)s, %(call_id)s)
+)
+RETURNING 1
+
+-- name: effect_claims
+SELECT number, run_id, call_id, at FROM effects WHERE effect = %s ORDER BY number DESC LIMIT %s
+
+-- name: save_snapshot
+INSERT INTO snapshots (run_id, seq, hash, state) VALUES (%s, %s, %b, %b)
+ON CONFLICT (run_id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, state = excluded.state
+
+-- name: load_snapshot
+SELECT seq, hash, state FROM snapshots WHERE run_id = %s
+
+-- name: add_process
+INSERT INTO processes (host, boot, pid, started, lease_seconds) VALUES (%s, %s, %s, %s, %s) RETURNING id
+
+-- Answers with what shows that anything was written.
+-- name: beat
+UPDATE processes SET beat_at = clock_timestamp() WHERE id = %s
+RETURNING (SELECT max(position) FROM appends), (SELECT max(id) FROM commands)
+
+-- name: stop_beating
+UPDATE processes SET beat_at = '-infinity' WHERE id = %s
+
+-- name: forget_processes
+DELETE FROM processes WHERE beat_at < clock_timestamp() - interval '1 day'
+    AND NOT EXISTS (SELECT 1 FROM runs WHERE holder = processes.id)
+
+-- name: notify
+SELECT pg_notify(%s, %s)
+
+-- Transaction ids of a restored database are below the positions that it has.
+-- name: raise_offset
+UPDATE positions SET transaction_offset = newest.transaction + 1
+FROM (SELECT (max(position) >> 20) AS transaction FROM appends) AS newest
+WHERE newest.transaction >= transaction_offset + pg_snapshot_xmax(pg_current_snapshot())::text::bigint

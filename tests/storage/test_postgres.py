@@ -1,0 +1,25 @@
+"""The log in Postgres keeps every promise; and how it is opened."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from interlock.storage.postgres.log import PostgresLog
+from interlock.testing.conformance import DurableEventLogConformance
+from tests.postgres.server import PostgresServer
+
+
+@pytest.mark.requirement("R138")
+class TestPostgresLog(DurableEventLogConformance):
+    @pytest.fixture
+    async def open_log(self, postgres: PostgresServer) -> AsyncIterator[Callable[[], PostgresLog]]:
+        schema, opened = postgres.new_schema(), list[PostgresLog]()
+
+        def open_() -> PostgresLog:
+            # A beat finds out that something was written, also by this process: none is due within a test.
+            opened.append(postgres.open_log(schema, lease_seconds=600))
+            return opened[-1]
+
+        yield open_
+        for log in opened:
+            await log.close()
