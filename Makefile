@@ -51,7 +51,8 @@ test: $(READY) ## Check everything but the types, and run the tests
 .PHONY: install-tests run-tests
 install-tests: $(READY)
 	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.server.console.install \
-		&& $(BIN)/python -m tests.coding_agents.install && $(BIN)/python -m tests.mcp.conformance.install
+		&& $(BIN)/python -m tests.coding_agents.install && $(BIN)/python -m tests.mcp.conformance.install \
+		&& $(BIN)/python -m tests.mcp.npm_servers.install
 
 # A `make` that a test starts is none of ours.
 run-tests: $(READY)
