@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 import uvicorn
 from mcp.server.lowlevel.server import Server
 
-from interlock import HeadlessInteractionProvider, Observation, ToolRuntime
+from interlock import ConfigurationError, HeadlessInteractionProvider, Observation, ToolRuntime
 from interlock.domain.tool import Consent, ConsentBinding
 from interlock.mcp import McpTools, ServerConfig
 from tests.support import call
@@ -116,6 +117,63 @@ async def test_redirects_are_not_followed_elsewhere():
         async with ToolRuntime(tools=[tools]):
             assert tools.servers["web"].state == "lost"
     assert elsewhere.seen == []
+
+
+@pytest.mark.requirement("R231")
+@pytest.mark.parametrize("legacy", [False, True], ids=["2026", "2025"])
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({}, "it requires credentials (HTTP 401)"),
+        ({"Authorization": "Bearer ${WEB_KEY}"}, "it refuses the credentials (HTTP 401)"),
+    ],
+)
+async def test_missing_credentials_are_named(
+    headers: dict[str, str], reason: str, legacy: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("WEB_KEY", "operator-key-0123456789")
+    async with Site(ScriptedServer(legacy=legacy)).serve() as site:
+        site.tokens = {"another"}
+        tools = McpTools([ServerConfig(name="web", url=site.url, headers=headers)])
+        async with ToolRuntime(tools=[tools]):
+            server = tools.servers["web"]
+            assert (server.state, server.reason) == ("lost", reason)
+
+
+class _Key(httpx2.Auth):
+    """Credentials that a program brings."""
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        request.headers["Authorization"] = "Bearer brought-by-the-program"
+        yield request
+
+
+@pytest.mark.requirement("R231")
+async def test_a_program_brings_its_own_credentials():
+    """They are sent to that server alone, and are never shown."""
+    server = ScriptedServer()
+
+    async def tell(arguments: dict[str, Any]) -> Any:
+        return server.text("You sent brought-by-the-program.")
+
+    server.answers["echo"] = tell
+    async with Site(server).serve() as site, Site(ScriptedServer()).serve() as other:
+        site.tokens = {"brought-by-the-program"}
+        configs = [ServerConfig(name="web", url=site.url), ServerConfig(name="other", url=other.url)]
+        seen = await run(McpTools(configs, auth={"web": _Key()}))
+    assert seen.ok
+    assert "brought-by" not in text_of(seen)
+    assert {token for _, token in other.seen} == {""}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"command": ("srv",)}, {"url": "https://a.example/mcp", "consent": Consent(provider="mail")}],
+    ids=["command", "consent"],
+)
+def test_credentials_of_a_program_have_one_place(fields: dict[str, Any]):
+    with pytest.raises(ConfigurationError, match="auth is for servers with url and without consent"):
+        McpTools([ServerConfig(name="web", **fields)], auth={"web": _Key()})
 
 
 class Tokens:

@@ -135,7 +135,8 @@ async def agree(url: str) -> dict[str, str]:
 async def run_ours(scenario: Scenario) -> None:
     """Go through a scenario with our client, in a runtime."""
     config = ServerConfig(name="web", url=scenario.url, trust="declared", pins="off", relay=("elicitation",))
-    tools = McpTools([config])
+    auth = {"web": _Login(scenario).auth} if scenario.name.startswith("auth/") else {}
+    tools = McpTools([config], auth=auth)
     tools.servers["web"].relays = Relays(elicitation=accept_defaults)
     async with ToolRuntime(tools=[tools], mode="trusted") as runtime:
         server = tools.servers["web"]

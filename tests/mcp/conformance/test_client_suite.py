@@ -19,10 +19,6 @@ _SECONDS = 200.0
 _AT_ONCE = 4
 #: Extensions, and scenarios that were added after the release.
 _NOT_SCORED = re.compile(r"auth/(client-credentials|enterprise|dpop|wif)|json-schema-2020-12-preservation$")
-#: Where ours does not go: by the beginning of the names of scenarios, with the reason.
-_REFUSED = {
-    "auth/": "the server says where users sign in; with us an operator configures that, and registers the client",
-}
 
 
 async def _run_suite(folder: Path, program: Path, run: Any, revision: str) -> tuple[list[str], int, str]:
@@ -70,7 +66,5 @@ async def test_client_conforms(tmp_path: Path, run: Any, revision: str) -> None:
     if isinstance(program, NoRegistryError):
         pytest.skip(str(program))
     failed, count, said = await _run_suite(tmp_path, program, run, revision)
-    if run is run_ours:
-        failed = [name for name in failed if not name.startswith(tuple(_REFUSED))]
 
     assert (count >= 25, failed) == (True, []), said

@@ -16,7 +16,7 @@ from interlock.mcp.gateway.asking import AskOptions
 from interlock.mcp.gateway.gateway import Gateway
 from tests.mcp.client.servers import text_of
 from tests.mcp.gateway import support
-from tests.mcp.gateway.support import ERAS, Era, connect, decide
+from tests.mcp.gateway.support import ERAS, Era, answering, connect, decide
 from tests.mcp.npm_servers.install import EVERYTHING, FILESYSTEM, NPM_SERVERS
 from tests.node.install import NODE, NoRegistryError, found
 from tests.support import call
@@ -79,10 +79,11 @@ async def test_servers_of_others_in_a_runtime(workspace: Path, monkeypatch: pyte
 
 @asynccontextmanager
 async def open_gateway(workspace: Path, folder: Path, era: Era) -> AsyncGenerator[tuple[Gate, Client]]:
+    """Open a gateway, and a client that accepts every form without its user."""
     async with (
         Gate(folder / "state", workspace=workspace) as gate,
         Gateway(gate, make_tools(workspace), principal="ana", options=AskOptions(hold_seconds=0)) as gateway,
-        connect(gateway.server, era) as client,
+        connect(gateway.server, era, answering("accept", "approve")) as client,
     ):
         yield gate, client
 

@@ -107,8 +107,8 @@ async def test_bad_bodies_make_no_run(tmp_path: Path) -> None:
 @pytest.mark.requirement("P30")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_changed_definition_stops_an_approved_call(tmp_path: Path, era: Era) -> None:
-    """A server of the gateway changes its tool after a person approved the call: nothing is executed, the diff is shown,
-    and the tool is back when a person accepted it.
+    """A server of the gateway changes its tool after a person approved the call: nothing is executed, people see the
+    diff, and the tool is back when one of them accepted it.
     """
     upstream = ScriptedServer()
     async with AsyncExitStack() as stack:

@@ -11,6 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from .stdio import MAX_MESSAGE_BYTES
 
+_REFUSALS = (401, 403)
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)
 #: Reading the certificates of the system takes tens of milliseconds, and all servers are trusted by the same.
 _ssl_context = cache(httpx2.create_ssl_context)
@@ -50,12 +51,32 @@ class _BoundedStream(httpx2.AsyncByteStream):
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Refuses compressed answers, whose size is not known, and bounds the others. Events are bounded by the SDK."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    def __init__(
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        add_secret: Callable[[str], None],
+        on_refused: Callable[[str], None] | None,
+    ) -> None:
         self._inner = inner
+        self._add_secret = add_secret
+        #: Called while nothing was accepted yet.
+        self._on_refused = on_refused
+        self._credentials = ""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         request.headers["Accept-Encoding"] = "identity"
+        credentials = request.headers.get("authorization", "")
+        if credentials != self._credentials:
+            self._credentials = credentials
+            if secret := credentials.partition(" ")[2]:
+                self._add_secret(secret)
         response = await self._inner.handle_async_request(request)
+        if response.is_success:
+            self._on_refused = None
+        elif response.status_code in _REFUSALS and self._on_refused is not None:
+            self._on_refused(
+                f"it {'refuses the' if credentials else 'requires'} credentials (HTTP {response.status_code})"
+            )
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding != "identity":
             await response.aclose()
@@ -73,18 +94,30 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
 class HttpTransport:
     """A transport of the SDK to one address."""
 
-    def __init__(
-        self, url: str, read_headers: Callable[[], Mapping[str, str]], get_token: Callable[[], str] = lambda: ""
+    def __init__(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        url: str,
+        read_headers: Callable[[], Mapping[str, str]],
+        *,
+        get_token: Callable[[], str] = lambda: "",
+        auth: httpx2.Auth | None = None,
+        add_secret: Callable[[str], None] = lambda value: None,
+        on_refused: Callable[[str], None] | None = None,
     ) -> None:
         """
         Args:
             url: The address of the server.
             read_headers: Returns headers for every request, once for each connection.
             get_token: Returns the token of the user, asked for every request. Empty: none.
+            auth: Adds credentials to requests, in place of a token.
+            add_secret: Called with the credentials that are sent: they may not be shown.
+            on_refused: Called with the reason when no connection is made for want of credentials.
         """
         self._url = url
         self._read_headers = read_headers
-        self._get_token = get_token
+        self._auth = auth or _Bearer(get_token)
+        self._add_secret = add_secret
+        self._on_refused = on_refused if auth is None else None  # that one tries others
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> TransportStreams:
@@ -92,8 +125,10 @@ class HttpTransport:
             client = httpx2.AsyncClient(
                 headers=dict(self._read_headers()),
                 timeout=_TIMEOUT,
-                auth=_Bearer(self._get_token),
-                transport=_BoundedTransport(httpx2.AsyncHTTPTransport(verify=_ssl_context())),
+                auth=self._auth,
+                transport=_BoundedTransport(
+                    httpx2.AsyncHTTPTransport(verify=_ssl_context()), self._add_secret, self._on_refused
+                ),
                 follow_redirects=False,
             )
             await stack.enter_async_context(client)

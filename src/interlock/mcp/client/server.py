@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 from uuid import uuid4
 
+import httpx2
 from mcp import Client, MCPError
 from mcp.client._transport import Transport
 from mcp.client.session import ClientRequestContext
@@ -106,7 +107,11 @@ class McpServer:
         update: UpdateTools,
         on_change: Callable[[], None],
         open_transport: OpenTransport | None = None,
+        auth: httpx2.Auth | None = None,
+        add_secret: Callable[[str], None] = lambda value: None,
     ) -> None:
+        if auth is not None and (not config.url or config.consent is not None):
+            raise ConfigurationError(f"server {config.name}: auth is for servers with url and without consent.")
         self.config = config
         self.pins = pins
         #: Its tools that can be used, those that wait for a person, and why others cannot be used.
@@ -119,6 +124,8 @@ class McpServer:
         self._update = update
         self._on_change = on_change
         self._given_transport = open_transport
+        self._auth = auth
+        self._add_secret = add_secret
         self._tools: dict[str, ForeignTool] = {}
         self._listed: list[Tool] | None = None
         self._checks: dict[str, OutputCheck] = {}
@@ -295,7 +302,14 @@ class McpServer:
         if self._given_transport is not None:
             return WatchedTransport(self._given_transport(), on_end)
         if self.config.url:
-            return WatchedTransport(HttpTransport(self.config.url, self.config.read_headers), on_end)
+            transport = HttpTransport(
+                self.config.url,
+                self.config.read_headers,
+                auth=self._auth,
+                add_secret=self._add_secret,
+                on_refused=on_end,
+            )
+            return WatchedTransport(transport, on_end)
         return StdioTransport(lambda fd, output: self._launcher.start(self.config, fd, output), on_end)
 
     async def _list_roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
@@ -462,7 +476,9 @@ class McpServer:
 
             def open_transport(on_end: Callable[[str], None]) -> Transport:
                 get_token = lambda: _CALL_TOKEN.get() or user.token  # noqa: E731 - of the call, or to connect
-                transport = HttpTransport(self.config.url, self.config.read_headers, get_token)
+                transport = HttpTransport(
+                    self.config.url, self.config.read_headers, get_token=get_token, on_refused=on_end
+                )
                 return WatchedTransport(transport, on_end)
 
             def on_tools(listed: list[Tool]) -> None:

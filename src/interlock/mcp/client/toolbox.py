@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+import httpx2
+
 from ...domain.egress import EgressRule
 from ...domain.errors import ConfigurationError, DuplicateToolError
 from ...domain.state.ledger import ToolSourceEntry
@@ -33,7 +35,7 @@ class McpTools(Toolbox):
 
     is_dynamic = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - every keyword is explicit
         self,
         servers: Iterable[ServerConfig],
         *,
@@ -41,6 +43,7 @@ class McpTools(Toolbox):
         state: str | PathLike[str] | None = None,
         file: str | PathLike[str] | None = None,
         transports: Mapping[str, OpenTransport] | None = None,
+        auth: Mapping[str, httpx2.Auth] | None = None,
     ) -> None:
         """
         Args:
@@ -49,6 +52,8 @@ class McpTools(Toolbox):
             state: A private folder for the pins of definitions. Default: they are kept beside the servers file.
             file: The servers file, where there is one.
             transports: By name of a server: returns a transport of the SDK, for servers in this process.
+            auth: By name of a server that is reached by HTTP: adds the credentials of this process to its requests,
+                such as `OAuthClientProvider` of the SDK. For tokens of users name a consent in the servers file.
         """
         self._file = None if file is None else Path(file).resolve()
         self._has_workspace = workspace is not None
@@ -76,6 +81,8 @@ class McpTools(Toolbox):
                 update=self._update,
                 on_change=self._count_change,
                 open_transport=given,
+                auth=(auth or {}).get(config.name),
+                add_secret=self._declare_secret,
             )
 
     @classmethod
@@ -85,9 +92,10 @@ class McpTools(Toolbox):
         *,
         workspace: str | PathLike[str] | None = None,
         state: str | PathLike[str] | None = None,
+        auth: Mapping[str, httpx2.Auth] | None = None,
     ) -> Self:
         """Read the servers from `mcp.toml`, or from a JSON file with `mcpServers`."""
-        return cls(read_servers_file(path), workspace=workspace, state=state, file=path)
+        return cls(read_servers_file(path), workspace=workspace, state=state, file=path, auth=auth)
 
     @property
     def servers(self) -> Mapping[str, McpServer]:
@@ -181,6 +189,9 @@ class McpTools(Toolbox):
         """End all servers."""
         await asyncio.gather(*(server.close() for server in self._servers.values()))
         self._launcher.close()
+
+    def _declare_secret(self, value: str) -> None:
+        self._add_secret(value)
 
     def _count_change(self) -> None:
         self._version += 1
