@@ -143,12 +143,13 @@ cover: install-tests ## Run the tests and show the branches they miss
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 .PHONY: bench
-bench: $(READY) ## Measure the runtime's own cost
+bench: $(READY) ## Measure every figure that must be reached
 	@$(BIN)/python -m bench
 
 .PHONY: bench-peers
-bench-peers: $(READY) ## Measure in the same rounds as other runtimes (needs a copy of their benchmark)
-	@$(BIN)/python -m bench peers
+bench-peers: $(READY) ## Measure with other runtimes in the same rounds, and refresh the tables of the docs
+	@$(BIN)/python -m bench peers --write
+	@$(BIN)/python -m scripts.docs
 
 # Seconds for each long test: a sixtieth of the whole. With the default all of them end within 20 minutes. First every
 # property is tried with other examples than those of `make test`, and more of them.
@@ -181,7 +182,7 @@ lock: ## Choose new dependency versions, none younger than a week (needs uv)
 .PHONY: clean
 clean: ## Remove the environment and everything generated
 	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .import_linter_cache .inline-snapshot \
-		.pytest_cache .ruff_cache .bench
+		.pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml requirements/dev.txt

@@ -1,80 +1,112 @@
-"""`python -m bench`: our own figures, those of the local tools, and what many runs cost a server.
-`python -m bench local`: only the local tools.
-`python -m bench daily`: questions in everyday work, by mode, and how soon a question is there.
-`python -m bench effects`: what it costs to keep apart, commit and undo what a command changes.
-`python -m bench service`: what a server costs, over HTTP on this machine.
-`python -m bench peers`: ours in the same rounds as other people's.
+"""`python -m bench`: every figure that must be reached, with its target.
+`python -m bench peers`: the same, with other runtimes in the same rounds; `--write` refreshes the documentation.
+`python -m bench local|policy|daily|effects|service`: one part in detail.
 """
 
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import daily, effects, local_tools, service
-from .peers import run_peers
-from .rounds import NAMES, Step, measure
-from .table import render
+from . import daily, effects, imports, local_tools, policy, report, service
+from .peers import driver
+from .targets import Results, Series, judge
 
-_LOCAL_ROUNDS = 9
+_ROUNDS, _LOCAL_ROUNDS = 3, 9
+#: What the targets need of the other parts.
+_LOCAL = ("commands", "search", "files")
+_SERVER = ("throughput", "making", "starts")
+_HEAD = ("figure", "measured", "target", "")
 
 
 def main() -> int:
     options = _parser().parse_args()
-    if options.command == "peers":
-        return run_peers(options.source, options.only, options.sections, options.rounds)
     if options.command == "local":
-        return _run_local(options.sections, options.local_rounds)
-    if options.command == "daily":
-        daily.main(options.daily_rounds)
-        return 0
-    if options.command == "effects":
-        print(effects.report(effects.Sizes(rounds=options.effect_rounds)))
-        return 0
-    if options.command == "service":
-        print(service.report(options.sections or tuple(service.SECTIONS), service.Sizes()))
-        return 0
-    sections = [name for name in NAMES if not options.section or name in options.section]
+        sizes = local_tools.Sizes(options.part_rounds or _LOCAL_ROUNDS)
+        print(local_tools.report(options.sections or tuple(local_tools.SECTIONS), sizes))
+    elif options.command == "policy":
+        print(policy.report(options.part_rounds or _ROUNDS))
+    elif options.command == "daily":
+        daily.main(options.part_rounds or daily.ROUNDS)
+    elif options.command == "effects":
+        print(effects.report(effects.Sizes(rounds=options.part_rounds or effects.Sizes().rounds)))
+    elif options.command == "service":
+        sizes = service.Sizes(rounds=options.part_rounds or service.Sizes().rounds)
+        print(service.report(options.sections or tuple(service.SECTIONS), sizes))
+    elif options.command == "peers":
+        names = options.only.split(",") if options.only else list(driver.PEERS)
+        unknown = [name for name in names if name not in driver.PEERS]
+        if unknown:
+            print(f"error: unknown runtime {', '.join(unknown)}; known: {', '.join(driver.PEERS)}", file=sys.stderr)
+            return 2
+        _run_targets(options.part_rounds or _ROUNDS, names, runtimes_only=options.runtimes_only, write=options.write)
+    else:
+        _run_targets(options.rounds, ())
+    return 0
+
+
+def _run_targets(rounds: int, peers: Sequence[str], *, runtimes_only: bool = False, write: bool = False) -> None:
+    """Measure everything, and print the targets; with peers also the table of all runtimes."""
     load_before = os.getloadavg()[0]
-    readings = measure(sections, options.rounds, _show_progress)
-    _clear_progress()
-    print(render(readings, load_before))
-    return 0 if options.section else _run_local() or _run_scale()
+    runtimes = driver.OURS | {name: driver.PEERS[name] for name in peers}
+    sections = driver.SECTIONS if peers else ("overhead", "counts", "pauses", "durable")
+    measured = driver.measure(runtimes, sections, rounds, _show)
+    local: dict[str, local_tools.Series] = {}
+    server: dict[str, service.Series] = {}
+    if not runtimes_only:
+        with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
+            local = local_tools.measure(Path(folder), local_tools.Sizes(_LOCAL_ROUNDS), _LOCAL, _show)
+        with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
+            server = service.measure(
+                Path(folder), service.Sizes(rounds=rounds, starts=(1_000, 100_000)), _SERVER, _show
+            )
+    rows = judge(Results(measured, _imports(rounds), local, server, peers))
+    circumstances = report.describe(rounds, load_before)
+    print(report.table([_HEAD, *rows]))
+    compared = report.compare_runtimes(measured, list(runtimes))
+    if peers:
+        print(f"\n{report.table(compared)}\n")
+        for name, packages in measured.versions.items():
+            print(f"{name}: {', '.join(f'{package} {version}' for package, version in packages.items())}")
+    for problem in measured.problems:
+        print(f"not measured: {problem}")
+    print(f"\n{circumstances.text}")
+    if write:
+        report.write(report.Record(circumstances, rows, compared, measured.versions, measured.problems))
+        print("Wrote bench/results.json; `make docs` puts it into the documentation.")
 
 
-def _run_local(sections: Sequence[str] = (), rounds: int = _LOCAL_ROUNDS) -> int:
-    """A table of its own: both sides of each ratio are measured in one process."""
-    print(f"\nLocal tools\n\n{local_tools.report(sections or tuple(local_tools.SECTIONS), local_tools.Sizes(rounds))}")
-    return 0
+def _imports(rounds: int) -> Series:
+    _show("imports")
+    imports.import_costs()  # compiles what was not compiled yet
+    costs = [imports.import_costs() for _ in range(rounds)]
+    return {name: [cost[name] for cost in costs] for name in costs[0]}
 
 
-def _run_scale() -> int:
-    """What many runs cost a server: its start, memory and database."""
-    sizes = service.Sizes(rounds=1, starts=(1_000, 100_000))
-    print(f"\nMany runs in a server\n\n{service.report(('making', 'starts'), sizes)}")
-    return 0
+def _show(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--rounds", type=_positive, default=5, help="default: %(default)s")
-    parser.add_argument("--section", action="append", choices=NAMES, help="only this one; may be given several times")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=_positive, default=_ROUNDS, help="rounds (default: %(default)s)")
     commands = parser.add_subparsers(dest="command")
-    peers = commands.add_parser("peers", help="run the benchmark of our peers with us in it")
-    peers.add_argument("--only", default="floor-gov", help="peers by name, with commas (default: %(default)s), or all")
-    peers.add_argument("--sections", default="a,g,n,h,b,c,e", help="default: %(default)s")
-    peers.add_argument("--rounds", type=_positive, default=3, help="default: %(default)s")
-    peers.add_argument("--from", dest="source", type=Path, help="the folder that has it (default: ../shared/peers)")
-    local = commands.add_parser("local", help="only what the local tools cost")
-    local.add_argument("sections", nargs="*", choices=(*local_tools.SECTIONS, []), metavar="SECTION")
-    local.add_argument("--rounds", dest="local_rounds", type=_positive, default=_LOCAL_ROUNDS)
-    everyday = commands.add_parser("daily", help="only the questions of everyday work")
-    everyday.add_argument("--rounds", dest="daily_rounds", type=_positive, default=daily.ROUNDS)
-    changed = commands.add_parser("effects", help="only what it costs to keep apart, commit and undo changes")
-    changed.add_argument("--rounds", dest="effect_rounds", type=_positive, default=effects.Sizes().rounds)
-    served = commands.add_parser("service", help="only what a server costs")
-    served.add_argument("sections", nargs="*", choices=(*service.SECTIONS, []), metavar="SECTION")
+    rounds = argparse.ArgumentParser(add_help=False)
+    rounds.add_argument("--rounds", dest="part_rounds", type=_positive, help="rounds")
+    peers = commands.add_parser("peers", parents=[rounds], help="all targets, with other runtimes in the same rounds")
+    peers.add_argument("--only", default="", help="runtimes by name, with commas (default: all)")
+    peers.add_argument("--runtimes-only", action="store_true", help="leave out tools, commands and the server")
+    peers.add_argument("--write", action="store_true", help="write bench/results.json, which the docs are made from")
+    for name, sections in (("local", local_tools.SECTIONS), ("service", service.SECTIONS)):
+        part = commands.add_parser(name, parents=[rounds], help=f"sections: {', '.join(sections)}")
+        part.add_argument("sections", nargs="*", choices=(*sections, []), metavar="SECTION")
+    commands.add_parser("policy", parents=[rounds], help="what deciding and asking cost")
+    commands.add_parser("daily", parents=[rounds], help="questions of everyday work, by mode")
+    commands.add_parser("effects", parents=[rounds], help="keeping apart, committing and undoing changes")
     return parser
 
 
@@ -83,19 +115,6 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
-
-
-def _show_progress(done: int, total: int, step: Step) -> None:
-    line = f"[{done + 1}/{total}] round {step.round + 1}: {step.section}, {step.subject}"
-    if sys.stderr.isatty():
-        print(f"\r{line:<60}", end="", file=sys.stderr, flush=True)
-    else:
-        print(line, file=sys.stderr, flush=True)
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

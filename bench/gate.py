@@ -1,11 +1,12 @@
-"""The gate on the measured work: `python -m bench.gate SECTION` as for `bench.ours`; `python -m bench.gate` compares.
+"""`python -m bench.gate`: what the gate costs on the work of `bench/peers`.
 
-The comparison prints what a governed call costs beside `ToolRuntime.execute`, how long 20 parallel calls of 50 ms take,
+It prints what a governed call costs beside `ToolRuntime.execute`, how long 20 parallel calls of 50 ms take,
 and how long after an answer a program that follows `gate.answered()` is woken.
 """
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,49 +15,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from interlock import Gate, Rule, RulePolicy, ToolIntent, tool
+from interlock import Gate, Rule, RulePolicy, ToolIntent
 
-from .sections import main
-from .work import FUNCTIONS, Call, Message
-
+ADAPTERS = Path(__file__).parent / "peers" / "adapters"
 _POLICY = RulePolicy([Rule(id="bench", verdict="allow", tools="*", reason="measured")])
-_DECLARED = {function.__name__: (tool(function).spec, function) for function in FUNCTIONS}
 _ROUNDS = 5
 _ANSWERS = 20
 _TARGETS = {"calls": 300.0, "ratio": 1.5, "parallel_ms": 80.0, "wake_ms": 100.0}
 
 
-class GateRun:
-    """Implements `work.LiveRun`: every call of a turn comes by itself, as a framework makes them."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._gate = Gate(None if path is None else path.with_suffix(""), policy=_POLICY)
-        for spec, _ in _DECLARED.values():
-            self._gate.declare(spec.name, spec.description, spec.parameters_schema)
-
-    async def turn(self, calls: list[Call]) -> list[Message]:
-        if len(calls) == 1:
-            return [await self._call(calls[0])]
-        return await asyncio.gather(*map(self._call, calls))
-
-    async def _call(self, call: Call) -> Message:
-        name, text = call["function"]["name"], call["function"]["arguments"]
-        intent = ToolIntent(call_id=call["id"], tool_name=name, arguments=text)
-        function: Any = _DECLARED[name][1]
-
-        async def execute(arguments: dict[str, Any]) -> Any:
-            return await function(**arguments)
-
-        settled = await self._gate.call("bench", intent, execute)
-        return {"role": "tool", "tool_call_id": call["id"], "content": settled.text}
-
-    async def close(self) -> None:
-        await self._gate.close()
-
-
-def _measure(module: str, section: str) -> dict[str, float]:
-    words = [sys.executable, "-m", module, section]
-    return json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
+def _measure(script: str, section: str) -> dict[str, float]:
+    words = [sys.executable, str(ADAPTERS / script), section, "3"]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPATH": str(ADAPTERS.parent), "BENCH_TMP": folder}
+        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(done.stdout)
 
 
 async def _parallel_ms() -> float:
@@ -99,9 +72,10 @@ async def _wake_ms() -> float:
 
 def compare() -> None:
     """Print the figures, each with what it has to reach."""
-    calls = _measure("bench.gate", "calls")
+    calls = _measure("interlock_gate.py", "counts")
     ratios = [
-        _measure("bench.gate", "sequential")["cpu_us"] / _measure("bench.ours", "sequential")["cpu_us"]
+        _measure("interlock_gate.py", "overhead")["sequential_cpu_us"]
+        / _measure("interlock_runtime.py", "overhead")["sequential_cpu_us"]
         for _ in range(_ROUNDS)
     ]
     figures = {
@@ -123,7 +97,4 @@ def compare() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(GateRun)
-    else:
-        compare()
+    compare()

@@ -1,9 +1,8 @@
-"""What searching through the tools costs beside ripgrep itself: `python -m bench.local_search` prints ratios.
+"""What searching through the tools costs beside ripgrep itself: `python -m bench local search` prints ratios.
 
 The tree is made for it: 25,000 files in some 3,000 folders, with ignored ones beside them. Each round runs ripgrep with
 the very words that the tool gives it, with nothing around it, and then the tool in a run of its own: the gate, the
-sandbox, the order and the page. What else the machine does only makes things slower, so the fastest of each counts;
-the median of the ratios within rounds is shown beside it.
+sandbox, the order and the page.
 """
 
 import asyncio
@@ -11,12 +10,9 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from interlock import ToolRuntime
@@ -25,12 +21,9 @@ from interlock.local import LocalTools
 from interlock.sandbox.commands.probe import choose_sandbox
 from interlock.sandbox.interface import CommandSandbox, CommandSpec, OutputHandler, RunningCommand
 
-from .sections import Figures
-
 FILES = 25_000
 _FILES_IN_FOLDER = 10
 _ROUNDS = 15
-_LIMIT = 1.2
 _KINDS = (".py", ".ts", ".md", ".txt", ".json", ".go")
 #: By name, a tool and its arguments.
 SEARCHES: Mapping[str, tuple[str, JsonObject]] = {
@@ -127,34 +120,3 @@ def _plain_ms(words: Sequence[str], root: Path) -> float:
     began = time.perf_counter()
     subprocess.run(words, check=True, **options)
     return (time.perf_counter() - began) * 1e3
-
-
-def figures(readings: Mapping[str, Sequence[Reading]]) -> Figures:
-    """By search: the fastest of ours, the fastest of ripgrep's, and the median ratio within a round."""
-    found: Figures = {}
-    for name, series in readings.items():
-        found[f"{name}: ours_ms"] = min(reading.ours_ms for reading in series)
-        found[f"{name}: plain_ms"] = min(reading.plain_ms for reading in series)
-        found[f"{name}: median_ratio"] = median(reading.ours_ms / reading.plain_ms for reading in series)
-    return found
-
-
-def main(rounds: int) -> int:
-    with TemporaryDirectory() as folder:
-        root = Path(folder) / "tree"
-        root.mkdir()
-        make_tree(root)
-        readings = asyncio.run(search(root, rounds))
-    print(f"{FILES:,} files, {rounds} rounds, load {os.getloadavg()[0]:.1f}; at most {_LIMIT}x")
-    found = figures(readings)
-    missed = False
-    for name in readings:
-        ours, plain, typical = (found[f"{name}: {what}"] for what in ("ours_ms", "plain_ms", "median_ratio"))
-        mark = "" if ours / plain <= _LIMIT else "MISSED"
-        print(f"{name:<36} {ours:>7.1f} ms {plain:>7.1f} ms {ours / plain:>5.2f}x (median {typical:.2f}x) {mark}")
-        missed = missed or bool(mark)
-    return int(missed)
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else _ROUNDS))

@@ -1,4 +1,4 @@
-"""What the local tools cost beside the same work without them: `python -m bench.local_tools` prints a table of ratios.
+"""What the local tools cost beside the same work without them: `python -m bench local` prints a table of ratios.
 
 Both sides of a ratio are measured in turn, round by round, in one process, so that a busy moment hits both alike. A
 ratio is taken within a round and the median counts; beside it stands the ratio of the fastest rounds, which says more
@@ -554,9 +554,16 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def measure(folder: Path, sizes: Sizes, names: Sequence[str]) -> dict[str, Series]:
+def measure(
+    folder: Path, sizes: Sizes, names: Sequence[str], progress: Callable[[str], None] = lambda text: None
+) -> dict[str, Series]:
+    """Measure these sections in a folder."""
     site = make_site(folder, sizes if _LARGE.intersection(names) else sizes._replace(files=0))
-    return {name: asyncio.run(SECTIONS[name](site)) for name in names}
+    found: dict[str, Series] = {}
+    for name in names:
+        progress(f"local tools: {name}")
+        found[name] = asyncio.run(SECTIONS[name](site))
+    return found
 
 
 def report(names: Sequence[str] = tuple(SECTIONS), sizes: Sizes = _USUAL) -> str:
@@ -571,23 +578,17 @@ def report(names: Sequence[str] = tuple(SECTIONS), sizes: Sizes = _USUAL) -> str
 
 
 def _measured_apart() -> Series:
-    words = [sys.executable, "-m", "bench.local_tools", _APART]
+    words = [sys.executable, "-m", "bench.local_tools"]
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(words, cwd=root, stdout=subprocess.PIPE, check=True, timeout=300)
     return msgspec.json.decode(done.stdout, type=Series)
 
 
-def main(words: Sequence[str]) -> None:
-    """Nothing: all. A number: that many rounds. Names of sections: only those. `output` alone: as JSON."""
-    rounds = [int(word) for word in words if word.isdigit()]
-    names = [word for word in words if word in SECTIONS]
-    sizes = _USUAL._replace(rounds=rounds[0]) if rounds else _USUAL
-    if names == [_APART]:
-        with TemporaryDirectory(prefix="interlock-bench-") as folder:
-            print(json.dumps(measure(Path(folder), sizes, names)[_APART]))
-    else:
-        print(report(names or tuple(SECTIONS), sizes))
+def main() -> None:
+    """Print the section that needs a process of its own, as JSON."""
+    with TemporaryDirectory(prefix="interlock-bench-") as folder:
+        print(json.dumps(measure(Path(folder), _USUAL, [_APART])[_APART]))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,4 +1,6 @@
-"""What deciding and asking cost: `python -m bench.policy SECTION`, in a process of its own, prints one line of JSON.
+"""What deciding and asking cost: `python -m bench policy` prints a table.
+
+`python -m bench.policy SECTION`, in a process of its own, prints one line of JSON.
 
 A decision over 1,000 rules stands beside one over 10, made in turn in one process: for rules of many kinds, and for the
 worst cases, where all of them are about one tool. Half of the rules allow and half refuse, and exactly one is about
@@ -9,11 +11,13 @@ import asyncio
 import cProfile
 import gc
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from os import getcwd
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from interlock import (
@@ -33,9 +37,9 @@ from interlock.policy.engine.rule import ArgumentIs, ArgumentRegex
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.shell.bash import parse_script
 
-from .sections import Figures
-from .work import TALLY, Call, Message, Plan, go_through, quick
+from .local_tools import Figure, Series, Wanted, render
 
+Figures: TypeAlias = dict[str, float]
 Work: TypeAlias = Callable[[], object]
 
 _FEW, _MANY = 10, 1_000
@@ -44,30 +48,34 @@ _DECISIONS, _TURNS = 10, 100
 _REPEAT = 15
 _KIB = 1_024
 _MEANT = 2
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@tool
+async def quick(path: str, count: int, ratio: float) -> str:
+    """Return the arguments."""
+    return f"{path}:{count}:{ratio}"
 
 
 @tool(risk="read", resources={"path": "path"})
 async def read_file(path: str) -> str:
     """Look as if a file were read."""
-    TALLY.add()
     return path
 
 
 @tool(risk="execute", resources={"command": "command"})
 async def bash(command: str) -> str:
     """Look as if a command were run."""
-    TALLY.add()
     return command
 
 
 @tool(risk="network", resources={"url": "host"})
 async def fetch(url: str) -> str:
     """Look as if a page were fetched."""
-    TALLY.add()
     return url
 
 
-_TOOLS = {each.name: each for each in (tool(quick), read_file, bash, fetch)}
+_TOOLS = {each.name: each for each in (quick, read_file, bash, fetch)}
 #: By tool, the call that is judged.
 _CALLS: Mapping[str, JsonObject] = {
     "quick": {"path": f"src/module_{_MEANT}.py", "count": 1, "ratio": 0.5},
@@ -165,7 +173,7 @@ async def governed(turns: int = _TURNS, repeat: int = _REPEAT) -> Figures:
     for name in ("quick", "read_file", "bash"):
         decide = judging(policy, [_event(name, _CALLS[name])], _DECISIONS)
         figures[f"{name}_decision"] = _fastest_us([decide], repeat)[0] / _DECISIONS
-        figures[f"{name}_call"] = min([await _call_us(_GovernedRun(policy), name, turns) for _ in range(repeat)])
+        figures[f"{name}_call"] = min([await _call_us(policy, name, turns) for _ in range(repeat)])
     return figures
 
 
@@ -178,8 +186,8 @@ async def approvals(turns: int = _TURNS, repeat: int = _REPEAT) -> Figures:
     yes = CallbackInteractionProvider(_yes)
     allowed, asked = list[float](), list[float]()
     for _ in range(repeat):
-        allowed.append(await _call_us(_GovernedRun(allow), "quick", turns))
-        asked.append(await _call_us(_GovernedRun(ask, yes), "quick", turns))
+        allowed.append(await _call_us(allow, "quick", turns))
+        asked.append(await _call_us(ask, "quick", turns, yes))
     return {
         "payload_text": text_us,
         "payload_numbers": numbers_us,
@@ -195,19 +203,6 @@ SECTIONS: Mapping[str, Callable[[], Coroutine[None, None, Figures]]] = {
     "governed": governed,
     "approvals": approvals,
 }
-
-
-class _GovernedRun:
-    """Implements `work.LiveRun`."""
-
-    def __init__(self, policy: RulePolicy, interaction: InteractionProvider = _NOBODY) -> None:
-        self._runtime = ToolRuntime(tools=[*_TOOLS.values()], policy=policy, interaction=interaction)
-
-    async def turn(self, calls: list[Call]) -> list[Message]:
-        return (await self._runtime.execute(calls)).messages
-
-    async def close(self) -> None:
-        await self._runtime.close()
 
 
 async def _yes(question: Question) -> bool:
@@ -263,19 +258,19 @@ def _count(work: Work) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
-async def _call_us(run: _GovernedRun, name: str, turns: int) -> float:
-    plan = _plan(name, turns)
+async def _call_us(policy: RulePolicy, name: str, turns: int, interaction: InteractionProvider = _NOBODY) -> float:
+    """Return the CPU time of a whole call. A call that was not executed is an error, not a figure."""
+    runtime = ToolRuntime(tools=[*_TOOLS.values()], policy=policy, interaction=interaction)
+    function = {"name": name, "arguments": json.dumps(_CALLS[name])}
+    calls = [{"id": f"call_{turn}", "type": "function", "function": function} for turn in range(turns)]
     gc.collect()
     began = time.process_time_ns()
-    await go_through(run, plan)
+    results = [await runtime.execute([call]) for call in calls]
     taken_ns = time.process_time_ns() - began
-    await run.close()
+    await runtime.close()
+    if not all(result.observations[0].ok for result in results):
+        raise AssertionError(f"a call of {name} was not executed")
     return taken_ns / turns / 1e3
-
-
-def _plan(name: str, turns: int) -> Plan:
-    function = {"name": name, "arguments": json.dumps(_CALLS[name])}
-    return [[{"id": f"call_{turn}", "type": "function", "function": function}] for turn in range(turns)]
 
 
 def _payload(arguments: JsonObject) -> Payload:
@@ -289,6 +284,65 @@ def _payload(arguments: JsonObject) -> Payload:
 
 def _hashed(payload: Payload) -> str:
     return hash_payload(canonical_payload(payload))
+
+
+#: Kinds of rules, by their names in `RULE_SETS`. Patterns cannot be looked up, so they have no limit.
+_KINDS = {
+    "mixed": "everything",
+    "programs": "program",
+    "one_program": "words of one program",
+    "hosts": "host",
+    "paths": "path",
+    "arguments": "argument",
+    "patterns": "pattern of an argument",
+}
+
+
+def _many_rules(unit: str) -> tuple[Figure, ...]:
+    return tuple(
+        Figure(
+            f"1,000 rules by {what} beside 10, {unit}",
+            f"{name}_many",
+            f"{name}_few",
+            None if name == "patterns" else 3,
+        )
+        for name, what in _KINDS.items()
+    )
+
+
+FIGURES = (
+    Wanted("decisions", _many_rules("CPU us")),
+    Wanted("decision_calls", _many_rules("function calls")),
+    Wanted(
+        "governed",
+        (
+            Figure("a decision by 10 rules, beside its whole call, CPU us", "quick_decision", "quick_call", 0.1),
+            Figure("the same about a path", "read_file_decision", "read_file_call", 0.1),
+            Figure("the same about a command", "bash_decision", "bash_call", 0.1),
+        ),
+    ),
+    Wanted(
+        "approvals",
+        (
+            Figure("document and hash, 1 KiB of text, CPU us", "payload_text", None, 100),
+            Figure("document and hash, 1 KiB of numbers, CPU us", "payload_numbers", None, 100),
+            Figure("reading the command npm test, CPU us", "read_command", None),
+            Figure("a call asked about and approved beside an allowed one, CPU us", "approved_call", "allowed_call"),
+        ),
+    ),
+)
+
+
+def report(rounds: int) -> str:
+    """Measure every section in processes of their own, and return a table."""
+    found: dict[str, Series] = {}
+    for _ in range(rounds):
+        for section in SECTIONS:
+            words = [sys.executable, "-m", "bench.policy", section]
+            done = subprocess.run(words, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+            for name, value in json.loads(done.stdout).items():
+                found.setdefault(section, {}).setdefault(name, []).append(value)
+    return "\n".join(render(found, FIGURES))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,10 @@
-"""`python -m bench.service`: what the server costs, over HTTP on loopback, each side in a process of its own.
+"""What the server costs, over HTTP on loopback, each side in a process of its own: `python -m bench service`."""
 
-`python -m bench.service lists load --rounds 9`: only these sections, with more rounds.
-"""
-
-import argparse
 import asyncio
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -42,6 +38,8 @@ def figures(sizes: Sizes) -> list[Figure]:
         Figure("making", "memory of a live run that waits for its tool, bytes", "live bytes", limit=65_536),
         Figure("making", "growth of the databases per 1,000 runs of one call, MiB", "stored", limit=10),
         Figure("making", "signing in, ms", "login"),
+        Figure("throughput", "runs of 5 governed calls on one core, per second", "runs"),
+        Figure("throughput", "share of HTTP in that CPU, %", "http", limit=13.5),
         Figure("live", f"{live}: lost", "lost", limit=0),
         Figure("live", f"{live}: twice", "twice", limit=0),
         Figure("live", "events that were written, per second", "rate"),
@@ -70,9 +68,13 @@ def figures(sizes: Sizes) -> list[Figure]:
     ]
 
 
-def measure(folder: Path, sizes: Sizes, sections: Sequence[str]) -> dict[str, Series]:
+def measure(
+    folder: Path, sizes: Sizes, sections: Sequence[str], progress: Callable[[str], None] = lambda text: None
+) -> dict[str, Series]:
+    """Measure these sections, each in a folder of its own."""
     found: dict[str, Series] = {}
     for section in sections:
+        progress(f"server: {section}")
         place = folder / section
         place.mkdir()
         found[section] = asyncio.run(SECTIONS[section](place, sizes))
@@ -119,15 +121,3 @@ def _number(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.service", description=__doc__)
-    parser.add_argument("sections", nargs="*", choices=(*SECTIONS, []), metavar="SECTION")
-    parser.add_argument("--rounds", type=int, default=Sizes().rounds)
-    options = parser.parse_args()
-    print(report(options.sections or tuple(SECTIONS), Sizes(rounds=options.rounds)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
-"""The agents of the server that is measured: offline, their models say what they were told to.
+"""The agents of the server that is measured: offline, with scripted models.
 
-`asker` wants to write once, which a person has to approve; its tool says when it starts, to whoever measures. `busy`
-works until it is cancelled, and `sleeper` waits for a tool until then. `reporter` is for the server's own lists.
+`asker` writes once, which a person has to approve; its tool reports when it starts. `busy` works until it is cancelled,
+`sleeper` waits for a tool until then, and `stepper` makes five calls.
 """
 
 import asyncio
@@ -65,6 +65,23 @@ def asker() -> Agent:
 def busy() -> Agent:
     step = ScriptedTurn(calls=(tool_call("look", path="src/parser.py"),))
     return Agent(name="busy", provider=ScriptedModel([step] * _MAX_STEPS, by_position=True), tools=[look])
+
+
+@tool(risk="read")
+async def glance(path: str) -> str:
+    """Answer at once."""
+    return f"{path}: 42 lines"
+
+
+def stepper() -> Agent:
+    steps = [ScriptedTurn(calls=(tool_call("glance", path=f"src/module_{step}.py"),)) for step in range(5)]
+    rule = Rule(id="reads", verdict="allow", tools="glance")
+    return Agent(
+        name="stepper",
+        provider=ScriptedModel([*steps, ScriptedTurn(text="Done.")], by_position=True),
+        tools=[glance],
+        policy=RulePolicy([rule], default="deny"),
+    )
 
 
 def sleeper() -> Agent:

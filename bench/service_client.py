@@ -7,7 +7,7 @@ Content-Length, or is a stream of events.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter, time_ns
 from typing import Any, NamedTuple
@@ -87,10 +87,11 @@ class Client(NamedTuple):
     port: int
     key: str = ""
 
-    def request(self, method: str, path: str, body: Any = None) -> bytes:
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> bytes:
         content = b"" if body is None else json.dumps(body).encode()
         lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}"]
         lines += [f"Authorization: Bearer {self.key}"] if self.key else []
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"] if content else []
         return "\r\n".join([*lines, "", ""]).encode() + content
 

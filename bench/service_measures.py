@@ -104,6 +104,29 @@ async def measure_making(folder: Path, sizes: Sizes) -> Series:
     }
 
 
+async def measure_throughput(folder: Path, sizes: Sizes) -> Series:
+    """Runs of five calls that are made over HTTP and end, on one core; and what the requests alone cost: the same ones
+    again, with the same idempotency key, which find the run that is there.
+    """
+    keys, rates, shares = await make_keys(folder), list[float](), list[float]()
+    async with interlock_server(folder) as server:
+        server.use_one_core()
+        for number in range(sizes.rounds + 1):
+            names = [f"{number}-{index}" for index in range(sizes.made)]
+            cpu, began = server.cpu_seconds(), perf_counter()
+            await _make_runs(server, keys, "stepper", sizes.made, names)
+            await _until_counted(server, keys, "COMPLETED", sizes.made * (number + 1))
+            taken, cpu = perf_counter() - began, server.cpu_seconds() - cpu
+            await server.settled(sizes.look_seconds)
+            http = server.cpu_seconds()
+            await _make_runs(server, keys, "stepper", sizes.made, names)
+            http = server.cpu_seconds() - http
+            if number:  # the first one warms up
+                rates.append(sizes.made / taken)
+                shares.append(100 * http / cpu)
+    return {"runs": rates, "http": shares}
+
+
 async def measure_live(folder: Path, sizes: Sizes) -> Series:
     """Half of the readers follow one run, the others all runs; another process writes."""
     keys, total = await make_keys(folder), int(sizes.events_per_second * sizes.live_seconds)
@@ -203,6 +226,7 @@ async def measure_starts(folder: Path, sizes: Sizes) -> Series:
 SECTIONS: Mapping[str, Callable[[Path, Sizes], Coroutine[Any, Any, Series]]] = {
     "lists": measure_lists,
     "making": measure_making,
+    "throughput": measure_throughput,
     "live": measure_live,
     "approvals": measure_approvals,
     "load": measure_load,
@@ -226,13 +250,15 @@ async def _paused_log(folder: Path, paused: int) -> Keys:
     return await make_keys(folder)
 
 
-async def _make_runs(server: Server, keys: Keys, agent: str, wanted: int) -> list[str]:
+async def _make_runs(server: Server, keys: Keys, agent: str, wanted: int, names: Sequence[str] = ()) -> list[str]:
+    """Make runs on several connections. `names`: their idempotency keys."""
     client, numbers, made = Client(server.port, keys.agent), count(), list[str]()
 
     async def make(connection: Connection) -> None:
         while (number := next(numbers)) < wanted:
-            wish = {"agent": agent, "task": f"{time_ns()}-{number}"}
-            answer = await connection.send(client.request("POST", "/v1/runs", wish))
+            headers = {"Idempotency-Key": names[number]} if names else {}
+            wish = {"agent": agent, "task": names[number] if names else f"{time_ns()}-{number}"}
+            answer = await connection.send(client.request("POST", "/v1/runs", wish, headers))
             made.append(answer.json()["run_id"])
 
     async with client.connections(min(wanted, _AT_ONCE)) as connections:

@@ -34,6 +34,7 @@ _AGENTS = {
     "asker": "asker",
     "busy": "busy",
     "sleeper": "sleeper",
+    "stepper": "stepper",
     **{f"agent-{number}": "asker" for number in range(10)},
 }
 
@@ -56,6 +57,12 @@ class Server:
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+    def use_one_core(self) -> None:
+        """Keep the server on the last core, all threads of it."""
+        core = max(os.sched_getaffinity(0))
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {core})
 
     def resident_bytes(self) -> int:
         lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()

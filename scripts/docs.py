@@ -27,6 +27,7 @@ import msgspec
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from bench import report
 from interlock.cli.commands.doctor import Diagnosis, format_diagnosis
 from interlock.cli.config.settings import DESCRIPTIONS, PROJECT_MERGES, Settings
 from interlock.cli.exit_codes import MEANINGS
@@ -505,6 +506,9 @@ def api_reference() -> str:
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "api-reference": api_reference,
+    "bench-readme": report.show_summary,
+    "bench-runtimes": report.show_runtimes,
+    "bench-targets": report.show_targets,
     "cli-exit-codes": cli_exit_codes,
     "cli-help": cli_help,
     "cli-reference": cli_reference,

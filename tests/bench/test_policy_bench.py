@@ -1,7 +1,7 @@
 """What a decision costs. As a count of function calls it repeats exactly, so it can be a gate where a time cannot.
 
 The count is made in a process of its own, because a test runner's hooks into the garbage collector would be counted
-too. `python -m bench --section decision_calls` prints it.
+too. `python -m bench policy` prints it.
 """
 
 import json
@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from bench import policy
-from bench.figures import FIGURES
-from bench.rounds import Readings
-from bench.sections import Figures
-from bench.table import render
+from bench.local_tools import Series, render
+from bench.policy import FIGURES, Figures
 from interlock import Rule, RulePolicy
 
 MAX_GROWTH = 3
@@ -46,22 +44,22 @@ async def test_every_section_has_all_the_figures_that_are_shown() -> None:
         "approvals": await policy.approvals(turns=2, repeat=1),
     }
 
-    shown = [figure for figure in FIGURES if figure.value.subject == "policy"]
-    needed = {section: _names(section) for section in policy.SECTIONS}
-    assert {section: set(figures) for section, figures in measured.items()} == needed
-    assert {figure.section for figure in shown} == set(policy.SECTIONS)
+    assert {section: set(figures) for section, figures in measured.items()} == {
+        wanted.section: _names(wanted.section) for wanted in FIGURES
+    }
     assert all(figure > 0 for figures in measured.values() for figure in figures.values())
 
 
 def test_a_slow_decision_and_a_large_share_are_shown_as_missed() -> None:
     decisions = dict.fromkeys(_names("decisions"), 10.0) | {"hosts_many": 29.0, "paths_many": 31.0}
     governed = {"quick_decision": 9.0, "quick_call": 100.0, "read_file_decision": 11.0, "read_file_call": 100.0}
-    readings: Readings = {
-        ("decisions", "policy"): [decisions],
-        ("governed", "policy"): [governed | {"bash_decision": 5.0, "bash_call": 100.0}],
+    governed |= {"bash_decision": 5.0, "bash_call": 100.0}
+    found: dict[str, Series] = {
+        section: {name: [value] for name, value in figures.items()}
+        for section, figures in (("decisions", decisions), ("governed", governed))
     }
 
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in render(readings, 0.0).splitlines()]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in render(found, FIGURES)]
 
     marks = {row[0]: (row[3], row[-1]) for row in rows if len(row) == 7}
     assert marks["1,000 rules by host beside 10, CPU us"] == ("2.90x", "ok")
@@ -81,5 +79,5 @@ def test_a_decision_by_another_rule_than_the_one_that_is_meant_is_not_measured()
 
 
 def _names(section: str) -> set[str]:
-    sources = [source for figure in FIGURES if figure.section == section for source in (figure.value, figure.reference)]
-    return {source.name for source in sources if source is not None}
+    figures = next(wanted.figures for wanted in FIGURES if wanted.section == section)
+    return {name for figure in figures for name in (figure.ours, figure.reference) if name}

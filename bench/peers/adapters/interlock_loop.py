@@ -1,19 +1,24 @@
-"""Interlock in the benchmark of its peers: a run is `Runner` and its loop, with a model that was written before.
-
-    peers.py run --add interlock=PYTHON:bench/peers_adapter.py --import-stmt "interlock=import interlock"
-
-`common` is the peers' harness; it is on the path when their driver runs this file.
-"""
+"""Interlock: a run is `Runner` and its loop, with a model whose answers were written before."""
 
 import asyncio
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from common import MARK, SLEEP_S, args_json, last_enter, last_exit, main, now, result_text, span
+from harness import (
+    MARK,
+    SLEEP_SECONDS,
+    Figures,
+    arguments_json,
+    main,
+    now,
+    per_call,
+    result_text,
+    span,
+    temporary_folder,
+)
 
 from interlock import (
     Agent,
@@ -24,7 +29,6 @@ from interlock import (
     ModelEvent,
     ModelRequest,
     ProposedCall,
-    Rule,
     RulePolicy,
     Runner,
     SqliteLog,
@@ -44,17 +48,10 @@ async def t_async(path: str, count: int, ratio: float) -> str:
 
 
 @tool
-def t_sync(path: str, count: int, ratio: float) -> str:
-    """Return the arguments."""
-    MARK.tool()
-    return result_text(path, count, ratio)
-
-
-@tool
 async def t_sleep(path: str, count: int, ratio: float) -> str:
     """Wait without blocking."""
     MARK.tool()
-    await asyncio.sleep(SLEEP_S)
+    await asyncio.sleep(SLEEP_SECONDS)
     return "ok"
 
 
@@ -62,18 +59,19 @@ async def t_sleep(path: str, count: int, ratio: float) -> str:
 def t_sleep_sync(path: str, count: int, ratio: float) -> str:
     """Wait and block a thread."""
     MARK.tool()
-    time.sleep(SLEEP_S)
+    time.sleep(SLEEP_SECONDS)
     return "ok"
 
 
 @tool(risk="write")
 async def t_appr(path: str, count: int, ratio: float) -> str:
-    """A person is asked before it runs."""
+    """Need an approval."""
     MARK.tool()
     return result_text(path, count, ratio)
 
 
-TOOLS = [t_async, t_sync, t_sleep, t_sleep_sync, t_appr]
+TOOLS = [t_async, t_sleep, t_sleep_sync, t_appr]
+POLICY = RulePolicy()
 #: No run is to end because it is long.
 BUDGETS = Budgets(max_steps=10**9, max_model_calls=10**9, max_tool_calls=10**9)
 STOP, CALLS = StreamFinished(reason="stop"), StreamFinished(reason="tool_calls")
@@ -108,26 +106,23 @@ class Model:
 
 
 def call(number: int, tool_name: str) -> ToolCallDelta:
-    return ToolCallDelta(ProposedCall(call_id=f"call_{number}", tool=tool_name, arguments=args_json(number)))
+    return ToolCallDelta(ProposedCall(call_id=f"call_{number}", tool=tool_name, arguments=arguments_json(number)))
 
 
-class A:
-    NAME = "interlock"
-    PKGS = ("pydantic", "msgspec", "jiter")
-    AUDIT_HOOK = False
+class Adapter:
+    PACKAGES = ("interlock", "pydantic", "msgspec")
 
     async def setup(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(dir=os.environ["BENCH_TMP"]))
-        self.policy = RulePolicy()
+        self.folder = Path(tempfile.mkdtemp(dir=temporary_folder()))
         self.model = Model()
-        self.count = 0
+        self.files = 0
 
     def prepare(self, turns: int, calls: int, tool: str) -> Plan:
         numbers = [range(turn * calls, (turn + 1) * calls) for turn in range(turns)]
         return [*(tuple(call(number, "t_" + tool) for number in turn) for turn in numbers), ()]
 
     def runner(self, log: EventLog) -> Runner:
-        return Runner(Agent(provider=self.model, tools=TOOLS, policy=self.policy, budgets=BUDGETS), log=log)
+        return Runner(Agent(provider=self.model, tools=TOOLS, policy=POLICY, budgets=BUDGETS), log=log)
 
     async def execute(self, plan: Plan) -> int:
         return await self.loop(plan, self.runner(MemoryLog()))
@@ -138,19 +133,14 @@ class A:
         assert result.text == "done", result
         return sum(type(message) is ToolMessage for message in self.model.seen)
 
-    async def enable_governed(self) -> None:
-        """The log is always on; here is a policy with a rule that looks at every call as well."""
-        plain = ("t_async", "t_sync", "t_sleep", "t_sleep_sync")
-        self.policy = RulePolicy([Rule(id="bench", verdict="allow", tools=plain, reason="benchmark")])
-
-    async def pause_resume(self, turns: int) -> dict[str, float]:
+    async def pause_resume(self, turns: int) -> Figures:
         path, log = self.new_log()
         plan = self.prepare(turns, 1, "async")
         self.model.plan, self.model.turn = [*plan[:-1], (call(10_000_000, "t_appr"),), ()], 0
         runner = self.runner(log)
         handle = await runner.start("go")
         result = await handle.result()
-        paused, said = now(), last_exit()
+        paused, said = now(), MARK.exits[-1]
         question = result.questions[0]
         await runner.close()
         await log.close()
@@ -160,30 +150,26 @@ class A:
         handle = await runner.open(handle.run_id, answers={question.action_id: Answer(approved=True, by="bench")})
         result = await handle.result()
         assert result.text == "done", result
-        assert MARK.tools == turns + 1
-        asked = last_enter()
         await runner.close()
         await log.close()
-        return {**span("pause", said, paused), **span("resume", began, asked), "state_bytes": path.stat().st_size}
+        return {
+            **span("pause", said, paused),
+            **span("resume", began, MARK.enters[-1]),
+            "bytes": path.stat().st_size,
+        }
 
-    async def durable(self, turns: int, calls: int) -> dict[str, float]:
+    async def durable(self, turns: int, calls: int) -> Figures:
         path, log = self.new_log()
         plan = self.prepare(turns, calls, "async")
-        wall, cpu = now()
+        began = now()
         await self.loop(plan, self.runner(log))
-        wall_end, cpu_end = now()
+        ended = now()
         await log.close()
-        number = turns * calls
-        each = {
-            "us_per_call": (wall_end - wall) / number / 1e3,
-            "cpu_us_per_call": (cpu_end - cpu) / number / 1e3,
-            "bytes_per_call": path.stat().st_size / number,
-        }
-        return {**each, **{f"{name}_full": value for name, value in each.items()}}
+        return per_call(began, ended, turns * calls, path.stat().st_size)
 
     def new_log(self) -> tuple[Path, SqliteLog]:
-        self.count += 1
-        path = self.folder / f"{self.count}.db"
+        self.files += 1
+        path = self.folder / f"{self.files}.db"
         return path, SqliteLog(path)
 
     async def teardown(self) -> None:
@@ -191,4 +177,4 @@ class A:
 
 
 if __name__ == "__main__":
-    main(A)
+    main(Adapter)

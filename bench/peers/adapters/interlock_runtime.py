@@ -1,19 +1,17 @@
-"""The same without our loop: a model turn is `ToolRuntime.execute`, and the loop around it is the benchmark's own."""
+"""Interlock without its loop: a model turn is `ToolRuntime.execute`, and the loop around it is the benchmark's own."""
 
 from typing import Any
 
-from common import MARK, args_json, main
-from peers_adapter import TOOLS, A
+import interlock_loop
+from harness import MARK, arguments_json, main
 
 from interlock import ToolRuntime
 
 
-class Own(A):
-    NAME = "interlock-runtime"
-
+class Adapter(interlock_loop.Adapter):
     def prepare(self, turns: int, calls: int, tool: str) -> Any:
         def call(number: int) -> dict[str, Any]:
-            function = {"name": "t_" + tool, "arguments": args_json(number)}
+            function = {"name": "t_" + tool, "arguments": arguments_json(number)}
             return {"id": f"call_{number}", "type": "function", "function": function}
 
         script = [
@@ -23,7 +21,7 @@ class Own(A):
         return [*script, {"role": "assistant", "content": "done"}]
 
     def runner(self, log: Any) -> Any:
-        return ToolRuntime(tools=TOOLS, policy=self.policy, log=log)
+        return ToolRuntime(tools=interlock_loop.TOOLS, policy=interlock_loop.POLICY, log=log)
 
     async def loop(self, plan: Any, runner: Any) -> int:
         messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
@@ -36,9 +34,9 @@ class Own(A):
                 messages.extend((await runner.execute(calls)).messages)
         return sum(1 for message in messages if message["role"] == "tool")
 
-    async def pause_resume(self, turns: int) -> dict[str, float]:
+    async def pause_resume(self, turns: int) -> Any:
         raise NotImplementedError("needs the agent loop")
 
 
 if __name__ == "__main__":
-    main(Own)
+    main(Adapter)
