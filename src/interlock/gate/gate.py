@@ -7,7 +7,7 @@ in its own way. The same call again, in whichever process, continues where the l
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
@@ -42,6 +42,7 @@ from ..options import check_types, checked_options, parse_mode
 from ..pipeline.parts import Limits
 from ..policy.interface import PolicyEngine
 from ..registry.decorator import ToolOptions
+from ..registry.interface import Toolbox
 from ..registry.json_schema import tool_from_schema
 from ..registry.memory import ToolRegistry
 from ..rendering.values import as_text
@@ -257,6 +258,8 @@ class Gate:
         self._mode = parse_mode(mode)
         self._requester = self._app.parts.redactor.redact(requester)
         self._workspace = workspace
+        #: The toolboxes that the workspace was looked up for, and what was found.
+        self._resolved: tuple[Sequence[Toolbox], str] | None = None
         self._live: dict[str, LiveRun] = {}
         self._pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, CommandPoller] = WeakKeyDictionary()
         #: Those whose `with` has begun and not ended.
@@ -278,7 +281,10 @@ class Gate:
     @property
     def workspace(self) -> str:
         """The folder of its runs; empty when there is none."""
-        return self._app.resolve_workspace(self._workspace)
+        boxes = self._app.toolboxes
+        if self._resolved is None or self._resolved[0] is not boxes:  # looking it up reads every part of its path
+            self._resolved = boxes, self._app.resolve_workspace(self._workspace)
+        return self._resolved[1]
 
     def catalog(self, *, requester: str | None = None, agent: str = "") -> ToolCatalog:
         """Return the tools that an agent is offered. For the options see `call`."""

@@ -118,7 +118,9 @@ class Sessions:
         """Return where the call belongs. The same call again, of the same client, belongs to the one that it repeats
         while that waits for a person or has no recorded outcome.
         """
-        key = self._key_of(session, intent)
+        return await self._find(session, intent, self._key_of(session, intent))
+
+    async def _find(self, session: Session, intent: ToolIntent, key: str) -> Place:
         place = self._held.get(key)
         if place is None and not self._gate.is_read_only(intent.tool_name):
             for claim in await self._log.effect_claims(key, 1):
@@ -152,8 +154,8 @@ class Sessions:
             waits: What happens while a person has to answer.
             place: Where it belongs, if that was looked up before.
         """
-        place = place or await self.find(session, intent)
         key = self._key_of(session, intent)
+        place = place or await self._find(session, intent, key)
         while True:
             hold = self._holder(key, place, waits, withdraws=not self._gate.is_read_only(intent.tool_name))
             try:
@@ -186,8 +188,8 @@ class Sessions:
         self, session: Session, intent: ToolIntent, *, waits: Waits = "pause", place: Place | None = None
     ) -> Judged:
         """Decide about a call that the client executes, or continue the one that it repeats. See `Gate.judge`."""
-        place = place or await self.find(session, intent)
         key = self._key_of(session, intent)
+        place = place or await self._find(session, intent, key)
         judged = await self._gate.judge(
             place.run_id,
             msgspec.structs.replace(intent, call_id=place.call_id),

@@ -8,6 +8,7 @@ there, and nothing of a result goes around it. The usual result, one text, has n
 import base64
 import binascii
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from mcp_types import (
@@ -18,10 +19,12 @@ from mcp_types import (
     EmbeddedResource,
     ErrorData,
     ImageContent,
+    InputRequiredResult,
     ResourceLink,
     TextContent,
     TextResourceContents,
 )
+from mcp_types.methods import validate_server_result
 from pydantic import TypeAdapter, ValidationError
 
 from ...domain import json
@@ -43,9 +46,44 @@ _MAX_LINK_CHARS = 2_000
 _MAX_SUMMARY_CHARS = 300
 
 _block_adapter: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
+_result_adapter: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+_TEXT_FIELDS = 2
+#: Of a result that is nothing but a text.
+_PLAIN_KEYS = frozenset({"content", "isError", "resultType", "_meta"})
 
 #: Reads an artifact by its id. Raises `ArtifactError`.
 ReadArtifact = Callable[[str], bytes]
+
+
+def read_result(document: JsonObject, version: str) -> CallToolResult | InputRequiredResult:
+    """Return what a server answered to a call, at this version of the protocol. Raise `ValidationError` for what is no
+    result. The usual one, a text, is checked here; any other by the schema of the version.
+    """
+    if (text := _find_only_text(document)) is not None:
+        return CallToolResult(content=[TextContent(text=text)], is_error=document.get("isError", False))
+    with suppress(KeyError):
+        validate_server_result("tools/call", version, document)
+    return _result_adapter.validate_python(document, by_name=False)
+
+
+def _find_only_text(document: JsonObject) -> str | None:
+    """Return the text of a result that is nothing else; None for any other."""
+    content, meta = document.get("content"), document.get("_meta", {})
+    if (
+        type(content) is not list
+        or len(cast(list[object], content)) != 1
+        or document.keys() - _PLAIN_KEYS
+        or type(document.get("isError", False)) is not bool
+        or document.get("resultType", "complete") != "complete"
+        or type(meta) is not dict
+        or cast(JsonObject, meta).keys() - {SERVER_INFO_META_KEY}
+    ):
+        return None
+    match cast(list[object], content)[0]:
+        case {"type": "text", "text": str() as text} as block if len(cast(JsonObject, block)) == _TEXT_FIELDS:
+            return text
+        case _:
+            return None
 
 
 def to_output(result: CallToolResult, tool: ToolDefinition) -> NormalizedOutput:

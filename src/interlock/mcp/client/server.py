@@ -43,6 +43,7 @@ from ...domain.state.ledger import ToolSourceEntry
 from ...domain.tool import CheckProblem, JsonObject, NormalizedOutput, ToolContext, ToolDefinition
 from ...registry.interface import SourceFact, Toolbox
 from ...rendering.text import shorten
+from .call_channel import UpstreamRpcError
 from .call_relay import CALL_RELAY
 from .connection import (
     Connection,
@@ -50,7 +51,6 @@ from .connection import (
     InvalidResultError,
     Relays,
     ServerUnavailableError,
-    UpstreamRpcError,
     WatchedTransport,
 )
 from .definitions import ForeignTool, OutputCheck, build_definition, build_quarantined, clean_text, read_tool

@@ -7,19 +7,19 @@ standard error is kept in part. A server that goes over a limit, or sends a mess
 
 import asyncio
 import os
-from collections import deque
-from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Self
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any
 
 import anyio
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 
 from ...domain.errors import SandboxSetupError
 from ...sandbox.interface import OutputHandler, OutputStream, RunningCommand
-from .message_stream import MessageStream
+from .call_channel import CallChannel
+from .pipes import LineWriter, MessageQueue
 
 #: A message of a server, and all messages that wait to be taken.
 MAX_MESSAGE_BYTES = 16 << 20
@@ -28,81 +28,24 @@ MAX_STDERR_BYTES = 16 << 10
 #: For a server to end by itself once its standard input is closed.
 _END_SECONDS = 2.0
 
+#: Of the metadata that the protocol wants with every request, since the versions without a handshake.
+_PROTOCOL_PREFIX = "io.modelcontextprotocol/"
+
 #: Starts the server with this standard input, and hands on what it prints.
 StartServer = Callable[[int, OutputHandler], Awaitable[RunningCommand]]
 
 
-class _Incoming(MessageStream):
-    """The messages of a server, as the SDK reads them."""
+class _Outgoing(LineWriter):
+    """The standard input of a server. Remembers what a session says of itself with every request."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[SessionMessage, int]] = deque()
-        self._waiting_bytes = 0
-        self._changed = asyncio.Event()
-        self._is_closed = False
-
-    def add(self, message: SessionMessage, size_bytes: int) -> bool:
-        """Add a message. Return False when too much waits already."""
-        if self._is_closed:
-            return True
-        self._waiting.append((message, size_bytes))
-        self._waiting_bytes += size_bytes
-        self._changed.set()
-        return self._waiting_bytes <= _MAX_WAITING_BYTES
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._changed.set()
-
-    async def receive(self) -> SessionMessage | Exception:
-        while not self._waiting:
-            if self._is_closed:
-                raise anyio.EndOfStream
-            self._changed.clear()
-            await self._changed.wait()
-        message, size_bytes = self._waiting.popleft()
-        self._waiting_bytes -= size_bytes
-        return message
-
-    async def aclose(self) -> None:
-        self.close()
-
-
-class _Outgoing:
-    """The standard input of a server, as the SDK writes to it."""
-
-    def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
-        self._fd = fd
-        self._writing = asyncio.Lock()
+    envelope: Mapping[str, Any] = MappingProxyType({})
 
     async def send(self, item: SessionMessage, /) -> None:
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        async with self._writing:
-            left = memoryview(line)
-            while left:
-                if self._fd < 0:
-                    raise anyio.ClosedResourceError
-                try:
-                    left = left[os.write(self._fd, left) :]
-                except BlockingIOError:
-                    await anyio.wait_writable(self._fd)
-                except BrokenPipeError:
-                    raise anyio.BrokenResourceError from None
-
-    async def aclose(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            anyio.notify_closing(fd)
-            os.close(fd)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
+        """Send a message of the SDK."""
+        if isinstance(item.message, JSONRPCRequest) and item.message.method == "tools/list":
+            meta: dict[str, Any] = (item.message.params or {}).get("_meta") or {}
+            self.envelope = {key: value for key, value in meta.items() if key.startswith(_PROTOCOL_PREFIX)}
+        await super().send(item)
 
 
 class StdioTransport:
@@ -116,7 +59,7 @@ class StdioTransport:
         """
         self._start = start
         self._on_end = on_end
-        self._incoming = _Incoming()
+        self._incoming = MessageQueue()
         self._line = bytearray()
         self._stderr = b""
         self._stderr_bytes = 0
@@ -124,6 +67,13 @@ class StdioTransport:
         self._running: RunningCommand | None = None
         self._watching: asyncio.Task[None] | None = None
         self._outgoing: _Outgoing | None = None
+        #: For calls of tools, once it was entered.
+        self.calls: CallChannel | None = None
+
+    @property
+    def envelope(self) -> Mapping[str, Any]:
+        """The metadata that the session of this transport sends with every request."""
+        return {} if self._outgoing is None else self._outgoing.envelope
 
     @property
     def stderr(self) -> str:
@@ -143,6 +93,7 @@ class StdioTransport:
         finally:
             os.close(its_end)
         self._watching = asyncio.create_task(self._watch(self._running))
+        self.calls = CallChannel(self._outgoing.write)
         return self._incoming, self._outgoing
 
     async def __aexit__(
@@ -150,7 +101,7 @@ class StdioTransport:
     ) -> None:
         if self._outgoing is not None:
             await self._outgoing.aclose()
-        self._incoming.close()
+        self._close_incoming()
         running, watching = self._running, self._watching
         if running is None or watching is None:
             return
@@ -176,7 +127,7 @@ class StdioTransport:
             self._line[:] = line
 
     def _take(self, line: bytes) -> None:
-        if not line.strip() or self._problem:
+        if not line.strip() or self._problem or (self.calls is not None and self.calls.take_line(line)):
             return
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -187,7 +138,10 @@ class StdioTransport:
             else:
                 self._receive("stderr", line + b"\n")
             return
-        if not self._incoming.add(SessionMessage(message), len(line)):
+        if self.calls is not None and self.calls.take_message(message):
+            return
+        self._incoming.add(SessionMessage(message), len(line))
+        if self._incoming.waiting_bytes > _MAX_WAITING_BYTES:
             self._end_for(f"it sent more than {_MAX_WAITING_BYTES:,} bytes that were not asked for")
 
     def _end_for(self, problem: str) -> None:
@@ -195,9 +149,14 @@ class StdioTransport:
         self._problem = problem
         self._line.clear()
         self._on_end(problem)
-        self._incoming.close()
+        self._close_incoming()
         if self._watching is not None:
             self._watching.cancel()
+
+    def _close_incoming(self) -> None:
+        self._incoming.close()
+        if self.calls is not None:
+            self.calls.close()
 
     async def _watch(self, running: RunningCommand) -> None:
         """Report the end of the server. Cancelling this stops the command."""
@@ -210,7 +169,7 @@ class StdioTransport:
         except SandboxSetupError as error:
             reason = str(error)
         finally:
-            self._incoming.close()
+            self._close_incoming()
             self._on_end(self._problem or reason or "it was stopped")
 
 

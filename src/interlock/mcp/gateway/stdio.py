@@ -6,18 +6,17 @@ size. What is not one is answered as a parse error, and nothing of it reaches a 
 
 import asyncio
 import os
-import select
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
 import anyio
 import mcp_types as types
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ...domain.json import InvalidJsonError, parse
+from ..client.pipes import LineWriter, MessageQueue
 
 MAX_MESSAGE_BYTES = 4 << 20
 _CHUNK_BYTES = 1 << 16
@@ -26,9 +25,7 @@ _MAX_WAITING = 64
 #: How long the client may take to read the last messages.
 _DRAIN_SECONDS = 2.0
 
-MessageStreams: TypeAlias = tuple[
-    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
-]
+MessageStreams: TypeAlias = tuple[MessageQueue, LineWriter]
 
 
 class MessageError(ValueError):
@@ -70,103 +67,103 @@ async def stdio_streams() -> AsyncGenerator[MessageStreams]:
 @asynccontextmanager
 async def message_streams(read_end: int, write_end: int) -> AsyncGenerator[MessageStreams]:
     """Yield streams of the messages that are read from one file and written to another."""
-    incoming_send, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](_MAX_WAITING)
-    outgoing_send, outgoing = anyio.create_memory_object_stream[SessionMessage](_MAX_WAITING)
-    replies = outgoing_send.clone()
-    reader = asyncio.create_task(_read_lines(read_end, incoming_send, replies))
-    writer = asyncio.create_task(_write_lines(write_end, outgoing))
+    outgoing = LineWriter(write_end, closes=False)
+    reader = _MessageReader(read_end, outgoing)
+    reader.watch()
     try:
-        yield incoming, outgoing_send
+        yield reader.messages, outgoing
     finally:
-        reader.cancel()
-        await asyncio.wait((reader,))
-        incoming.close()
-        outgoing_send.close()
-        replies.close()
-        await asyncio.wait((writer,), timeout=_DRAIN_SECONDS)
-        writer.cancel()
+        reader.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await outgoing.drain()
+        await outgoing.aclose()
 
 
-async def _read_lines(
-    file: int,
-    messages: MemoryObjectSendStream[SessionMessage | Exception],
-    replies: MemoryObjectSendStream[SessionMessage],
-) -> None:
-    """Read messages until the end of the input. Those that are not accepted are answered here."""
-    buffer = bytearray()
-    is_skipping = False
-    async with messages:
-        while chunk := await _read_chunk(file):
-            buffer += chunk
-            *lines, rest = buffer.split(b"\n")
-            buffer = bytearray(rest)
-            for line in lines:
-                if is_skipping:  # the end of a line that was too long
-                    is_skipping = False
-                elif line.strip():
-                    await _deliver(bytes(line), messages, replies)
-            if len(buffer) > MAX_MESSAGE_BYTES and not is_skipping:
-                await _deliver(bytes(buffer), messages, replies)
-                is_skipping = True
-            if is_skipping:
-                buffer.clear()
+class _MessageReader:
+    """Reads messages until the end of the input. Those that are not accepted are answered here."""
 
+    def __init__(self, fd: int, replies: LineWriter) -> None:
+        self.messages = MessageQueue(on_taken=self._on_taken)
+        self._fd = fd
+        self._replies = replies
+        self._loop = asyncio.get_running_loop()
+        self._line = bytearray()
+        #: The rest of a line that was too long is left out.
+        self._is_skipping = False
+        self._is_watched = False
+        self._replying: set[asyncio.Task[None]] = set()
 
-async def _deliver(
-    line: bytes,
-    messages: MemoryObjectSendStream[SessionMessage | Exception],
-    replies: MemoryObjectSendStream[SessionMessage],
-) -> None:
-    try:
-        message = read_message(line)
-    except MessageError as error:
-        problem = types.ErrorData(code=error.code, message=str(error))
-        await replies.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=problem)))
-    else:
-        await messages.send(SessionMessage(message))
+    def watch(self) -> None:
+        """Read whenever there is something. The file is not made non-blocking: other processes may share it."""
+        self._is_watched = True
+        try:
+            self._loop.add_reader(self._fd, self._read)
+        except PermissionError:  # a regular file is always ready
+            self._loop.call_soon(self._read_file)
 
+    def close(self) -> None:
+        """Read no more."""
+        self._pause()
+        self.messages.close()
 
-async def _write_lines(file: int, messages: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    """Write messages until there are no more. A client that does not read blocks nothing else."""
-    async with messages:
-        async for message in messages:
-            line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-            for start in range(0, len(line), select.PIPE_BUF):
-                part = line[start : start + select.PIPE_BUF]
-                while part:
-                    await _wait_writable(file)
-                    part = part[os.write(file, part) :]
+    @property
+    def _is_full(self) -> bool:
+        return len(self.messages) + len(self._replying) >= _MAX_WAITING
 
+    def _on_taken(self, size_bytes: int = 0) -> None:
+        if not self._is_watched and not self.messages.is_closed and not self._is_full:
+            self.watch()
 
-async def _read_chunk(file: int) -> bytes:
-    """Read the next bytes. The file is not made non-blocking: other processes may share it."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    try:
-        loop.add_reader(file, _set_ready, ready)
-    except PermissionError:  # a regular file is always ready
-        return os.read(file, _CHUNK_BYTES)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(file)
-    return os.read(file, _CHUNK_BYTES)
+    def _pause(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(self._fd)
 
+    def _read_file(self) -> None:
+        while self._is_watched:
+            self._read()
 
-async def _wait_writable(file: int) -> None:
-    looking = select.poll()
-    looking.register(file, select.POLLOUT)
-    if looking.poll(0):
-        return
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(file, _set_ready, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_writer(file)
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._fd, _CHUNK_BYTES)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.close()
+            return
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            whole = bytes(self._line) + line
+            self._line.clear()
+            if self._is_skipping:
+                self._is_skipping = False
+            elif whole.strip():
+                self._deliver(whole)
+        if not self._is_skipping:
+            self._line += rest
+        if len(self._line) > MAX_MESSAGE_BYTES:
+            self._deliver(bytes(self._line))
+            self._line.clear()
+            self._is_skipping = True
+        if self._is_full:
+            self._pause()
 
+    def _deliver(self, line: bytes) -> None:
+        try:
+            message = read_message(line)
+        except MessageError as error:
+            problem = types.ErrorData(code=error.code, message=str(error))
+            reply = SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=problem))
+            self._replying.add(task := self._loop.create_task(self._reply(reply)))
+            task.add_done_callback(self._on_replied)
+        else:
+            self.messages.add(SessionMessage(message), len(line))
 
-def _set_ready(ready: "asyncio.Future[None]") -> None:
-    if not ready.done():
-        ready.set_result(None)
+    def _on_replied(self, task: "asyncio.Task[None]") -> None:
+        self._replying.discard(task)
+        self._on_taken()
+
+    async def _reply(self, message: SessionMessage) -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the client is gone
+            await self._replies.send(message)

@@ -157,12 +157,12 @@ class SqliteLog:
 
     async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         """List the commands queued for a run."""
-        return await self._query(QueuedCommand, "queued_commands", run_id)
+        return await self._query_key(QueuedCommand, "queued_commands", run_id)
 
     async def queued_commands_of(self, run_ids: Collection[str]) -> dict[str, list[QueuedCommand]]:
         """List the commands queued for these runs."""
         found: dict[str, list[QueuedCommand]] = {}
-        for run_id, command in await self._query(_make_run_command, "queued_commands_of", json.dumps([*run_ids])):
+        for run_id, command in await self._query_key(_make_run_command, "queued_commands_of", json.dumps([*run_ids])):
             found.setdefault(run_id, []).append(command)
         return found
 
@@ -177,7 +177,7 @@ class SqliteLog:
 
     async def effect_claims(self, effect: str, limit: int) -> list[EffectClaim]:
         """List the claims of an effect, newest first."""
-        return await self._query(EffectClaim, "effect_claims", effect, limit)
+        return await self._query_key(EffectClaim, "effect_claims", effect, limit)
 
     def version(self) -> int:
         """Return the version without waiting: unchanged while the file is being recovered."""
@@ -268,10 +268,22 @@ class SqliteLog:
         snapshot = found[0] if found and type(found[0].seq) is int else None  # edited by hand, it may be anything
         return StoredRun(snapshot, self._read_now(run_id, -1 if snapshot is None else snapshot.seq - 1, limit))
 
-    def _query_now(self, make: Callable[..., T], sql: str, parameters: tuple[str | int, ...]) -> list[T]:
+    async def _query_key(self, make: Callable[..., T], query: str, *parameters: str | int) -> list[T]:
+        """Read the few rows of one key. That takes less than a hop to a thread, unless another thread reads."""
+        if not self._reading.acquire(blocking=False):
+            return await self._query(make, query, *parameters)
         try:
-            with self._reading:
-                return [make(*row) for row in self._reader.execute(sql, parameters)]
+            return self._read_rows(make, QUERIES[query], parameters)
+        finally:
+            self._reading.release()
+
+    def _query_now(self, make: Callable[..., T], sql: str, parameters: tuple[str | int, ...]) -> list[T]:
+        with self._reading:
+            return self._read_rows(make, sql, parameters)
+
+    def _read_rows(self, make: Callable[..., T], sql: str, parameters: tuple[str | int, ...]) -> list[T]:
+        try:
+            return [make(*row) for row in self._reader.execute(sql, parameters)]
         except UnicodeEncodeError:  # asked for by a name that cannot be in the file
             return []
         except sqlite3.Error as error:
