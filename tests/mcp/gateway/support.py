@@ -13,6 +13,7 @@ from mcp import Client
 from mcp.client.session import ClientRequestContext, ElicitationFnT
 
 from interlock import Gate, Question, Rule, RulePolicy
+from interlock.domain.event import CallObserved, Fact, decode_event
 from interlock.domain.tool import JsonObject, ToolContext
 from interlock.mcp.gateway.asking import AskOptions
 from interlock.mcp.gateway.catalog import Catalog
@@ -167,6 +168,17 @@ async def until_asked(gate: Gate) -> Question:
         while not (pending := await gate.inbox.pending()):
             await asyncio.to_thread(os.sched_yield)
     return pending[0]
+
+
+async def read_facts(gate: Gate) -> list[Fact]:
+    """Return what the only run has recorded."""
+    (run_id,) = await gate.log.run_ids()
+    return [decode_event(entry).fact for entry in await gate.log.read(run_id)]
+
+
+async def observed_codes(gate: Gate) -> list[str]:
+    """Return the codes of the outcomes that clients got."""
+    return [fact.observation.code for fact in await read_facts(gate) if isinstance(fact, CallObserved)]
 
 
 def text_of(result: types.CallToolResult) -> str:

@@ -66,6 +66,37 @@ def _write_all(file: int, content: bytes) -> None:
         content = content[os.write(file, content) :]
 
 
+#: Of an HTTP request: headers, body, and the status of the answer.
+BAD_REQUESTS: dict[str, tuple[dict[str, str], bytes, int]] = {
+    "another host": ({"Host": "evil.example"}, b"{}", 421),
+    "another port": ({"Host": "127.0.0.1:1"}, b"{}", 421),
+    "a web page": ({"Origin": "https://evil.example"}, b"{}", 403),
+    "a local file": ({"Origin": "null"}, b"{}", 403),
+    "no type": ({"Content-Type": "text/plain"}, b"{}", 400),
+    "no JSON": ({}, b"{", 400),
+    "two ids": ({}, BAD_LINES[1], 400),
+    "NaN": ({}, BAD_LINES[2], 400),
+    "too deep": ({}, BAD_LINES[3], 400),
+    "too long": ({}, BAD_LINES[4], 413),
+    "a batch": ({}, b"[]", 400),
+}
+
+
+async def test_bad_requests_make_no_run(tmp_path: Path) -> None:
+    found: dict[str, int] = {}
+    async with (
+        open_server(tmp_path, Payments(tmp_path)) as (gate, server),
+        serve(server, "http") as url,
+        httpx2.AsyncClient() as client,
+    ):
+        for name, (changed, body, _) in BAD_REQUESTS.items():
+            headers = {"Accept": CALL_HEADERS["Accept"], "Content-Type": "application/json", **changed}
+            found[name] = (await client.post(url, content=body, headers=headers)).status_code
+        runs = await gate.log.run_ids()
+
+    assert (found, runs) == ({name: status for name, (_, _, status) in BAD_REQUESTS.items()}, [])
+
+
 CALL: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,

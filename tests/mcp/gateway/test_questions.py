@@ -19,6 +19,7 @@ from tests.mcp.gateway.support import (
     answering,
     connect,
     decide,
+    observed_codes,
     open_server,
     text_of,
     until_asked,
@@ -196,17 +197,33 @@ async def test_arguments_that_do_not_fit_ask_nobody(tmp_path: Path, payments: Pa
     async with open_server(tmp_path, payments) as (gate, server), connect(server, era) as client:
         result = await client.call_tool("pay", {"amount": "lots"})
         assert await gate.inbox.pending() == []
+        codes = await observed_codes(gate)
 
     assert result.is_error
-    assert "input.amount" in text_of(result)
+    assert ("input.amount" in text_of(result), codes) == (True, ["schema_invalid"])
 
 
 async def test_unknown_tool_is_an_error(tmp_path: Path, payments: Payments, era: Era) -> None:
-    async with open_server(tmp_path, payments) as (_, server), connect(server, era) as client:
+    """It is recorded, and a client that is notified without asking for it lists the tools again."""
+    notified = asyncio.Event()
+
+    async def on_message(message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            notified.set()
+
+    async with (
+        open_server(tmp_path, payments) as (gate, server),
+        connect(server, era, message_handler=on_message) as client,
+    ):
+        await client.list_tools()
         with pytest.raises(MCPError) as raised:
             await client.call_tool("steal", {})
+        if era != "2026-07-28":
+            async with asyncio.timeout(HANG_SECONDS):
+                await notified.wait()
+        codes = await observed_codes(gate)
 
-    assert raised.value.code == types.INVALID_PARAMS
+    assert (raised.value.code, codes) == (types.INVALID_PARAMS, ["unknown_tool"])
 
 
 async def test_list_is_sorted_and_private(tmp_path: Path, payments: Payments, era: Era) -> None:
