@@ -1,9 +1,12 @@
 """`McpTools` in a runtime: tools of servers are looked up, called and gone like any others."""
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.client._transport import Transport
 
 from interlock import HeadlessInteractionProvider, ToolRuntime
 from interlock.mcp import McpTools, ServerConfig, ServerSandbox
@@ -56,3 +59,38 @@ async def test_a_question_says_where_the_call_runs(fields: dict[str, Any], shown
         paused = await runtime.execute([call("c1", "srv_echo", text="x")])
 
     assert [question.bound.surroundings.sandbox for question in paused.questions] == [shown]
+
+
+class _Deaf:
+    """A transport that swallows a cancellation, while it connects or while it leaves."""
+
+    def __init__(self, inner: Transport, where: str, reached: asyncio.Event) -> None:
+        self._inner, self._where, self._reached = inner, where, reached
+
+    async def __aenter__(self) -> Any:
+        await self._swallow("connecting")
+        return await self._inner.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._swallow("leaving")
+        await self._inner.__aexit__(*error)
+
+    async def _swallow(self, where: str) -> None:
+        if where == self._where:
+            self._reached.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("where", ["connecting", "leaving"])
+async def test_closing_ends_a_connection_that_misses_the_cancellation(where: str):
+    server, reached = ScriptedServer(), asyncio.Event()
+    tools = McpTools([ServerConfig(name="srv")], transports={"srv": lambda: _Deaf(server.open(), where, reached)})
+    starting = asyncio.create_task(tools.start())
+    if where == "leaving":
+        await starting
+        await server.drop()
+    await reached.wait()
+    await asyncio.wait_for(tools.close(), 30)
+    await starting
+    assert tools.servers["srv"].state == "closed"

@@ -195,6 +195,7 @@ class Connection:
         """End the connection."""
         owner, self._owner = self._owner, None
         if owner is not None:
+            self._lost.set()  # the SDK may swallow the cancellation while it connects or leaves
             owner.cancel()
             await asyncio.wait((owner,))
         self._set_state("closed", "it was closed")
@@ -302,7 +303,7 @@ class Connection:
         return self.client
 
     async def _own(self) -> None:
-        """Connect again and again, until this task is cancelled."""
+        """Connect again and again, until this is closed."""
         pause, loop = _FIRST_PAUSE_SECONDS, asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -314,6 +315,8 @@ class Connection:
                 self.client = self.transport = None
                 self._connected.clear()
                 self._tried.set()
+            if self._owner is None:
+                return
             pause = _FIRST_PAUSE_SECONDS if loop.time() - began > _GOOD_SECONDS else pause
             self._wanted.clear()
             await asyncio.sleep(_FIRST_PAUSE_SECONDS)
