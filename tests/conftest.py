@@ -8,11 +8,13 @@ import gc
 import signal
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from tests.logs import keep_in_postgres
 from tests.soak.budget import Budget
 
 if TYPE_CHECKING:
@@ -53,6 +55,14 @@ def postgres() -> Iterator["PostgresServer"]:
         yield server.start()
     finally:
         server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def log_backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What `open_log` of `tests.logs` opens below `tmp_path`."""
+    if request.param == "postgres":
+        keep_in_postgres(tmp_path, request.getfixturevalue("postgres"))
+    return request.param
 
 
 @pytest.fixture

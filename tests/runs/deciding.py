@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from interlock import Answer, Inbox, SqliteLog, tool
+from interlock import Answer, EventLog, Inbox, tool
 from interlock.domain.errors import DecisionConflictError
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
 from interlock.runs.runner import Runner
+from tests.logs import open_log
 from tests.patience import HANG_SECONDS
 
 from .support import agent_of, calls, facts
@@ -39,7 +40,7 @@ def change() -> str:
     return "changed"
 
 
-async def decide(log: SqliteLog, name: str, run_id: str, action_id: str) -> Told:
+async def decide(log: EventLog, name: str, run_id: str, action_id: str) -> Told:
     approved = int(name.removeprefix("p")) % 2 == 0
     async with Inbox(log) as inbox:
         try:
@@ -50,7 +51,7 @@ async def decide(log: SqliteLog, name: str, run_id: str, action_id: str) -> Told
 
 
 async def serve(path: str, names: Sequence[str]) -> None:
-    logs = {name: SqliteLog(path) for name in names}
+    logs = {name: open_log(path) for name in names}
     while line := await asyncio.to_thread(sys.stdin.readline):
         run_id, action_id = line.split()
         told = await asyncio.gather(*(decide(log, name, run_id, action_id) for name, log in logs.items()))
@@ -78,7 +79,7 @@ class Deciders:
         """
         run_id, asked, go = f"run{number}", asyncio.Event(), asyncio.Event()
 
-        async with SqliteLog(self._path) as log:
+        async with open_log(self._path) as log:
 
             async def approve(question: object) -> bool | None:
                 asked.set()

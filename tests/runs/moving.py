@@ -6,12 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from interlock import Rule, RulePolicy, SqliteLog, ToolDefinition, tool
+from interlock import Rule, RulePolicy, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.errors import LogFencedError
 from interlock.runs.runner import Runner
 from tests.crash.points import Points
 from tests.crash.scripted import World
+from tests.logs import open_log
 
 from .story import LOG, RUN_ID, TASK
 from .support import agent_of, calls
@@ -57,7 +58,7 @@ def effects(world: World) -> list[ToolDefinition]:
 
 
 async def hold(folder: Path) -> None:
-    log = SqliteLog(folder / LOG)
+    log = open_log(folder / LOG)
     async with Runner(holding(World(folder, Points()), waits=True), log=log) as runner:
         handle = await runner.start(TASK, run_id=RUN_ID)
         try:

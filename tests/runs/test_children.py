@@ -15,7 +15,6 @@ from interlock import (
     Question,
     Rule,
     RulePolicy,
-    SqliteLog,
     ToolContext,
     ToolDefinition,
     tool,
@@ -37,6 +36,7 @@ from interlock.models.scripted import ScriptedFault, ScriptedTurn
 from interlock.runs import children
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
+from tests.logs import open_log
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
 from .test_stopping import Long
@@ -130,10 +130,11 @@ async def test_what_the_agent_inside_wants_to_do_is_asked_for_in_the_result_of_t
     await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 @pytest.mark.requirement("R114", "P06")
 async def test_another_process_goes_on_with_both_and_repeats_nothing(tmp_path: Path) -> None:
     world, artifacts = World(), MemoryArtifacts()
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         async with Runner(pair(world), log=log, artifacts=artifacts) as runner:
             waiting = await runner.run("Do it.")
         (question,) = waiting.questions
@@ -249,11 +250,12 @@ async def test_an_agent_that_waits_inside_a_cancelled_run_is_cancelled_with_it()
     await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_a_question_inside_can_be_answered_while_the_agent_inside_is_busy(tmp_path: Path) -> None:
     world, long = World(), Long("network")  # its start is written down at once, and with it the question
     both = calls(("busy", "long", {}), ("in", "change", {"what": "x"}))
     helper = agent_of(both, "Done.", tools=[world.change, long.tool], name="helper")
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         runner, handle = await start(boss_of(helper), log)
         await long.running.wait()
         inside = child_run_id(handle.run_id, "out")
@@ -267,6 +269,7 @@ async def test_a_question_inside_can_be_answered_while_the_agent_inside_is_busy(
         await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_agents_can_ask_agents_that_ask_agents(tmp_path: Path) -> None:
     world = World()
 
@@ -277,7 +280,7 @@ async def test_agents_can_ask_agents_that_ask_agents(tmp_path: Path) -> None:
         )
         return boss_of(middle)
 
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         async with Runner(boss(), log=log) as runner:
             waiting = await runner.run("Do it.")
             (question,) = waiting.questions
@@ -344,9 +347,10 @@ async def test_guardrails_of_other_tools_do_not_cover_an_agent_or_a_handoff_unle
     assert result.text == "Written."
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_a_run_inside_that_somebody_else_moves_on_is_waited_for(tmp_path: Path) -> None:
     world = World()
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         runner, handle = await start(pair(world), log)
         (question,) = (await handle.result()).questions
         await handle.decide(question.action_id, approved=True)

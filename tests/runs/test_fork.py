@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock import MemoryLog, SqliteLog, tool
+from interlock import MemoryLog, tool
 from interlock.agent.agent import Agent
 from interlock.audit.verify import verify
 from interlock.domain.errors import ConfigurationError, LogCorruptError
@@ -27,6 +27,7 @@ from interlock.runs.fork import copy_entries, fork
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
 from interlock.storage.memory_artifacts import MemoryArtifacts
+from tests.logs import open_log
 from tests.replay.replayed import People
 
 TURNS = (
@@ -246,13 +247,14 @@ async def test_a_run_that_is_not_what_was_written_is_not_forked() -> None:
         copy_entries([*entries[:3], forged], "run_fork")
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_a_fork_is_durable_where_the_run_is(tmp_path: Path) -> None:
     artifacts = MemoryArtifacts()
-    async with SqliteLog(tmp_path / "runs.db") as log:
+    async with open_log(tmp_path / "runs.db") as log:
         run_id = await recorded(log, artifacts)
         name = await fork(log, run_id, 5)
 
-    async with SqliteLog(tmp_path / "runs.db") as log:
+    async with open_log(tmp_path / "runs.db") as log:
         assert len(await log.read(name)) == 6
         done, _ = await gone_on(log, artifacts, name)
     assert done[-1] == "look c"

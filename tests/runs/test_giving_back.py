@@ -3,10 +3,13 @@
 import asyncio
 from pathlib import Path
 
-from interlock import Answer, MemoryLog, SqliteLog, tool
+import pytest
+
+from interlock import Answer, MemoryLog, tool
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Lease
+from tests.logs import open_log
 
 from .support import agent_of, calls, start
 from .test_stopping import Long, change
@@ -55,10 +58,11 @@ async def test_cancelling_a_run_that_is_about_to_stop_is_heard() -> None:
     await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_answers_that_come_with_a_resume_are_taken_from_a_run_that_is_moved_on(tmp_path: Path) -> None:
     long, aside = Long(), tool(risk="write", name="aside", concurrency="safe")(lambda: "changed")
     both = calls(("a", "aside", {}), ("b", "long", {}))
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         runner, handle = await start(agent_of(both, "Done.", tools=[aside, long.tool]), log)
         await long.running.wait()
         (question,) = await handle.questions()
@@ -110,8 +114,9 @@ async def test_a_second_handle_of_a_run_is_closed_with_the_runner_although_the_f
     assert (long.cancelled, second.is_live) == (True, False)
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_a_result_has_the_calls_that_another_process_carried_out(tmp_path: Path) -> None:
-    async with SqliteLog(tmp_path / "log") as log, SqliteLog(tmp_path / "log") as elsewhere:
+    async with open_log(tmp_path / "log") as log, open_log(tmp_path / "log") as elsewhere:
         agent = agent_of(*ASKS, tools=[change])
         runner, handle = await start(agent, log)
         waiting = await handle.result()

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from interlock import MemoryLog, Rule, RulePolicy, SqliteLog, ToolDefinition, tool
+from interlock import MemoryLog, Rule, RulePolicy, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import ModelRequested
 from interlock.domain.tool import NormalizedOutput
 from interlock.runs.runner import Runner
+from tests.logs import open_log
 
 from .support import agent_of, asked_of, calls, facts_of, in_words, run_of, start
 
@@ -79,13 +80,14 @@ async def test_the_type_of_the_answer_is_that_of_the_agent_who_gives_it() -> Non
     assert (await run_of(first)).output == 7
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_a_process_that_goes_on_after_a_handoff_judges_calls_for_the_agent_that_asked(tmp_path: Path) -> None:
     changes: list[str] = []
 
     def agents() -> Agent:
         return pair(calls(("a", "alter", {"what": "x"})), "Written.", tools=(noting(changes, "alter"),))[0]
 
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         async with Runner(agents(), log=log) as runner:
             waiting = await runner.run("Do it.")
         assert [question.agent for question in waiting.questions] == ["writer"]
@@ -99,6 +101,7 @@ async def test_a_process_that_goes_on_after_a_handoff_judges_calls_for_the_agent
     assert (result.status, result.text, changes) == ("COMPLETED", "Written.", ["alter x"])
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_calls_beside_a_handoff_stay_those_of_the_agent_that_made_them(tmp_path: Path) -> None:
     changes: list[str] = []
 
@@ -107,7 +110,7 @@ async def test_calls_beside_a_handoff_stay_those_of_the_agent_that_made_them(tmp
         both = calls(("h", "handoff_to_writer", {}), ("a", "alter", {"what": "x"}))
         return agent_of(both, tools=[noting(changes, "alter")], name="reader", handoffs=(second,))
 
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         async with Runner(agents(), log=log) as runner:
             waiting = await runner.run("Do it.")
         async with Runner(agents(), log=log) as runner:

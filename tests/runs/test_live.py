@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from interlock import MemoryLog, Runner, SqliteLog, ToolDefinition, ToolRuntime, tool
+from interlock import MemoryLog, Runner, ToolDefinition, ToolRuntime, tool
 from interlock.domain.event import InvocationStarted, ModelRequested
 from interlock.storage.event_log import EventLog
+from tests.logs import open_log, wait_until_free
 from tests.patience import HANG_SECONDS
 
 from .support import agent_of, calls, facts, facts_of
@@ -45,10 +46,11 @@ async def wait_for_start(log: EventLog, run_id: str) -> list[str]:
     return [type(fact).__name__ for fact in await facts(log, run_id)]
 
 
+@pytest.mark.usefixtures("log_backend")
 @pytest.mark.requirement("P24")
 @pytest.mark.parametrize("durable", [False, True])
 async def test_a_read_is_in_the_log_while_it_runs(tmp_path: Path, durable: bool) -> None:
-    log, looking = SqliteLog(tmp_path / "log") if durable else MemoryLog(), Looking()
+    log, looking = open_log(tmp_path / "log") if durable else MemoryLog(), Looking()
     async with Runner(agent_of(calls(("a", "look", {})), "Done.", tools=[looking.tool]), log=log) as runner:
         handle = await runner.start("Look.", run_id="one")
         seen = await wait_for_start(log, "one")
@@ -73,6 +75,7 @@ async def test_events_of_a_runtime_are_live() -> None:
         assert (await running).observations[0].ok
 
 
+@pytest.mark.usefixtures("log_backend")
 @pytest.mark.requirement("P24")
 async def test_a_read_that_was_killed_is_in_the_log(tmp_path: Path) -> None:
     """The resumed run runs the call again, and does not ask the model again."""
@@ -82,10 +85,11 @@ async def test_a_read_that_was_killed_is_in_the_log(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == "runs\n"
-        async with SqliteLog(tmp_path / "log") as log:
+        async with open_log(tmp_path / "log") as log:
             await wait_for_start(log, "one")
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
+            await wait_until_free(log, "one")
             looking = Looking()
             looking.release.set()
             async with Runner(agent_of(calls(("a", "look", {})), "Done.", tools=[looking.tool]), log=log) as runner:
@@ -97,7 +101,7 @@ async def test_a_read_that_was_killed_is_in_the_log(tmp_path: Path) -> None:
 async def main(path: str) -> None:
     looking = Looking()
     agent = agent_of(calls(("a", "look", {})), "Done.", tools=[looking.tool])
-    async with Runner(agent, log=SqliteLog(path)) as runner:
+    async with Runner(agent, log=open_log(path)) as runner:
         handle = await runner.start("Look.", run_id="one")
         print("runs", flush=True)
         await handle.result()

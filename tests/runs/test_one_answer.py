@@ -15,6 +15,7 @@ from .deciding import change, check, deciders
 from .support import agent_of, calls, facts
 
 
+@pytest.mark.usefixtures("log_backend")
 @pytest.mark.requirement("P17")
 async def test_one_of_many_processes_is_first(tmp_path: Path) -> None:
     with deciders(tmp_path / "log", people=6, processes=3) as people:

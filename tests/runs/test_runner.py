@@ -14,7 +14,6 @@ from interlock import (
     Question,
     Rule,
     RulePolicy,
-    SqliteLog,
     tool,
 )
 from interlock.domain.decision import FailSafeConfig
@@ -31,6 +30,7 @@ from interlock.models.scripted import ScriptedTurn
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import QueuedCommand
 from interlock.tools.skills.skill_tools import skills
+from tests.logs import open_log
 from tests.patience import HANG_SECONDS
 from tests.tools.skill_runs import write_skill
 
@@ -198,9 +198,10 @@ async def test_a_tool_that_fails_is_an_observation_and_one_that_raises_leaves_th
     await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_finished_goes_on_with_whatever_people_answer_from_wherever(tmp_path: Path) -> None:
     agent = agent_of(calls(("a", "change", {})), calls(("b", "change", {})), "Done.", tools=[change])
-    async with SqliteLog(tmp_path / "log") as log, SqliteLog(tmp_path / "log") as elsewhere:
+    async with open_log(tmp_path / "log") as log, open_log(tmp_path / "log") as elsewhere:
         runner, handle = await start(agent, log)
         finished = asyncio.create_task(handle.wait_until_finished())
         async with Runner(agent_of("x", tools=[change]), log=elsewhere, artifacts=MemoryArtifacts()) as other:
@@ -227,8 +228,9 @@ async def test_a_question_that_expires_does_not_hold_the_run_for_ever() -> None:
     await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_a_note_that_cannot_be_read_is_taken_away_with_a_warning(tmp_path: Path) -> None:
-    async with SqliteLog(tmp_path / "log") as log:
+    async with open_log(tmp_path / "log") as log:
         runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log)
         waiting = await handle.result()
         await log.enqueue(handle.run_id, QueuedCommand("strange", b"\xff{"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interlock import Answer, MemoryLog, SqliteLog, ToolDefinition, tool
+from interlock import Answer, MemoryLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import ModelError, RunClaimedError, RunEndedError, RunPausedError
@@ -17,6 +17,7 @@ from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Lease
 from tests.agent.test_budgets import Hanging
+from tests.logs import open_log
 
 from .support import agent_of, asked_of, calls, facts_of, in_words, messages, start
 
@@ -150,9 +151,10 @@ async def test_a_run_that_waits_can_be_cancelled() -> None:
     await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_another_process_can_cancel_and_the_one_that_has_the_run_does_it(tmp_path: Path) -> None:
     long = Long()
-    async with SqliteLog(tmp_path / "log") as log, SqliteLog(tmp_path / "log") as elsewhere:
+    async with open_log(tmp_path / "log") as log, open_log(tmp_path / "log") as elsewhere:
         runner, handle = await start(agent_of(calls(("a", "long", {})), "Done.", tools=[long.tool]), log)
         await long.running.wait()
         desk = Inbox(elsewhere, runner.app.artifacts, active_runs=[handle.run_id])
@@ -314,8 +316,9 @@ async def test_a_listener_that_raises_disturbs_nobody() -> None:
     await runner.close()
 
 
+@pytest.mark.usefixtures("log_backend")
 async def test_an_answer_that_comes_when_the_run_is_just_given_back_is_not_lost(tmp_path: Path) -> None:
-    async with SqliteLog(tmp_path / "log") as log, SqliteLog(tmp_path / "log") as elsewhere:
+    async with open_log(tmp_path / "log") as log, open_log(tmp_path / "log") as elsewhere:
         runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log)
         waiting = await handle.result()
         held: list[str] = [handle.run_id]  # as if somebody had it until the note was left

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from interlock import Answer, MemoryArtifacts, SqliteLog
+from interlock import Answer, MemoryArtifacts
 from interlock.domain.errors import DecisionConflictError, RunClaimedError
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 from tests.crash.points import Points
 from tests.crash.scripted import World
+from tests.logs import open_log, wait_until_free
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
@@ -58,7 +59,7 @@ class Holder:
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[Holder]:
+def holder(tmp_path: Path, log_backend: str) -> Iterator[Holder]:
     holder = Holder(tmp_path)
     yield holder
     holder.close()
@@ -66,7 +67,7 @@ def holder(tmp_path: Path) -> Iterator[Holder]:
 
 @asynccontextmanager
 async def runner_in(folder: Path) -> AsyncGenerator[Runner]:
-    async with SqliteLog(folder / LOG) as log, Runner(holding(World(folder, Points()), waits=False), log=log) as runner:
+    async with open_log(folder / LOG) as log, Runner(holding(World(folder, Points()), waits=False), log=log) as runner:
         yield runner
 
 
@@ -95,6 +96,7 @@ async def test_a_run_belongs_to_one_living_process_and_is_followed_at_once_when_
 
         os.kill(holder.process.pid, signal.SIGKILL)
         holder.process.wait(HANG_SECONDS)
+        await wait_until_free(runner.log, RUN_ID)
         (question,) = await runner.inbox.pending(RUN_ID)
         await answer_and_finish(runner, question.action_id)
 
@@ -122,7 +124,7 @@ async def test_a_process_that_was_asleep_while_its_run_was_taken_can_do_nothing_
 
 
 async def test_another_process_answers_while_the_run_is_moved_on(holder: Holder, tmp_path: Path) -> None:
-    async with SqliteLog(tmp_path / LOG) as log:
+    async with open_log(tmp_path / LOG) as log:
         desk = Inbox(log, MemoryArtifacts())
         (question,) = await desk.pending(RUN_ID)
 
@@ -138,7 +140,7 @@ async def test_another_process_answers_while_the_run_is_moved_on(holder: Holder,
 
 
 async def test_another_process_cancels_a_run_that_is_moved_on(holder: Holder, tmp_path: Path) -> None:
-    async with SqliteLog(tmp_path / LOG) as log:
+    async with open_log(tmp_path / LOG) as log:
         desk = Inbox(log, MemoryArtifacts())
 
         assert await desk.cancel(RUN_ID, "Enough.") in ("queued", "recorded")  # the other process may be quick

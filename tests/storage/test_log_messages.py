@@ -9,15 +9,17 @@ from interlock.domain.errors import LogError, LogFencedError, LogWriteError, Run
 from interlock.storage.event_log import EventLog, Lease, QueuedCommand
 from interlock.storage.leases import this_process
 from interlock.storage.memory import MemoryLog
-from interlock.storage.sqlite.log import SqliteLog
 from interlock.testing.conformance.leases import WRITES
+from tests.logs import keep_in_postgres, open_log
 
 from .runs import append, chained
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventLog]:
-    log = MemoryLog() if request.param == "memory" else SqliteLog(tmp_path / "log")
+    if request.param == "postgres":
+        keep_in_postgres(tmp_path, request.getfixturevalue("postgres"))
+    log = MemoryLog() if request.param == "memory" else open_log(tmp_path / "log")
     yield log
     await log.close()
 

@@ -4,7 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from interlock import DecisionConflictError, SqliteLog
+from interlock import DecisionConflictError
+from tests.logs import open_log
 
 from .scene import Scene
 
@@ -12,7 +13,7 @@ from .scene import Scene
 async def decide_all(path: Path, rounds: int, by: str) -> None:
     folder = path.parent / by
     folder.mkdir()
-    scene = Scene(folder, SqliteLog(path))
+    scene = Scene(folder, open_log(path))
     for number in range(rounds):
         runtime = scene.runtime(run_id=f"run_{number}")
         [action] = await runtime.actions()

@@ -4,14 +4,15 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from interlock import DecisionConflictError, EventLog, MemoryLog, RunState, SqliteLog, ToolRuntime
+from interlock import DecisionConflictError, EventLog, MemoryLog, RunState, ToolRuntime
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
+from tests.logs import open_log
 from tests.patience import HANG_SECONDS
 from tests.pipeline.batch.stage import codes
 from tests.soak.budget import Budget
@@ -39,7 +40,7 @@ async def decide(runtime: ToolRuntime, action_id: str, number: int) -> str:
     return ""
 
 
-async def one_round(scene: Scene, logs: list[SqliteLog], number: int) -> None:
+async def one_round(scene: Scene, logs: Sequence[EventLog], number: int) -> None:
     run_id = f"run_{number}"
     first = runtime_on(scene, logs[number % DECIDERS], run_id)
     [question] = (await first.execute([EDIT])).questions
@@ -64,11 +65,12 @@ async def one_round(scene: Scene, logs: list[SqliteLog], number: int) -> None:
 
 async def rounds(scene: Scene, path: Path, numbers: Iterable[int]) -> None:
     async with AsyncExitStack() as opened:
-        logs = [await opened.enter_async_context(SqliteLog(path)) for _ in range(DECIDERS)]
+        logs = [await opened.enter_async_context(open_log(path)) for _ in range(DECIDERS)]
         for number in numbers:
             await one_round(scene, logs, number)
 
 
+@pytest.mark.usefixtures("log_backend")
 @pytest.mark.requirement("P05", "R161")
 async def test_of_sixteen_deciders_exactly_one_wins_and_every_other_is_told_whose_answer_stands(
     scene: Scene, tmp_path: Path
@@ -109,7 +111,7 @@ def decide_all_in_processes(scene: Scene, path: Path) -> None:
 
 async def ask_all(scene: Scene, path: Path) -> None:
     """One open question in each of the runs."""
-    async with SqliteLog(path) as log:
+    async with open_log(path) as log:
         for number in range(ROUNDS):
             await runtime_on(scene, log, f"run_{number}").execute([EDIT])
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from interlock import Answer, Decision, PolicyEvent, RunState, SqliteLog, ToolContext, ToolRegistry, Verdict, tool
+from interlock import Answer, Decision, PolicyEvent, RunState, ToolContext, ToolRegistry, Verdict, tool
 from interlock.domain.event import ApprovalRequested, ApprovalVoided, InvocationStarted, PolicyEvaluated, RunResumed
 from interlock.domain.payload import BindingChange
+from tests.logs import open_log
 from tests.pipeline.batch.stage import codes, others_ran
 from tests.support import call, facts
 
@@ -140,9 +141,9 @@ async def test_a_policy_that_changes_while_the_person_thinks_judges_the_call_aga
 
 
 @pytest.fixture
-def stored(scene: Scene, tmp_path: Path) -> Scene:
+def stored(scene: Scene, tmp_path: Path, log_backend: str) -> Scene:
     """The same, on a log that outlives a process."""
-    scene.log = SqliteLog(tmp_path / "runs.db")
+    scene.log = open_log(tmp_path / "runs.db")
     return scene
 
 
@@ -154,7 +155,7 @@ async def test_another_process_voids_what_was_approved_and_asks_again(stored: Sc
         if answered == "before the change":
             await first.decide(question.action_id, approved=True, by="ada")
     await stored.log.close()
-    stored.log = SqliteLog(stored.folder.parent / "runs.db")
+    stored.log = open_log(stored.folder.parent / "runs.db")
     stored.file.write_text("changed meanwhile")
 
     async with stored.runtime() as second:

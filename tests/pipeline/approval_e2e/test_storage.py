@@ -1,5 +1,6 @@
 """The log between review and resume: processes die, files are copied, and somebody may have written in them."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock import DecisionConflictError, MemoryLog, RunState, SqliteLog
+from interlock import DecisionConflictError, MemoryLog, RunState
 from interlock.domain.event import (
     ApprovalGranted,
     CallObserved,
@@ -20,6 +21,7 @@ from interlock.domain.event import (
     WarningRaised,
     decode_event,
 )
+from tests.logs import open_log, wait_until_free
 from tests.pipeline.batch.stage import codes
 from tests.support import call, facts
 
@@ -113,6 +115,7 @@ async def test_copies_of_a_saved_state_share_one_execution_where_they_share_one_
     assert len(scene.ran) == 1
 
 
+@pytest.mark.usefixtures("log_backend")
 @pytest.mark.requirement("P06")
 def test_a_run_whose_process_was_killed_while_it_waited_still_waits_in_the_next(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.pipeline.approval_e2e.waiting_process", str(tmp_path)]
@@ -120,7 +123,8 @@ def test_a_run_whose_process_was_killed_while_it_waited_still_waits_in_the_next(
         assert process.stdout is not None
         action_id = process.stdout.readline().strip()
         os.kill(process.pid, signal.SIGKILL)
-    log = SqliteLog(tmp_path / "runs.db")
+    log = open_log(tmp_path / "runs.db")
+    asyncio.run(wait_until_free(log, RUN))
     scene = Scene(tmp_path, log)
 
     with scene.runtime() as runtime:

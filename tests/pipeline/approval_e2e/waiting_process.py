@@ -4,7 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from interlock import Question, SqliteLog
+from interlock import Question
+from tests.logs import open_log
 from tests.support import call
 
 from .scene import Person, Scene
@@ -17,7 +18,7 @@ class Silent(Person):
 
 
 async def wait_for_ever(folder: Path) -> None:
-    scene = Scene(folder, SqliteLog(folder / "runs.db"))
+    scene = Scene(folder, open_log(folder / "runs.db"))
     async with scene.runtime(interaction=Silent()) as runtime:
         await runtime.execute([call("c1", "edit", path="notes.txt")])
     (folder / "ran").touch()

@@ -5,7 +5,7 @@ Each gets the connection, and whether an earlier try may have been executed: the
 
 from ...domain.errors import LogError
 from ..event_log import EffectClaim, Lease, QueuedCommand
-from ..leases import claimed_error, this_process
+from ..leases import ProcessIdentity, claimed_error, this_process
 from .connection import Connection, execute
 from .queries import QUERIES
 from .writer import load_process
@@ -21,12 +21,15 @@ class ProcessLeases:
     def acquire(self, connection: Connection, is_retry: bool, run_id: str, force: bool) -> Lease | LogError:
         """Acquire the lease of a run, unless a living process has it."""
         values = {"run_id": run_id, "process": self.process, "force": force}
-        row = execute(connection, QUERIES["acquire"], values).fetchone()
-        lease = Lease(run_id, row[0]) if row else self._find_own(connection, run_id) if is_retry else None
-        if lease is None:
-            return self._claimed_error(connection, run_id)
-        self.claims.add(lease)
-        return lease
+        while True:
+            row = execute(connection, QUERIES["acquire"], values).fetchone()
+            lease = Lease(run_id, row[0]) if row else self._find_own(connection, run_id) if is_retry else None
+            if lease is not None:
+                self.claims.add(lease)
+                return lease
+            holder = self._find_holder(connection, run_id)
+            if holder is not None:  # else it was released meanwhile
+                return claimed_error(run_id, holder, this_process())
 
     def release(self, connection: Connection, _: bool, lease: Lease) -> bool:
         """Release a lease. Return True if commands are queued for the run."""
@@ -42,13 +45,9 @@ class ProcessLeases:
         lease = Lease(run_id, row[1]) if row and row[1] and row[2] == self.process else None
         return None if lease in self.claims else lease
 
-    def _claimed_error(self, connection: Connection, run_id: str) -> LogError:
-        here = this_process()
+    def _find_holder(self, connection: Connection, run_id: str) -> ProcessIdentity | None:
         row = execute(connection, QUERIES["load_head"], (run_id,)).fetchone()
-        holder = load_process(connection, row[2]) if row else None
-        if holder is None:
-            return LogError(f"{run_id} was released just now. Nothing was written. Try again.")
-        return claimed_error(run_id, holder, here)
+        return load_process(connection, row[2]) if row and row[1] else None
 
 
 def enqueue(connection: Connection, is_retry: bool, run_id: str, command: QueuedCommand) -> bool | LogError:
