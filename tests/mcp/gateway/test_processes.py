@@ -32,16 +32,16 @@ async def test_gateways_on_one_log_run_a_call_once(tmp_path: Path) -> None:
 
         return text_of(await client.call_tool("bank_pay", PAY, progress_callback=on_progress))
 
-    async with AsyncExitStack() as stack, asyncio.timeout(HANG_SECONDS):
+    async with AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(gateway_process(tmp_path, hold="60s")) for _ in waiting]
         await asyncio.gather(*(client.list_tools() for client, _ in opened))
         calls = [asyncio.create_task(pay(client, held)) for (client, _), held in zip(opened, waiting, strict=True)]
-        shown = await asyncio.gather(*waiting)
-        async with SqliteLog(tmp_path / "runs.db") as log, Inbox(log) as inbox:
+        async with asyncio.timeout(HANG_SECONDS), SqliteLog(tmp_path / "runs.db") as log, Inbox(log) as inbox:
+            shown = await asyncio.gather(*waiting)
             pending = await inbox.pending()
             for question in pending:
                 await inbox.approve(question, by="ada")
-        results = await asyncio.gather(*calls)
+            results = await asyncio.gather(*calls)
 
     assert set(shown) == {f"Waiting for approval {question.action_id}." for question in pending}
     assert len(pending) == 1
