@@ -50,9 +50,7 @@ test: $(READY) ## Check everything but the types, and run the tests
 
 .PHONY: install-tests run-tests
 install-tests: $(READY)
-	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.server.console.install \
-		&& $(BIN)/python -m tests.coding_agents.install && $(BIN)/python -m tests.mcp.conformance.install \
-		&& $(BIN)/python -m tests.mcp.npm_servers.install
+	@$(BIN)/python -m tests.install
 
 # A `make` that a test starts is none of ours.
 run-tests: $(READY)
@@ -78,11 +76,6 @@ test-adapters: $(READY) ## Test the adapters of all frameworks, each with its ow
 	@for file in requirements/adapters/*.txt; do \
 		name=$$(basename $$file .txt); echo "$$name"; $(BIN)/python -m tests.adapters.environment $$name || exit 1; \
 	done
-
-.PHONY: test-agents
-test-agents: $(READY) ## Test hooks and gateway with Claude Code, Codex, Gemini CLI and opencode: every case
-	@$(BIN)/python -m tests.coding_agents.install
-	@$(PYTEST) -n $(JOBS) --dist worksteal -m 'agents or not soak' tests/coding_agents
 
 TEMPLATES := src/interlock/server/console/templates
 

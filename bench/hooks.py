@@ -15,7 +15,7 @@ from statistics import median
 from typing import NamedTuple
 
 from interlock.hooks import thin
-from interlock.hooks.daemon import read_status
+from interlock.hooks.daemon_status import read_status
 
 _TARGETS = {"wall_ms": 40.0, "cpu_ms": 35.0}
 _ROUNDS = 30

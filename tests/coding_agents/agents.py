@@ -1,8 +1,12 @@
 """The four agents: how each is told of its model, asked headless, and what it calls its tools.
 
-Their switches for telemetry and updates are off; `test_agents.py` proves that they then call nothing but the model.
+Their switches for telemetry and updates are off. Every test proves that they then call nothing but the model.
 """
 
+import subprocess
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +14,9 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from tests.coding_agents.install import NotInstalled, find_program
+from tests.coding_agents.install import COMPILED, NotInstalled, find_program
+from tests.coding_agents.model import Chat
+from tests.coding_agents.wire import Call
 from tests.coding_agents.world import Finished, World
 
 
@@ -30,15 +36,25 @@ class Agent(Protocol):
 
     #: As `interlock hooks install NAME` and `interlock gateway --print-config NAME` know it.
     name: str
-    #: Its tool for commands, as the model calls it.
-    shell: str
 
-    def shell_call(self, command: str) -> dict[str, str]:
-        """Return the arguments of a call of that tool."""
+    def shell(self, command: str) -> Call:
+        """Return a call of its tool for commands."""
         ...
 
-    def mcp_tool(self, server: str, tool: str) -> str:
-        """Return how the model calls a tool of an MCP server."""
+    def read(self, path: str) -> Call:
+        """Return a call that reads a file."""
+        ...
+
+    def write(self, path: str, content: str) -> Call:
+        """Return a call that makes a file."""
+        ...
+
+    def fetch(self, url: str) -> Call | None:
+        """Return a call that fetches a page; None: it has no such tool."""
+        ...
+
+    def mcp(self, tool: str, arguments: Mapping[str, object]) -> Call:
+        """Return a call of a tool of the MCP server `interlock`."""
         ...
 
     def configure(self, world: World) -> None:
@@ -66,13 +82,21 @@ class Claude:
     """Claude Code."""
 
     name = "claude"
-    shell = "Bash"
 
-    def shell_call(self, command: str) -> dict[str, str]:
-        return {"command": command, "description": "append a line"}
+    def shell(self, command: str) -> Call:
+        return Call("Bash", {"command": command, "description": "append a line"})
 
-    def mcp_tool(self, server: str, tool: str) -> str:
-        return f"mcp__{server}__{tool}"
+    def read(self, path: str) -> Call:
+        return Call("Read", {"file_path": path})
+
+    def write(self, path: str, content: str) -> Call:
+        return Call("Write", {"file_path": path, "content": content})
+
+    def fetch(self, url: str) -> Call | None:
+        return Call("WebFetch", {"url": url, "prompt": "What is it?"})
+
+    def mcp(self, tool: str, arguments: Mapping[str, object]) -> Call:
+        return Call(f"mcp__interlock__{tool}", arguments)
 
     def configure(self, world: World) -> None:
         pass
@@ -100,13 +124,22 @@ class Codex:
     """Codex."""
 
     name = "codex"
-    shell = "exec_command"
 
-    def shell_call(self, command: str) -> dict[str, str]:
-        return {"cmd": command}
+    def shell(self, command: str) -> Call:
+        return Call("exec_command", {"cmd": command})
 
-    def mcp_tool(self, server: str, tool: str) -> str:
-        return tool
+    def read(self, path: str) -> Call:
+        return self.shell(f"cat {path}")
+
+    def write(self, path: str, content: str) -> Call:
+        patch = f"*** Begin Patch\n*** Add File: {path}\n+{content}\n*** End Patch"
+        return Call("apply_patch", {"input": patch})
+
+    def fetch(self, url: str) -> Call | None:
+        return None
+
+    def mcp(self, tool: str, arguments: Mapping[str, object]) -> Call:
+        return Call(tool, arguments, namespace="mcp__interlock")
 
     def configure(self, world: World) -> None:
         folder = world.home / ".codex"
@@ -149,24 +182,87 @@ remote_plugin = false
         return Reply(said[-1], started[0], finished, {})
 
 
+class CodexServer(Codex):
+    """Codex as a server for editors, with a person there who accepts every form of an MCP server."""
+
+    def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
+        with world.running([*find_command("codex"), "app-server"], self.environment(world)) as server:
+            rpc = _JsonRpc(server)
+            client = {"name": "tests", "title": "tests", "version": "1"}
+            rpc.request("initialize", {"clientInfo": client, "capabilities": {"experimentalApi": True}})
+            rpc.send({"method": "initialized"})
+            # With `never`, as in the settings, it declines forms by itself.
+            place = {"cwd": str(world.workspace), "approvalPolicy": "on-request"}
+            thread = rpc.request("thread/start", place)["thread"]["id"]
+            rpc.request("turn/start", {"threadId": thread, "input": [{"type": "text", "text": prompt}]})
+            rpc.read(lambda message: message.get("method") == "turn/completed")
+        return Reply("", thread, Finished("codex app-server", 0, "", ""), {"forms": rpc.forms})
+
+
+class _JsonRpc:
+    """The client of a Codex server."""
+
+    def __init__(self, server: "subprocess.Popen[bytes]") -> None:
+        self._server = server
+        self._count = 0
+        #: The forms that were accepted.
+        self.forms: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        assert self._server.stdin
+        self._server.stdin.write(msgspec.json.encode(message) + b"\n")
+        self._server.stdin.flush()
+
+    def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request, and return its result."""
+        self._count += 1
+        number = self._count
+        self.send({"id": number, "method": method, "params": params})
+        answer = self.read(lambda message: "method" not in message and message.get("id") == number)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def read(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the first such message. What the server asks until then is answered."""
+        assert self._server.stdout
+        for line in self._server.stdout:
+            message: dict[str, Any] = msgspec.json.decode(line)
+            if message.get("method") == "mcpServer/elicitation/request":
+                self.forms.append(message["params"])
+                self.send({"id": message["id"], "result": {"action": "accept", "content": {"decision": "approve"}}})
+            if is_wanted(message):
+                return message
+        raise AssertionError("the server ended")
+
+
 class Gemini:
     """Gemini CLI."""
 
     name = "gemini"
-    shell = "run_shell_command"
 
-    def shell_call(self, command: str) -> dict[str, str]:
-        return {"command": command, "description": "append a line"}
+    def shell(self, command: str) -> Call:
+        return Call("run_shell_command", {"command": command, "description": "append a line"})
 
-    def mcp_tool(self, server: str, tool: str) -> str:
-        return f"mcp_{server}_{tool}"
+    def read(self, path: str) -> Call:
+        return Call("read_file", {"file_path": path})
+
+    def write(self, path: str, content: str) -> Call:
+        return Call("write_file", {"file_path": path, "content": content})
+
+    def fetch(self, url: str) -> Call | None:
+        return Call("web_fetch", {"prompt": f"Summarise {url}"})
+
+    def mcp(self, tool: str, arguments: Mapping[str, object]) -> Call:
+        return Call(f"mcp_interlock_{tool}", arguments)
 
     def configure(self, world: World) -> None:
         folder = world.home / ".gemini"
         folder.mkdir()
         settings = {
             "security": {"auth": {"selectedType": "gemini-api-key"}},
-            "model": {"name": "gemini-2.5-pro"},
+            # A call is made again on purpose when it was approved.
+            "model": {"name": "gemini-2.5-pro", "disableLoopDetection": True},
             "telemetry": {"enabled": False},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"enableAutoUpdate": False},
@@ -179,6 +275,9 @@ class Gemini:
             "GEMINI_API_KEY": "x",
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "GEMINI_TELEMETRY_ENABLED": "false",
+            "NODE_COMPILE_CACHE": str(COMPILED),
+            # Else it starts itself again, with more memory.
+            "GEMINI_CLI_NO_RELAUNCH": "true",
         }
 
     def ask(self, world: World, prompt: str, *, session: str = "", options: tuple[str, ...] = ()) -> Reply:
@@ -202,13 +301,21 @@ class Opencode:
     """opencode."""
 
     name = "opencode"
-    shell = "bash"
 
-    def shell_call(self, command: str) -> dict[str, str]:
-        return {"command": command, "description": "append a line"}
+    def shell(self, command: str) -> Call:
+        return Call("bash", {"command": command, "description": "append a line"})
 
-    def mcp_tool(self, server: str, tool: str) -> str:
-        return f"{server}_{tool}"
+    def read(self, path: str) -> Call:
+        return Call("read", {"filePath": path})
+
+    def write(self, path: str, content: str) -> Call:
+        return Call("write", {"filePath": path, "content": content})
+
+    def fetch(self, url: str) -> Call | None:
+        return Call("webfetch", {"url": url, "format": "text"})
+
+    def mcp(self, tool: str, arguments: Mapping[str, object]) -> Call:
+        return Call(f"interlock_{tool}", arguments)
 
     def configure(self, world: World) -> None:
         keep_from_registry(world.home / ".config" / "opencode")
@@ -225,10 +332,13 @@ class Opencode:
             "permission": {"*": "allow"},
         }
         (world.home / ".config" / "opencode" / "opencode.json").write_bytes(msgspec.json.encode(settings))
+        # Its own list of models takes a third of the time of its start.
+        (world.home / "models.json").write_text("{}")
 
     def environment(self, world: World) -> dict[str, str]:
         return {
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_MODELS_PATH": str(world.home / "models.json"),
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         }
@@ -245,9 +355,31 @@ class Opencode:
 AGENTS: dict[str, Agent] = {agent.name: agent for agent in (Claude(), Codex(), Gemini(), Opencode())}
 
 
-def choose_agents(*quick: str) -> list[Any]:
-    """Return all agents as parameters of a test. Those that are not named are left to `make test-agents`."""
-    return [
-        pytest.param(agent, id=name, marks=[] if name in quick else [pytest.mark.agents])
-        for name, agent in AGENTS.items()
-    ]
+class Talk:
+    """A conversation with a running agent: the test speaks for its model."""
+
+    #: What the agent said at its end.
+    reply: Reply
+
+    def __init__(self, chat: Chat, running: "Future[Reply]") -> None:
+        self.running = running
+        self.call = chat.call
+        self.result = chat.result
+
+
+@contextmanager
+def talk(
+    world: World, agent: Agent, prompt: str = "Do it.", *, session: str = "", options: tuple[str, ...] = ()
+) -> Generator[Talk]:
+    """Start an agent headless, speak for its model, and wait for its end."""
+    chat = world.model.chat = Chat()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(agent.ask, world, prompt, session=session, options=options)
+        talking = Talk(chat, running)
+        chat.follow(running)
+        try:
+            yield talking
+        finally:
+            chat.end()
+    world.model.chat = None
+    talking.reply = running.result()

@@ -2,7 +2,8 @@
 
 `python -m tests.coding_agents.install` does it before the tests; otherwise the first test that needs one does. The lock
 file names the packages that hold the programs themselves (for most agents one package per platform), so no install
-script has to run: about 400 MB from the registry, 1.1 GB on disk, 20 seconds of CPU, once per lock file.
+script has to run. About 400 MB from the registry and 20 seconds of CPU, once per lock file; of the 1.1 GB on disk all
+but 5 MB are the four programs for this platform (Codex 436, Claude Code 349, opencode 177, Gemini CLI 96).
 """
 
 import platform
@@ -23,6 +24,8 @@ AGENTS = Packages(
     program=Path("node_modules") / "@google" / "gemini-cli" / "bundle" / "gemini.js",
     seconds=1200,
 )
+#: Where node keeps what it compiled of Gemini CLI.
+COMPILED = AGENTS.folder / "compiled"
 
 
 @dataclass(frozen=True)

@@ -1,87 +1,118 @@
-"""The model that the agents talk to: aimock, behind a proxy that records every request.
+"""The model that the agents talk to: a server on loopback that says what the test says.
 
-The proxy is also the `HTTPS_PROXY` of the agents. What they want to reach beyond this machine is refused and listed in
+It is also the `HTTPS_PROXY` of the agents. What they want to reach beyond this machine is refused and listed in
 `Model.strangers`, so that a test can say: none.
 """
 
-import http.client
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any, cast
+from queue import Queue
+from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import msgspec
 
-from tests.models.aimock.server import Aimock, running_aimock
-from tests.patience import HANG_SECONDS
+from tests.coding_agents.wire import WIRES, Answer, Call, Request, Text, Wire, render
 
-#: What Claude Code says for a user who resumes a call that was deferred.
-_RESUMED = "Continue from where you left off."
-_ANY_RESULT = {"hasToolResult": True}
-_OWN_HEADERS = {"accept-encoding", "connection", "content-encoding", "content-length", "host", "transfer-encoding"}
+#: Agents also ask for titles and summaries, and then offer no tools.
+_NO_TOOLS = Text("a title")
+_DONE = Text("MODEL IS DONE")
 
 
 @dataclass
 class Model:
-    """Teach it one tool call per keyword; it says what it saw of the result."""
+    """Answer the agents: in a `Chat` as the test says, else what was taught for a prompt."""
 
-    url: str
-    aimock: Aimock
+    url: str = ""
     #: Bodies of requests, as the agents sent them.
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     #: What the agents wanted of the rest of the world.
     strangers: list[str] = field(default_factory=list[str])
-    #: Tools that Codex knows by a name within a namespace, which aimock cannot send.
-    namespaces: dict[str, str] = field(default_factory=dict[str, str])
+    #: By a text of a prompt: what to call.
+    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    chat: "Chat | None" = None
 
-    def teach(
-        self,
-        keyword: str,
-        tool: str,
-        arguments: object,
-        *,
-        sees: tuple[str, ...] = (),
-        offered: str = "",
-        is_deferred: bool = False,
-    ) -> None:
-        """Answer a prompt with this keyword with a call of the tool, and its result with the text that was seen in it.
+    def teach(self, keyword: str, call: Call) -> None:
+        """Answer a prompt with this keyword with a call, and its result with `MODEL SAW` and the result."""
+        self.calls[keyword] = call
 
-        The answer is `MODEL SAW <text>` for the first of `sees` that the result contains, else `MODEL SAW RESULT`.
+    def answer(self, request: Request) -> Answer:
+        """Return what the model says."""
+        if not request.has_tools:
+            return _NO_TOOLS
+        if self.chat is not None:
+            return self.chat.answer(request)
+        if request.results:
+            return Text(f"MODEL SAW {' '.join(request.results.values())}")
+        found = [call for keyword, call in self.calls.items() if keyword in request.prompt]
+        return with_id(found[-1]) if found else _DONE
+
+
+def with_id(call: Call) -> Call:
+    """Return a call with an id that no other call has: one process may continue the conversation of another."""
+    return replace(call, id=f"call_{uuid4().hex}")
+
+
+class Chat:
+    """One conversation with an agent that runs in another thread: the test speaks for the model.
+
+    It may go on in the next process of the agent, where that resumes a session.
+    """
+
+    def __init__(self) -> None:
+        self._arrived: Queue[Request | None] = Queue()
+        self._answers: Queue[Answer] = Queue()
+        self._is_asked = False
+        self._is_over = False
+
+    def answer(self, request: Request) -> Answer:
+        """Hand a request to the test, and wait for its answer. Called by the server."""
+        if self._is_over:
+            return _DONE
+        self._arrived.put(request)
+        return self._answers.get()
+
+    def call(self, call: Call, meanwhile: Callable[[], None] = lambda: None) -> str | None:
+        """Make a call, and return its result as the agent says it. None: the agent ended without one.
 
         Args:
-            keyword: A text of the prompt.
-            tool: The tool to call.
-            arguments: Its arguments.
-            sees: Texts that results may contain.
-            offered: A tool that is in the request when this one can be called. Default: the tool itself.
-            is_deferred: Claude Code may resume the call in a later process, with a prompt of its own that all calls
-                share: then all tests with this model need the same `sees`.
+            call: The call.
+            meanwhile: Done after the call was made, before the result is waited for.
         """
-        call = {"name": tool, "arguments": msgspec.json.encode(arguments).decode()}
-        asked = {"userMessage": keyword}
-        results = [
-            {"match": {**prompt, **shown}, "response": {"content": f"MODEL SAW {text}"}}
-            for prompt in (asked, *([{"userMessage": _RESUMED}] if is_deferred else ()))
-            for text, shown in (*((text, {"toolResultContains": text}) for text in sees), ("RESULT", _ANY_RESULT))
-        ]
-        self.aimock.teach(
-            *results,
-            # Agents also ask for titles and summaries, and then offer no tools.
-            {"match": {**asked, "toolName": offered or tool}, "response": {"toolCalls": [call]}},
-            {"match": asked, "response": {"content": "MODEL HAS NO SUCH TOOL"}},
-        )
+        if not self._is_asked and self._arrived.get() is None:
+            raise AssertionError("the agent ended without a request")
+        self._is_asked = False
+        self._answers.put(with_id(call))
+        meanwhile()
+        return self.result()
 
-    def sent(self, keyword: str) -> list[dict[str, Any]]:
-        """Return the bodies of the requests so far that hold this text."""
-        return [body for body in self.requests if keyword in msgspec.json.encode(body).decode()]
+    def result(self) -> str | None:
+        """Return the result of the last call, here or in an earlier process of an agent that deferred it."""
+        request = self._arrived.get()
+        if request is None:
+            return None
+        self._is_asked = True
+        assert len(request.results) == 1, f"not one result: {request.prompt[-1000:]}"
+        return next(iter(request.results.values()))
+
+    def follow(self, agent: "Future[Any]") -> None:
+        """Notice when the agent ends."""
+        agent.add_done_callback(lambda _: self._arrived.put(None))
+
+    def end(self) -> None:
+        """Say that this was all, now and from now on."""
+        self._is_over = True
+        if self._is_asked or not self._arrived.empty():
+            self._answers.put(_DONE)
 
 
-class _Proxy(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def __init__(self, model: Model, *given: Any) -> None:
@@ -98,69 +129,43 @@ class _Proxy(BaseHTTPRequestHandler):
         if self.path.startswith("http"):
             return self._refuse(self.path)
         content = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if self.headers.get_content_type() == "application/json" and content:
-            body: dict[str, Any] = msgspec.json.decode(content)
-            self.model.requests.append(body)
-            content = _with_plain_results(body)
-        self._relay(content)
+        path = urlsplit(self.path).path
+        wire = next((wire for end, wire in WIRES.items() if path.endswith(end)), None)
+        if wire is None:
+            return self._send(404, "application/json", b'{"error": {"message": "not here"}}')
+        self._converse(wire, msgspec.json.decode(content))
 
     do_GET = do_PUT = do_DELETE = do_HEAD = do_POST
+
+    def _converse(self, wire: Wire, body: dict[str, Any]) -> None:
+        self.model.requests.append(body)
+        stream = render(wire, self.model.answer(wire.read(body)))
+        self._send(200, "text/event-stream", stream)
 
     def _refuse(self, target: str) -> None:
         self.model.strangers.append(target)
         self.close_connection = True
-        self.send_response(403)
-        self.send_header("content-length", "0")
+        self._send(403, "text/plain", b"")
+
+    def _send(self, status: int, kind: str, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(content)))
         self.end_headers()
-
-    def _relay(self, content: bytes) -> None:
-        upstream = urlsplit(self.model.aimock.url)
-        assert upstream.hostname
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OWN_HEADERS}
-        connection = http.client.HTTPConnection(upstream.hostname, upstream.port, timeout=HANG_SECONDS)
-        try:
-            connection.request(self.command, self.path, content, {**headers, "content-length": str(len(content))})
-            response = connection.getresponse()
-            body = self._with_namespaces(response.read())
-        finally:
-            connection.close()
-        self.send_response(response.status)
-        for name, value in response.getheaders():
-            if name.lower() not in _OWN_HEADERS:
-                self.send_header(name, value)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _with_namespaces(self, body: bytes) -> bytes:
-        for tool, namespace in self.model.namespaces.items():
-            plain = f'"name":"{tool}"'
-            body = body.replace(plain.encode(), f'{plain},"namespace":"{namespace}"'.encode())
-        return body
-
-
-def _with_plain_results(body: dict[str, Any]) -> bytes:
-    """Return a request with each result of a tool as one text: aimock does not look into the parts that Codex sends."""
-    for item in cast("list[dict[str, Any]]", body.get("input") or []):
-        if isinstance(item.get("output"), list):
-            parts = cast("list[dict[str, str]]", item["output"])
-            item["output"] = "".join(part.get("text", "") for part in parts)
-    return msgspec.json.encode(body)
+        self.wfile.write(content)
 
 
 @contextmanager
-def running_model(folder: Path) -> Generator[Model]:
-    """Start aimock and the proxy. Skip the test where aimock cannot be installed."""
-    with running_aimock(folder) as aimock:
-        model = Model("", aimock)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Proxy, model))
-        server.daemon_threads = False
-        model.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield model
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+def running_model() -> Generator[Model]:
+    """Start a model."""
+    model = Model()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, model))
+    model.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield model
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

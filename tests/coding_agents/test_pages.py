@@ -2,12 +2,11 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.coding_agents.agents import Agent, choose_agents, find_command
-from tests.coding_agents.model import Model, running_model
+from tests.coding_agents.agents import AGENTS, Agent, find_command
 from tests.coding_agents.world import Finished, World
 from tests.docs.pages import ROOT
 
@@ -18,13 +17,6 @@ _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Stands for the id that `interlock approvals list` shows.
 _QUESTION = "b07d44e2"
 _SECOND_TERMINAL = "# second terminal\n"
-
-
-@pytest.fixture
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """Return a model of its own: the prompts are those of the page."""
-    with running_model(tmp_path_factory.mktemp("model")) as model:
-        yield model
 
 
 def _enter(world: World, agent: Agent, block: str) -> Finished:
@@ -48,37 +40,36 @@ def _add_to_path(world: World, agent: Agent) -> None:
     world.path.insert(0, str(program.parent))
 
 
-@pytest.mark.parametrize("agent", choose_agents("claude", "codex"))
-def test_page_works_as_written(world: World, agent: Agent) -> None:
+def _enter_both(world: World, agent: Agent, first: str, second: str) -> str:
+    """Run a block whose call waits for a person, and the block of the second terminal when it does."""
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(_enter, world, agent, first)
+        world.wait_for_question(asked)
+        answered = _enter(world, agent, second)
+        return answered.stdout + asked.result().stdout
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_page_works_as_written(world: World, name: str) -> None:
+    agent = AGENTS[name]
     agent.configure(world)
     _add_to_path(world, agent)
-    world.model.teach("Append the line tea", agent.shell, agent.shell_call("echo tea >> list.txt"), is_deferred=True)
-    time, offered = agent.mcp_tool("interlock", "time_get_current_time"), ""
-    if agent.name == "codex":
-        world.model.namespaces[time], offered = "mcp__interlock", agent.shell
-    world.model.teach("What time is it", time, {"timezone": "UTC"}, sees=("datetime",), offered=offered)
+    world.model.teach("Append the line tea", agent.shell("echo tea >> list.txt"))
+    world.model.teach("What time is it", agent.mcp("time_get_current_time", {"timezone": "UTC"}))
     blocks = _BLOCK.findall((ROOT / "docs" / "clients" / f"{_PAGES[agent.name]}.md").read_text())
 
-    output: list[str] = []
+    shown = ""
     for block, following in zip(blocks, [*blocks[1:], ""], strict=True):
-        if block.startswith(_SECOND_TERMINAL):
-            continue
         if following.startswith(_SECOND_TERMINAL):
-            first = world.act_while_held(
-                lambda block=block: _enter(world, agent, block),
-                lambda following=following: output.append(_enter(world, agent, following).stdout),
-            )
-            output.append(first.stdout)
-        else:
-            output.append(_enter(world, agent, block).stdout)
+            shown += _enter_both(world, agent, block, following)
+        elif not block.startswith(_SECOND_TERMINAL):
+            shown += _enter(world, agent, block).stdout
 
     assert (world.workspace / "list.txt").read_text() == "tea\n"
-    shown = "\n".join(output)
-    assert "MODEL SAW RESULT" in shown
-    assert "MODEL SAW datetime" in shown
+    assert shown.count("MODEL SAW") == 2, shown
+    assert "datetime" in shown
 
 
-@pytest.mark.agents
 def test_commands_of_the_cursor_page_work(world: World) -> None:
     """Cursor itself is not run: it is not on npm."""
     for block in _BLOCK.findall((ROOT / "docs" / "clients" / "cursor.md").read_text()):

@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeAlias
 
 from interlock import Inbox, Question, SqliteLog
 from tests.coding_agents.model import Model
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.2
 #: What `Finished.output` shows of long output.
 _SHOWN = 6000
 
-T = TypeVar("T")
+Decision: TypeAlias = Literal["approve", "reject"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,9 @@ class Finished:
 class World:
     """Run agents and `interlock` as one user would, with a fresh home."""
 
-    def __init__(self, folder: Path, model: Model, keyword: str) -> None:
+    def __init__(self, folder: Path, model: Model) -> None:
         self.folder = folder
         self.model = model
-        #: A word that prompts of this world hold, so that the model answers with its calls.
-        self.keyword = keyword
         self.home = folder / "home"
         self.workspace = folder / "workspace"
         self.home.mkdir()
@@ -112,6 +110,26 @@ class World:
         assert status != -1, f"no end within {seconds} seconds: {finished.output}"
         return finished
 
+    @contextmanager
+    def running(self, command: Sequence[str], environment: Mapping[str, str]) -> "Generator[subprocess.Popen[bytes]]":
+        """Run a program that is spoken to over its standard input and output, and end it."""
+        with (self.folder / "running.err").open("wb") as stderr:
+            process = subprocess.Popen(
+                command,
+                cwd=self.workspace,
+                env={**self.environment, **environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                yield process
+            finally:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
     @property
     def questions(self) -> list[Question]:
         """Return the open questions of this user's log."""
@@ -122,19 +140,26 @@ class World:
 
         return asyncio.run(read()) if self.log.exists() else []
 
-    def decide(self, decision: str, *options: str) -> None:
-        """Answer the only open question with the command, as another process."""
-        [question] = self.questions
-        self.interlock("approvals", decision, question.action_id, "--by", "ana", *options)
+    def decide(self, decision: Decision, reason: str = "") -> None:
+        """Answer the only open question, from another process than those of the agent."""
 
-    def act_while_held(self, ask: Callable[[], T], act: Callable[[], None]) -> T:
-        """Ask an agent whose call waits for a person, act when the question is open, and return what came of it."""
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(ask)
-            while not self.questions and not wait([asked], _LOOK_SECONDS).done:
-                pass
-            act()
-            return asked.result()
+        async def answer() -> None:
+            async with SqliteLog(self.log) as log, Inbox(log) as inbox:
+                [question] = await inbox.pending()
+                await getattr(inbox, decision)(question, by="ana", reason=reason)
+
+        asyncio.run(answer())
+
+    def wait_for_question(self, running: "Future[Any]") -> None:
+        """Return when the program that runs in another thread has made a question open."""
+        files = [self.log, self.log.with_name(f"{self.log.name}-wal")]
+        seen: list[tuple[int, int]] = []
+        while True:
+            found = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]
+            if found != seen and self.questions:
+                return
+            seen = found
+            assert not wait([running], _LOOK_SECONDS).done, "it ended without a question"
 
     def kill_daemon(self) -> None:
         """Kill the daemon of this user's hooks, and return when it is gone."""

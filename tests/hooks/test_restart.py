@@ -12,7 +12,8 @@ from typing import Any
 from interlock import SqliteLog
 from interlock.domain.event import CallObserved, InvocationStarted, decode_event
 from interlock.hooks import thin
-from interlock.hooks.daemon import lock_daemon, read_status
+from interlock.hooks.daemon import lock_daemon
+from interlock.hooks.daemon_status import read_status
 from interlock.hooks.install import write_start_file
 from interlock.runs.inbox import Inbox
 from tests.patience import HANG_SECONDS

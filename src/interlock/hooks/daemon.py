@@ -16,8 +16,6 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from time import time_ns
 
-import msgspec
-
 from ..domain.errors import ConfigurationError, InterlockError
 from ..domain.json import InvalidJsonError, JsonObject, encode, parse
 from ..rendering.text import describe_error, shorten
@@ -35,11 +33,11 @@ from .contract import (
     Verdict,
     as_object,
 )
+from .daemon_status import STATUS_NAME, AgentStatus, DaemonStatus, read_status
 from .governor import Governor
 from .thin import MAX_ADDRESS_BYTES, MAX_BODY_BYTES, MAX_HEAD_BYTES, PROTOCOL, SOCKET_NAME, refuse
 
 LOCK_NAME = "hooks.lock"
-STATUS_NAME = "hooks.json"
 #: For so long the daemon stays when it is not asked.
 IDLE_SECONDS = 3_600.0
 HOLD_SECONDS = 86_400.0
@@ -53,37 +51,6 @@ _MAX_REASON_CHARS = 1_000
 
 #: Returns what decides about an agent that works in a folder.
 FindGovernor = Callable[[AgentContract, str], Governor]
-
-
-class AgentStatus(msgspec.Struct):
-    """What the daemon last saw of an agent. Times are nanoseconds since 1970."""
-
-    #: The last event of any kind, and the last session that began.
-    seen_at: int = 0
-    started_at: int = 0
-    decided_at: int = 0
-    tool: str = ""
-    verdict: str = ""
-    reason: str = ""
-    #: Why a hook could last not be answered by the policy.
-    error_at: int = 0
-    error: str = ""
-
-
-class DaemonStatus(msgspec.Struct):
-    """What `interlock hooks status` reads."""
-
-    pid: int = 0
-    started_at: int = 0
-    agents: dict[str, AgentStatus] = {}
-
-
-def read_status(state: Path) -> DaemonStatus:
-    """Return what a daemon last wrote. Nothing: it never ran."""
-    try:
-        return msgspec.json.decode((state / STATUS_NAME).read_bytes(), type=DaemonStatus)
-    except (OSError, msgspec.MsgspecError):
-        return DaemonStatus()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import msgspec
 
 from ..domain.errors import ConfigurationError
 from .contract import as_object
-from .daemon import AgentStatus, read_status
+from .daemon_status import AgentStatus, read_status
 from .install import Places, Scope, expected_events, find_installed_events, hook_file
 from .json_file import read_object
 

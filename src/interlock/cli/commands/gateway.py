@@ -6,15 +6,16 @@ import shutil
 import socket
 import sys
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from ... import lazy_module
 from ...domain.errors import ConfigurationError
-from ...gate.gate import Gate
+from ...mcp.gateway.client_config import ClientName, render_client_config
 from ...policy.files.values import parse_duration
 from ...storage.file_artifacts import FileArtifacts
-from ...storage.sqlite.log import SqliteLog
 from ..config.logs import find_run_files, require_log_file
 from ..config.policy_files import load_policy, require_valid
 from ..config.settings import SETTING_TYPES, load_settings, parse_setting
@@ -25,13 +26,19 @@ from ..session.mcp_tools import open_mcp_tools
 from ..session.policy_reload import reload_on_hangup
 from ..session.trust import resolve_project
 
-try:
-    from ...mcp.gateway.asking import AskOptions, ElicitMode
-    from ...mcp.gateway.client_config import ClientName, render_client_config
-    from ...mcp.gateway.gateway import Gateway
-    from ...mcp.gateway.http import describe_address, open_http, serve_http
-except ModuleNotFoundError as missing:
-    raise ConfigurationError("The gateway needs more than the command: pip install 'interlock[mcp]'") from missing
+# `--print-config` needs none of these, and they take seconds of CPU to load.
+if TYPE_CHECKING:
+    from ...gate import gate as gates
+    from ...mcp.gateway import asking
+    from ...mcp.gateway import gateway as gateways
+    from ...mcp.gateway import http as streaming
+    from ...storage.sqlite import log as logs
+else:
+    gates = lazy_module("interlock.gate.gate")
+    asking = lazy_module("interlock.mcp.gateway.asking")
+    gateways = lazy_module("interlock.mcp.gateway.gateway")
+    streaming = lazy_module("interlock.mcp.gateway.http")
+    logs = lazy_module("interlock.storage.sqlite.log")
 
 _EXITS = "Exit codes: 0 the client left, or a signal; 2 the gateway could not start."
 _MAX_HOLD_SECONDS = 3_600.0
@@ -58,7 +65,7 @@ def gateway(  # noqa: PLR0913 - one for each option
         str, option("How long a call waits for approval before the client gets PENDING. Default: 50s.", metavar="TIME")
     ] = "50s",
     elicit: Annotated[
-        ElicitMode,
+        Literal["off", "claim", "trusted"],
         option(
             "Ask the client's user: `off`, `claim` (counts where a rule has `approver: client`) or `trusted` (counts "
             "like any person). Default: claim."
@@ -88,6 +95,8 @@ def gateway(  # noqa: PLR0913 - one for each option
         for line in config.text.splitlines():
             echo(line)
         return
+    if find_spec("mcp") is None:
+        raise ConfigurationError("The gateway needs more than the command: pip install 'interlock[mcp]'")
     user_paths = find_user_paths()
     folder = Path(os.path.realpath(workspace or Path()))
     if not folder.is_dir():
@@ -103,7 +112,7 @@ def gateway(  # noqa: PLR0913 - one for each option
         require_log_file(str(files.log))
     tools = open_mcp_tools(servers, folder, user_paths)
     tools.protect_paths((f"{files.log}.gateway",))
-    asking = AskOptions(hold_seconds=_parse_hold(hold), elicit=elicit)
+    ask_options = asking.AskOptions(hold_seconds=_parse_hold(hold), elicit=elicit)
     rules = require_valid(load_policy(settings, user_paths, project, str(folder)))
     place = None if http is None else _parse_address(http)
     if log is None:
@@ -111,8 +120,8 @@ def gateway(  # noqa: PLR0913 - one for each option
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
-            log = await stack.enter_async_context(SqliteLog(files.log))
-            gate = Gate(
+            log = await stack.enter_async_context(logs.SqliteLog(files.log))
+            gate = gates.Gate(
                 log=log,
                 artifacts=FileArtifacts(files.artifacts),
                 policy=rules,
@@ -120,8 +129,8 @@ def gateway(  # noqa: PLR0913 - one for each option
                 workspace=folder,
             )
             await stack.enter_async_context(gate)
-            served = Gateway(
-                gate, tools, principal=principal or login_name(), options=asking, key_file=f"{files.log}.gateway"
+            served = gateways.Gateway(
+                gate, tools, principal=principal or login_name(), options=ask_options, key_file=f"{files.log}.gateway"
             )
             await stack.enter_async_context(served)
             stack.enter_context(reload_on_hangup(rules))
@@ -129,9 +138,9 @@ def gateway(  # noqa: PLR0913 - one for each option
                 await served.serve_stdio()
             else:
                 sock = stack.enter_context(_listen(*place))
-                application = await stack.enter_async_context(open_http(served.server, sock.getsockname()[1]))
-                echo(f"The gateway serves {describe_address(sock)}. Ctrl-C stops it.", error=True)
-                await serve_http(application, sock)
+                application = await stack.enter_async_context(streaming.open_http(served.server, sock.getsockname()[1]))
+                echo(f"The gateway serves {streaming.describe_address(sock)}. Ctrl-C stops it.", error=True)
+                await streaming.serve_http(application, sock)
 
     asyncio.run(serve())
 

@@ -5,26 +5,35 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 import typer
 
-from ...hooks.daemon import HOLD_SECONDS, IDLE_SECONDS, HookDaemon, lock_daemon
+from ... import lazy_module
 from ...hooks.install import Places, apply_changes, plan_install, plan_uninstall, write_start_file
 from ...hooks.status import AgentReport, report_agent
 from ...policy.files.values import parse_duration
 from ...rendering.times import format_utc
 from ...storage.file_artifacts import FileArtifacts
-from ...storage.sqlite.log import SqliteLog
 from ..config.logs import find_run_files
 from ..config.policy_files import load_policy, require_valid
+from ..config.project_settings import load_project
 from ..config.project_trust import find_project
 from ..config.user_paths import UserPaths, find_user_paths, make_private_folder
 from ..display.output import echo, echo_json
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import JsonOption, LogOption, argument, create_app, option
-from ..session.hook_projects import HookProjects, load_project
+
+# Only `serve` decides about calls, and needs what that needs.
+if TYPE_CHECKING:
+    from ...hooks import daemon as answering
+    from ...storage.sqlite import log as logs
+    from ..session import hook_projects
+else:
+    answering = lazy_module("interlock.hooks.daemon")
+    logs = lazy_module("interlock.storage.sqlite.log")
+    hook_projects = lazy_module("interlock.cli.session.hook_projects")
 
 _EXITS = format_exit_codes(ok="done", failed="hooks do not work", usage="bad usage, or a file that cannot be changed")
 _NEXT = {
@@ -114,16 +123,16 @@ def serve(
 ) -> None:
     """Answer hooks until nothing was asked for a while. Hooks start it themselves."""
     user_paths = find_user_paths()
-    idle_seconds = parse_duration(idle) or IDLE_SECONDS
-    hold_seconds = 0.0 if hold.strip() in ("0", "0s") else parse_duration(hold) or HOLD_SECONDS
+    idle_seconds = parse_duration(idle) or answering.IDLE_SECONDS
+    hold_seconds = 0.0 if hold.strip() in ("0", "0s") else parse_duration(hold) or answering.HOLD_SECONDS
     state = user_paths.make_state_folder()
     files = find_run_files(log, user_paths)
     make_private_folder(files.log.parent)
 
     async def run() -> None:
-        async with SqliteLog(files.log) as opened:
-            projects = HookProjects(user_paths, opened, FileArtifacts(files.artifacts))
-            daemon = HookDaemon(state, projects.find, idle_seconds=idle_seconds, hold_seconds=hold_seconds)
+        async with logs.SqliteLog(files.log) as opened:
+            projects = hook_projects.HookProjects(user_paths, opened, FileArtifacts(files.artifacts))
+            daemon = answering.HookDaemon(state, projects.find, idle_seconds=idle_seconds, hold_seconds=hold_seconds)
             loop = asyncio.get_running_loop()
             for each in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(each, daemon.stop)
@@ -133,7 +142,7 @@ def serve(
                 os._exit(0)
             await projects.close()
 
-    with lock_daemon(state) as is_alone:
+    with answering.lock_daemon(state) as is_alone:
         if is_alone:
             asyncio.run(run())
         else:

@@ -17,8 +17,8 @@ from ...policy.interface import PolicyEvent
 from ...storage.artifacts import ArtifactStore
 from ...storage.event_log import EventLog
 from ..config.policy_files import load_policy, require_valid
-from ..config.project_trust import TrustedProject, check_trust, find_project
-from ..config.settings import LoadedSettings, load_settings
+from ..config.project_settings import load_project
+from ..config.project_trust import find_project
 from ..config.user_paths import MANAGED_POLICY, UserPaths, login_name
 
 _MAX_RUNNING = 10_000
@@ -109,20 +109,6 @@ def _stat(path: str) -> tuple[str, int, int]:
     if os.path.isdir(path):  # logs come and go there
         return path, found.st_ino, 0
     return path, found.st_mtime_ns, found.st_size
-
-
-def load_project(
-    workspace: str, user_paths: UserPaths, environ: Mapping[str, str]
-) -> tuple[LoadedSettings, TrustedProject]:
-    """Return the settings in a workspace. Files of a project that is not trusted do not count; raise
-    `ConfigurationError` where they were trusted and changed.
-    """
-    project = check_trust(Path(workspace), user_paths)
-    if not isinstance(project, TrustedProject):
-        if project.counted_before:
-            raise ConfigurationError(project.refusal)
-        project = TrustedProject(project.root)
-    return load_settings(user_paths, project, environ), project
 
 
 class HookProjects:
