@@ -9,6 +9,7 @@ _NAMES = {
     "storage.file_artifacts": ("FileArtifacts",),
     "storage.memory": ("MemoryLog",),
     "storage.memory_artifacts": ("MemoryArtifacts",),
+    "storage.postgres.artifacts": ("PostgresArtifacts",),
     "storage.postgres.log": ("PostgresLog",),
     "storage.sqlite.log": ("SqliteLog",),
 }

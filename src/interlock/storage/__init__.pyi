@@ -6,6 +6,7 @@ from .event_log import EventLog
 from .file_artifacts import FileArtifacts
 from .memory import MemoryLog
 from .memory_artifacts import MemoryArtifacts
+from .postgres.artifacts import PostgresArtifacts
 from .postgres.log import PostgresLog
 from .sqlite.log import SqliteLog
 
@@ -17,6 +18,7 @@ __all__ = [
     "LogEntry",
     "MemoryArtifacts",
     "MemoryLog",
+    "PostgresArtifacts",
     "PostgresLog",
     "SqliteLog",
 ]

@@ -102,11 +102,12 @@ def _check_durability(connection: Connection, description: str) -> None:
             )
 
 
-class Readers:
+class ConnectionPool:
     """A few connections for queries, opened when they are needed."""
 
-    def __init__(self, connector: Connector, count: int, patience_seconds: float) -> None:
+    def __init__(self, connector: Connector, application_name: str, count: int, patience_seconds: float) -> None:
         self._connector = connector
+        self._application_name = application_name
         self._patience_seconds = patience_seconds
         self._closed = Event()
         self._idle: SimpleQueue[Connection | None] = SimpleQueue()
@@ -119,7 +120,9 @@ class Readers:
         return self.run(lambda connection: execute(connection, sql, parameters).fetchall())
 
     def run(self, query: Callable[[Connection], T]) -> T:
-        """Run a query. Try again on a new connection when the connection is lost, as long as the patience lasts."""
+        """Run a query. When the connection is lost, try again on a new one as long as the patience lasts: what it does
+        may be done twice.
+        """
         until = monotonic() + self._patience_seconds
         while True:
             try:
@@ -148,7 +151,7 @@ class Readers:
         try:
             if connection is None or is_lost(connection):
                 connection = None
-                connection = self._connector.connect("interlock-reader")
+                connection = self._connector.connect(self._application_name)
             yield connection
         finally:
             if self._closed.is_set() and connection is not None:
@@ -157,7 +160,7 @@ class Readers:
             self._idle.put(connection)
 
     def _error(self, error: psycopg.Error) -> LogError:
-        return LogError(f"cannot read the {self._connector.description}: {_first_line(error)}")
+        return LogError(f"cannot use the {self._connector.description}: {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary
 from ..leases import ProcessIdentity, lease_token, this_process
 from ..sqlite.packing import pack_state, unpack, unpack_state
 from .changes import ChangeSignal
-from .connection import WRITER, Connection, Connector, Parameters, Readers, execute
+from .connection import WRITER, Connection, ConnectionPool, Connector, Parameters, execute
 from .heartbeat import Heartbeat
 from .migrate import check_schema
 from .operations import ProcessLeases, claim_effect, enqueue
@@ -85,7 +85,7 @@ class PostgresLog:
             connection.close()
             raise
         self._leases = ProcessLeases(process)
-        self._readers = Readers(self._connector, self._reader_count, self._patience_seconds)
+        self._readers = ConnectionPool(self._connector, "interlock-reader", self._reader_count, self._patience_seconds)
         self._writer = writer = PostgresWriter(
             self._connector, connection, self._patience_seconds, heartbeat.report_write, heartbeat.end
         )
@@ -285,7 +285,7 @@ def _add_process(connection: Connection, lease_seconds: float) -> int:
     return row[0] if row else 0
 
 
-def _close_parts(writer: PostgresWriter, heartbeat: Heartbeat, readers: Readers) -> None:
+def _close_parts(writer: PostgresWriter, heartbeat: Heartbeat, readers: ConnectionPool) -> None:
     writer.stop()
     heartbeat.stop()
     readers.close()

@@ -199,3 +199,15 @@ SELECT pg_notify(%s, %s)
 UPDATE positions SET transaction_offset = newest.transaction + 1
 FROM (SELECT (max(position) >> 20) AS transaction FROM appends) AS newest
 WHERE newest.transaction >= transaction_offset + pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+
+-- name: add_artifact
+INSERT INTO artifacts (digest, size_bytes) VALUES (%b, %s) ON CONFLICT DO NOTHING RETURNING 1
+
+-- name: add_artifact_part
+INSERT INTO artifact_parts (digest, number, content) VALUES (%b, %s, %b)
+
+-- name: artifact_size
+SELECT size_bytes FROM artifacts WHERE digest = %b
+
+-- name: artifact_parts
+SELECT content FROM artifact_parts WHERE digest = %b AND number BETWEEN %s AND %s ORDER BY number
