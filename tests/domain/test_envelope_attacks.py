@@ -3,12 +3,14 @@
 import json
 import re
 import unicodedata
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.audit.export import to_ndjson
+from interlock.domain import rendering
 from interlock.domain.event import (
     CallObserved,
     Event,
@@ -112,6 +114,16 @@ def test_the_users_line_is_one_line_that_prints_as_it_is(payload: str) -> None:
 @each("text", HARMLESS)
 def test_harmless_text_passes_unchanged(text: str) -> None:
     assert neutralize(text) == text
+
+
+@given(hostile_text)
+def test_long_text_is_neutralized_like_short_text(payload: str) -> None:
+    for text in (payload, f"{payload} caf\u00e9 <system> [INST] \u0435 untrusted\u00b7tool-\u043eutput <"):
+        with patch.object(rendering, "_MIN_LONG_CHARS", 10**9):
+            expected = neutralize(text)
+
+        with patch.object(rendering, "_MIN_LONG_CHARS", 0):
+            assert neutralize(text) == expected
 
 
 @given(hostile_text)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.redaction import patterns
 from interlock.redaction.patterns import SECRET_PATTERNS, build_rare_first_pattern, compile_keyword_search
 from interlock.redaction.redactor import SecretRedactor
 from tests.each import each
@@ -19,6 +20,11 @@ def test_a_word_is_found_exactly_where_one_is(text: str) -> None:
     assert (compile_keyword_search()(text) is not None) == any(word in text for word in WORDS)
 
 
+@given(st.lists(st.one_of(st.sampled_from(WORDS), st.text("aeKkmnost_-.\u017f\u212a\ud800", max_size=5))).map("".join))
+def test_a_word_is_found_in_long_text_as_in_short(text: str) -> None:
+    assert patterns.has_keyword(text.upper()) == (compile_keyword_search()(text.upper().lower()) is not None)
+
+
 @each("word", WORDS)
 def test_every_word_is_found_anywhere(word: str) -> None:
     for text in (word, f"a{word}", f"{word}a", f"--{word[:-1]} {word}"):
@@ -28,6 +34,33 @@ def test_every_word_is_found_anywhere(word: str) -> None:
 
 def test_the_pattern_looks_for_seldom_letters() -> None:
     assert build_rare_first_pattern(["token", "cookie"]) == "k(?:ie(?<=cookie)|en(?<=token))"
+
+
+_PIECES = [
+    *WORDS,
+    *("=", ": ", '"', "' ", "-", "/", "@", "<", ">", "\n", "\u00e9", "\u017f", "\u0130"),
+    *("AKIA", "sk-", "ghp_", "SG.", "eyJ", "api", "access", "encryption", "Private", "rk_live_", "<password>", "</"),
+    *("hunter2", "a1B2c3D4e5F6g7H8", "x" * 40, "A1" * 12, "-----BEGIN RSA PRIVATE KEY-----", "Bearer "),
+]
+
+
+@given(st.lists(st.one_of(st.sampled_from(_PIECES), st.text("aeknrst19_-", max_size=6)), max_size=30).map("".join))
+def test_patterns_tried_at_keywords_find_what_a_search_finds(text: str) -> None:
+    """Long enough that no text has too many keywords, which would be searched as a whole."""
+    for each_text in (text + " " * 8_000, text):
+        for prefix in ("", "\u00fc "):
+            found = patterns.find_patterns(prefix + each_text)
+
+            assert found == _search_whole(prefix + each_text)
+
+
+def _search_whole(text: str) -> list[patterns.SecretMatch]:
+    lowered = text.lower()
+    return [
+        found
+        for form in SECRET_PATTERNS
+        for found in patterns._find_matches(form, text, lowered, None)  # pyright: ignore[reportPrivateUsage]
+    ]
 
 
 @given(texts)

@@ -62,6 +62,11 @@ _STRAY_SELECTOR = r"(?<=[\ufe0e\ufe0f])(?<![\u203c-\u3299\U0001f000-\U0001faff][
 #: Most text is decided by the first two: visible ASCII without `<`, `[` and `&`, and a header without tags. The others
 #: have large classes: compiled when first used.
 _suspect = re.compile(r"[^\t\n -%'-;=-Z\\-~]").search
+#: The same for longer text: what is left without these bytes, and the other characters, where they are few.
+_HARMLESS = bytes(code for code in range(128) if _suspect(chr(code)) is None)
+_TOKEN_STARTS = b"<[&"
+_ASCII_RUN = r"[\x00-\x7f]+"
+_MIN_LONG_CHARS, _MAX_OTHERS = 512, 32
 _header_suspect = re.compile(r"[<\x7f]|\[(?=/?[A-Zgs])|[^\x00-\x7f]").search
 _SUSPECT = rf"[{INVISIBLE_CHARACTERS}{_LESS}{_BRACKET}\ufe0e\ufe0f&]"
 #: The one character to escape. It starts with a plain class, which is what makes the search fast.
@@ -69,6 +74,7 @@ _UNSAFE = (
     rf"[{INVISIBLE_CHARACTERS}{_LESS}{_BRACKET}\ufe0e\ufe0f](?:(?<![{_LESS}{_BRACKET}\ufe0e\ufe0f])|{_STRAY_SELECTOR}"
     rf"|(?<=[{_LESS}])(?={_AFTER_LESS})|(?<=[{_BRACKET}])(?={_AFTER_BRACKET}))"
 )
+_UNSAFE_VISIBLE = rf"[<\[](?:(?<=<)(?={_AFTER_LESS})|(?<=\[)(?={_AFTER_BRACKET}))"
 _UNSAFE_IN_HEADER = rf"[{INVISIBLE_CHARACTERS}{_LESS}]|[{_BRACKET}](?={_AFTER_BRACKET})"
 _OPENING = rf"[{_LESS}]|&(?=(?i:lt|#0*60|#x0*3c)\b)"
 _UNCOUNTED = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f\u0300-\u036f]+"
@@ -200,6 +206,12 @@ def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text
 
 def neutralize(text: str) -> str:
     r"""Escape everything invisible, and every token of a template or the envelope, as `\u{..}`."""
+    if len(text) >= _MIN_LONG_CHARS:
+        suspects = text.encode("ascii", "replace").translate(None, _HARMLESS)
+        others = "" if text.isascii() else "".join(set(re.sub(_ASCII_RUN, "", text)))
+        is_visible = not suspects.translate(None, _TOKEN_STARTS) and len(others) <= _MAX_OTHERS
+        if is_visible and not (others and re.search(_SUSPECT, others)):
+            return _neutralize_visible(text, others) if suspects else text
     if _suspect(text) is None or (not text.isascii() and re.search(_SUSPECT, text) is None):
         return text
     if "\r\n" in text:
@@ -207,6 +219,21 @@ def neutralize(text: str) -> str:
     escaped = re.sub(_UNSAFE, _escape_match, text)
     folded = text.lower() if escaped == text and text.isascii() else _fold(text)
     return re.sub(_OPENING, _escape_match, escaped) if re.search(_TAG_MENTION, folded) else escaped
+
+
+def _neutralize_visible(text: str, others: str) -> str:
+    """Neutralize a text without invisible characters, and without any that look like a `<` or `[`.
+
+    Args:
+        text: The text.
+        others: Its characters beyond ASCII, each once.
+    """
+    escaped, folded = re.sub(_UNSAFE_VISIBLE, _escape_match, text), text
+    for character in others:
+        folded = folded.replace(character, _fold(character))
+    folded = folded.lower()
+    has_mention = "untrusted" in folded and re.search(_TAG_MENTION, folded)
+    return re.sub(_OPENING, _escape_match, escaped) if has_mention else escaped
 
 
 def json_escape(text: str) -> str:

@@ -23,7 +23,9 @@ _STANDARD = str.maketrans("-_", "+/")
 #: No token is shorter, in any encoding.
 MIN_ENCODED_CHARS = 20
 RUN_CHARACTER = r"[A-Za-z0-9+/_-]"
-_long_run = re.compile(rf"{RUN_CHARACTER}{{{MIN_ENCODED_CHARS}}}").search
+#: Every byte becomes a sign: it may be in an encoded text, or not.
+_RUN_SIGN, _OTHER_SIGN = b"r", b"."
+_RUN_SIGNS = b"".join(_RUN_SIGN if re.fullmatch(RUN_CHARACTER, chr(code)) else _OTHER_SIGN for code in range(256))
 _base64_run = re.compile(r"[A-Za-z0-9+/_-]*={0,2}").match
 _hex_run = re.compile(r"[0-9A-Fa-f]*").match
 _last_bits = re.compile(r"[A-Za-z0-9+/_-]?={0,2}").match
@@ -86,7 +88,7 @@ class _Stem(NamedTuple):
 
 class _Stems(NamedTuple):
     by_text: dict[str, _Stem]
-    search: Callable[[str, int], re.Match[str] | None]
+    search: Callable[[str, int, int], re.Match[str] | None]
 
 
 def _from_base64(offset: int) -> Callable[[str, int], bytes]:
@@ -129,13 +131,28 @@ def _token_stems() -> tuple[_Stems, ...]:
 
 def find_encoded(text: str) -> list[SecretMatch]:
     """Return known tokens in base64 or hex. The encoded text is taken whole from the token on."""
-    if _long_run(text) is None:
+    runs = find_long_runs(text, MIN_ENCODED_CHARS)
+    if not runs:
         return []
-    return [found for stems in _token_stems() for found in _find_stems(text, stems)]
+    return [found for stems in _token_stems() for start, end in runs for found in _find_stems(text, stems, start, end)]
 
 
-def _find_stems(text: str, stems: _Stems) -> Iterator[SecretMatch]:
-    match = stems.search(text, 0)
+def find_long_runs(text: str, min_chars: int) -> list[tuple[int, int]]:
+    """Return where the runs of so many characters of base64 begin and end."""
+    signs, wanted = text.encode("ascii", "replace").translate(_RUN_SIGNS), _RUN_SIGN * min_chars
+    runs: list[tuple[int, int]] = []
+    start = signs.find(wanted)
+    while start >= 0:
+        end = signs.find(_OTHER_SIGN, start + min_chars)
+        end = len(signs) if end < 0 else end
+        runs.append((start, end))
+        start = signs.find(wanted, end)
+    return runs
+
+
+def _find_stems(text: str, stems: _Stems, start: int, end: int) -> Iterator[SecretMatch]:
+    """Yield the tokens in one run."""
+    match = stems.search(text, start, end)
     while match is not None:
         at = match.start()
         stem = stems.by_text[match[0]]
@@ -144,4 +161,4 @@ def _find_stems(text: str, stems: _Stems) -> Iterator[SecretMatch]:
         run = stem.run(text, at) if name else None
         if run is not None:
             yield SecretMatch(at, run.end(), name)
-        match = stems.search(text, run.end() if run else at + 1)
+        match = stems.search(text, run.end() if run else at + 1, end)

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ..domain.rendering import INVISIBLE_CHARACTERS
+from .encodings import find_long_runs
 from .patterns import SecretMatch
 
 _WRAP = r"(?:(?<=[A-Za-z0-9+/]{60}\n)|(?<=[A-Za-z0-9+/]{60}\r\n))(?=[A-Za-z0-9+/=])"
 _WRAPPED = rf"\n{_WRAP}"
+#: A line of base64 is wrapped at no fewer.
+_WRAPPED_CHARS = 60
+_VISIBLE_ASCII = r"[\t\n -~]+"
 #: Unseen characters, and the line breaks inside wrapped base64. It starts with a plain class, which makes it fast.
 _SPLIT = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f\n](?:(?<!\n)[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]*|{_WRAP})"
 
@@ -25,10 +29,11 @@ def find_in_split_text(text: str, find: Callable[[str], list[SecretMatch]]) -> l
 
 def _has_split_words(text: str) -> bool:
     """Return True if a word may be split. Fast for common text."""
+    may_be_wrapped = "\n" in text and bool(find_long_runs(text, _WRAPPED_CHARS))
     if not text.isascii():
-        return re.search(_SPLIT, text) is not None
+        return re.search(_SPLIT, text if may_be_wrapped else re.sub(_VISIBLE_ASCII, "", text)) is not None
     if "\n" in text:
-        if re.search(_WRAPPED, text):
+        if may_be_wrapped and re.search(_WRAPPED, text):
             return True
         text = text.replace("\r\n", "").replace("\n", "")
     return not text.replace("\t", "").isprintable()

@@ -1,8 +1,8 @@
 r"""The well-known forms of secrets, as a table.
 
 A form is looked for only where one of its lower-case words stands in the text, so a text without any of them costs
-a few substring searches. A pattern starts at such a word and either has bounded parts or takes along what it has
-read, so a search is linear in the text, whatever the text is.
+one search for all of them. A pattern starts at such a word, or a few characters before it, and is tried only there; it
+either has bounded parts or takes along what it has read, so a search is linear in the text, whatever the text is.
 
 Keyed values (`password = ...`) are the uncertain ones. A value counts when it does not look like code, prose, a path
 or a placeholder: `token = get_token()`, `token=token,`, "the token count is 5", `secret: ${SECRET}` and `tokens=1024`
@@ -11,9 +11,10 @@ colon or a spaced `=` (`password: swordfish`) cannot be distinguished from prose
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 
 class SecretMatch(NamedTuple):
@@ -32,6 +33,8 @@ class SecretPattern(NamedTuple):
     #: Group `secret` is what is redacted; without it, all that matched.
     pattern: str
     check: Callable[[re.Match[str]], bool] | None = None
+    #: How far before one of its words a match begins at most. None: it is not known, and the whole text is searched.
+    lead: int | None = 0
 
 
 def build_prefix_pattern(words: Iterable[str]) -> str:
@@ -45,9 +48,13 @@ def build_prefix_pattern(words: Iterable[str]) -> str:
 
 
 def _pattern(
-    name: str, words: str, pattern: str, check: Callable[[re.Match[str]], bool] | None = None
+    name: str,
+    words: str,
+    pattern: str,
+    check: Callable[[re.Match[str]], bool] | None = None,
+    lead: int | None = 0,
 ) -> SecretPattern:
-    return SecretPattern(name, tuple(words.split()), pattern, check)
+    return SecretPattern(name, tuple(words.split()), pattern, check, lead)
 
 
 _MIN_STRONG_CHARS = 6
@@ -155,7 +162,7 @@ SECRET_PATTERNS = (
     _pattern("gitlab_token", "glpat- glptt- gldt- glrt- glcbt-", r"gl(?:pat|ptt|dt|rt|cbt)-[\w.-]{20,255}"),
     _pattern("slack_token", "xox xapp-", r"xox[abceoprs]-[\w-]{10,255}|xapp-\d-[\w-]{10,255}"),
     _pattern("slack_webhook", "hooks.slack.com", r"hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/]{20,255})"),
-    _pattern("stripe_key", "k_live_ k_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
+    _pattern("stripe_key", "k_live_ k_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}", lead=1),
     _pattern("webhook_secret", "whsec_", r"whsec_[A-Za-z0-9+/]{24,255}"),
     _pattern("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{20,255}"),
     _pattern("openai_key", "sk-", rf"{_WORD_START}sk-[\w-]{{20,255}}", _match_has_digit),
@@ -216,6 +223,7 @@ SECRET_PATTERNS = (
         "</",
         rf"<[\w:.-]{{0,40}}?{_KEYS}>(?P<secret>[^<\s][^<\n]{{3,512}})</",
         _is_not_placeholder,
+        lead=None,
     ),
     _pattern(
         "keyed_value",
@@ -223,6 +231,7 @@ SECRET_PATTERNS = (
         "encryptionkey masterkey sharedkey signingkey",
         _KEYED,
         _is_keyed_secret,
+        lead=len("encryption"),
     ),
 )
 
@@ -232,9 +241,39 @@ _RARE_FIRST = "zjqxkvwbygpcfmduhl_:<sr-.ianote"
 
 
 @cache
+def _keyword_pattern() -> re.Pattern[str]:
+    return re.compile(build_rare_first_pattern({word for form in SECRET_PATTERNS for word in form.words}))
+
+
+@cache
 def compile_keyword_search() -> Callable[[str], re.Match[str] | None]:
     """Return a search for keywords in a lower-case text."""
-    return re.compile(build_rare_first_pattern({word for form in SECRET_PATTERNS for word in form.words})).search
+    return _keyword_pattern().search
+
+
+#: Letters beyond ASCII that a pattern takes for one of its own, or that are longer in lower case.
+_LOOSE_CASE = "\u0130\u0131\u017f\u212a"
+#: From so many characters on, another search is faster.
+LONG_TEXT_CHARS = 4_096
+
+
+def has_keyword(text: str) -> bool:
+    """Return True if a long text has a keyword, in any case."""
+    search = _compile_long_search()
+    if search is None or (not text.isascii() and any(letter in text for letter in _LOOSE_CASE)):
+        return compile_keyword_search()(text.lower()) is not None
+    return search(text.encode("ascii", "replace").lower()) is not None
+
+
+@cache
+def _compile_long_search() -> Callable[[bytes], object] | None:
+    """Return a search for keywords in lower-case bytes, by RE2 where it is installed."""
+    try:
+        library: Any = import_module("re2")
+    except ImportError:
+        return None
+    words = sorted({re.escape(word) for form in SECRET_PATTERNS for word in form.words})
+    return library.compile("|".join(words).encode()).search
 
 
 def build_rare_first_pattern(words: Iterable[str]) -> str:
@@ -245,29 +284,104 @@ def build_rare_first_pattern(words: Iterable[str]) -> str:
     """
     branches: dict[str, list[str]] = {}
     for word in sorted(words):
-        at = min(range(len(word) - 1), key=lambda at: (_RARE_FIRST + word).index(word[at]))
+        at = _find_rare_letter(word)
         before = f"(?<={re.escape(word)})" if at else ""
         branches.setdefault(word[at], []).append(re.escape(word[at + 1 :]) + before)
     return "|".join(f"{re.escape(letter)}(?:{'|'.join(rest)})" for letter, rest in branches.items())
 
 
+def _find_rare_letter(word: str) -> int:
+    return min(range(len(word) - 1), key=lambda at: (_RARE_FIRST + word).index(word[at]))
+
+
+class _Word(NamedTuple):
+    """A keyword, where its seldom letter is, and the forms that it is of, by number."""
+
+    text: str
+    at: int
+    forms: tuple[int, ...]
+
+
+@cache
+def _words_by_letter() -> dict[str, tuple[_Word, ...]]:
+    """Return the keywords by the letter that `compile_keyword_search` looks for."""
+    forms: dict[str, list[int]] = {}
+    for number, form in enumerate(SECRET_PATTERNS):
+        for word in form.words:
+            forms.setdefault(word, []).append(number)
+    words = [_Word(word, _find_rare_letter(word), tuple(numbers)) for word, numbers in forms.items()]
+    return {
+        word.text[word.at]: tuple(each for each in words if each.text[each.at] == word.text[word.at]) for word in words
+    }
+
+
+#: Of a text with more keywords than one in so many characters, each form is searched for as a whole.
+_CHARS_PER_KEYWORD = 64
+
+
 def find_patterns(text: str) -> list[SecretMatch]:
     """Return everything that looks like a secret, the surer forms first."""
+    if text[LONG_TEXT_CHARS:] and not has_keyword(text):
+        return []
     lowered = text.lower()
     if compile_keyword_search()(lowered) is None:
         return []
+    places = _find_keywords(text, lowered)
     return [
         found
-        for form in SECRET_PATTERNS
-        if any(word in lowered for word in form.words)
-        for found in _find_matches(form, text)
+        for number, form in enumerate(SECRET_PATTERNS)
+        for found in _find_matches(form, text, lowered, None if places is None else places.get(number, ()))
     ]
 
 
-def _find_matches(form: SecretPattern, text: str) -> Iterator[SecretMatch]:
+def _find_keywords(text: str, lowered: str) -> dict[int, list[int]] | None:
+    """Return where the keywords of each form are, by its number, in order; None: there are too many, or lower case does
+    not say where.
+    """
+    if not text.isascii() and any(letter in text for letter in _LOOSE_CASE):
+        return None
+    search, by_letter, left = _keyword_pattern().search, _words_by_letter(), len(text) // _CHARS_PER_KEYWORD + 16
+    places: dict[int, list[int]] = {}
+    match = search(lowered)
+    while match is not None:
+        at = match.start()
+        for word in by_letter[lowered[at]]:
+            if at >= word.at and lowered.startswith(word.text, at - word.at):
+                for number in word.forms:
+                    places.setdefault(number, []).append(at - word.at)
+        left -= 1
+        if not left:
+            return None
+        match = search(lowered, at + 1)
+    return {number: sorted(found) for number, found in places.items()}
+
+
+def _find_matches(form: SecretPattern, text: str, lowered: str, places: Sequence[int] | None) -> Iterator[SecretMatch]:
+    if not places and places is not None and form.lead is not None:
+        return
     pattern = re.compile(form.pattern)
     group = "secret" if "secret" in pattern.groupindex else 0
-    for match in pattern.finditer(text):
+    if form.lead is not None and places is not None:
+        matches = _match_near(pattern, text, places, form.lead)
+    elif any(word in lowered for word in form.words):
+        matches = pattern.finditer(text)
+    else:
+        return
+    for match in matches:
         if form.check is None or form.check(match):
             name = match["key"].lower().replace("-", "_") if "key" in pattern.groupindex else form.name
             yield SecretMatch(*match.span(group), name)
+
+
+def _match_near(pattern: re.Pattern[str], text: str, places: Sequence[int], lead: int) -> Iterator[re.Match[str]]:
+    """Yield what `finditer` would, where every match begins at most `lead` characters before one of the places."""
+    at = 0
+    for place in places:
+        at = max(at, place - lead)
+        while at <= place:
+            match = pattern.match(text, at)
+            if match is None:
+                at += 1
+            else:
+                yield match
+                at = match.end()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from .encodings import base64_end, base64_stems, encoded_variants, find_encoded
 from .matches import find_in_split_text, replace_matches
-from .patterns import SecretMatch, compile_keyword_search, find_patterns
+from .patterns import LONG_TEXT_CHARS, SecretMatch, compile_keyword_search, find_patterns, has_keyword
 from .prefilter import may_be_secret
 from .stream import RedactingStream
 
@@ -60,7 +60,7 @@ class SecretRedactor:
 
     def is_plain(self, text: str) -> bool:
         """Return True if there is nothing to redact. Fast; False where it is not certain."""
-        if self._suspect(text.lower()) is not None:
+        if has_keyword(text) if text[LONG_TEXT_CHARS:] else self._suspect(text.lower()) is not None:
             return False
         lines = text.replace("\r\n", "\n") if "\r" in text else text
         if may_be_secret(lines):
@@ -72,7 +72,7 @@ class SecretRedactor:
 
     def redact(self, text: str) -> str:
         """Replace every secret in a text."""
-        if self.literals or "\r" in text:
+        if self.literals or "\r" in text or text[LONG_TEXT_CHARS:]:
             plain = self.is_plain(text)
         else:  # the same, without another call
             plain = self._suspect(text.lower()) is None and not may_be_secret(text)
