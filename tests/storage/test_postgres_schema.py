@@ -61,9 +61,9 @@ def test_newer_schema_is_refused(postgres: PostgresServer) -> None:
 
 def test_older_schema_is_refused(postgres: PostgresServer) -> None:
     schema = postgres.new_schema()
-    postgres.execute("UPDATE schema_steps SET step = -1", schema)
+    postgres.execute("DELETE FROM schema_steps WHERE step > 1", schema)
 
-    with pytest.raises(LogError, match=f"has schema -1, and this .* uses {SCHEMA_VERSION}. Run `interlock database"):
+    with pytest.raises(LogError, match=f"has schema 1, and this .* uses {SCHEMA_VERSION}. Run `interlock database"):
         postgres.open_log(schema)
 
 
