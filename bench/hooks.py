@@ -1,11 +1,13 @@
 """What a hook costs: `python -m bench.hooks`. A real daemon, and the client as an agent starts it, against `/bin/true`.
 
 Wall time depends on the machine and on what else it does; CPU time much less. The first line is the floor: starting any
-process. Targets: at most 40 ms of wall time and 35 ms of CPU per hook on a quiet machine.
+process. All take turns. Targets of the hook as it is installed, on a quiet machine: at most 40 ms of wall time and
+35 ms of CPU. The least of the wall times is what comes nearest to a quiet machine where others work on it.
 """
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -17,8 +19,8 @@ from typing import NamedTuple
 from interlock.hooks import thin
 from interlock.hooks.daemon_status import read_status
 
-_TARGETS = {"wall_ms": 40.0, "cpu_ms": 35.0}
-_ROUNDS = 30
+_WALL_MS, _CPU_MS = 40.0, 35.0
+_ROUNDS = 60
 _START = "from interlock.cli.main import main; main()"
 
 
@@ -54,41 +56,44 @@ def main() -> int:
 def _compare(home: Path, state: Path, environment: dict[str, str]) -> int:
     direct = [sys.executable, "-I", "-S", thin.__file__, "claude", str(state)]
     script = [str(Path(sys.executable).with_name("interlock-hook")), "claude", str(state)]
-    floor = _measure([["/bin/true"]] * _ROUNDS, home, environment, "t")
-    rows = {"/bin/true": floor}
-    for name, command in (("hook, as installed", direct), ("hook, console script", script)):
-        if Path(command[0]).exists():
-            rows[name] = _measure([command] * _ROUNDS, home, environment, name[-6:])
-    for name, cost in rows.items():
-        print(f"{name:24} wall {cost.wall_ms:6.1f} ms   cpu {cost.cpu_ms:6.1f} ms")
-    installed = rows["hook, as installed"]
-    missed = [name for name, target in _TARGETS.items() if getattr(installed, name) > target]
-    print(f"targets: {_TARGETS}; missed: {', '.join(missed) or 'none'}")
+    commands = {"/bin/true": ["/bin/true"], "hook, as installed": direct, "hook, console script": script}
+    commands = {name: command for name, command in commands.items() if Path(command[0]).exists()}
+    costs: dict[str, list[HookCost]] = {name: [] for name in commands}
+    load = os.getloadavg()[0]
+    for number in range(_ROUNDS):
+        for name, command in commands.items():
+            costs[name].append(_measure(command, home, environment, f"{name[-6:]}{number}"))
+    missed = 0
+    for name, each in costs.items():
+        walls, cpu = [cost.wall_ms for cost in each], median(cost.cpu_ms for cost in each)
+        verdicts = ("", "")
+        if name == "hook, as installed":
+            verdicts = _judge(median(walls), _WALL_MS), _judge(cpu, _CPU_MS)
+            missed = sum("MISSED" in verdict for verdict in verdicts)
+        print(f"{name:22} wall median {median(walls):6.1f} ms, least {min(walls):6.1f} ms  {verdicts[0]}")
+        print(f"{'':22} CPU  median {cpu:6.1f} ms{'':18}{verdicts[1]}")
+    print(f"{_ROUNDS} rounds, {os.cpu_count()} cores, load {load:.1f} to {os.getloadavg()[0]:.1f}")
     return 1 if missed else 0
 
 
-def _measure(commands: list[list[str]], home: Path, environment: dict[str, str], prefix: str) -> HookCost:
-    walls: list[float] = []
-    cpus: list[float] = []
-    for number, command in enumerate(commands):
-        payload = {
-            "session_id": "bench",
-            "cwd": str(home),
-            "hook_event_name": "PreToolUse",
-            "tool_name": "Bash",
-            "tool_input": {"command": "ls"},
-            "tool_use_id": f"{prefix}{number}",
-        }
-        before = os.times()
-        began = time.perf_counter()
-        subprocess.run(
-            command, input=json.dumps(payload).encode(), env=environment, stdout=subprocess.DEVNULL, check=True
-        )
-        walls.append((time.perf_counter() - began) * 1e3)
-        after = os.times()
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        cpus.append(used * 1e3)
-    return HookCost(median(walls), sum(cpus) / len(cpus))
+def _judge(figure: float, target: float) -> str:
+    return f"<= {target:g}: {'met' if figure <= target else 'MISSED'}"
+
+
+def _measure(command: list[str], home: Path, environment: dict[str, str], call_id: str) -> HookCost:
+    payload = {
+        "session_id": "bench",
+        "cwd": str(home),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "ls"},
+        "tool_use_id": call_id,
+    }
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, input=json.dumps(payload).encode(), env=environment, stdout=subprocess.DEVNULL, check=True)
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return HookCost(wall * 1e3, used * 1e3)
 
 
 if __name__ == "__main__":

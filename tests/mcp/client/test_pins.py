@@ -187,3 +187,29 @@ def test_damaged_pins_are_refused(tmp_path: Path):
     (tmp_path / "mcp.lock.json").write_text('{"version": 1, "servers": [')
     with pytest.raises(Exception, match=r"pins in .* cannot be read"):
         McpTools([ServerConfig(name="srv")], file=tmp_path / "mcp.toml")
+
+
+@pytest.mark.requirement("P30")
+async def test_a_call_during_a_reconnect_meets_the_new_definition(tmp_path: Path):
+    """A call that waits for the connection is compared with what the server lists then."""
+    server = ScriptedServer()
+    tools = make_tools(server, tmp_path, trust="declared")
+    async with ToolRuntime(tools=[tools], mode="trusted") as runtime:
+        assert await run(runtime, "before") == "ok"
+        server.tools = [make_tool(description=EVIL)]
+        await server.drop()
+        await eventually(lambda: tools.servers["srv"].state != "connected")
+        assert await run(runtime, "after") == "tool_quarantined"
+    assert len(server.calls) == 1
+
+
+async def test_the_same_list_again_changes_nothing(tmp_path: Path):
+    tools, changes = make_tools(server := ScriptedServer(), tmp_path), list[bool]()
+    async with ToolRuntime(tools=[tools], mode="trusted"):
+        await tools.start()
+        tools.on_change(lambda: changes.append(True))
+        await tools.servers["srv"].refresh()
+        assert not changes
+        server.tools = [make_tool(description=EVIL)]
+        await tools.servers["srv"].refresh()
+        assert changes

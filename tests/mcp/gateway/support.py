@@ -93,6 +93,7 @@ async def open_on_gate(
         Offerings({}),
         Relay(gate.redact),
         b"k" * 32,
+        _is_ready,
     )
     try:
         yield server

@@ -71,7 +71,7 @@ _MAX_REASON_CHARS = 500
 
 _result_adapter: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 #: With it spans may be collected: the session makes one for each call, and passes its context on to the server.
-_TRACING = "opentelemetry.sdk.trace"
+TRACING = "opentelemetry.sdk.trace"
 _CLIENT = Implementation(name="interlock", version=version("interlock"))
 
 
@@ -210,7 +210,7 @@ class Connection:
 
     async def call(self, name: str, arguments: JsonObject, on_progress: ProgressFnT | None) -> CallToolResult:
         """Call a tool. Cancelling this cancels the call at the server."""
-        client, relay = await self._ready(), CALL_RELAY.get()
+        client, relay = await self.ready(), CALL_RELAY.get()
         answers: dict[str, Any] = {}
         if relay is not None:
             self._callers.append(relay)
@@ -241,7 +241,7 @@ class Connection:
                 isinstance(transport, StdioTransport)
                 and transport.calls is not None
                 and answers.keys() <= {"_meta"}
-                and _TRACING not in sys.modules
+                and TRACING not in sys.modules
             ):
                 params = {"name": name, "arguments": arguments}
                 meta = {**transport.envelope, **answers.get("_meta", {})}
@@ -285,11 +285,11 @@ class Connection:
     async def list_tools(self) -> None:
         """List the tools now, and hand them on. Those who ask at the same time share one request."""
         if self._listing is None or self._listing.done():
-            client = await self._ready()
+            client = await self.ready()
             self._listing = asyncio.create_task(self._list(client))
         await asyncio.shield(self._listing)
 
-    async def _ready(self) -> Client:
+    async def ready(self) -> Client:
         """Return the client, once there is a connection. Raise `ServerUnavailableError` when there is none in time."""
         if self.client is not None and self.state == "connected":
             return self.client

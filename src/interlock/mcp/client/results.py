@@ -223,6 +223,13 @@ def to_call_result(observation: Observation, read_artifact: ReadArtifact) -> Cal
     return CallToolResult.model_validate(fields)
 
 
+def find_plain_text(observation: Observation) -> str | None:
+    """Return the text of a successful call whose result is nothing else; None for any other."""
+    if not observation.ok or observation.facts or observation.artifacts or observation.content is None:
+        return None
+    return observation.content.text
+
+
 def _describe_failure(observation: Observation) -> str:
     """Return what a model reads of a call that has no output: the code, the message, and what may have happened."""
     failure = observation.failure

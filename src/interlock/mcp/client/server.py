@@ -128,6 +128,10 @@ class McpServer:
         self._add_secret = add_secret
         self._tools: dict[str, ForeignTool] = {}
         self._listed: list[Tool] | None = None
+        #: What is listed was accepted before, and the server was not reached yet.
+        self._is_early = False
+        #: What the definitions were made from.
+        self._basis: object = None
         self._checks: dict[str, OutputCheck] = {}
         self._refused = ""
         self._connection_id = ""
@@ -187,8 +191,29 @@ class McpServer:
             with suppress(SandboxSetupError, ConfigurationError, OSError):
                 self._program = await asyncio.to_thread(self._launcher.describe, self.config)
         await self._connection.start()
-        if self._connection.state != "connected" and self.config.consent is not None and self._listed is None:
+        if self._connection.state == "connected":
+            return
+        if self.config.consent is not None and self._listed is None:
             self._offer_pinned()
+        elif self._is_early:
+            self._is_early, self._listed, self._basis = False, None, None
+            self._update(self.name, ())
+            self._tools, self.quarantined, self.problems = {}, {}, {}
+            self._on_change()
+
+    def offer_early(self) -> None:
+        """Offer what was accepted before, until the server is tried: it lists the same tools, or some are in quarantine
+        then. A call waits for the connection, and its tool is compared again.
+        """
+        is_new = self.config.consent is None and self._listed is None
+        if is_new and self.config.pins != "off" and self.pins.find(self.name):
+            self._offer_pinned()
+            self._is_early = self._listed is not None
+
+    @property
+    def is_listed(self) -> bool:
+        """True when its tools are known, or were accepted before."""
+        return self._listed is not None
 
     async def refresh(self) -> None:
         """List the tools now. A server that cannot be reached keeps the ones it had."""
@@ -235,7 +260,7 @@ class McpServer:
             facts.append(SourceFact(self._describe_connection(client)))
         elif client is None and (known.connection or recorded is None) and self._connection.state == "lost":
             facts.append(SourceFact(McpServerLost(server=self.name, reason=self.reason)))
-        if self._listed is None or (recorded is None and not facts):
+        if self._listed is None or self._is_early or (recorded is None and not facts):
             return facts
         versions = {name: tool.digest for name, tool in self._tools.items()}
         versions |= {name: held.tool.digest for name, held in self.quarantined.items()}
@@ -329,7 +354,7 @@ class McpServer:
 
     def _on_tools(self, listed: list[Tool]) -> None:
         """Take over a list of tools."""
-        self._listed = listed
+        self._listed, self._is_early = listed, False
         chosen = [raw for raw in listed if any(fnmatchcase(raw.name, pattern) for pattern in self.config.tools)]
         tools = [read_tool(self.name, raw) for raw in chosen]
         names = [tool.name for tool in tools]
@@ -337,6 +362,9 @@ class McpServer:
             self._refuse(f"two of its tools would be called {double!r}")
             return
         pinned = self._find_pins(tools)
+        basis = [(tool.raw.name, tool.digest) for tool in tools], None if pinned is None else dict(pinned)
+        if basis == self._basis and not self._refused:
+            return
         usable: dict[str, ForeignTool] = {}
         quarantined: dict[str, Quarantine] = {}
         problems: dict[str, str] = {}
@@ -359,7 +387,7 @@ class McpServer:
         if taken := self._update(self.name, definitions):
             self._refuse(taken)
             return
-        self._refused, self._tools = "", usable
+        self._refused, self._tools, self._basis = "", usable, basis
         self.quarantined, self.problems = MappingProxyType(quarantined), MappingProxyType(problems)
         self._on_change()
 
@@ -449,13 +477,16 @@ class McpServer:
         if self.config.consent is not None:
             user = await self._connect_user(context)
             if user.connection is not None:
-                current = user.digests.get(tool.raw.name)
-                if user.connection.state == "connected" and current != tool.digest:
+                if user.connection.state != "connected":
+                    await user.connection.ready()
+                if user.digests.get(tool.raw.name) != tool.digest:
                     raise self._quarantined(tool)
                 return user.connection
         connection = self._connection
+        if connection.state != "connected":  # what it lists then decides
+            await connection.ready()
         age = asyncio.get_running_loop().time() - connection.listed_at
-        if connection.is_stale or (connection.state == "connected" and age > _LIST_SECONDS):
+        if connection.is_stale or age > _LIST_SECONDS:
             await self.refresh()
         current = self._tools.get(tool.name)
         if current is None or current.digest != tool.digest:

@@ -161,6 +161,14 @@ class McpTools(Toolbox):
             self._starting = loop.create_task(self._start())
         await asyncio.shield(self._starting)
 
+    def offer_early(self) -> bool:
+        """Offer the tools that were accepted before, while the servers are being started. Return True if that are the
+        tools of every server.
+        """
+        for server in self._servers.values():
+            server.offer_early()
+        return all(server.is_listed for server in self._servers.values())
+
     async def _start(self) -> None:
         await asyncio.gather(*(server.start() for server in self._servers.values()))
 

@@ -20,21 +20,21 @@ class Catalog:
         gate: Gate,
         find_raw: Callable[[str], types.Tool | None],
         has_quarantined: Callable[[], bool],
-        until_ready: Callable[[], Awaitable[None]],
+        until_listed: Callable[[], Awaitable[None]],
         hidden: Container[str] = (),
     ) -> None:
         self._gate = gate
         #: Names of tools that the gateway uses itself.
         self._hidden = hidden
-        #: Waits for servers that are being started.
-        self.until_ready = until_ready
+        #: Waits for servers that are being started, where their tools are not known.
+        self._until_listed = until_listed
         #: Finds the definition of a tool as its server gave it.
         self._find_raw = find_raw
         self._has_quarantined = has_quarantined
 
     async def list_tools(self, caller: Caller) -> types.ListToolsResult:
         """Return the tools for a client."""
-        await self.until_ready()
+        await self._until_listed()
         specs = self._gate.catalog(requester=caller.principal, agent=caller.client).tools
         return types.ListToolsResult(
             tools=[self._convert(spec) for spec in specs if spec.name not in self._hidden],

@@ -57,19 +57,23 @@ class Gateway:
         self._relay = Relay(gate.redact)
         self._relay.is_enabled = any(server.config.relay for server in tools.servers.values())
         self._starting: asyncio.Task[None] | None = None
+        #: All tools were offered before their servers were started.
+        self._is_listed = False
         self._notifying: asyncio.Task[None] | None = None
         self.server = GatewayServer(
             gate,
             principal_of_process(principal),
             options or AskOptions(),
-            Catalog(gate, self._find_raw, self._has_quarantined, self._until_ready, offerings.tool_names),
+            Catalog(gate, self._find_raw, self._has_quarantined, self._until_listed, offerings.tool_names),
             offerings,
             self._relay,
             os.urandom(_KEY_BYTES) if key_file is None else read_key(Path(key_file)),
+            self._until_ready,
         )
         tools.on_change(self._on_change)
 
     async def __aenter__(self) -> "Gateway":
+        self._is_listed = self._tools.offer_early()
         self._starting = asyncio.create_task(self._tools.start())
         return self
 
@@ -86,6 +90,10 @@ class Gateway:
         async with stdio_streams() as (incoming, outgoing):
             server = self.server.server
             await server.run(incoming, outgoing, server.create_initialization_options())
+
+    async def _until_listed(self) -> None:
+        if not self._is_listed:
+            await self._until_ready()
 
     async def _until_ready(self) -> None:
         """Wait for the servers that are being started, for a bounded time."""

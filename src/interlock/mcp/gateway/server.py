@@ -1,10 +1,12 @@
 """The MCP server of the gateway: requests of clients become governed calls, at every protocol version of the SDK."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from itertools import count
 from secrets import token_hex
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import mcp_types as types
 import msgspec
@@ -25,7 +27,8 @@ from ...domain.tool import JsonObject
 from ...gate.gate import Gate, Settled
 from ...gate.sessions import Sessions
 from ...rendering.text import shorten
-from ..client.results import to_call_result, to_upstream_error
+from ..client.connection import TRACING
+from ..client.results import find_plain_text, to_call_result, to_upstream_error
 from .asking import ApprovalState, Asking, AskOptions
 from .catalog import Catalog
 from .clients import Caller, Clients, Context
@@ -52,6 +55,16 @@ _MAX_TARGET_CHARS = 200
 #: Codes of calls to tools that a client should not know of: its list is old.
 _COMPLETION_FIELDS = {"ref", "argument", "context"}
 _AnswerParams: TypeAlias = types.CallToolRequestParams | types.ReadResourceRequestParams | types.GetPromptRequestParams
+#: Of a call that carries no answers.
+_CALL_KEYS = frozenset({"name", "arguments", "_meta"})
+_PROTOCOL_PREFIX = "io.modelcontextprotocol/"
+#: What the SDK has read of the metadata before a request comes here.
+_ENVELOPE = frozenset({types.PROTOCOL_VERSION_META_KEY, types.CLIENT_INFO_META_KEY, types.CLIENT_CAPABILITIES_META_KEY})
+_NO_ANSWERS = types.CallToolRequestParams(name="")
+#: The outcome of the current call, where it is settled already: the SDK puts it in form.
+_OUTCOME: ContextVar[types.CallToolResult | types.InputRequiredResult | None] = ContextVar(
+    "interlock_mcp_outcome", default=None
+)
 _MISSING = frozenset({"unknown_tool", "tool_quarantined"})
 
 
@@ -82,7 +95,20 @@ class GatewayServer:
         offerings: Offerings,
         relay: Relay,
         state_key: bytes,
+        until_ready: Callable[[], Awaitable[None]],
     ) -> None:
+        """
+        Args:
+            gate: Decides, asks and records.
+            find_principal: Returns who a request acts for.
+            options: How questions reach people.
+            catalog: Lists tools.
+            offerings: Resources, prompts and completion.
+            relay: Relays what servers report and ask.
+            state_key: Seals what clients carry between two requests.
+            until_ready: Waits for servers that are being started.
+        """
+        self._until_ready = until_ready
         self._gate = gate
         self._options = options
         self._sessions = Sessions(gate)
@@ -110,9 +136,13 @@ class GatewayServer:
             on_unsubscribe_resource=self._on_unsubscribe,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
+        self._server_info = self.server.server_info_stamp
         self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._on_set_level)
         security = RequestStateSecurity(keys=[state_key], ttl=_STATE_SECONDS, bind_principal=self._bind_caller)
-        self.server.middleware += (self._record_refused_state, RequestStateBoundary(security, default_audience=NAME))
+        if TRACING not in sys.modules:  # the SDK begins with its tracing alone
+            self.server.middleware.clear()
+        boundary = RequestStateBoundary(security, default_audience=NAME)
+        self.server.middleware += (self._record_refused_state, boundary, self._shorten_call)
 
     async def notify_tools_changed(self) -> None:
         """Inform the clients that the list of tools changed."""
@@ -161,7 +191,9 @@ class GatewayServer:
     async def _on_call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        await self._catalog.until_ready()
+        if (settled := _OUTCOME.get()) is not None:
+            return settled
+        await self._until_ready()
         outcome = await self._govern(ctx, params.name, params.arguments or {}, params)
         match outcome:
             case Observation():
@@ -169,18 +201,45 @@ class GatewayServer:
             case _:
                 return outcome
 
+    async def _shorten_call(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Take a plain call the short way: what the SDK would validate is checked here, and a result that is one text
+        is made in its final form. The SDK validates any other request, and puts any other result in form.
+        """
+        call = _find_plain_call(ctx)
+        if call is None:
+            return await call_next(ctx)
+        name, arguments = call
+        await self._until_ready()
+        outcome = await self._govern(ctx, name, arguments, _NO_ANSWERS)
+        if isinstance(outcome, Observation):
+            if (text := find_plain_text(outcome)) is not None:
+                return self._build_text_result(ctx, text)
+            outcome = await self._render(outcome)
+        token = _OUTCOME.set(outcome)
+        try:
+            return await call_next(ctx)
+        finally:
+            _OUTCOME.reset(token)
+
+    def _build_text_result(self, ctx: Context, text: str) -> JsonObject:
+        result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": False}
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            result["resultType"] = "complete"
+            result["_meta"] = {types.SERVER_INFO_META_KEY: self._server_info}
+        return result
+
     async def _on_list_resources(self, ctx: Context, params: Any) -> types.ListResourcesResult:
-        await self._catalog.until_ready()
+        await self._until_ready()
         found = await self._offerings.list_resources()
         return types.ListResourcesResult(resources=found, ttl_ms=0, cache_scope="private")
 
     async def _on_list_templates(self, ctx: Context, params: Any) -> types.ListResourceTemplatesResult:
-        await self._catalog.until_ready()
+        await self._until_ready()
         found = await self._offerings.list_templates()
         return types.ListResourceTemplatesResult(resource_templates=found, ttl_ms=0, cache_scope="private")
 
     async def _on_list_prompts(self, ctx: Context, params: Any) -> types.ListPromptsResult:
-        await self._catalog.until_ready()
+        await self._until_ready()
         found = await self._offerings.list_prompts()
         return types.ListPromptsResult(prompts=found, ttl_ms=0, cache_scope="private")
 
@@ -279,6 +338,23 @@ class GatewayServer:
         if error is not None:
             raise MCPError.from_error_data(error)
         return to_call_result(observation, self._gate.artifacts.read)
+
+
+def _find_plain_call(ctx: Context) -> tuple[str, JsonObject] | None:
+    """Return the name and arguments of a call of a tool that needs no validation by the SDK; None for any other
+    request.
+    """
+    params: Any = ctx.params
+    if ctx.method != "tools/call" or params is None or ctx.session.client_params is None:
+        return None
+    name, arguments, meta = params.get("name"), params.get("arguments", {}), params.get("_meta", {})
+    if type(name) is not str or type(arguments) is not dict or type(meta) is not dict or params.keys() - _CALL_KEYS:
+        return None
+    if any(key.startswith(_PROTOCOL_PREFIX) and key not in _ENVELOPE for key in cast(JsonObject, meta)):
+        return None
+    if type(cast(JsonObject, meta).get("progressToken", "")) not in (str, int):
+        return None
+    return name, cast(JsonObject, arguments)
 
 
 def _read_state(text: str) -> ApprovalState | InputState:
