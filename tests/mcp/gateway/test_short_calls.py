@@ -54,7 +54,7 @@ async def test_a_plain_result_is_as_the_sdk_makes_it(tmp_path: Path, modern: boo
     assert "isError" in answer["result"]
 
 
-_BAD = [
+_BAD: list[dict[str, Any]] = [
     {"name": 7},
     {"arguments": {}},
     {"name": "look", "arguments": [1]},
