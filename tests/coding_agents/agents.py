@@ -107,6 +107,7 @@ class Claude:
             "ANTHROPIC_API_KEY": "sk-ant-mock",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
             # Tools of MCP servers are in the first request, and not behind a search.
             "ENABLE_TOOL_SEARCH": "false",
         }
