@@ -1,8 +1,15 @@
 """`interlock database`: the schema of a log in Postgres."""
 
+import asyncio
 import json
+from pathlib import Path
 
+import pytest
+
+from interlock import Agent, Runner, tool
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.storage.postgres.migrate import MIGRATIONS, SCHEMA_VERSION
+from tests.each import each
 from tests.postgres.server import PostgresServer
 
 from .conftest import Run
@@ -26,3 +33,51 @@ def test_unreachable_database_is_one_sentence(cli: Run) -> None:
 
     assert (result.exit_code, "cannot open the database runs on 127.0.0.1" in result.stderr) == (2, True)
     assert "hunter2" not in result.stderr
+
+
+@pytest.fixture
+def place(home: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `--log` names: an empty log in Postgres."""
+    monkeypatch.setenv("INTERLOCK_DATABASE_URL", postgres.url)
+    return f"postgres:{postgres.new_schema()}"
+
+
+def test_runs_in_postgres_are_listed_verified_and_answered(cli: Run, place: str, postgres: PostgresServer) -> None:
+    """Another host asks; here is only the command."""
+    asked = asyncio.run(_ask(postgres, place.removeprefix("postgres:")))
+
+    assert "deploy" in cli("approvals", "list", "--log", place).stdout
+    assert cli("approvals", "approve", asked, "--by", "ann", "--log", place).exit_code == 0
+
+    assert json.loads(cli("approvals", "list", "--log", place, "--json").stdout) == []
+    assert "run-on-another-host" in cli("runs", "list", "--log", place).stdout
+    assert cli("audit", "verify", "run-on-another-host", "--log", place).exit_code == 0
+    shown = cli("runs", "show", "run-on-another-host", "--log", place).stdout
+    assert "ann" in shown
+
+
+async def _ask(postgres: PostgresServer, schema: str) -> str:
+    @tool(risk="write")
+    def deploy() -> str:
+        """Deploy."""
+        return "deployed"
+
+    model = ScriptedModel([ScriptedTurn(calls=(tool_call("deploy"),)), ScriptedTurn(text="Done.")], by_position=True)
+    agent = Agent(name="helper", provider=model, tools=[deploy])
+    async with postgres.open_log(schema) as log, Runner(agent, log=log) as runner:
+        handle = await runner.start("Deploy it.", run_id="run-on-another-host")
+        (question,) = (await handle.result()).questions
+    return question.action_id
+
+
+@each("command", [("run", "task"), ("storage", "status"), ("runs", "resume", "last")])
+def test_commands_that_need_a_file_say_so(cli: Run, place: str, command: tuple[str, ...]) -> None:
+    result = cli(*command, "--log", place)
+
+    assert (result.exit_code != 0, "\n" not in result.stderr.strip()) == (True, True)
+
+
+def test_missing_url_is_one_sentence(cli: Run, home: Path) -> None:
+    result = cli("runs", "list", "--log", "postgres:")
+
+    assert (result.exit_code, "INTERLOCK_DATABASE_URL has no URL" in result.stderr) == (2, True)

@@ -51,6 +51,8 @@ McpOption: TypeAlias = Annotated[
     Path | None, option("File with MCP servers whose tools the agent gets, too.", "--mcp", metavar="FILE")
 ]
 LOG_VARIABLE = "INTERLOCK_LOG"
+#: A log in Postgres: `postgres:`, or `postgres:SCHEMA`, in the database that the variable names.
+DATABASE_PREFIX, DATABASE_VARIABLE = "postgres:", "INTERLOCK_DATABASE_URL"
 LogOption: TypeAlias = Annotated[
     Path | None,
     option("Log with the runs. Default: runs.db in the state directory.", "--log", metavar="FILE", envvar=LOG_VARIABLE),

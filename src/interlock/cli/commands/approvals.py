@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from ...storage.sqlite.log import SqliteLog
+from ...storage.event_log import EventLog
 from ..config.logs import complete_run, has_log, resolve_run, run_with_log
 from ..display.output import echo_json, echo_list
 from ..display.questions import (
@@ -69,7 +69,7 @@ def list_(
 ) -> None:
     """List the open questions of all runs, the oldest first."""
 
-    async def load(event_log: SqliteLog) -> list[FoundQuestion]:
+    async def load(event_log: EventLog) -> list[FoundQuestion]:
         return await list_open_questions(event_log, await resolve_run(event_log, run) if run else "")
 
     found, now = run_with_log(log, load) if has_log(log) else [], time.time_ns()

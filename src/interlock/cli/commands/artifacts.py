@@ -10,11 +10,9 @@ from ...domain.event import CallObserved
 from ...domain.outcome import ArtifactRef
 from ...rendering.binary import describe_binary, is_binary
 from ...rendering.escaping import output_lines
-from ...storage.file_artifacts import FileArtifacts
-from ...storage.sqlite.log import SqliteLog
-from ..config.logs import MIN_ID_CHARS, RunArgument, find_run_files, resolve_run, run_with_log
+from ...storage.event_log import EventLog
+from ..config.logs import MIN_ID_CHARS, RunArgument, open_artifacts, resolve_run, run_with_log
 from ..config.logs import shorten_artifact_id as shorten
-from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_json, echo_list, echo_result
 from ..display.run_list import read_events
 from ..display.transcript import EventFormatter
@@ -67,9 +65,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print an artifact as text that is safe for a terminal. Of binary content: size, type and digest."""
-    folder = find_run_files(log, find_user_paths()).artifacts
     prefix = artifact.removeprefix(_ID_PREFIX).lower()
-    store = FileArtifacts(folder) if folder.is_dir() else None
+    store = open_artifacts(log)
     found = store.find(prefix) if store is not None else []
     if store is None or len(found) != 1:
         raise ConfigurationError(_explain_missing(artifact, len(found)))
@@ -88,7 +85,7 @@ def show(
             print(line)
 
 
-async def _list_artifacts(log: SqliteLog, run_ref: str) -> list[_ListedArtifact]:
+async def _list_artifacts(log: EventLog, run_ref: str) -> list[_ListedArtifact]:
     found: dict[str, _ListedArtifact] = {}
     formatter = EventFormatter()
     async for event in read_events(log, await resolve_run(log, run_ref)):

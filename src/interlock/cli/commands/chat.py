@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ...history import fold
-    from ...storage.sqlite.log import SqliteLog
+    from ...storage.event_log import EventLog
     from ..config import logs
     from ..display import output
     from ..session import agent, terminal
@@ -94,7 +94,7 @@ def chat(  # noqa: PLR0913 - one for each option
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-async def _find_resumable(log: "SqliteLog", run_ref: str) -> "resuming.ResumableRun":
+async def _find_resumable(log: "EventLog", run_ref: str) -> "resuming.ResumableRun":
     run_id = await logs.resolve_run(log, run_ref)
     state = (await fold.load_run(log, run_id)).ledger.state
     if state.is_over:

@@ -7,7 +7,7 @@ import msgspec
 from ...storage.postgres.migrate import SchemaStatus, migrate, read_status
 from ..display.output import echo_result
 from ..exit_codes import format_exit_codes
-from ..options import JsonOption, create_app, option
+from ..options import DATABASE_VARIABLE, JsonOption, create_app, option
 
 _EXITS = format_exit_codes(ok="done", usage="bad usage, or a database that cannot be used")
 
@@ -19,7 +19,7 @@ UrlOption: TypeAlias = Annotated[
         "Database, such as postgresql://user@host/name. A password belongs into the variable or ~/.pgpass.",
         "--url",
         metavar="URL",
-        envvar="INTERLOCK_DATABASE_URL",
+        envvar=DATABASE_VARIABLE,
     ),
 ]
 SchemaOption: TypeAlias = Annotated[

@@ -13,7 +13,7 @@ from ...rendering.run_states import DisplayState, RunKind
 from ...rendering.text import shorten_line
 from ...rendering.times import format_duration
 from ...runs import fork as forking
-from ...storage.sqlite.log import SqliteLog
+from ...storage.event_log import EventLog
 from ..config.logs import (
     RunArgument,
     add_log_option,
@@ -204,7 +204,7 @@ def fork(
     It has the memory of the other run and none of its approvals. Nothing is executed until it is resumed.
     """
 
-    async def make_fork(event_log: SqliteLog) -> tuple[str, str]:
+    async def make_fork(event_log: EventLog) -> tuple[str, str]:
         run_id = await resolve_run(event_log, run)
         return run_id, await forking.fork(event_log, run_id, at)
 

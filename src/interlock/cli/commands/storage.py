@@ -1,15 +1,18 @@
 """`interlock storage`: how a log is stored, and its upgrade."""
 
+import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from ...domain.errors import LogError
 from ...storage.sqlite.database import SCHEMA_VERSION
 from ...storage.sqlite.log import SqliteLog
-from ..config.logs import find_run_files, run_with_log
+from ..config.logs import find_run_files, open_log_file
 from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_result
 from ..exit_codes import format_exit_codes
@@ -18,6 +21,8 @@ from ..options import JsonOption, LogOption, create_app
 _EXITS = format_exit_codes(ok="done", usage="bad usage, or no such log")
 
 app = create_app(_EXITS, is_group=True)
+
+_T = TypeVar("_T")
 
 
 class _StorageStatus(msgspec.Struct, frozen=True):
@@ -41,7 +46,7 @@ def storage() -> None:
 def status(log: LogOption = None, as_json: JsonOption = False) -> None:
     """Show the size of a log, and whether an upgrade would make it smaller."""
     path = _find_path(log)
-    found = run_with_log(log, lambda opened: _read_status(opened, str(path), path.stat().st_size))
+    found = _run_with_file(log, lambda opened: _read_status(opened, str(path), path.stat().st_size))
     hint = "  `interlock storage upgrade` stores them in less space." if found.old_events else ""
     echo_result(
         as_json,
@@ -68,7 +73,7 @@ def upgrade(log: LogOption = None, as_json: JsonOption = False) -> None:
                 echo(f"packed up to event {position:,} of the log")
         return first, await opened.count_old_events()
 
-    first, left = run_with_log(log, pack)
+    first, left = _run_with_file(log, pack)
     note = f"{left:,} rows are not events that Interlock wrote, and stay." if left else _shrink(path)
     after = path.stat().st_size
     echo_result(
@@ -77,6 +82,14 @@ def upgrade(log: LogOption = None, as_json: JsonOption = False) -> None:
         f"{path}: {first - left:,} events packed; {before:,} bytes before, {after:,} now",
         *([f"  {note}"] if note else []),
     )
+
+
+def _run_with_file(log: Path | None, work: Callable[[SqliteLog], Awaitable[_T]]) -> _T:
+    async def opened() -> _T:
+        async with open_log_file(log) as log_file:
+            return await work(log_file)
+
+    return asyncio.run(opened())
 
 
 def _find_path(log: Path | None) -> Path:

@@ -15,19 +15,29 @@ import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from ... import lazy_module
 from ...audit.export import read_export
 from ...audit.verify import ProgressTrace, verify
 from ...domain.errors import ConfigurationError, InterlockError, LogCorruptError
 from ...domain.event import Event, LogEntry, decode_event
 from ...domain.suggestions import suggest_id
-from ...storage.event_log import Snapshot
+from ...storage.event_log import EventLog, Snapshot
+from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
-from ..options import LOG_VARIABLE, argument
+from ..options import DATABASE_PREFIX, DATABASE_VARIABLE, LOG_VARIABLE, argument
 from .user_paths import UserPaths, find_user_paths
+
+if TYPE_CHECKING:
+    from ...storage.postgres import artifacts as postgres_artifacts
+    from ...storage.postgres import log as postgres_log
+    from ...storage.postgres.artifacts import PostgresArtifacts
+else:
+    postgres_artifacts = lazy_module("...storage.postgres.artifacts", __package__)
+    postgres_log = lazy_module("...storage.postgres.log", __package__)
 
 MAX_EXPORT_BYTES = 256 << 20
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -127,7 +137,7 @@ def _to_bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
 
 
-async def read_stored_run(log: SqliteLog, run_id: str) -> RecordedRun:
+async def read_stored_run(log: EventLog, run_id: str) -> RecordedRun:
     """Read the entries of a run and the trace stored with its snapshot."""
     trace = _build_trace(
         await log.load_snapshot(run_id)
@@ -175,6 +185,11 @@ class RunFiles(msgspec.Struct, frozen=True):
 
 def find_run_files(log_path: Path | None, user_paths: UserPaths) -> RunFiles:
     """Return the files of the log named with `--log` or `INTERLOCK_LOG`, else of the default one. Creates nothing."""
+    if _is_in_database(log_path):
+        raise ConfigurationError(
+            f"This command needs a log in a file, and --log is {log_path}. A log in Postgres can be listed, watched, "
+            "verified and answered. Nothing was started."
+        )
     if log_path is None:
         return RunFiles(user_paths.log, user_paths.artifacts)
     log = log_path.absolute()
@@ -199,9 +214,42 @@ def _require_existing(path: Path) -> None:
         raise ConfigurationError(f"There are no runs yet: {path} does not exist. `--log` names another log.")
 
 
+def open_artifacts(log_path: Path | None) -> "FileArtifacts | PostgresArtifacts | None":
+    """Open the artifacts of the log; None where there are none."""
+    if log_path is not None and _is_in_database(log_path):
+        url, schema = _find_database(log_path)
+        return postgres_artifacts.PostgresArtifacts(url, schema=schema)
+    folder = find_run_files(log_path, find_user_paths()).artifacts
+    return FileArtifacts(folder) if folder.is_dir() else None
+
+
+def _is_in_database(log_path: Path | None) -> bool:
+    return log_path is not None and str(log_path).startswith(DATABASE_PREFIX)
+
+
+def _find_database(log_path: Path) -> tuple[str, str]:
+    """Return the URL and the schema of a log in Postgres. The URL is not in the command line, where others see it."""
+    url = os.environ.get(DATABASE_VARIABLE, "")
+    if not url:
+        raise ConfigurationError(f"--log is {log_path}, and {DATABASE_VARIABLE} has no URL. Set it.")
+    return url, str(log_path).removeprefix(DATABASE_PREFIX) or "interlock"
+
+
 @asynccontextmanager
-async def open_log(log_path: Path | None) -> AsyncGenerator[SqliteLog]:
+async def open_log(log_path: Path | None) -> AsyncGenerator[EventLog]:
     """Open the log, which has to exist."""
+    if log_path is not None and _is_in_database(log_path):
+        url, schema = _find_database(log_path)
+        async with postgres_log.PostgresLog(url, schema=schema) as log:
+            yield log
+        return
+    async with open_log_file(log_path) as log:
+        yield log
+
+
+@asynccontextmanager
+async def open_log_file(log_path: Path | None) -> AsyncGenerator[SqliteLog]:
+    """Open a log in a file, which has to exist."""
     path = find_user_paths().log if log_path is None else log_path
     _require_existing(path)
     require_log_file(str(path))
@@ -209,7 +257,7 @@ async def open_log(log_path: Path | None) -> AsyncGenerator[SqliteLog]:
         yield log
 
 
-def run_with_log(log_path: Path | None, work: Callable[[SqliteLog], Awaitable[_T]]) -> _T:
+def run_with_log(log_path: Path | None, work: Callable[[EventLog], Awaitable[_T]]) -> _T:
     """Run work on the log, which has to exist."""
 
     async def opened() -> _T:
@@ -222,13 +270,13 @@ def run_with_log(log_path: Path | None, work: Callable[[SqliteLog], Awaitable[_T
 def read_run(log_path: Path | None, run_ref: str) -> RecordedRun:
     """Read a run. Raise `ConfigurationError` when there is no such run."""
 
-    async def read(log: SqliteLog) -> RecordedRun:
+    async def read(log: EventLog) -> RecordedRun:
         return await read_stored_run(log, match_run(await log.run_ids(), run_ref))
 
     return run_with_log(log_path, read)
 
 
-async def resolve_run(log: SqliteLog, run_ref: str) -> str:
+async def resolve_run(log: EventLog, run_ref: str) -> str:
     """Return the id of a run. Raise `LogCorruptError` for one that has no events any more."""
     run_id = match_run(await log.run_ids(), run_ref)
     if not await log.read(run_id, limit=1):
@@ -294,10 +342,10 @@ def add_log_option(command: str, log_path: Path | None) -> str:
 def complete_run(incomplete: str) -> list[str]:
     """Return completions for a shell; none if anything fails."""
 
-    return complete_id(incomplete, _RUN_PREFIX, SqliteLog.run_ids)
+    return complete_id(incomplete, _RUN_PREFIX, lambda log: log.run_ids())
 
 
-def complete_id(incomplete: str, prefix: str, names: Callable[[SqliteLog], Awaitable[list[str]]]) -> list[str]:
+def complete_id(incomplete: str, prefix: str, names: Callable[[EventLog], Awaitable[list[str]]]) -> list[str]:
     """Return the ids that begin so, the newest first; short ones, unless the prefix was typed."""
 
     log_path = os.environ.get(LOG_VARIABLE)

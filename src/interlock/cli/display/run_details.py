@@ -18,7 +18,6 @@ from ...rendering.run_states import DisplayState, describe_owner
 from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_expiry, format_local_time
 from ...storage.event_log import EventLog
-from ...storage.sqlite.log import SqliteLog
 from ..config.logs import add_log_option, is_nested_in, resolve_run, shorten_artifact_id, shorten_id
 from .live import format_diff, format_output, is_command
 from .output import echo
@@ -61,7 +60,7 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     forks: tuple[str, ...]
 
 
-async def load_run_details(log: SqliteLog, run_ref: str) -> RunDetails:
+async def load_run_details(log: EventLog, run_ref: str) -> RunDetails:
     """Load the details of a run that is named by its id, by the first letters of it, or as `last`."""
     run_id, holders = await resolve_run(log, run_ref), await log.lease_holders()
     entries = await log.read(run_id)

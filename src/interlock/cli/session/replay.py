@@ -25,8 +25,7 @@ from ...replay.model import ModelReplay, replay_recording
 from ...replay.recording_reader import read_recording
 from ...replay.trace import Replay
 from ...storage.artifacts import ArtifactStore
-from ...storage.file_artifacts import FileArtifacts
-from ..config.logs import find_run_files, open_log, read_run, resolve_run, shorten_id
+from ..config.logs import open_artifacts, open_log, read_run, resolve_run, shorten_id
 from ..config.policy_files import load_policy, require_valid
 from ..config.settings import load_settings
 from ..config.user_paths import find_user_paths, write_new_file
@@ -48,8 +47,7 @@ class ReplayTarget(msgspec.Struct, frozen=True):
     @property
     def artifacts(self) -> ArtifactStore | None:
         """The artifacts of the run; None where there are none."""
-        folder = find_run_files(self.log, find_user_paths()).artifacts
-        return FileArtifacts(folder) if folder.is_dir() else None
+        return open_artifacts(self.log)
 
     def read_entries(self, recorded: Replay) -> list[LogEntry]:
         """Return the entries of the run."""

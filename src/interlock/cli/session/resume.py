@@ -9,7 +9,7 @@ from ...domain.errors import ConfigurationError, InterlockError, RunClaimedError
 from ...domain.event import BatchStarted, ModelRequested, RunStarted
 from ...domain.tool import PermissionMode
 from ...history.fold import load_run
-from ...storage.sqlite.log import SqliteLog
+from ...storage.event_log import EventLog
 from ..config.logs import add_log_option, has_log, list_ancestors, resolve_run, run_with_log, shorten_id
 from ..display.output import echo, echo_error, echo_json
 from ..display.run_list import list_stopped, read_events
@@ -95,7 +95,7 @@ def _resume(run_ref: str, options: ResumeOptions) -> SessionOutcome:
     return run_session(prepared, lambda runner: runner.open(run.run_id, force=options.take_over), session)
 
 
-async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> ResumableRun:
+async def _find_run(log: EventLog, run_ref: str, options: ResumeOptions) -> ResumableRun:
     run_name = await resolve_run(log, run_ref)
     run_id = (*list_ancestors(run_name), run_name)[0]
     name = shorten_id(run_id)
@@ -134,7 +134,7 @@ async def _find_run(log: SqliteLog, run_ref: str, options: ResumeOptions) -> Res
     return await load_resumable(log, run_id)
 
 
-async def load_resumable(log: SqliteLog, run_id: str) -> ResumableRun:
+async def load_resumable(log: EventLog, run_id: str) -> ResumableRun:
     """Return what a run needs to be resumed as it was."""
     workspace, mode, settings = "", PermissionMode.DEFAULT, dict[str, str]()
     async for event in read_events(log, run_id):

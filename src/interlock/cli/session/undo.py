@@ -12,7 +12,7 @@ from ...interaction.providers import CallbackInteractionProvider
 from ...interaction.terminal import TerminalInteractionProvider
 from ...rendering.question import CHANGE_SIGNS, describe_tried_change
 from ...rendering.text import pluralize
-from ...storage.sqlite.log import SqliteLog
+from ...storage.event_log import EventLog
 from ...tools.files.undo import UNDO_TOOL
 from ...undo import UndoReport, load_changed_run, select_calls, undo_calls
 from ..config.logs import add_log_option, open_log, resolve_run, shorten_id
@@ -83,7 +83,7 @@ def require_changes() -> Path:
     return folder
 
 
-async def _find_run(log: SqliteLog, run_ref: str) -> str:
+async def _find_run(log: EventLog, run_ref: str) -> str:
     """Return the id of a run. `last` is no undo."""
     if run_ref == "last":
         listed = await list_runs(log, RunFilter(limit=_MAX_RUNS))

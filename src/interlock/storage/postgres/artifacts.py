@@ -4,6 +4,7 @@ An artifact is stored in one transaction, completely or not at all. What is read
 digest, a range by checking the whole artifact once in this process.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
@@ -20,6 +21,8 @@ from .migrate import check_schema
 from .queries import QUERIES
 
 PART_BYTES = 1 << 20
+_DIGEST_CHARS = 64
+_is_prefix = re.compile(rf"[0-9a-f]{{4,{_DIGEST_CHARS}}}").fullmatch
 #: How many artifacts are remembered as stored, and as checked.
 _MAX_REMEMBERED = 4_096
 
@@ -101,6 +104,13 @@ class PostgresArtifacts:
         """Return an empty path: artifacts in a database have none."""
         self.size_bytes(artifact_id)
         return ""
+
+    def find(self, prefix: str) -> list[str]:
+        """Return the ids whose digest begins so: of 4 hexadecimal digits or more."""
+        if not _is_prefix(prefix):
+            return []
+        first, last = (bytes.fromhex(prefix.ljust(_DIGEST_CHARS, digit)) for digit in "0f")
+        return [format_artifact_id(bytes(row[0]).hex()) for row in self._query("find_artifacts", (first, last))]
 
     def close(self) -> None:
         """Close the connections."""

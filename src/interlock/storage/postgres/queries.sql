@@ -211,3 +211,6 @@ SELECT size_bytes FROM artifacts WHERE digest = %b
 
 -- name: artifact_parts
 SELECT content FROM artifact_parts WHERE digest = %b AND number BETWEEN %s AND %s ORDER BY number
+
+-- name: find_artifacts
+SELECT digest FROM artifacts WHERE digest BETWEEN %b AND %b ORDER BY digest
