@@ -11,9 +11,9 @@ from tests.coding_agents.world import World
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Return a fresh home and workspace. At the end its daemon is killed, and nothing but the model was called."""
+    """Return a fresh home and workspace. At the end its processes are killed, and nothing but the model was called."""
     with running_model() as model:
         world = World(tmp_path, model)
         yield world
-        world.kill_daemon()
+        world.kill_all()
     assert model.strangers == []

@@ -1,7 +1,6 @@
 """A place where one coding agent works: a home of its own, a workspace, a model, and nothing else to reach."""
 
 import asyncio
-import fcntl
 import json
 import os
 import shlex
@@ -162,16 +161,19 @@ class World:
             assert not wait([running], _LOOK_SECONDS).done, "it ended without a question"
 
     def kill_daemon(self) -> None:
-        """Kill the daemon of this user's hooks, and return when it is gone."""
-        state = self.log.parent
-        if not (state / "hooks.json").exists():
-            return
-        with (state / "hooks.lock").open("r+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.kill(json.loads((state / "hooks.json").read_bytes())["pid"], signal.SIGKILL)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        """Kill the daemon of this user's hooks, also one that only starts, and return when it is gone."""
+        self._kill(b"hooks\0serve\0")
+
+    def kill_all(self) -> None:
+        """Kill every process of this user: a hook that comes late starts a daemon after the agent has ended."""
+        self._kill(b"")
+
+    def _kill(self, command: bytes) -> None:
+        home = f"HOME={self.home}".encode()
+        while found := [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_process(path, home, command)]:
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def write_policy(self, rules: str) -> Path:
         """Write the policy of this user."""
@@ -195,3 +197,11 @@ class World:
         finished = self.run([str(Path(sys.executable).with_name("interlock")), *arguments])
         assert finished.status == status, finished.output
         return finished
+
+
+def _is_process(path: Path, variable: bytes, command: bytes) -> bool:
+    """Return True if a folder of `/proc` is of a process with this variable, and these words in its command."""
+    try:
+        return variable in (path / "environ").read_bytes().split(b"\0") and command in (path / "cmdline").read_bytes()
+    except OSError:  # it ended, or is somebody else's
+        return False
