@@ -141,6 +141,12 @@ class EventLog(Protocol):
         """
         ...
 
+    async def assign_queue(self, run_id: str, queue: str) -> None:
+        """Hand a run that is started next to the workers that serve this queue. A log of one host has no queues: its
+        runs are for the process that serves them.
+        """
+        ...
+
     async def lease_holder(self, run_id: str) -> str:
         """Return a description of the living process that has the lease of a run; empty when there is none."""
         ...

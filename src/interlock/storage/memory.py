@@ -98,6 +98,9 @@ class MemoryLog:
             del self._held_tokens[lease.run_id]
         return bool(self._commands.get(lease.run_id))
 
+    async def assign_queue(self, run_id: str, queue: str) -> None:
+        """Do nothing: a log of one host has no queues."""
+
     async def lease_holder(self, run_id: str) -> str:
         """Return the holder of a run; empty when there is none."""
         return str(this_process()) if run_id in self._held_tokens else ""

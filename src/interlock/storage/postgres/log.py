@@ -29,6 +29,7 @@ from .heartbeat import Heartbeat
 from .migrate import check_schema
 from .operations import ProcessLeases, claim_effect, enqueue
 from .queries import QUERIES
+from .queues import RunQueues
 from .writer import PostgresWriter
 
 T = TypeVar("T")
@@ -86,6 +87,8 @@ class PostgresLog:
             raise
         self._leases = ProcessLeases(process)
         self._readers = ConnectionPool(self._connector, "interlock-reader", self._reader_count, self._patience_seconds)
+        #: The runs that workers resume.
+        self.queues = RunQueues(self._readers)
         self._writer = writer = PostgresWriter(
             self._connector, connection, self._patience_seconds, heartbeat.report_write, heartbeat.end
         )
@@ -165,6 +168,11 @@ class PostgresLog:
         """Release a lease. Return True if commands are queued for the run."""
         _check_text(lease.run_id)
         return await self._change(lease.run_id, partial(self._leases.release, lease=lease))
+
+    async def assign_queue(self, run_id: str, queue: str) -> None:
+        """Hand a run that is started next to the workers that serve this queue."""
+        _check_text(run_id + queue)
+        await self.queues.assign(run_id, queue)
 
     async def lease_holder(self, run_id: str) -> str:
         """Return the living process that holds a run; empty when there is none."""

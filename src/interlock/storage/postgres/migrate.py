@@ -5,6 +5,7 @@ is opened only when all of it is there: an older or a newer schema is refused. N
 processes that use a log need no right to.
 """
 
+from importlib import resources
 from pathlib import Path
 from typing import LiteralString, cast
 
@@ -17,6 +18,9 @@ from .connection import Connection, Connector
 MIGRATIONS = sorted(Path(__file__).with_name("migrations").glob("[0-9]*_*.sql"))
 
 SCHEMA_VERSION = len(MIGRATIONS)
+
+#: This step also creates the tables of jobs, as the package that uses them defines them.
+_JOBS_STEP = "0003_queues"
 
 #: Any number that other programs hardly use for an advisory lock.
 _LOCK = 7_070_220_001
@@ -57,6 +61,8 @@ def migrate(url: str, schema: str = "interlock") -> list[str]:
                 )
             for step, migration in enumerate(MIGRATIONS[version:], version + 1):
                 connection.execute(cast(LiteralString, migration.read_text()))
+                if migration.stem == _JOBS_STEP:
+                    connection.execute(cast(LiteralString, _read_jobs_schema()))
                 connection.execute(_ADD_STEP, (step, migration.stem))
     except psycopg.Error as error:
         raise LogError(f"cannot migrate the {connector.description}: {error}. Nothing was changed.") from error
@@ -84,6 +90,10 @@ def read_version(connection: Connection) -> int:
         return 0
     row = connection.execute("SELECT coalesce(max(step), 0) FROM schema_steps").fetchone()
     return row[0] if row else 0
+
+
+def _read_jobs_schema() -> str:
+    return (resources.files("procrastinate") / "sql" / "schema.sql").read_text()
 
 
 def _check_not_newer(description: str, version: int) -> None:

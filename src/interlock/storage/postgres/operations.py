@@ -33,8 +33,10 @@ class ProcessLeases:
 
     def release(self, connection: Connection, _: bool, lease: Lease) -> bool:
         """Release a lease. Return True if commands are queued for the run."""
-        execute(connection, QUERIES["release"], (lease.run_id, lease.token))
+        row = execute(connection, QUERIES["release"], (lease.run_id, lease.token)).fetchone()
         self.claims.discard(lease)
+        if row and row[0]:  # a child run; when this process ends here, a worker finds it
+            execute(connection, QUERIES["wake"], ([lease.run_id],))
         # After the release, and not with it: a process that queues one meanwhile may find the run still held.
         row = execute(connection, QUERIES["has_commands"], (lease.run_id,)).fetchone()
         return bool(row and row[0])

@@ -5,7 +5,9 @@
 
 -- name: append_one
 WITH head AS (
-    UPDATE runs SET next_seq = next_seq + %(count)s
+    UPDATE runs SET next_seq = next_seq + %(count)s,
+        state = coalesce(%(state)s, state), is_woken = is_woken OR %(is_woken)s,
+        wake_at = least(wake_at, to_timestamp(%(wake_at)s::float8)), touched_at = clock_timestamp()
     WHERE run_id = %(run_id)s AND next_seq = %(seq)s AND token = %(token)s RETURNING number
 )
 INSERT INTO appends (run, seq, count, position, bodies, hashes)
@@ -16,15 +18,26 @@ FROM head RETURNING 1
 
 -- name: append_many
 WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%(run_ids)s::text[], %(seqs)s::bigint[], %(counts)s::bigint[], %(tokens)s::bigint[])
-    AS w (run_id, seq, count, token)
+    SELECT * FROM unnest(
+        %(run_ids)s::text[], %(seqs)s::bigint[], %(counts)s::bigint[], %(tokens)s::bigint[],
+        %(states)s::smallint[], %(woken)s::boolean[], %(wake_ats)s::float8[], %(parents)s::text[]
+    ) AS w (run_id, seq, count, token, state, is_woken, wake_at, parent)
 ),
 new AS (
-    INSERT INTO runs (run_id, next_seq) SELECT run_id, count FROM wanted WHERE seq = 0 AND token = 0
+    INSERT INTO runs (run_id, next_seq, state, is_woken, wake_at, parent, queue)
+    SELECT run_id, count, coalesce(state, 0), is_woken, to_timestamp(wake_at), parent,
+        (SELECT above.queue FROM runs AS above WHERE above.run_id = wanted.parent)
+    FROM wanted
+    WHERE seq = 0 AND token = 0
     ON CONFLICT DO NOTHING RETURNING run_id, number
 ),
 head AS (
-    UPDATE runs SET next_seq = runs.next_seq + wanted.count FROM wanted
+    UPDATE runs SET next_seq = runs.next_seq + wanted.count,
+        state = coalesce(wanted.state, runs.state), is_woken = runs.is_woken OR wanted.is_woken,
+        wake_at = least(runs.wake_at, to_timestamp(wanted.wake_at)),
+        parent = coalesce(wanted.parent, runs.parent), touched_at = clock_timestamp(),
+        queue = coalesce(runs.queue, (SELECT above.queue FROM runs AS above WHERE above.run_id = wanted.parent))
+    FROM wanted
     WHERE runs.run_id = wanted.run_id AND runs.next_seq = wanted.seq AND runs.token = wanted.token
     RETURNING runs.run_id, runs.number
 ),
@@ -124,8 +137,27 @@ WHERE %(force)s OR held.token = 0 OR EXISTS (
 )
 RETURNING token
 
+-- A run that was started or answered under the lease is woken: no worker could have it before. The job that is queued
+-- already is locked, so that no worker takes it, and looks, before this is finished.
 -- name: release
-UPDATE runs SET token = 0, holder = NULL WHERE run_id = %s AND token = %s
+WITH freed AS (
+    UPDATE runs SET token = 0, holder = NULL, touched_at = clock_timestamp() WHERE run_id = %s AND token = %s
+    RETURNING run_id, queue, parent, is_woken AND state = 0 AND queue IS NOT NULL AS can_continue
+),
+queued AS MATERIALIZED (
+    SELECT queueing_lock FROM procrastinate_jobs
+    WHERE status = 'todo' AND queueing_lock = ANY(ARRAY(SELECT run_id FROM freed WHERE can_continue)) FOR UPDATE
+),
+deferred AS MATERIALIZED (
+    SELECT procrastinate_defer_jobs_v1(array_agg(
+        ROW(queue, 'interlock.advance', 0, NULL, run_id, jsonb_build_object('run_id', run_id), NULL)
+        ::procrastinate_job_to_defer_v1
+    ))
+    FROM freed
+    WHERE can_continue AND parent IS NULL AND run_id NOT IN (SELECT queueing_lock FROM queued)
+    HAVING count(*) > 0
+)
+SELECT EXISTS (SELECT 1 FROM freed WHERE can_continue AND parent IS NOT NULL), (SELECT count(*) FROM deferred)
 
 -- name: has_commands
 SELECT EXISTS (SELECT 1 FROM commands WHERE run = (SELECT number FROM runs WHERE run_id = %s))
@@ -214,3 +246,79 @@ SELECT content FROM artifact_parts WHERE digest = %b AND number BETWEEN %s AND %
 
 -- name: find_artifacts
 SELECT digest FROM artifacts WHERE digest BETWEEN %b AND %b ORDER BY digest
+
+-- A row without events, until the run is started.
+-- name: assign_queue
+INSERT INTO runs (run_id, queue) VALUES (%s, %s) ON CONFLICT (run_id) DO UPDATE SET queue = excluded.queue
+
+-- A child run is driven by its parent, so the outermost run is woken.
+-- name: wake
+WITH RECURSIVE line AS (
+    SELECT number, run_id, queue, parent FROM runs WHERE run_id = ANY(%s)
+    UNION
+    SELECT above.number, above.run_id, above.queue, above.parent
+    FROM line JOIN runs AS above ON above.run_id = line.parent
+),
+woken AS (
+    UPDATE runs SET state = 0, is_woken = true, wake_at = NULL, touched_at = clock_timestamp()
+    WHERE number IN (SELECT number FROM line WHERE parent IS NULL) AND queue IS NOT NULL AND state < 2 AND next_seq > 0
+    RETURNING run_id, queue
+),
+queued AS MATERIALIZED (
+    SELECT queueing_lock FROM procrastinate_jobs
+    WHERE status = 'todo' AND queueing_lock = ANY(ARRAY(SELECT run_id FROM woken)) FOR UPDATE
+)
+SELECT procrastinate_defer_jobs_v1(array_agg(
+    ROW(queue, 'interlock.advance', 0, NULL, run_id, jsonb_build_object('run_id', run_id), NULL)
+    ::procrastinate_job_to_defer_v1
+))
+FROM woken WHERE run_id NOT IN (SELECT queueing_lock FROM queued) HAVING count(*) > 0
+
+-- The state of a run that a living process has is left to that process.
+-- name: look
+UPDATE runs SET is_woken = false WHERE run_id = %s AND next_seq > 0 AND state < 2 AND (
+    token = 0 OR EXISTS (
+        SELECT 1 FROM processes
+        WHERE id = holder AND beat_at <= clock_timestamp() - lease_seconds * interval '1 second'
+    )
+)
+RETURNING state = 0 OR coalesce(wake_at <= clock_timestamp(), false)
+    OR EXISTS (SELECT 1 FROM commands WHERE run = number)
+
+-- name: settle
+UPDATE runs SET state = 1, wake_at = to_timestamp(%(wake_at)s::float8)
+WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0 RETURNING 1
+
+-- name: postpone
+UPDATE runs SET state = 1, wake_at = least(wake_at, clock_timestamp() + %(seconds)s * interval '1 second')
+WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0
+
+-- name: lock_reconciling
+SELECT pg_try_advisory_xact_lock(hashtextextended('interlock reconcile ' || current_schema(), 0))
+
+-- Runs that can continue, or are due, and that no living process has. One that was released just now has its job.
+-- name: runs_to_wake
+WITH living AS MATERIALIZED (
+    SELECT id FROM processes WHERE beat_at > clock_timestamp() - lease_seconds * interval '1 second'
+),
+candidate AS (
+    SELECT number FROM runs
+    WHERE state = 0 AND queue IS NOT NULL AND (token <> 0 OR touched_at < clock_timestamp() - interval '5 seconds')
+    UNION
+    SELECT number FROM runs WHERE wake_at <= clock_timestamp() AND state < 2
+    UNION
+    SELECT run FROM commands WHERE queued_at < clock_timestamp() - interval '5 seconds'
+)
+SELECT run_id FROM candidate JOIN runs USING (number)
+WHERE next_seq > 0 AND state < 2 AND queue IS NOT NULL
+    AND (parent IS NULL OR EXISTS (SELECT 1 FROM runs AS above WHERE above.run_id = runs.parent AND above.state < 2))
+    AND (token = 0 OR holder NOT IN (SELECT id FROM living))
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = run_id AND status = 'todo')
+ORDER BY number LIMIT %s
+
+-- Jobs of workers that are gone. Nothing waits for them: their runs are found above.
+-- name: forget_jobs
+DELETE FROM procrastinate_jobs WHERE task_name = 'interlock.advance' AND status <> 'todo' AND NOT EXISTS (
+    SELECT 1 FROM procrastinate_workers
+    WHERE id = worker_id AND last_heartbeat > clock_timestamp() - %s * interval '1 second'
+)

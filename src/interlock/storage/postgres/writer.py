@@ -27,6 +27,7 @@ from ..leases import NO_TOKEN, ProcessIdentity, fenced_error
 from ..sqlite.packing import HASH_BYTES, PackedRow, pack
 from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, is_lost
 from .queries import QUERIES
+from .run_state import RowChange, find_row_change
 
 T = TypeVar("T")
 
@@ -34,8 +35,14 @@ T = TypeVar("T")
 MAX_EVENTS = 1 << 20
 #: A statement that waits longer than this is a problem while it lasts.
 _STALL_SECONDS = 2.0
-#: The database ended a statement that waits for another one; nothing of it was done.
-_TRY_AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+#: The database ended a statement because of another one; nothing of it was done.
+_TRY_AGAIN = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.UniqueViolation,
+)
+#: Another process queued the same job meanwhile: with the next try it can be seen.
+_ONE_JOB = "procrastinate_jobs_queueing_lock_idx_v1"
 
 #: Gets the connection, and whether an earlier try may have been executed.
 Operation: TypeAlias = Callable[[Connection, bool], object]
@@ -138,7 +145,8 @@ class PostgresWriter:
                     is_retry = True
                     self._connection = self._connector.connect(WRITER)
                 return self._write_once(part, is_retry)
-            except _TRY_AGAIN:
+            except _TRY_AGAIN as error:
+                _check_conflict(error)
                 continue
             except UnicodeEncodeError as error:
                 return [_text_error(ascii(error.object))] * len(part)
@@ -169,19 +177,40 @@ class PostgresWriter:
         ]
 
     def _append(self, appends: list[_PendingWrite]) -> set[str]:
-        """Append in one statement. Return the runs whose entries do not continue them."""
+        """Append in one statement. Return the runs whose entries do not continue them.
+
+        A run that was started or answered without a lease is woken in the same transaction. With a lease, its release
+        does that: no worker can have the run before.
+        """
+        changes = [find_row_change(_entries_of(pending)) for pending in appends]
+        woken = [
+            pending.run_id
+            for pending, change in zip(appends, changes, strict=True)
+            if change.is_woken and pending.token == NO_TOKEN
+        ]
+        if not woken:
+            return self._append_statement(appends, changes)
+        with self._connection.transaction():
+            refused = self._append_statement(appends, changes)
+            execute(self._connection, QUERIES["wake"], ([run_id for run_id in woken if run_id not in refused],))
+        return refused
+
+    def _append_statement(self, appends: list[_PendingWrite], changes: list[RowChange]) -> set[str]:
         packed = [(pending, list(pack(_entries_of(pending)))) for pending in appends]
         (only, rows), *more = packed
         seq = rows[0][0]
-        if not more and len(rows) == 1 and (seq or only.token):
+        if not more and len(rows) == 1 and seq:
             ((_, count, bodies, hashes),) = rows
             values = {"run_id": only.run_id, "seq": seq, "count": count, "token": only.token}
-            found = execute(self._connection, QUERIES["append_one"], values | {"bodies": bodies, "hashes": hashes})
+            values |= {"bodies": bodies, "hashes": hashes, **changes[0]._asdict()}
+            found = execute(self._connection, QUERIES["append_one"], values)
             return set() if found.fetchone() else {only.run_id}
-        written = {row[0] for row in self._append_many(packed)}
+        written = {row[0] for row in self._append_many(packed, changes)}
         return {pending.run_id for pending in appends} - written
 
-    def _append_many(self, packed: list[tuple[_PendingWrite, list[PackedRow]]]) -> list[tuple[Any, ...]]:
+    def _append_many(
+        self, packed: list[tuple[_PendingWrite, list[PackedRow]]], changes: list[RowChange]
+    ) -> list[tuple[Any, ...]]:
         rows = [(pending.run_id, *row) for pending, some in packed for row in some]
         places = [0]
         for row in rows:
@@ -191,6 +220,10 @@ class PostgresWriter:
             "seqs": [some[0][0] for _, some in packed],
             "counts": [len(_entries_of(pending)) for pending, _ in packed],
             "tokens": [pending.token for pending, _ in packed],
+            "states": [change.state for change in changes],
+            "woken": [change.is_woken for change in changes],
+            "wake_ats": [change.wake_at for change in changes],
+            "parents": [change.parent for change in changes],
             "row_run_ids": [row[0] for row in rows],
             "row_seqs": [row[1] for row in rows],
             "row_counts": [row[2] for row in rows],
@@ -294,6 +327,12 @@ def _discontinuity(entry: LogEntry, run_id: str, next_seq: int) -> LogFencedErro
     return LogFencedError(
         f"event {entry.seq} of {entry.run_id} does not continue {run_id}, whose next event is {next_seq}"
     )
+
+
+def _check_conflict(error: psycopg.Error) -> None:
+    """Raise the error again where another try would fail, too."""
+    if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.constraint_name != _ONE_JOB:
+        raise error
 
 
 def _text_error(problem: str) -> LogError:

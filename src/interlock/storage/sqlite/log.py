@@ -137,6 +137,9 @@ class SqliteLog:
             leases.claims.discard(lease)  # it could not be recorded, but nothing here uses the lease any more
             raise
 
+    async def assign_queue(self, run_id: str, queue: str) -> None:
+        """Do nothing: a log of one host has no queues."""
+
     async def lease_holders(self) -> dict[str, str]:
         """Return the holder of each held run whose process is alive."""
         here = this_process()
