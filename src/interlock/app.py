@@ -39,6 +39,7 @@ from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange, is_user_code
 from .pipeline.resume import open_intents
+from .pipeline.tasks import start_at_once
 from .policy.interface import PolicyEngine
 from .redaction.interface import Redactor
 from .redaction.redactor import SecretRedactor
@@ -49,7 +50,7 @@ from .rendering.times import format_utc
 from .sandbox.interface import Sandbox
 from .scheduler import DEFAULT_CONCURRENCY, HandlerSlots, LocalScheduler, Scheduler
 from .storage.artifacts import ArtifactStore
-from .storage.event_log import EventLog, Lease
+from .storage.event_log import EventLog, Lease, Snapshot
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
 from .telemetry.interface import Telemetry
@@ -148,7 +149,7 @@ class App:
         #: They get the policy, and are closed with the runtime.
         self.toolboxes = _find_toolboxes(self.registry)
         #: Snapshots being saved; no caller waits for them.
-        self._pending_snapshots: set[asyncio.Future[None]] = set()
+        self._pending_snapshots: set[asyncio.Task[None]] = set()
         self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact.read_artifact)
@@ -352,16 +353,19 @@ class App:
         """Save a snapshot and plan the next one, at growing distances: together they cost no more than the run."""
         seq = run.ledger.next_seq
         run.recorder.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_FRACTION)
-        snapshot = build_snapshot(run.ledger, run.recorder.head)
-        saving = asyncio.ensure_future(self.log.save_snapshot(run.ledger.run_id, snapshot))
-        self._pending_snapshots.add(saving)
-        saving.add_done_callback(self._on_snapshot_saved)
+        snapshot, loop = build_snapshot(run.ledger, run.recorder.head), asyncio.get_running_loop()
+        current = cast("asyncio.Task[Any]", asyncio.current_task(loop))
+        start_at_once(partial(self._store_snapshot, run.ledger.run_id, snapshot), loop, current)
 
-    def _on_snapshot_saved(self, saving: "asyncio.Future[None]") -> None:
-        """Forget a finished snapshot. A failure is ignored: the next append reports a log that cannot be written."""
-        self._pending_snapshots.discard(saving)
-        if not saving.cancelled():
-            saving.exception()
+    async def _store_snapshot(self, run_id: str, snapshot: Snapshot, task: "asyncio.Task[None] | None") -> None:
+        """Store a snapshot. A failure is ignored: the next append reports a log that cannot be written."""
+        saving = task or cast("asyncio.Task[None]", asyncio.current_task())
+        self._pending_snapshots.add(saving)
+        try:
+            with suppress(Exception):
+                await self.log.save_snapshot(run_id, snapshot)
+        finally:
+            self._pending_snapshots.discard(saving)
 
 
 def _find_rule_problem(rule: str, suggested: str) -> str:

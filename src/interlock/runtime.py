@@ -444,7 +444,9 @@ class ToolRuntime:
     def _build_result(
         self, outcome: BatchOutcome, run: RunContext, wire_format: WireFormat, unanswerable: Sequence[int] = ()
     ) -> BatchResult:
-        observations = [item for item in outcome.outcomes if type(item) is Observation]
+        observations: Any = outcome.outcomes
+        if outcome.waiting:
+            observations = [item for item in outcome.outcomes if type(item) is Observation]
         if outcome.error is not None:
             raise outcome.error
         if outcome.ending == "fail":

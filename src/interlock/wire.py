@@ -49,6 +49,7 @@ _RESULT_SUFFIXES = ("_tool_result", "_output")
 ProviderFormat: TypeAlias = Literal["openai", "openai-responses", "anthropic"]
 PROVIDER_FORMATS: tuple[str, ...] = get_args(ProviderFormat)
 WireFormat: TypeAlias = ProviderFormat | Literal["interlock"]
+_WIRE_FORMATS = (*PROVIDER_FORMATS, "interlock")
 
 
 def read_calls(calls: Any) -> tuple[list[ToolIntent], WireFormat, list[int]]:
@@ -132,17 +133,21 @@ def _find_calls(given: Any) -> Iterable[Any]:
 
 def render_messages(observations: Iterable[Observation], wire_format: WireFormat) -> list[dict[str, Any]]:
     """Return the messages for the model, in the order given, one per call id."""
-    match wire_format:
-        case "openai" | "interlock":
-            answer = _openai_message
-        case "openai-responses":
-            answer = _openai_responses_item
-        case "anthropic":
-            answer = _anthropic_block
-        case _:
-            raise ConfigurationError(describe_unknown("provider format", wire_format, PROVIDER_FORMATS))
-    answers = list({observation.call_id: answer(observation) for observation in observations}.values())
-    return [{"role": "user", "content": answers}] if wire_format == "anthropic" and answers else answers
+    if wire_format not in _WIRE_FORMATS:
+        raise ConfigurationError(describe_unknown("provider format", wire_format, PROVIDER_FORMATS))
+    answers: dict[str, dict[str, Any]] = {}
+    for observation in observations:
+        call_id, text = observation.call_id, render_for_model(observation)
+        match wire_format:
+            case "openai" | "interlock":
+                answers[call_id] = {"role": "tool", "tool_call_id": call_id, "name": observation.tool, "content": text}
+            case "openai-responses":
+                answers[call_id] = {"type": "function_call_output", "call_id": call_id, "output": text}
+            case "anthropic":
+                result = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+                answers[call_id] = {**result, "is_error": not observation.ok}
+    messages = [*answers.values()]
+    return [{"role": "user", "content": messages}] if wire_format == "anthropic" and messages else messages
 
 
 def render_tools(registry: ToolRegistry, situation: CallContext, provider: ProviderFormat) -> list[JsonObject]:
@@ -156,32 +161,6 @@ def render_tools(registry: ToolRegistry, situation: CallContext, provider: Provi
             return registry.to_anthropic_tools(situation)
         case _:
             raise ConfigurationError(describe_unknown("provider format", provider, PROVIDER_FORMATS))
-
-
-def _openai_message(observation: Observation) -> dict[str, Any]:
-    return {
-        "role": "tool",
-        "tool_call_id": observation.call_id,
-        "name": observation.tool,
-        "content": render_for_model(observation),
-    }
-
-
-def _openai_responses_item(observation: Observation) -> dict[str, Any]:
-    return {
-        "type": "function_call_output",
-        "call_id": observation.call_id,
-        "output": render_for_model(observation),
-    }
-
-
-def _anthropic_block(observation: Observation) -> dict[str, Any]:
-    return {
-        "type": "tool_result",
-        "tool_use_id": observation.call_id,
-        "content": render_for_model(observation),
-        "is_error": not observation.ok,
-    }
 
 
 def _read_interlock_call(call_id: Any, name: Any, call: Mapping[str, Any]) -> ToolIntent:

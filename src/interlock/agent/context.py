@@ -167,10 +167,12 @@ class ContextWindow:
         said = dialogue.messages + dialogue.open_messages if dialogue.open else dialogue.messages
         for index in range(len(ready) - self.head + dialogue.compacted, len(said)):
             message = dialogue.shown(index) if index in dialogue.trimmed else said[index]
-            if isinstance(message, AssistantMessage):
-                message = self._restore_message(message)
-            elif message.parts or ATTACHMENT_MARK in message.text:
-                message = self._find_parts(message)
+            match message:
+                case AssistantMessage():
+                    message = self._restore_message(message)
+                case _:
+                    if message.parts or ATTACHMENT_MARK in message.text:
+                        message = self._find_parts(message)
             ready.append(message)
         return tuple(ready)
 

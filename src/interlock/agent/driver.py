@@ -4,6 +4,9 @@ Everything that a step finds out is an event before the next step is decided, an
 before it is shown. So the process may die anywhere: after a restart the same next step is decided.
 """
 
+import asyncio
+from typing import Any
+
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
@@ -32,6 +35,14 @@ from .session import AgentSession
 
 async def advance(session: AgentSession) -> AgentStep:
     """Run steps until the run stops, and return the last one: `Wait`, `Idle` or `Ended`."""
+    session.task = asyncio.current_task()
+    try:
+        return await _run_steps(session)
+    finally:
+        session.task = None
+
+
+async def _run_steps(session: AgentSession) -> AgentStep:
     run = session.run
     while True:
         step = next_step(await session.loop_state())
@@ -83,14 +94,15 @@ async def _run_model_turn(session: AgentSession) -> None:
         run.recorder.add(RunFailed(message=message if code else f"The model gave no answer: {message}", code=code))
         return
     if intents:
-        session.resumed_with = count_answered(run.ledger)
+        session.resumed_with = count_answered(run.ledger) if run.ledger.actions else 0
         refusal = check_call_budget(run.ledger.dialogue, session.budgets, len(intents))
         await _record_outcome(await session.executor.execute(session.run, intents, refusal=refusal), session)
 
 
 async def _record_outcome(outcome: BatchOutcome, session: AgentSession) -> None:
     """Record the outcome of the calls. A tool that raises, raises here: the log has what happened."""
-    session.observations += [item for item in outcome.outcomes if type(item) is Observation]
+    seen: list[Any] = outcome.outcomes
+    session.observations += [item for item in seen if type(item) is Observation] if outcome.waiting else seen
     if outcome.error is not None:
         await session.run.recorder.commit()
         raise outcome.error

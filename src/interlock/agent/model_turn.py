@@ -8,7 +8,6 @@ the process dies before it is recorded, it is written again.
 """
 
 import asyncio
-from contextlib import aclosing
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from ..domain.call import ToolIntent
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ContextCompacted, ContextTrimmed, ModelFailed, ModelRequested, ModelResponded
 from ..domain.json import escape_surrogates
-from ..domain.messages import Message, ProposedCall, ToolMessage, UserMessage
+from ..domain.messages import Message, ProposedCall, ToolMessage, Usage, UserMessage
 from ..domain.rendering import split_rendered
 from ..domain.tool import JsonObject, ToolCatalog
 from ..models.interface import ModelRequest, StreamFinished, ToolChoice
@@ -27,6 +26,7 @@ from ..models.response_assembly import StreamAccumulator
 from ..models.usage import clamp_usage
 from ..pipeline.batch import record_catalog
 from ..pipeline.context import RunContext
+from ..redaction.interface import MAX_PLAIN_NAMES
 from .agent import Agent
 from .context import (
     SUMMARY_INSTRUCTIONS,
@@ -48,6 +48,7 @@ else:
 
 #: Requests in a row that a provider may refuse as too long. Each is smaller than the one before.
 _MAX_OVERFLOWS = 8
+_NO_USAGE = Usage()
 
 
 class ModelAnswer(msgspec.Struct):
@@ -63,13 +64,16 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     else had to be asked first.
     """
     agent_name = session.run.ledger.active_agent
-    run = session.switch_agent(agent_name)
+    run = session.run if session.run.situation.agent == agent_name else session.switch_agent(agent_name)
     catalog, agent = run.parts.registry.catalog(run.situation), session.agents[agent_name]
     if catalog.digest != run.ledger.menu_digest or run.parts.tool_sources:
         catalog = await record_catalog(run)
     instructions = agent.instructions
-    if not isinstance(instructions, str):
-        instructions = await run.parts.check(instructions, run.situation)
+    match instructions:
+        case str():
+            pass
+        case _:
+            instructions = await run.parts.check(instructions, run.situation)
     messages, dialogue = session.window.update(run.ledger.dialogue), run.ledger.dialogue
     overhead = estimated_tokens = 0
     if agent.context.is_active(dialogue):
@@ -87,7 +91,16 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
         estimated_tokens = overhead + sum(session.window.sizes()) if agent.context.window_tokens else 0
     if session.window.has_parts:
         messages = await asyncio.to_thread(load_parts, messages, agent.attachments, run.artifacts)
-    request = _build_request(session, agent, catalog, instructions, messages)
+    request = ModelRequest(
+        model=agent.model,
+        instructions=instructions,
+        messages=messages,
+        tools=catalog.tools,
+        tool_choice="auto" if agent.tool_choice == "auto" else _tool_choice(session, agent, catalog),
+        output_schema=None if agent.output_type is None else output_schema(agent.output_type),
+        max_output_tokens=agent.max_output_tokens,
+        temperature=agent.temperature,
+    )
     event = _request_event(session, agent, request, catalog, estimated_tokens)
     answered = await _request_answer(session, agent, request, event)
     if answered is None:
@@ -119,8 +132,8 @@ async def _request_answer(
     """
     run = session.run
     request_seq = run.recorder.add(event)
-    session.restart_timer()
-    await run.recorder.commit()
+    if not (run.recorder.is_immediate and run.recorder.write()):
+        await run.recorder.commit()
     started_at = run.parts.clock.elapsed()
     try:
         answer = await _stream_answer(session, agent, request, publish=not event.purpose)
@@ -187,7 +200,7 @@ async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message,
         agent=run.situation.agent,
         provider=agent.provider.name,
         model=run.parts.redactor.redact(agent.model),
-        active_ms=session.active_seconds * 1e3,
+        active_ms=session.take_active_ms(),
         purpose="summary",
         estimated_tokens=estimated,
     )
@@ -208,17 +221,17 @@ async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message,
 
 
 def _response_event(answer: ModelAnswer, duration_ms: float, run: RunContext) -> ModelResponded:
-    redact, private = run.parts.redactor.redact, answer.end.private
+    redact, private, usage = run.parts.redactor.redact, answer.end.private, answer.end.usage
     kept = ""
     if private and redact(private) != private:
         private = ""  # the provider takes it unchanged or not at all
-    elif len(private) > run.parts.limits.max_event_input_bytes:
+    elif private and len(private) > run.parts.limits.max_event_input_bytes:
         private, kept = "", run.parts.artifacts.keep(private.encode())
     return ModelResponded(
         text=redact(escape_surrogates(answer.text)) if answer.text else "",
         call_count=len(answer.calls),
         finish=answer.end.reason,
-        usage=clamp_usage(answer.end.usage),
+        usage=usage if usage == _NO_USAGE else clamp_usage(usage),
         private=private,
         private_artifact_id=kept,
         duration_ms=duration_ms,
@@ -233,41 +246,31 @@ async def _stream_answer(
         return None
     session.begin_model_call()
     try:
-        async with aclosing(agent.provider.stream(request)) as events:
+        events = agent.provider.stream(request)
+        try:
             async for event in events:
                 if publish and session.listeners:
                     session.publish(event)
-                if isinstance(event, StreamFinished):
-                    return ModelAnswer(accumulator.text, accumulator.calls, event)
-                accumulator.add(event)
+                match event:
+                    case StreamFinished():
+                        return ModelAnswer(accumulator.text, accumulator.calls, event)
+                    case _:
+                        accumulator.add(event)
+        finally:
+            await events.aclose()
     except asyncio.CancelledError:
         if session.end_model_call() or not session.is_interrupted:
             raise
         return None
     finally:
-        session.end_model_call()
+        session.model_task = None
     raise ModelError("The answer broke off: the provider never said that it was finished.", retryable=True)
-
-
-def _build_request(
-    session: AgentSession, agent: Agent, catalog: ToolCatalog, instructions: str, messages: tuple[Message, ...]
-) -> ModelRequest:
-    return ModelRequest(
-        model=agent.model,
-        instructions=instructions,
-        messages=messages,
-        tools=catalog.tools,
-        tool_choice=_tool_choice(session, agent, catalog),
-        output_schema=output_schema(agent.output_type),
-        max_output_tokens=agent.max_output_tokens,
-        temperature=agent.temperature,
-    )
 
 
 def _request_event(
     session: AgentSession, agent: Agent, request: ModelRequest, catalog: ToolCatalog, estimated_tokens: int
 ) -> ModelRequested:
-    run = session.run
+    run, plain_names = session.run, session.run.parts.redactor.plain_names
     kept = ""
     if request.instructions != session.instructions:
         session.instructions = request.instructions
@@ -277,20 +280,27 @@ def _request_event(
         message_count=len(request.messages),
         agent=run.situation.agent,
         provider=agent.provider.name,
-        model=run.parts.redactor.redact(agent.model),
+        model=agent.model if agent.model in plain_names else _redact_name(agent.model, run),
         tool_choice=request.tool_choice,
-        active_ms=session.active_seconds * 1e3,
+        active_ms=session.take_active_ms(),
         instructions_artifact_id=kept,
         estimated_tokens=estimated_tokens,
     )
+
+
+def _redact_name(name: str, run: RunContext) -> str:
+    """Return a name without secrets, and remember one that has none: every request has it."""
+    redactor = run.parts.redactor
+    redacted = redactor.redact(name)
+    if redacted == name and len(redactor.plain_names) < MAX_PLAIN_NAMES:
+        redactor.plain_names.add(name)
+    return redacted
 
 
 def _tool_choice(session: AgentSession, agent: Agent, catalog: ToolCatalog) -> ToolChoice:
     """Return the tool choice as declared; once this agent used a tool, it is no longer forced. The declaration never
     changes.
     """
-    if agent.tool_choice == "auto":
-        return "auto"
     used = session.run.ledger.dialogue.tool_turns.get(session.run.ledger.active_agent, 0)
     if used and agent.reset_tool_choice and agent.tool_choice != "none":
         return "auto"

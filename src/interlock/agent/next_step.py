@@ -105,18 +105,18 @@ def next_step(state: LoopState) -> AgentStep:
         return Idle()
     if dialogue.open and any(call_id not in dialogue.told for call_id in dialogue.calls):
         return _step_with_open_calls(state)
-    return _step_without_open_calls(state)
-
-
-def _step_without_open_calls(state: LoopState) -> AgentStep:
-    """Decide the step when no call is open: it depends on the last message."""
-    dialogue = state.ledger.dialogue
     if is_user_turn(dialogue):
-        if state.chat:
-            return Idle()
-        return Finish(dialogue.final_text) if dialogue.last == "model" else Fail("The run has no message to act on.")
+        return _step_after_answer(state)
     exceeded = find_exceeded_budget(dialogue, state.budgets, state.active_seconds)
     return Fail(exceeded) if exceeded else AskModel()
+
+
+def _step_after_answer(state: LoopState) -> AgentStep:
+    """Decide the step when the model has finished, or nothing was said yet."""
+    dialogue = state.ledger.dialogue
+    if state.chat:
+        return Idle()
+    return Finish(dialogue.final_text) if dialogue.last == "model" else Fail("The run has no message to act on.")
 
 
 def is_user_turn(dialogue: Dialogue) -> bool:

@@ -38,6 +38,8 @@ class AgentSession:
         self.executor = executor
         #: By their names in the log.
         self.agents = agents
+        #: The budgets of the agent that the run began with, also after a handoff.
+        self.budgets: Budgets = next(iter(agents.values())).budgets
         self.chat = chat
         #: Called with the model's streamed output.
         self.listeners: list[ModelListener] = []
@@ -51,8 +53,10 @@ class AgentSession:
         self.cancel_command: CancelCommand | None = None
         self.instructions = ""
         self.window = ContextWindow(run.parts.artifacts)
+        #: The task that runs the steps; None outside of `advance`.
+        self.task: asyncio.Task[object] | None = None
         #: The task of the model call, and how often it was cancelled here.
-        self._model_task: asyncio.Task[object] | None = None
+        self.model_task: asyncio.Task[object] | None = None
         self._interrupt_count = 0
         self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
         run.recorder.commits_later = True
@@ -61,11 +65,6 @@ class AgentSession:
     def agent(self) -> Agent:
         """The agent whose turn it is."""
         return self.agents[self.run.ledger.active_agent]
-
-    @property
-    def budgets(self) -> Budgets:
-        """The budgets of the agent that the run began with, also after a handoff."""
-        return next(iter(self.agents.values())).budgets
 
     @property
     def is_interrupted(self) -> bool:
@@ -79,9 +78,13 @@ class AgentSession:
         here_ns = run.parts.clock.elapsed() - run.executions.waited_ns - self._opened_ns
         return run.ledger.dialogue.active_ms / 1e3 + here_ns / 1e9
 
-    def restart_timer(self) -> None:
-        """Restart the timer: the time spent so far is in the log now."""
-        self._opened_ns = self.run.parts.clock.elapsed() - self.run.executions.waited_ns
+    def take_active_ms(self) -> float:
+        """Return the active time in milliseconds for an event that records it, and restart the timer."""
+        run = self.run
+        now = run.parts.clock.elapsed() - run.executions.waited_ns
+        active_ms = run.ledger.dialogue.active_ms + (now - self._opened_ns) / 1e6
+        self._opened_ns = now
+        return active_ms
 
     def switch_agent(self, agent: str) -> RunContext:
         """Offer tools and evaluate calls for this agent from now on."""
@@ -96,7 +99,7 @@ class AgentSession:
         return LoopState(
             ledger,
             self.budgets,
-            self.active_seconds,
+            0.0 if self.budgets.max_seconds is None else self.active_seconds,
             self.resumed_with,
             ledger.dialogue.open and await self._is_any_child_waiting(),
             self.chat,
@@ -117,11 +120,11 @@ class AgentSession:
 
     def begin_model_call(self) -> None:
         """Make the current task the one that an interrupt cancels."""
-        self._model_task, self._interrupt_count = asyncio.current_task(), 0
+        self.model_task, self._interrupt_count = self.task or asyncio.current_task(), 0
 
     def end_model_call(self) -> bool:
         """End an interrupted model call. Return True if the task was also cancelled from outside."""
-        task, self._model_task = self._model_task, None
+        task, self.model_task = self.model_task, None
         if task is None:
             return False
         for _ in range(self._interrupt_count):
@@ -137,8 +140,8 @@ class AgentSession:
 
     def interrupt_model_call(self) -> None:
         """Interrupt the model call, if there is one; its partial output is discarded."""
-        if self._model_task is not None:
-            self._model_task.cancel()
+        if self.model_task is not None:
+            self.model_task.cancel()
             self._interrupt_count += 1
 
 

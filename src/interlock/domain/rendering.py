@@ -25,7 +25,7 @@ import msgspec
 
 from .attachments import ATTACHMENT
 from .json import escape_surrogates
-from .observation import TRUST_LABEL, Content, Observation
+from .observation import TRUST_LABEL, Observation
 from .outcome import TOOL_OUTPUT, Failure, display_side_effects
 from .tool import OutputFormat
 
@@ -102,13 +102,23 @@ def render_for_model(observation: Observation) -> str:
     failure = observation.failure
     if failure is not None and failure.code in _DENIALS:
         return _encode_header(_denial_fields(observation, failure))
-    header = (
-        _bare_header(observation.tool) if _is_bare_success(observation) else _encode_header(_header_fields(observation))
-    )
+    if (
+        failure is None
+        and observation.size is None
+        and observation.exit_code is None
+        and observation.next_tool is None
+        and observation.kind == "tool"
+        and not (observation.summary or observation.side_effects or observation.artifacts or observation.next_hint)
+    ):  # success is all there is to report, so every observation of the tool begins alike
+        header = _bare_header(observation.tool)
+    else:
+        header = _encode_header(_header_fields(observation))
     content = observation.content
     if content is None or not content.text:
         return header
-    return f"{header}\n{_wrap_in_envelope(content)}"
+    text = content.text if _suspect(content.text) is None else neutralize(content.text)
+    quoted, format = text.replace("\n", "\n| "), content.format if content.format in _FORMATS else "text"
+    return f'{header}\n<{ENVELOPE_TAG} trust="{TRUST_LABEL}" format="{format}">\n| {quoted}\n</{ENVELOPE_TAG}>'
 
 
 class RenderedOutput(msgspec.Struct, frozen=True):
@@ -167,18 +177,6 @@ def render_trimmed(rendered: RenderedOutput, artifact_id: str) -> str:
     return _encode_header(facts)
 
 
-def _is_bare_success(observation: Observation) -> bool:
-    """Return True if success is all there is to report. Then every observation of the tool begins alike."""
-    return (
-        observation.failure is None
-        and observation.size is None
-        and observation.exit_code is None
-        and observation.next_tool is None
-        and observation.kind == "tool"
-        and not (observation.summary or observation.side_effects or observation.artifacts or observation.next_hint)
-    )
-
-
 @lru_cache(maxsize=1024)
 def _bare_header(tool: str) -> str:
     return _encode_header({"type": "tool.observation", "tool": tool, "ok": True})
@@ -201,7 +199,8 @@ def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text
     """Return the envelope alone, for output that has no observation."""
     attributes = f'format="{_escape_attribute(format)}" tool="{_escape_attribute(tool_name)}"'
     opening = f'<{ENVELOPE_TAG} trust="{TRUST_LABEL}" {attributes}>'
-    return f"{opening}\n{_quote_lines(text)}\n</{ENVELOPE_TAG}>"
+    quoted = neutralize(text).replace("\n", "\n| ")
+    return f"{opening}\n| {quoted}\n</{ENVELOPE_TAG}>"
 
 
 def neutralize(text: str) -> str:
@@ -320,15 +319,6 @@ def _encode_header(facts: dict[str, object]) -> str:
     if _header_suspect(text) is None:
         return text
     return re.sub(_UNSAFE_IN_HEADER, lambda match: json_escape(match[0]), text)
-
-
-def _wrap_in_envelope(content: Content) -> str:
-    format = content.format if content.format in _FORMATS else "text"
-    return f'<{ENVELOPE_TAG} trust="{TRUST_LABEL}" format="{format}">\n{_quote_lines(content.text)}\n</{ENVELOPE_TAG}>'
-
-
-def _quote_lines(text: str) -> str:
-    return "| " + neutralize(text).replace("\n", "\n| ")
 
 
 def _escape_attribute(text: str) -> str:

@@ -30,20 +30,17 @@ from .interface import (
 MAX_RESPONSE_CALLS = 4096
 
 
-class StreamAccumulator:
+class StreamAccumulator(msgspec.Struct):
     """Text and calls of one response. `add` raises `ModelError` when it exceeds the limits."""
 
-    __slots__ = ("_chars", "_pieces", "calls")
-
-    def __init__(self) -> None:
-        self.calls: list[ProposedCall] = []
-        self._pieces: list[str] = []
-        self._chars = 0
+    calls: list[ProposedCall] = []
+    _pieces: list[str] = []
+    _chars: int = 0
 
     @property
     def text(self) -> str:
         """Text received so far."""
-        return "".join(self._pieces)
+        return "".join(self._pieces) if self._pieces else ""
 
     def add(self, event: ModelEvent) -> None:
         """Add an event of the stream. A restart discards what came before."""

@@ -4,18 +4,21 @@ Nothing is trusted here: the id, the name and the arguments come from a model. A
 wrote it, or an object that a client parsed; both must be the same strict JSON (`domain/json.py`).
 """
 
+import asyncio
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from ..domain.call import AcceptedCall, ToolIntent
+from ..domain.event import CallProposed
 from ..domain.ids import MAX_NAME_CHARS, is_ascii_name, is_valid_name
 from ..domain.json import InvalidJsonError, JsonObject, check_value, encode, encode_sorted, parse
 from ..domain.outcome import Failure
-from ..domain.redaction import redact_json_text, redact_leaves
+from ..domain.redaction import redact_json, redact_json_text, redact_leaves
+from ..domain.tool import ToolDefinition
 from ..redaction.interface import MAX_PLAIN_NAMES, Redactor
-from .parts import Limits
+from .parts import Limits, Parts
 
 _MAX_SHOWN_CHARS = 2_000
 
@@ -57,6 +60,45 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
         return _refused(intent, raw, "arguments_malformed", message)
     digest = sha256(encode_sorted((intent.tool_name, accepted))).hexdigest()
     return Received(intent, digest, raw, AcceptedCall(intent, accepted, raw))
+
+
+async def intent_event(
+    received: Received, tool: ToolDefinition | None, parts: Parts, *, is_known: bool
+) -> CallProposed:
+    """Build the event of a proposed call, redacted; large arguments go to an artifact, which a thread stores.
+
+    `is_known`: the run has a call of this id.
+    """
+    intent, size_bytes = received.intent, len(received.raw)
+    text, redact = intent.arguments or "{}", parts.redactor.redact
+    if type(text) is not str or type(received.outcome) is Failure:
+        text = received.raw.decode()
+    artifact_id = ""
+    raw_input: object
+    match received.outcome:
+        case AcceptedCall() as accepted:
+            if "\\" in text:
+                redacted = redact_json(accepted.arguments, redact, text)
+            elif (redacted := redact(text)) == text:  # the same without another call: this is done for every call
+                redacted = None
+            if size_bytes > parts.limits.max_event_input_bytes:
+                raw_input, content = None, (redacted or text).encode()
+                artifact_id = await asyncio.to_thread(parts.artifacts.keep, content)
+            else:
+                raw_input = accepted.arguments if redacted is None else redacted
+        case Failure():
+            raw_input = redact_json_text(text, redact)[: parts.limits.max_event_input_bytes]
+    return CallProposed(
+        call_id=intent.call_id,
+        tool=intent.tool_name,
+        raw_input=raw_input,
+        raw_artifact_id=artifact_id,
+        raw_bytes=size_bytes,
+        digest=received.digest,
+        tool_version=tool.version if tool is not None else "",
+        reason=parts.redactor.redact(intent.reason) if type(intent.reason) is str and intent.reason else "",
+        duplicate=is_known,
+    )
 
 
 def _is_usable(intent: ToolIntent, redactor: Redactor) -> bool:

@@ -41,7 +41,6 @@ from .context import RunContext
 from .events import record_repeat, void_question
 from .observe import observe_failure
 from .resume import arguments_lost, resume_call
-from .schedule import resource_claim
 
 #: The pause kind of a run with several open questions: the first of these.
 _PAUSES: tuple[tuple[QuestionKind, RunState], ...] = (
@@ -83,27 +82,21 @@ async def run_batch(  # noqa: PLR0913 - what makes a batch different from the us
     elapsed = run.parts.clock.elapsed
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
-    await _open(received, run, joins=joins)
-    batch = BatchExecution(run, plan_only=plan_only)
-    refused = _find_refused(received, refusal, run) if refusal or len(received) > 1 else {}
+    count = len(received)
+    await _open(received, count, run, joins=joins)
+    batch = BatchExecution(run, plan_only)
+    run.cancellation.listeners[batch.wake] = None
+    refused = _find_refused(received, refusal, run) if refusal or count > 1 else {}
     permitted = await _prepare_calls(received, refused, resumed, batch, run)
-    enter = run.scheduler.enqueue
-    count = len(permitted)
-    run.recorder.calls_under_way += count
-    try:
-        for call_id, planned in permitted.items():
-            batch.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))
-        await batch.wait()
-    finally:
-        run.recorder.calls_under_way -= count
+    await batch.run(permitted)
     if batch.ending or batch.waiting:
-        batch.choose_ending(item.intent.call_id for item in received)
+        batch.conclude(item.intent.call_id for item in received)
         _close(batch, run)
-    if not run.recorder.commits_later:
+    if not run.recorder.commits_later and not (run.recorder.is_immediate and run.recorder.write()):
         await run.recorder.commit()
     if run.executions.errors or run.cancellation.calls:
         batch.forget_cancelled()
-    run.parts.telemetry.batch_finished(len(intents), batch.failure_count, (elapsed() - began) / 1e6)
+    run.parts.telemetry.batch_finished(count, batch.failure_count, (elapsed() - began) / 1e6)
     return BatchOutcome(
         [batch.outcomes[item.intent.call_id] for item in received],
         tuple(batch.waiting.values()) if batch.waiting else (),
@@ -113,7 +106,7 @@ async def run_batch(  # noqa: PLR0913 - what makes a batch different from the us
     )
 
 
-async def _open(received: list[Received], run: RunContext, *, joins: bool) -> None:
+async def _open(received: list[Received], count: int, run: RunContext, *, joins: bool) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
         start_run(run)
@@ -132,7 +125,7 @@ async def _open(received: list[Received], run: RunContext, *, joins: bool) -> No
         situation = run.situation
         recorder.add(
             BatchStarted(
-                call_count=len(received),
+                call_count=count,
                 menu_digest=menu.digest,
                 mode=situation.mode,
                 interactive=situation.interactive,

@@ -1,4 +1,4 @@
-"""The calls of one model turn while they are executed concurrently, each in its own task.
+"""The calls of one model turn while they are executed concurrently, each in its own task, which starts at once.
 
 A call is queued, waits for a person or for its turn where it must, and is executed. This module decides what the
 outcome of one call means for the others: usually nothing. When the fail-safe policy or the tool says that a failure
@@ -10,7 +10,8 @@ by itself, or abandoned after a bounded time.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Literal, TypeAlias, TypeVar, cast
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -32,7 +33,8 @@ from .approval.trial import try_call
 from .call import record_failure, run_call
 from .context import RunContext
 from .events import void_question
-from .schedule import resource_claim
+from .schedule import SAFE, resource_claim
+from .tasks import start_at_once
 
 _T = TypeVar("_T")
 
@@ -54,71 +56,79 @@ _RAISED = frozenset({"tool_failed", "hook_failed", "post_hook_failed"})
 _CONSEQUENCES = frozenset({"skipped", "cancelled_before_start"})
 
 
-class BatchExecution:
-    """The concurrent execution of the calls of one model turn."""
+class BatchExecution(msgspec.Struct, eq=False):
+    """The concurrent execution of the calls of one model turn. A struct: it is made for every turn, in C."""
 
-    def __init__(self, run: RunContext, *, plan_only: bool = False) -> None:
-        self._plan_only = plan_only
-        self.outcomes: dict[str, Outcome] = {}
-        self.waiting: dict[str, WaitingCall] = {}
-        self.failure_count = 0
-        #: What ends the run, and why: the first in time, then by `choose_ending` the first in model order.
-        self.ending: Ending = ""
-        self.reason = ""
-        self.errors: dict[str, ToolError] = {}
-        self._endings: dict[str, tuple[Ending, str]] = {}
-        self._run = run
-        self._loop = asyncio.get_running_loop()
-        #: Calls that have not ended, with their tickets, and those of them that have begun.
-        self._open: dict[str, Ticket] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._started: dict[str, None] = {}
-        self._broken: dict[str, BaseException] = {}
-        self._cancelling = False
-        self._all_done: asyncio.Future[None] | None = None
-        #: Calls whose question stays open, and the calls behind them.
-        self._blocking: dict[str, Ticket] = {}
-        #: Calls that wait for a person or their turn, those that were woken to check again, those that wait for a turn.
-        self._idle: dict[str, asyncio.Task[None]] = {}
-        self._woken: set[str] = set()
-        self._queued: set[str] = set()
-        #: The calls that each call was queued behind.
-        self._behind: dict[str, tuple[str, ...]] = {}
-        #: Calls that a person is asked about here.
-        self._asked: set[str] = set()
-        run.cancellation.listeners.append(self._wake)
+    _run: RunContext
+    _plan_only: bool = False
+    outcomes: dict[str, Outcome] = {}
+    waiting: dict[str, WaitingCall] = {}
+    failure_count: int = 0
+    #: What ends the run, and why: the first in time, then by `conclude` the first in model order.
+    ending: Ending = ""
+    reason: str = ""
+    errors: dict[str, ToolError] = {}
+    _endings: dict[str, tuple[Ending, str]] = {}
+    #: Calls that have not ended, with their tickets, and the tasks of those that have begun.
+    _open: dict[str, Ticket] = {}
+    _tasks: dict[str, asyncio.Task[None]] = {}
+    _broken: dict[str, BaseException] = {}
+    _cancelling: bool = False
+    _all_done: asyncio.Future[None] | None = None
+    #: Calls whose question stays open, and the calls behind them.
+    _blocking: dict[str, Ticket] = {}
+    #: Calls that wait for a person or their turn, those that were woken to check again, those that wait for a turn.
+    _idle: dict[str, asyncio.Task[None]] = {}
+    _woken: set[str] = set()
+    _queued: set[str] = set()
+    #: The calls that each call was queued behind.
+    _behind: dict[str, tuple[str, ...]] = {}
+    #: Calls that a person is asked about here.
+    _asked: set[str] = set()
 
-    def start(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
-        """Start a call in its own task."""
-        self._open[call_id] = place
-        if self._run.recorder.calls_under_way > 1 and (blockers := place.blockers):
-            self._behind[call_id] = blockers[-_MAX_WAITED_FOR:]
-        if self.ending:
-            self._run.cancellation.calls.setdefault(call_id, self.reason)
-        task = self._loop.create_task(self._run_to_end(call_id, planned, place))
-        if call_id in self._open:
-            self._tasks[call_id] = task
-
-    async def wait(self) -> None:
-        """Wait until every call has ended or stays waiting. A bug or a failed log in one of them ends all."""
+    async def run(self, planned: dict[str, PermittedCall | WaitingCall]) -> None:
+        """Run these calls, in model order, until every one has ended or stays waiting. A bug or a failed log in one of
+        them ends all.
+        """
+        run, opened, loop = self._run, self._open, asyncio.get_running_loop()
+        if run.executions.loop is not loop:
+            run.executions.use_loop(loop)
+        count, recorder, scheduler = len(planned), run.recorder, run.scheduler
+        can_conflict = recorder.calls_under_way > 0
+        recorder.calls_under_way += count
         try:
-            if self._open:
-                self._all_done = self._loop.create_future()
+            for call_id, call in planned.items():
+                tool = call.valid.tool
+                claim = SAFE if tool.concurrency == "safe" and not tool.resumes else resource_claim(call.valid)
+                opened[call_id] = place = scheduler.enqueue(call_id, claim)
+                can_conflict = can_conflict or claim is not SAFE
+                if can_conflict and recorder.calls_under_way > 1 and (blockers := place.blockers):
+                    self._behind[call_id] = blockers[-_MAX_WAITED_FOR:]
+                if self.ending:
+                    run.cancellation.calls.setdefault(call_id, self.reason)
+            current: Any = asyncio.current_task(loop)
+            for call_id, call in planned.items():
+                start_at_once(partial(self._run_to_end, call_id, call, opened[call_id]), loop, current)
+            if opened:
+                self._all_done = loop.create_future()
                 await self._all_done
-        except asyncio.CancelledError:
+        except BaseException:  # this task was cancelled
             self._cancel()
             raise
         finally:
-            self._run.cancellation.listeners.remove(self._wake)
+            recorder.calls_under_way -= count
+            del run.cancellation.listeners[self.wake]
             for call_id in self._blocking:
                 self._blocking[call_id].release()
         for call_id in self._broken:
             raise self._broken[call_id]
-        if self.ending and self.waiting:
-            self._skip_waiting()
 
-    def choose_ending(self, order: Iterable[str]) -> None:
-        """Name the first call in model order that ends the run: which one failed first in time says nothing."""
+    def conclude(self, order: Iterable[str]) -> None:
+        """Skip what waits in a run that ends, and name the first call in model order that ends it: which one failed
+        first in time says nothing.
+        """
+        if self.ending:
+            self._skip_waiting()
         for call_id in order:
             if call_id in self._endings:
                 self.ending, self.reason = self._endings[call_id]
@@ -130,10 +140,10 @@ class BatchExecution:
             self._run.executions.errors.pop(call_id, None)
             self._run.cancellation.calls.pop(call_id, None)
 
-    async def _run_to_end(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
-        if call_id not in self._tasks:  # it runs at once, before `start` has the task
-            self._tasks[call_id] = cast("asyncio.Task[None]", asyncio.current_task())
-        self._started[call_id] = None
+    async def _run_to_end(
+        self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket, task: "asyncio.Task[None] | None"
+    ) -> None:
+        self._tasks[call_id] = task or cast("asyncio.Task[None]", asyncio.current_task())
         try:
             if self._cancelling:
                 raise asyncio.CancelledError
@@ -184,15 +194,14 @@ class BatchExecution:
     def _cancel(self) -> None:
         """Cancel running calls when the run ends; their ends are recorded in the background.
 
-        A task that has not begun is not cancelled: it could never report its end. It checks for itself.
+        A call that has not begun checks for itself.
         """
         self._cancelling = True
         for call_id in self._open:
             self._run.executions.end(call_id, "run")
         tasks = [self._tasks[call_id] for call_id in self._open if call_id in self._tasks]
-        for call_id in self._open:
-            if call_id in self._started:
-                self._tasks[call_id].cancel()
+        for task in tasks:
+            task.cancel()
         if tasks:
             self._run.executions.run_in_background(self._record_ends(tasks))
 
@@ -273,9 +282,7 @@ class BatchExecution:
             if stopped is not None:
                 return stopped
 
-        def abandoned(outcome: Observation | BaseException) -> None:
-            self._end_call(valid.call_id, place, outcome)
-
+        abandoned = partial(self._end_call, valid.call_id, place)
         if valid.tool.toolbox is None:
             outcome = await run_call(permitted, run, self._tasks[valid.call_id], abandoned)
         else:
@@ -348,7 +355,7 @@ class BatchExecution:
             del self._idle[call_id]
             self._woken.discard(call_id)
 
-    def _wake(self, call_id: str) -> None:
+    def wake(self, call_id: str) -> None:
         if call_id in self._idle and call_id not in self._woken:
             self._woken.add(call_id)
             self._idle[call_id].cancel()
@@ -361,7 +368,7 @@ class BatchExecution:
         self._blocking[call_id] = held
         for queued in list(self._queued):
             if call_id in self._open[queued].blockers:
-                self._wake(queued)
+                self.wake(queued)
 
     def _skip_waiting(self) -> None:
         """Skip waiting calls: the run ended, so their questions need no answer."""

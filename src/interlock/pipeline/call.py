@@ -8,6 +8,7 @@ throughout.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -22,7 +23,7 @@ from ..domain.outcome import Failure
 from ..domain.state.lifecycle import CallState
 from ..domain.tool import Diagnose, Diagnostics, JsonObject, ToolContext
 from ..rendering.text import end_sentence
-from .accept import Received
+from .accept import Received, intent_event
 from .approval.consent import require_consent
 from .approval.recheck import recheck_before_start
 from .approval.rules import keep_rule
@@ -30,11 +31,9 @@ from .context import RunContext
 from .events import (
     as_recorded,
     end_event,
-    intent_event,
     record_cancelled,
     record_observation,
     record_warnings,
-    start_event,
     summarize_edit,
     suspend_call,
     void_question,
@@ -49,11 +48,13 @@ from .schedule import schedule
 from .validate import check_state, validate
 
 _NOT_RUN = "Nothing was executed."
+_NO_PATHS: frozenset[str] = frozenset()
 
 
 async def prepare_call(received: Received, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     """Run the stages accept, lookup, validate and permit: everything that can be decided before execution."""
     parts, recorder, call_id = run.parts, run.recorder, received.intent.call_id
+    is_known = call_id in run.ledger.calls
     match received.outcome:
         case AcceptedCall() as accepted:
             known = lookup(accepted, parts.registry, run.situation)
@@ -61,9 +62,10 @@ async def prepare_call(received: Received, run: RunContext) -> PermittedCall | W
             known = failure
     match known:
         case KnownCall():
-            intent_seq = recorder.add(await intent_event(received, known.tool, run), call_id)
+            intent_seq = recorder.add(await intent_event(received, known.tool, parts, is_known=is_known), call_id)
         case Failure():
-            recorder.add(await intent_event(received, parts.registry.find(received.intent.tool_name), run), call_id)
+            tool = parts.registry.find(received.intent.tool_name)
+            recorder.add(await intent_event(received, tool, parts, is_known=is_known), call_id)
             return known
 
     valid = validate(known, known.accepted.arguments_json)
@@ -100,7 +102,8 @@ async def run_call(
     """
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
-    context.state, context.judged = run.ledger.tool_state, permitted.evaluated_paths
+    context.state = run.ledger.tool_state
+    context.judged = permitted.evaluated_paths if permitted.action_id or permitted.decision.paths else _NO_PATHS
     context.trial = permitted.bound.trial
     tool, token, effect = valid.tool, run.cancellation, permitted.decision.effect
     rechecked = permitted.action_id or tool.input_guardrails or tool.consent is not None or effect is not None
@@ -108,12 +111,16 @@ async def run_call(
         outcome = await _check_before_start(permitted, context, run)
         if outcome is not permitted:
             return outcome
-    execution = _start(permitted, context, run, task, abandoned)
+    invocation, fact = schedule(permitted, context, run.parts, f"inv_{run.ledger.next_seq}")
+    started_seq = run.recorder.add(fact, valid.call_id, permitted.cause)  # from here on the start always gets its end
+    recheck, abandon = partial(_recheck, run, permitted.decision), partial(_abandon, run, abandoned)
+    execution = Execution(invocation, started_seq, task, recheck, abandon, run.parts.limits.drain_seconds)
     try:
         if permitted.keep:
             await keep_rule(permitted, run)
-        if not tool.read_only or effect is not None:
-            await run.recorder.commit()  # the start is durable before a handler with effects runs
+        has_effects = not tool.read_only or effect is not None  # then its start is durable before its handler runs
+        if has_effects and not (run.recorder.is_immediate and run.recorder.write()):
+            await run.recorder.commit()
         if (token.reason or token.calls) and token.failure_of(valid.call_id) is not None:
             result = Failure.from_code("cancelled", "The call was cancelled before its handler ran.", side_effects=())
         else:
@@ -148,43 +155,23 @@ async def _check_before_start(
         outcome = run.cancellation.failure_of(valid.call_id) or permitted
     if isinstance(outcome, Failure):
         return record_failure(valid.call_id, valid.tool.name, outcome, run)
+    if outcome is permitted and context.access_token:
+        run.parts.redactor.add_secret(context.access_token)
     return outcome
 
 
-def _start(
-    permitted: PermittedCall,
-    context: ToolContext,
-    run: RunContext,
-    task: "asyncio.Task[None]",
-    abandoned: Callable[[Observation | BaseException], None],
-) -> Execution:
-    """Schedule the call and record its start. From here on the start always gets its end."""
-
-    def abandon(execution: Execution) -> None:
-        run.executions.remove(execution)
-        try:
-            if execution.stop != "run":
-                abandoned(_observe(execution, outcome_of_stop(execution), run))
-                return
-            record_cancelled(execution, run)
-        except LogError as broken:
-            abandoned(broken)
-        else:
-            abandoned(asyncio.CancelledError())
-
-    async def recheck(valid: ValidCall, arguments: JsonObject) -> tuple[ValidCall, Decision] | Failure:
-        outcome = await _recheck(valid, arguments, run)
-        if isinstance(outcome, tuple) and _digest_of(outcome[1]) != _digest_of(permitted.decision):
-            message = f"A hook changed the arguments, and with them the effect of the call. {_NOT_RUN}"
-            return Failure.from_code("payload_changed", message)
-        return outcome
-
-    if context.access_token:
-        run.parts.redactor.add_secret(context.access_token)
-    invocation = schedule(permitted, context, run.parts.sandbox, f"inv_{run.ledger.next_seq}")
-    fact = start_event(invocation, permitted.waited_for, run)
-    started_seq = run.recorder.add(fact, permitted.valid.call_id, permitted.cause)
-    return Execution(invocation, started_seq, task, recheck, abandon, run.parts.limits.drain_seconds)
+def _abandon(run: RunContext, abandoned: Callable[[Observation | BaseException], None], execution: Execution) -> None:
+    """Record the outcome of a call whose handler did not end in time, without it."""
+    run.executions.running.pop(execution.invocation.valid.call_id, None)
+    try:
+        if execution.stop != "run":
+            abandoned(_observe(execution, outcome_of_stop(execution), run))
+            return
+        record_cancelled(execution, run)
+    except LogError as broken:
+        abandoned(broken)
+    else:
+        abandoned(asyncio.CancelledError())
 
 
 def record_failure(call_id: str, tool_name: str, failure: Failure, run: RunContext) -> Observation:
@@ -234,7 +221,9 @@ async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome
     try:
         raw = await execute(execution, run.parts.sandbox, run.parts.clock)
     finally:
-        run.executions.remove(execution)
+        running, call_id = run.executions.running, execution.invocation.valid.call_id
+        if call_id in running:  # it was not abandoned
+            del running[call_id]
     match raw:
         case RawResult():
             parts, invocation, tool = run.parts, execution.invocation, execution.invocation.tool
@@ -244,7 +233,6 @@ async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome
             if type(result) is NormalizedResult and (
                 result.binary or result.attachments or len(result.model_text) > tool.max_output_chars
             ):
-                call_id = invocation.valid.call_id
                 return await asyncio.to_thread(observe, call_id, tool, result, parts.artifacts, parts.redactor)
             return result
         case Failure() | SuspendedCall():
@@ -308,7 +296,7 @@ async def _diagnose(
         _observe(execution, result, run)
         raise
     finally:
-        run.executions.remove(execution)
+        run.executions.running.pop(call_id, None)
         if not execution.diagnosis.done():
             execution.diagnosis.cancel()
             await asyncio.wait([execution.diagnosis], timeout=parts.limits.drain_seconds)
@@ -341,8 +329,10 @@ def _digest_of(decision: Decision) -> str:
     return decision.effect.digest if decision.effect is not None else ""
 
 
-async def _recheck(valid: ValidCall, arguments: JsonObject, run: RunContext) -> tuple[ValidCall, Decision] | Failure:
-    """Validate and evaluate arguments that a hook changed: policy must allow exactly them."""
+async def _recheck(
+    run: RunContext, permitted: Decision, valid: ValidCall, arguments: JsonObject
+) -> tuple[ValidCall, Decision] | Failure:
+    """Validate and evaluate arguments that a hook changed: policy must allow exactly them, with the same effect."""
     try:
         check_value(arguments)
     except InvalidJsonError as error:
@@ -358,4 +348,7 @@ async def _recheck(valid: ValidCall, arguments: JsonObject, run: RunContext) -> 
             f"A hook changed the arguments to something that policy does not allow: {end_sentence(decision.reason)}"
         )
         return Failure.from_code("payload_changed", f"{message} {_NOT_RUN}")
+    if _digest_of(decision) != _digest_of(permitted):
+        message = f"A hook changed the arguments, and with them the effect of the call. {_NOT_RUN}"
+        return Failure.from_code("payload_changed", message)
     return again, decision

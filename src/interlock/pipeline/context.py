@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
+from time import monotonic
 
 import msgspec
 
@@ -93,12 +94,12 @@ class CancelToken:
         #: Calls that may not start: the reason why they are skipped, or nothing for one that was cancelled.
         self.calls: dict[str, str] = {}
         #: Called with the id of a call that should check this token: one for each batch.
-        self.listeners: list[Callable[[str], None]] = []
+        self.listeners: dict[Callable[[str], None], None] = {}
         self._executions = executions
 
     def wake(self, call_id: str) -> None:
         """Let a waiting call check again whether it may continue."""
-        for listener in self.listeners:
+        for listener in tuple(self.listeners):
             listener(call_id)
 
     def cancel_call(self, call_id: str) -> None:
@@ -141,8 +142,10 @@ class Executions:
     def __init__(self, lost: frozenset[str] = frozenset()) -> None:
         #: Calls that an earlier process started, and that had no recorded end when this one opened the run.
         self.lost = lost
-        self._running: dict[str, Execution] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        #: Those that run now, by call id.
+        self.running: dict[str, Execution] = {}
+        #: The event loop that they run in.
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = float("inf")
         #: What handlers raised, by call id, until the batch is over.
@@ -177,69 +180,62 @@ class Executions:
     def add(self, execution: Execution) -> None:
         """Register a running call and schedule its deadline."""
         invocation = execution.invocation
-        self._running[invocation.valid.call_id] = execution
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        self.running[invocation.valid.call_id] = execution
+        now = monotonic()
         execution.began_at = now
         execution.deadline = due = now + invocation.timeout_seconds
         if self.on_lasting is not None and now + _LASTING_SECONDS < due:
             due = now + _LASTING_SECONDS
-        if due < self._due or loop is not self._loop:
-            self._set_timer(loop, due)
+        if due < self._due:
+            self._set_timer(due, now)
 
-    def remove(self, execution: Execution) -> None:
-        """Unregister a call that ended."""
-        call_id = execution.invocation.valid.call_id
-        if call_id in self._running:
-            del self._running[call_id]
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run in this event loop from now on. A timer of another one says nothing here."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.loop, self._timer, self._due = loop, None, float("inf")
 
     def end(self, call_id: str, stop: Stop) -> None:
         """Stop a running call."""
-        execution = self._running.get(call_id)
+        execution = self.running.get(call_id)
         if execution is not None:
             self._end([execution], stop)
 
     def finish_soon(self, call_id: str) -> None:
         """Let a running call end by itself for a bounded time where it cannot be stopped; else end it."""
-        execution = self._running.get(call_id)
+        execution = self.running.get(call_id)
         if execution is not None:
-            loop = asyncio.get_running_loop()
-            execution.finish_soon(loop.time())
+            now = monotonic()
+            execution.finish_soon(now)
             if execution.deadline < self._due:
-                self._set_timer(loop, execution.deadline)
-
-    def running(self) -> list[str]:
-        """Return the calls that run now."""
-        return list(self._running)
+                self._set_timer(execution.deadline, now)
 
     def end_all(self, stop: Stop) -> None:
         """Stop every running call."""
-        self._end(list(self._running.values()), stop)
+        self._end(list(self.running.values()), stop)
 
     def _end(self, executions: list[Execution], stop: Stop) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = monotonic()
         for execution in executions:
             execution.end(stop, now)
             if execution.deadline < self._due:
-                self._set_timer(loop, execution.deadline)
+                self._set_timer(execution.deadline, now)
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+    def _set_timer(self, when: float, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._loop, self._due = loop, when
-        self._timer = loop.call_at(when, self._look, loop)
+        loop = self.loop or asyncio.get_running_loop()
+        self.loop, self._due = loop, when
+        self._timer = loop.call_later(when - now, self._look)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look(self) -> None:
         self._timer, self._due = None, float("inf")
-        now = loop.time()
-        if self.on_lasting is not None and any(
-            one.began_at <= now - _LASTING_SECONDS for one in self._running.values()
-        ):
+        now = monotonic()
+        if self.on_lasting is not None and any(one.began_at <= now - _LASTING_SECONDS for one in self.running.values()):
             self.on_lasting()
-        for execution in list(self._running.values()):
+        for execution in list(self.running.values()):
             if execution.deadline <= now:
                 execution.overdue(now)
-        due = min((execution.deadline for execution in self._running.values()), default=float("inf"))
+        due = min((execution.deadline for execution in self.running.values()), default=float("inf"))
         if due < float("inf"):
-            self._set_timer(loop, due)
+            self._set_timer(due, now)

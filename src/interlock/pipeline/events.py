@@ -1,15 +1,14 @@
-"""The events that the stages record, and what is redacted from them.
+"""The events of questions, answers and ends, and what is redacted from them.
 
 Arguments and reasons may hold secrets: they are stored unchanged only when nothing in them looks like one.
 """
 
-import asyncio
 from collections.abc import Callable
 
 import msgspec
 
-from ..domain.call import AcceptedCall, Answer, Invocation, Question, SuspendedCall, WaitingCall
-from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
+from ..domain.call import Answer, Invocation, Question, SuspendedCall, WaitingCall
+from ..domain.decision import RECOVERY_LAYER, Decision
 from ..domain.event import (
     ApprovalExpired,
     ApprovalGranted,
@@ -29,20 +28,17 @@ from ..domain.event import (
     InputRefused,
     InputRequested,
     InvocationCompleted,
-    InvocationStarted,
     InvocationSuspended,
-    PolicyEvaluated,
     RunResumed,
     WarningRaised,
 )
 from ..domain.json import encode
 from ..domain.observation import ExitStatus, Observation
-from ..domain.outcome import Failure
 from ..domain.payload import ApprovalBinding, BindingChange, compute_grant_key, hash_answer
 from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.state.ledger import ActionEntry
 from ..domain.state.lifecycle import ActionState, RunState
-from ..domain.tool import JsonObject, ToolDefinition
+from ..domain.tool import JsonObject
 from ..domain.trial import Trial, TriedChange
 from ..redaction.interface import MAX_PLAIN_NAMES
 from ..rendering.text import shorten
@@ -60,38 +56,6 @@ _EXPIRED = {"approval": ApprovalExpired, "input": InputExpired, "consent": Conse
 _EXITS: dict[str, ExitStatus] = {"cancelled": "cancelled", "timed_out": "timeout", "command_timed_out": "timeout"}
 
 
-async def intent_event(received: Received, tool: ToolDefinition | None, run: RunContext) -> CallProposed:
-    """Build the event of a proposed call, redacted; large arguments go to an artifact, which a thread stores."""
-    intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
-    text, redact = received.raw.decode(), parts.redactor.redact
-    artifact_id = ""
-    raw_input: object
-    match received.outcome:
-        case AcceptedCall() as accepted:
-            if "\\" in text:
-                redacted = redact_json(accepted.arguments, redact, text)
-            elif (redacted := redact(text)) == text:  # the same without another call: this is done for every call
-                redacted = None
-            if size_bytes > parts.limits.max_event_input_bytes:
-                raw_input, content = None, (redacted or text).encode()
-                artifact_id = await asyncio.to_thread(parts.artifacts.keep, content)
-            else:
-                raw_input = accepted.arguments if redacted is None else redacted
-        case Failure():
-            raw_input = redact_json_text(text, redact)[: parts.limits.max_event_input_bytes]
-    return CallProposed(
-        call_id=intent.call_id,
-        tool=intent.tool_name,
-        raw_input=raw_input,
-        raw_artifact_id=artifact_id,
-        raw_bytes=size_bytes,
-        digest=received.digest,
-        tool_version=tool.version if tool is not None else "",
-        reason=parts.redactor.redact(intent.reason) if type(intent.reason) is str and intent.reason else "",
-        duplicate=intent.call_id in run.ledger.calls,
-    )
-
-
 def record_repeat(received: Received, run: RunContext) -> None:
     """Record that the model proposed a call again that is not planned again."""
     intent = received.intent
@@ -99,17 +63,7 @@ def record_repeat(received: Received, run: RunContext) -> None:
     run.recorder.add(fact, intent.call_id)
 
 
-def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run: RunContext) -> PolicyEvaluated:
-    """Return the event for a decision. One that allows needs no paths: the observation says what was opened."""
-    if decision.verdict is Verdict.ALLOW and decision.paths:
-        decision = msgspec.structs.replace(decision, paths=())
-    says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
-    if says_more or decision.reason not in run.parts.redactor.plain_names:
-        decision = _storable_decision(decision, run)
-    return PolicyEvaluated(call_id=call_id, tool=tool.spec.name, decision=decision)
-
-
-def _storable_decision(decision: Decision, run: RunContext) -> Decision:
+def storable_decision(decision: Decision, run: RunContext) -> Decision:
     """Redact texts of a decision that quote the call's arguments or a policy error."""
     redact, known = run.parts.redactor.redact, run.parts.redactor.plain_names
     clean = msgspec.structs.replace(
@@ -252,33 +206,6 @@ def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = F
             resume_if_unblocked(seq, run)
 
 
-def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunContext) -> InvocationStarted:
-    """Build the event that a call starts."""
-    valid, tool, action_id, reach = invocation.valid, invocation.tool, invocation.permitted.action_id, invocation.reach
-    changed = valid.arguments != valid.known.accepted.arguments
-    effect = invocation.permitted.decision.effect
-    return InvocationStarted(
-        invocation_id=invocation.invocation_id,
-        call_id=valid.call_id,
-        tool=tool.spec.name,
-        executor=invocation.executor,
-        tool_version=tool.version,
-        origin=tool.origin,
-        source=tool.source,
-        timeout_seconds=reach.timeout_seconds or invocation.timeout_seconds,
-        sandbox=reach.sandbox,
-        profile=reach.profile if reach.sandbox != "unknown" else redact_line(reach.profile, run.parts.redactor.redact),
-        capabilities=reach.capabilities,
-        cwd=reach.cwd,
-        action_id=action_id,
-        waited_for=waited_for,
-        payload_hash=invocation.permitted.payload_hash,
-        arguments=_storable(valid.arguments, run) if changed else None,
-        effect=effect.key if effect is not None else "",
-        trial=invocation.context.trial,
-    )
-
-
 def end_event(execution: Execution, observation: Observation, run: RunContext) -> InvocationCompleted:
     """Build the event that a call ended."""
     invocation = execution.invocation
@@ -291,7 +218,7 @@ def end_event(execution: Execution, observation: Observation, run: RunContext) -
         code=code,
         side_effects=observation.side_effects,
         arguments=_storable(execution.changed.arguments, run) if execution.changed is not None else None,
-        decision=_storable_decision(execution.decision, run) if execution.decision is not None else None,
+        decision=storable_decision(execution.decision, run) if execution.decision is not None else None,
     )
 
 

@@ -19,9 +19,10 @@ def lookup(accepted: AcceptedCall, registry: Registry, situation: CallContext) -
         return _refused("unknown_tool", f"There is no tool {name!r}.", registry, situation)
     if tool.quarantine:
         return _refused("tool_quarantined", tool.quarantine, registry, situation)
-    hidden = find_hidden_reason(tool, situation)
-    if hidden:
-        return _refused("tool_not_visible", hidden, registry, situation)
+    if tool.visible is not None or situation.mode == "read_only":
+        hidden = find_hidden_reason(tool, situation)
+        if hidden:
+            return _refused("tool_not_visible", hidden, registry, situation)
     return KnownCall(accepted, tool)
 
 

@@ -8,15 +8,16 @@ import msgspec
 
 from ..domain.call import PermittedCall, ValidCall, WaitingCall
 from ..domain.decision import Decision, Verdict, merge_decisions
+from ..domain.event import PolicyEvaluated
 from ..domain.outcome import Failure
-from ..domain.tool import Guardrail, ResourceKind, ToolContext, declared_paths, relative_to_any
+from ..domain.tool import Guardrail, ResourceKind, ToolContext, ToolDefinition, declared_paths, relative_to_any
 from ..policy.interface import PolicyEvent
 from ..rendering.text import describe_error, quote_value
 from .approval.binding import apply_grants
 from .approval.question import require_approval
 from .context import RunContext
 from .effects import judge_effect
-from .events import permission_event
+from .events import storable_decision
 from .refusals import denied_by_policy, undecided
 
 _MAX_REASON_CHARS = 500
@@ -80,6 +81,16 @@ def permit(
             return denied_by_policy(valid, decision)
         case Verdict.ASK | Verdict.REQUEST_INPUT:
             return require_approval(valid, decision, run)
+
+
+def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run: RunContext) -> PolicyEvaluated:
+    """Return the event for a decision. One that allows needs no paths: the observation says what was opened."""
+    if decision.verdict is Verdict.ALLOW and decision.paths:
+        decision = msgspec.structs.replace(decision, paths=())
+    says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
+    if says_more or decision.reason not in run.parts.redactor.plain_names:
+        decision = storable_decision(decision, run)
+    return PolicyEvaluated(call_id=call_id, tool=tool.spec.name, decision=decision)
 
 
 async def run_guardrails(

@@ -115,6 +115,8 @@ class Recorder:
         #: The right to append, where the run was claimed.
         self.lease: Lease | None = None
         self._log = log
+        #: Whether an append is durable at once, so that `write` does what `commit` does.
+        self.is_immediate = log.immediate
         self._now = now
         #: Takes declared secrets out of whatever is about to be written, wherever it came from.
         self._redact = redact
@@ -186,7 +188,7 @@ class Recorder:
         """Write what is sealed, although no one waits for it."""
         # The calls of a response are in one append with it: without them the model would have to be asked again.
         if self._sealed and self._writing is None and self.error is None and self.ledger.dialogue.awaited <= 0:
-            self._write()
+            self.write()
 
     def _without_secrets(self, redact: RedactFunction, body: bytes, fact: Fact) -> tuple[bytes, Fact]:
         text = body.decode()
@@ -207,11 +209,11 @@ class Recorder:
                 raise self.error
             if self._writing is not None or self._gathering:
                 await self._change()
-            elif self.calls_under_way > 1 and not self._log.immediate:
+            elif self.calls_under_way > 1 and not self.is_immediate:
                 self._gathering = True
                 asyncio.get_running_loop().call_soon(self._write_gathered)
             else:
-                self._write()
+                self.write()
         if self.error is not None:
             raise self.error
 
@@ -292,7 +294,7 @@ class Recorder:
     def _write_gathered(self) -> None:
         self._gathering = False
         if self._sealed and self._writing is None:
-            self._write()
+            self.write()
         elif self._watchers:
             self._wake()
 
@@ -302,20 +304,24 @@ class Recorder:
         self._watchers.append(watcher)
         return watcher
 
-    def _write(self) -> None:
+    def write(self) -> bool:
+        """Give what is sealed to the log. Return True if it is durable now: else `commit` waits for that, or raises."""
         entries, self._sealed = self._sealed, []
+        if not entries:
+            return self.error is None
         try:
             written = self._log.append(self.run_id, entries, self.lease)
         except Exception as error:
             self._stop(error)
-            return
+            return False
         if written is None:
             self._durable = entries[-1].seq + 1
             if self._watchers:
                 self._wake()
-            return
+            return True
         self._writing = written
         written.add_done_callback(lambda done: self._written(done, entries[-1].seq))
+        return False
 
     def _written(self, done: "asyncio.Future[None]", last_seq: int) -> None:
         self._writing = None

@@ -26,8 +26,8 @@ from .approval.recheck import revalidate
 from .call import prepare_call
 from .context import RunContext
 from .effects import reconcile
-from .events import permission_event, record_observation, record_repeat
-from .permit import judge, permit
+from .events import record_observation, record_repeat
+from .permit import judge, permission_event, permit
 from .refusals import denied_before, rejection_failure, unknown_outcome
 from .validate import validate
 

@@ -1,11 +1,13 @@
 """Stage 5: whose turn is it? What a call needs to itself, and the invocation it becomes when it has its turn."""
 
 from ..domain.call import Invocation, PermittedCall, ValidCall
+from ..domain.event import InvocationStarted
+from ..domain.redaction import redact_json, redact_line
 from ..domain.tool import ResourceKeys, ToolContext
-from ..sandbox.interface import Sandbox
 from ..scheduler import LockRequest
+from .parts import Parts
 
-_SAFE = LockRequest("safe")
+SAFE = LockRequest("safe")
 _CHILD_RUN = LockRequest("safe", takes_slot=False)
 _EXCLUSIVE = LockRequest("exclusive")
 
@@ -15,7 +17,7 @@ def resource_claim(valid: ValidCall) -> LockRequest:
     tool = valid.tool
     match tool.concurrency:
         case "safe":
-            return _CHILD_RUN if tool.resumes else _SAFE
+            return _CHILD_RUN if tool.resumes else SAFE
         case "exclusive":
             return _EXCLUSIVE
         case "keyed":
@@ -27,22 +29,38 @@ def resource_claim(valid: ValidCall) -> LockRequest:
             return LockRequest("keyed", reads, writes)
 
 
-def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, invocation_id: str) -> Invocation:
-    """Return the invocation of a call that has its turn."""
-    valid, tool = permitted.valid, permitted.valid.tool
-    reach = sandbox.unconfined_scope
+def schedule(
+    permitted: PermittedCall, context: ToolContext, parts: Parts, invocation_id: str
+) -> tuple[Invocation, InvocationStarted]:
+    """Return the invocation of a call that has its turn, and the event that it starts."""
+    valid, sandbox, effect = permitted.valid, parts.sandbox, permitted.decision.effect
+    tool, reach, arguments = valid.tool, sandbox.unconfined_scope, None
     if tool.reach is not None:
         context.reach = reach = sandbox.describe_scope(tool, valid.arguments, context.situation)
-    return Invocation(
-        invocation_id,
-        permitted,
-        valid,
-        tool,
-        context,
-        sandbox.executor_name(tool),
-        tool.timeout_seconds,
-        reach,
+    if valid.arguments != valid.known.accepted.arguments:
+        arguments = redact_json(valid.arguments, parts.redactor.redact) or valid.arguments
+    executor, profile = sandbox.executor_name(tool), reach.profile
+    fact = InvocationStarted(
+        invocation_id=invocation_id,
+        call_id=valid.call_id,
+        tool=tool.spec.name,
+        executor=executor,
+        tool_version=tool.version,
+        origin=tool.origin,
+        source=tool.source,
+        timeout_seconds=reach.timeout_seconds or tool.timeout_seconds,
+        sandbox=reach.sandbox,
+        profile=profile if reach.sandbox != "unknown" else redact_line(profile, parts.redactor.redact),
+        capabilities=reach.capabilities,
+        cwd=reach.cwd,
+        action_id=permitted.action_id,
+        waited_for=permitted.waited_for,
+        payload_hash=permitted.payload_hash,
+        arguments=arguments,
+        effect=effect.key if effect is not None else "",
+        trial=context.trial,
     )
+    return Invocation(invocation_id, permitted, valid, tool, context, executor, tool.timeout_seconds, reach), fact
 
 
 def _keys(keys: ResourceKeys | None, valid: ValidCall) -> frozenset[str]:

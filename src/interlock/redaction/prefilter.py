@@ -10,8 +10,8 @@ from ..domain.rendering import INVISIBLE_CHARACTERS
 from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, find_encoded
 
 #: Every byte becomes a sign for its kind, and the signs are searched.
-_RUN, _PLAIN, _ODD = b"r", b"p", b"o"
-_LONG_RUN = _RUN * MIN_ENCODED_CHARS
+_RUN, _PLAIN, ODD = b"r", b"p", b"o"
+LONG_RUN = _RUN * MIN_ENCODED_CHARS
 #: A line of base64 is wrapped at no fewer.
 _WRAPPED_LINE = _RUN * 60
 _UNSEEN = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]"
@@ -20,10 +20,10 @@ _UNSEEN = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]"
 def _classify_character(character: str) -> bytes:
     if re.fullmatch(RUN_CHARACTER, character):
         return _RUN
-    return _PLAIN if character in "\t\n" or (character.isascii() and character.isprintable()) else _ODD
+    return _PLAIN if character in "\t\n" or (character.isascii() and character.isprintable()) else ODD
 
 
-_CHARACTER_CLASSES = b"".join(_classify_character(chr(code)) for code in range(256))
+CHARACTER_CLASSES = b"".join(_classify_character(chr(code)) for code in range(256))
 
 
 def may_be_split(text: str) -> bool:
@@ -34,19 +34,19 @@ def may_be_split(text: str) -> bool:
 def may_be_secret(text: str) -> bool:
     """Return True if there may be an undeclared secret without a keyword. Called for every text, so in one piece."""
     try:
-        kinds = text.encode("ascii").translate(_CHARACTER_CLASSES)
+        kinds = text.encode("ascii").translate(CHARACTER_CLASSES)
     except UnicodeEncodeError:
         kinds = _classify_text(text)
-    if _ODD in kinds or _WRAPPED_LINE in kinds:
+    if ODD in kinds or _WRAPPED_LINE in kinds:
         return True
-    return _LONG_RUN in kinds and bool(find_encoded(text))
+    return LONG_RUN in kinds and bool(find_encoded(text))
 
 
 def _classify_text(text: str) -> bytes:
     if not text.isascii() and re.search(_UNSEEN, text):
-        return _ODD
-    return text.encode("ascii", "replace").translate(_CHARACTER_CLASSES)
+        return ODD
+    return text.encode("ascii", "replace").translate(CHARACTER_CLASSES)
 
 
 def _is_unsplit(kinds: bytes) -> bool:
-    return _ODD not in kinds and _WRAPPED_LINE not in kinds
+    return ODD not in kinds and _WRAPPED_LINE not in kinds

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from .encodings import base64_end, base64_stems, encoded_variants, find_encoded
 from .matches import find_in_split_text, replace_matches
 from .patterns import LONG_TEXT_CHARS, SecretMatch, compile_keyword_search, find_patterns, has_keyword
-from .prefilter import may_be_secret
+from .prefilter import CHARACTER_CLASSES, LONG_RUN, ODD, may_be_secret
 from .stream import RedactingStream
 
 MIN_SECRET_CHARS = 6
@@ -74,8 +74,14 @@ class SecretRedactor:
         """Replace every secret in a text."""
         if self.literals or "\r" in text or text[LONG_TEXT_CHARS:]:
             plain = self.is_plain(text)
-        else:  # the same, without another call
-            plain = self._suspect(text.lower()) is None and not may_be_secret(text)
+        elif self._suspect(text.lower()) is not None:
+            plain = False
+        else:  # what `may_be_secret` does for most texts, without another call: every text comes here
+            try:
+                kinds = text.encode("ascii").translate(CHARACTER_CLASSES)
+            except UnicodeEncodeError:
+                kinds = ODD
+            plain = (ODD not in kinds and LONG_RUN not in kinds) or not may_be_secret(text)
         return text if plain else replace_matches(text, self.find(text))
 
     def redact_declared(self, text: str) -> str:

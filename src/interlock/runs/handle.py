@@ -184,7 +184,7 @@ class RunHandle:
         session = self._lease.session
         if session is None:
             return 0
-        running = session.run.executions.running()
+        running = list(session.run.executions.running)
         for call_id in running:
             session.run.cancellation.cancel_call(call_id)
         return len(running)

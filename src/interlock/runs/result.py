@@ -82,7 +82,10 @@ class ObservationCollector:
             self.next_seq = ledger.next_seq
         known = [seen for seen in self._observations if seen.call_id in ledger.calls]
         by_call = {seen.call_id: seen for seen in reversed(known)}
-        refused = [seen for seen in known if seen.code == "call_id_conflict" != by_call[seen.call_id].code]
+        failed = [seen for seen in known if seen.failure is not None]
+        refused = [seen for seen in failed if seen.code == "call_id_conflict" != by_call[seen.call_id].code]
+        if not refused:
+            return tuple([by_call[call_id] for call_id in ledger.calls if call_id in by_call])
         return tuple(sorted([*by_call.values(), *refused], key=lambda seen: ledger.calls[seen.call_id].proposed_seq))
 
 

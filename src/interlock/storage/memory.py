@@ -36,20 +36,24 @@ class MemoryLog:
         """Append entries to a run. Raise `LogFencedError` if they do not continue it."""
         if self._closed:
             raise LogWriteError("the log is closed")
-        if lease is not None or self._held_tokens:
+        held = self._held_tokens
+        if lease is None:
+            if run_id in held:
+                self._check_lease(run_id, lease)
+        elif lease.run_id != run_id or run_id not in held or held[run_id] != lease.token:
             self._check_lease(run_id, lease)
         try:
             run = self._runs[run_id]
         except KeyError:
             run = []
-        seq = len(run)
+        seq = run[-1].seq + 1 if run else 0
         for entry in entries:
             if entry.seq != seq or entry.run_id != run_id:
                 raise LogFencedError(
                     f"event {entry.seq} of {entry.run_id} does not continue {run_id}, whose next event is {seq}"
                 )
             seq += 1
-        run.extend(entries)
+        run += entries
         self._feed += entries
         self._version += 1
         if run:

@@ -26,6 +26,7 @@ OTHERS = {
     "parts",
     "refusals",
     "resume",
+    "tasks",
 }
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Bounds of the correction by reported usage, so that a wrong report cannot switch the window off.
 _MIN_TOKEN_RATIO, _MAX_TOKEN_RATIO = 0.5, 4.0
 
+_NO_USAGE = Usage()
+
 #: The author of the last message, as far as the next step depends on it.
 LastSpeaker: TypeAlias = Literal["none", "person", "model", "tools"]
 
@@ -89,14 +91,16 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
 
     def add_user_message(self, text: str, seq: int, parts: tuple[MessagePart, ...] = ()) -> None:
         """Append a message of the user and reset the counters of refused answers."""
-        self._close()
+        if self.open:
+            self._close()
         self._append_user_text(text, seq, parts)
         self.refusals = self.conflicts = 0
         self.conflict = ""
 
     def record_request(self, active_ms: float, estimated_tokens: int = 0) -> None:
         """Count a request to the model."""
-        self._close()
+        if self.open:
+            self._close()
         self.requests += 1
         self.active_ms = active_ms
         self.estimated_tokens = estimated_tokens
@@ -104,15 +108,17 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     def record_response(self, answer: "ModelResponded", agent: str, seq: int) -> None:
         """Record an answer of the model and expect the results of its calls."""
         self.answers += 1
-        self.usage = self.usage + answer.usage
-        self._correct_estimate(answer.usage)
+        self.overflows = 0
+        if answer.usage != _NO_USAGE:
+            self.usage = self.usage + answer.usage
+            self._correct_estimate(answer.usage)
         self.last = "model"
         self.answered_seq = self.told_seq = seq
         self.text, self.calls, self.told, self.awaited = answer.text, {}, {}, answer.call_count
         self.private, self.private_artifact_id = answer.private, answer.private_artifact_id
         self.open, self.answered_by, self.finish = answer.call_count > 0, agent, answer.finish
         if self.open:
-            self.tool_turns[agent] = self.tool_turns.get(agent, 0) + 1
+            self.tool_turns[agent] = self.tool_turns[agent] + 1 if agent in self.tool_turns else 1
         else:
             self.messages.append(AssistantMessage(answer.text, (), answer.private, answer.private_artifact_id))
             self.seqs.append(seq)
@@ -126,14 +132,16 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
             self.calls[fact.call_id] = _to_proposed_call(fact)
             if fact.duplicate and known is not None and known.observed_seq >= 0:
                 self._answer_duplicate(fact, known)
-        self._close_if_complete()
+        if self.told and self.awaited <= 0 and len(self.told) == len(self.calls):
+            self._close(is_complete=True)
 
     def add_observation(self, observation: Observation, seq: int) -> None:
         """Record the result of a call of the open turn."""
         if observation.call_id in self.calls:
             self.told_seq = seq
             self.told[observation.call_id] = render_for_model(observation)
-            self._close_if_complete()
+            if self.awaited <= 0 and len(self.told) == len(self.calls):
+                self._close(is_complete=True)
 
     def add_usage(self, usage: Any) -> None:
         """Add the usage of a child run."""
@@ -238,21 +246,20 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         """The open response as messages: its proposed calls and their known outcomes."""
         if not self.open:
             return []
-        calls = tuple(call for call_id, call in self.calls.items() if call_id in self.told)
+        return self._build_messages(tuple(call for call_id, call in self.calls.items() if call_id in self.told))
+
+    def _build_messages(self, calls: tuple[ProposedCall, ...]) -> list[Message]:
+        """Return the open response with these calls, which have outcomes."""
         answer = AssistantMessage(self.text, calls, self.private, self.private_artifact_id)
         said: list[Message] = [answer] if self.text or calls else []
         return said + [ToolMessage(call.call_id, self.told[call.call_id]) for call in calls]
 
-    def _close_if_complete(self) -> None:
-        if self.awaited <= 0 and len(self.told) == len(self.calls):
-            self._close()
-
-    def _close(self) -> None:
-        if not self.open:
-            return
-        said = self.open_messages
-        self.messages += said
-        self.seqs += [self.told_seq if isinstance(message, ToolMessage) else self.answered_seq for message in said]
+    def _close(self, *, is_complete: bool = False) -> None:
+        """Turn the open response into messages. Calls without an outcome are left out."""
+        self.messages += self._build_messages((*self.calls.values(),)) if is_complete else self.open_messages
+        if self.text or self.told:
+            self.seqs.append(self.answered_seq)
+        self.seqs += [self.told_seq] * len(self.told)
         self.open, self.last = False, "tools"
         self.text, self.calls, self.told, self.awaited = "", {}, {}, 0
 
@@ -274,5 +281,5 @@ _SUMMARY = (
 
 def _to_proposed_call(fact: "CallProposed") -> ProposedCall:
     raw: Any = {} if fact.raw_input is None else fact.raw_input
-    written = raw if isinstance(raw, str) else encode(raw).decode()
+    written = raw if type(raw) is str else encode(raw).decode()
     return ProposedCall(call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id)

@@ -248,9 +248,10 @@ def _on_batch_started(ledger: Ledger, fact: facts.BatchStarted, seq: int) -> Non
 
 
 def _on_call_proposed(ledger: Ledger, fact: facts.CallProposed, seq: int) -> None:
+    is_known = fact.call_id in ledger.calls
     if ledger.dialogue.open:
-        ledger.dialogue.add_call(fact, ledger.calls.get(fact.call_id), seq)
-    if fact.call_id not in ledger.calls:
+        ledger.dialogue.add_call(fact, ledger.calls[fact.call_id] if is_known else None, seq)
+    if not is_known:
         ledger.calls[fact.call_id] = CallEntry(
             fact.tool, fact.digest, CallState.PROPOSED, ledger.batch, seq, fact.tool_version
         )

@@ -18,7 +18,8 @@ from ...domain.tool import (
 )
 from ...rendering.text import describe_error
 from ..context import RunContext
-from ..events import permission_event, void_event
+from ..events import void_event
+from ..permit import permission_event
 from ..refusals import consent_unavailable
 from .question import build_consent_question, consent_decision
 

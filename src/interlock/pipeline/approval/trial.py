@@ -17,7 +17,8 @@ from ...domain.tool import ToolContext
 from ...domain.trial import Trial
 from ...rendering.text import describe_error
 from ..context import RunContext
-from ..events import permission_event, trial_event
+from ..events import trial_event
+from ..permit import permission_event
 from .question import ask_before, build_question, hash_question
 
 

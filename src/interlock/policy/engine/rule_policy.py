@@ -68,7 +68,10 @@ class RulePolicy:
 
     def evaluate(self, event: PolicyEvent) -> Decision:
         """Decide about a call."""
-        plan = self._get_plan(event.tool, event.situation)
+        tool, situation = event.tool, event.situation
+        plan = self._plans.get((tool.spec.name, situation.mode, situation.interactive))
+        if plan is None or plan.tool is not tool:
+            plan = self._get_plan(tool, situation)
         if plan.constant_decision is not None:
             return plan.constant_decision
         decision = _combine_parts(event, plan.evaluate_parts(event, self._now))
