@@ -435,12 +435,13 @@ def _find_sources(toolboxes: Iterable[Toolbox]) -> tuple[Toolbox, ...]:
 
 def _add_tools(registry: ToolRegistry, tools: Iterable[Any]) -> list[ToolDefinition]:
     added: list[ToolDefinition] = []
-    for item in (tools,) if isinstance(tools, Toolbox) else tools:
+    items = [tools] if isinstance(tools, Toolbox) else list(tools)
+    for item in items:
         check_tool(item)
+    added += registry.register_all(item for item in items if not isinstance(item, Toolbox))
+    for item in items:
         if isinstance(item, Toolbox):
             added += registry.add_toolbox(item)
-        else:
-            added.append(registry.register(item))
     return added
 
 

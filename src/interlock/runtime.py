@@ -27,6 +27,7 @@ from .options import check_types, checked_options, parse_mode
 from .pipeline.batch import BatchOutcome
 from .pipeline.context import RunContext
 from .pipeline.parts import Clock, Limits, RuleChange
+from .pipeline.tasks import start_at_once
 from .policy.interface import PolicyEngine
 from .redaction.interface import Redactor
 from .registry.memory import ToolRegistry
@@ -195,7 +196,9 @@ class ToolRuntime:
         self._run: RunContext | None = None
         self._lease = BatchLease(self._app)
         self._wire_format: WireFormat = "openai"
+        #: The run that is being opened, and the task that opens it.
         self._opening: asyncio.Future[RunContext] | None = None
+        self._opener: asyncio.Task[Any] | None = None
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
         self._runner: asyncio.Runner | None = None
@@ -417,7 +420,9 @@ class ToolRuntime:
     async def _open_run(self) -> RunContext:
         """Read the run from the log, once, however many ask for it at the same time."""
         if self._opening is None:
-            self._opening = asyncio.ensure_future(self._load_run())
+            loop = asyncio.get_running_loop()
+            self._opening = loop.create_future()
+            start_at_once(self._open, loop, cast("asyncio.Task[Any]", asyncio.current_task(loop)))
         try:
             opened = await asyncio.shield(self._opening)
         except Exception:
@@ -425,6 +430,18 @@ class ToolRuntime:
             raise
         self._run = run = msgspec.structs.replace(opened, situation=self._situation)  # it may have changed meanwhile
         return run
+
+    async def _open(self, task: "asyncio.Task[None] | None") -> None:
+        opening = cast("asyncio.Future[RunContext]", self._opening)
+        self._opener = task or asyncio.current_task()
+        try:
+            run = await self._load_run()
+        except BaseException as error:
+            opening.set_exception(error)
+        else:
+            opening.set_result(run)
+        finally:
+            self._opener = None
 
     async def _load_run(self) -> RunContext:
         """Read the run from the log. One that was begun before is taken over from a process that is gone."""

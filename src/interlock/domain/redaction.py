@@ -6,7 +6,7 @@ through one of these functions while it is still decoded. `redact` is that of th
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -38,6 +38,19 @@ def redact_leaves(value: Any, redact: RedactFunction) -> Any:
             return redact_leaves(msgspec.to_builtins(value), redact)
         case _:
             return value
+
+
+def encode_redacted(values: Sequence[Any], redact: RedactFunction) -> bytes:
+    """Return the JSON of a list with every string and every key in it redacted on its own."""
+    return b"[%b]" % b",".join([_encode_redacted(value, redact) for value in values])
+
+
+def _encode_redacted(value: Any, redact: RedactFunction) -> bytes:
+    content = encode(value)
+    text = content.decode()
+    if "\\" in text:  # so that every string is in the text as it is
+        text = _escape(_unescape_match, text)
+    return content if redact(text) == text else encode(redact_leaves(value, redact))
 
 
 def redact_json(value: Json, redact: RedactFunction, text: str = "") -> str | None:

@@ -31,9 +31,10 @@ from ..domain.event import (
 from ..domain.json import encode
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
-from ..domain.redaction import redact_leaves
+from ..domain.redaction import encode_redacted, redact_leaves
 from ..domain.state.lifecycle import CallState, RunState
 from ..domain.tool import ToolCatalog
+from ..redaction.interface import MAX_PLAIN_NAMES
 from .accept import Received, accept
 from .batch_execution import BatchExecution, Ending, Outcome
 from .call import prepare_call, record_failure
@@ -177,12 +178,20 @@ async def _record_tool_sources(run: RunContext) -> None:
 
 
 async def _record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
-    """Record a catalog. Its schemas are stored in a thread."""
+    """Record a catalog. Its schemas are stored in a thread, unless storing never waits."""
+
+    redactor, artifacts = run.parts.redactor, run.parts.artifacts
 
     def keep() -> str:
-        return run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))
+        content = encode(menu.tools)
+        if menu.digest not in redactor.plain_names:
+            redacted = encode_redacted(menu.tools, redactor.redact)
+            if redacted == content and len(redactor.plain_names) < MAX_PLAIN_NAMES:
+                redactor.plain_names.add(menu.digest)
+            content = redacted
+        return artifacts.keep(content)
 
-    artifact_id = await asyncio.to_thread(keep)
+    artifact_id = keep() if getattr(artifacts, "immediate", False) else await asyncio.to_thread(keep)
     run.recorder.add(ToolsOffered(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
 

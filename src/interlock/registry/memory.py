@@ -29,18 +29,17 @@ class ToolRegistry:
         self._lock = Lock()
         #: The toolboxes that were added as a whole.
         self.toolboxes: list[Toolbox] = []
-        for tool in tools:
-            self.register(tool)
+        self.register_all(tools)
 
     def register(self, tool: ToolDefinition | Callable[..., Any]) -> ToolDefinition:
         """Add a tool, from the next lookup on. A bare function is declared with all defaults."""
-        definition = tool if isinstance(tool, ToolDefinition) else declare(tool)
-        with self._lock:
-            tools = self._tool_set.tools
-            if definition.name in tools:
-                raise DuplicateToolError(f"There is a tool {definition.name!r} already")
-            self._tool_set = _ToolSet({**tools, definition.name: definition})
-        return definition
+        return self.register_all((tool,))[0]
+
+    def register_all(self, tools: Iterable[ToolDefinition | Callable[..., Any]]) -> list[ToolDefinition]:
+        """Add tools in one step. When a name is taken, `DuplicateToolError` is raised and nothing changes."""
+        added = [tool if isinstance(tool, ToolDefinition) else declare(tool) for tool in tools]
+        self.replace((), added)
+        return added
 
     def unregister(self, name: str) -> ToolDefinition | None:
         """Remove a tool, from the next lookup on, and return it; None when there was none."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -67,18 +68,15 @@ class _AgentToolFactory:
 
 
 def _declared_tools(agent: Agent, factory: _AgentToolFactory) -> Iterable[ToolDefinition]:
-    declared = ToolRegistry()
+    declared: list[ToolDefinition | Callable[..., Any]] = []
     for item in agent.tools:
         match item:
             case AgentTool():
-                declared.register(factory.agent_tool_for(item))
+                declared.append(factory.agent_tool_for(item))
             case Toolbox(is_dynamic=True):
                 pass  # its tools are added where they come
             case Toolbox():
-                for definition in item:
-                    declared.register(definition)
+                declared += item
             case _:
-                declared.register(item)
-    for other in agent.handoffs:
-        declared.register(factory.handoff_tool_for(other))
-    return declared
+                declared.append(item)
+    return ToolRegistry([*declared, *map(factory.handoff_tool_for, agent.handoffs)])

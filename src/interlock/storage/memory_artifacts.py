@@ -9,6 +9,9 @@ from .artifacts import check_range, compute_artifact_id, limit_size, parse_artif
 class MemoryArtifacts:
     """Artifact store in memory."""
 
+    #: Storing never waits, so it needs no thread.
+    immediate = True
+
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
 
