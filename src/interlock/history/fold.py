@@ -7,6 +7,7 @@ the events after it; `verify` checks them all and never looks at a snapshot.
 """
 
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
@@ -39,17 +40,18 @@ def fold_entries(run_id: str, entries: Iterable[LogEntry]) -> Ledger:
 
 
 def fold_more(loaded: LoadedRun, entries: Iterable[LogEntry]) -> LoadedRun:
-    """Fold the entries that follow into the same ledger."""
+    """Fold the entries that follow into the same ledger, after all of them are checked and decoded."""
     ledger, head_hash = loaded
+    run_id, seq = ledger.run_id, ledger.next_seq
+    checked: list[LogEntry] = []
     for entry in entries:
-        if (
-            entry.seq != ledger.next_seq
-            or entry.run_id != ledger.run_id
-            or entry.hash != next_hash(head_hash, entry.body)
-        ):
-            raise LogCorruptError(f"event {ledger.next_seq} of {ledger.run_id} is not what was written")
-        ledger.apply(decode_event(entry))
+        if entry.seq != seq or entry.run_id != run_id or entry.hash != sha256(head_hash + entry.body).digest():
+            raise LogCorruptError(f"event {seq} of {run_id} is not what was written")
+        checked.append(entry)
         head_hash = entry.hash
+        seq += 1
+    for event in [decode_event(entry) for entry in checked]:
+        ledger.apply(event)
     return LoadedRun(ledger, head_hash)
 
 
