@@ -17,6 +17,7 @@ from .. import lazy_module
 from ..domain.call import ToolIntent
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ContextCompacted, ContextTrimmed, ModelFailed, ModelRequested, ModelResponded
+from ..domain.ids import is_valid_name
 from ..domain.json import escape_surrogates
 from ..domain.messages import Message, ProposedCall, ToolMessage, Usage, UserMessage
 from ..domain.rendering import split_rendered
@@ -280,7 +281,7 @@ def _request_event(
         message_count=len(request.messages),
         agent=run.situation.agent,
         provider=agent.provider.name,
-        model=agent.model if agent.model in plain_names else _redact_name(agent.model, run),
+        model=_redact_name(agent.model, run) if agent.model and agent.model not in plain_names else agent.model,
         tool_choice=request.tool_choice,
         active_ms=session.take_active_ms(),
         instructions_artifact_id=kept,
@@ -292,7 +293,7 @@ def _redact_name(name: str, run: RunContext) -> str:
     """Return a name without secrets, and remember one that has none: every request has it."""
     redactor = run.parts.redactor
     redacted = redactor.redact(name)
-    if redacted == name and len(redactor.plain_names) < MAX_PLAIN_NAMES:
+    if redacted == name and is_valid_name(name) and len(redactor.plain_names) < MAX_PLAIN_NAMES:
         redactor.plain_names.add(name)
     return redacted
 

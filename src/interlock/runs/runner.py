@@ -171,6 +171,8 @@ class Runner:
             scheduler=scheduler,
             **parts,
         )
+        #: The event log of the app.
+        self.log: EventLog = self.app.log
         self._child_options: dict[str, Any] = parts | {
             "mode": self._mode,
             "workspace": workspace,
@@ -190,11 +192,6 @@ class Runner:
         #: For the runner of a nested agent: its parent agents, outermost first.
         self.parent_agents: tuple[str, ...] = ()
         self.use_poller(CommandPoller(self.app.log))
-
-    @property
-    def log(self) -> EventLog:
-        """The event log of the app."""
-        return self.app.log
 
     async def start(  # noqa: PLR0913 - every keyword is explicit
         self,

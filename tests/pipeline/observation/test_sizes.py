@@ -223,6 +223,8 @@ async def test_large_arguments_and_tools_are_stored_off_the_event_loop() -> None
     stored: list[tuple[bytes, int]] = []
 
     class Artifacts(MemoryArtifacts):
+        immediate = False
+
         def keep(self, content: bytes) -> str:
             stored.append((content[:9], threading.get_ident()))
             return super().keep(content)

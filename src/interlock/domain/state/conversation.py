@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 #: Bounds of the correction by reported usage, so that a wrong report cannot switch the window off.
 _MIN_TOKEN_RATIO, _MAX_TOKEN_RATIO = 0.5, 4.0
 
-_NO_USAGE = Usage()
-
 #: The author of the last message, as far as the next step depends on it.
 LastSpeaker: TypeAlias = Literal["none", "person", "model", "tools"]
 
@@ -108,9 +106,9 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     def record_response(self, answer: "ModelResponded", agent: str, seq: int) -> None:
         """Record an answer of the model and expect the results of its calls."""
         self.answers += 1
+        self.usage = self.usage + answer.usage
         self.overflows = 0
-        if answer.usage != _NO_USAGE:
-            self.usage = self.usage + answer.usage
+        if self.estimated_tokens:
             self._correct_estimate(answer.usage)
         self.last = "model"
         self.answered_seq = self.told_seq = seq
