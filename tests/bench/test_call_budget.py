@@ -27,9 +27,9 @@ class Counted(NamedTuple):
 
 #: By adapter, at most so many. A gate also opens and holds the run for a framework.
 LIMITS = {
-    "interlock_loop": Counted(400, 400, 195),
-    "interlock_runtime": Counted(250, 250, 165),
-    "interlock_gate": Counted(385, 385, 455),
+    "interlock_loop": Counted(240, 240, 145),
+    "interlock_runtime": Counted(167, 167, 128),
+    "interlock_gate": Counted(245, 245, 335),
 }
 
 
