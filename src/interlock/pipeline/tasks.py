@@ -26,7 +26,7 @@ class _EagerTask(asyncio.Task[None]):
         __init__ = object.__init__
 
     def continue_later(self, awaited: object, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        """Have the event loop continue the coroutine when what it waits for is there."""
+        """Let the event loop continue the coroutine when what it waits for is there."""
         requests = self.cancelling()
         super().__init__(_Rest(self.coroutine, awaited), loop=loop, context=context)
         for _ in range(requests):
