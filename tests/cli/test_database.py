@@ -25,6 +25,7 @@ async def test_migrate_creates_the_schema_once(cli: Run, postgres: PostgresServe
     assert first["version"] == first["needed_version"] == SCHEMA_VERSION
     assert "nothing to do" in cli("database", "migrate", *where).stdout
     assert f"version {SCHEMA_VERSION}; this" in cli("database", "status", *where).stdout
+    assert "worker can use the log" in cli("database", "grant", "worker", *where).stdout
     await postgres.open_log("of_the_command").close()
 
 
@@ -38,7 +39,7 @@ def test_unreachable_database_is_one_sentence(cli: Run) -> None:
 @pytest.fixture
 def place(home: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
     """What `--log` names: an empty log in Postgres."""
-    monkeypatch.setenv("INTERLOCK_DATABASE_URL", postgres.url)
+    monkeypatch.setenv("INTERLOCK_DATABASE_URL", postgres.worker_url)
     return f"postgres:{postgres.new_schema()}"
 
 

@@ -15,10 +15,11 @@ from typing import Any, LiteralString
 import psycopg
 
 from interlock.storage.postgres.log import PostgresLog
-from interlock.storage.postgres.migrate import migrate
+from interlock.storage.postgres.migrate import grant, migrate
 from tests.patience import HANG_SECONDS
 
 _NOBODY = 65534
+_WORKER = "worker"
 _FOLDERS = ("/dev/shm", "/tmp")
 _SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "log_min_messages=fatal")
 
@@ -36,6 +37,7 @@ class PostgresServer:
         self._popen = partial(subprocess.Popen[bytes], cwd=self.folder, env={"PATH": os.defpath, "LC_ALL": "C"}, **user)
         self._programs = _find_programs(self.folder)
         self._numbers = count(1)
+        self._is_new = True
         self._process: subprocess.Popen[bytes] | None = None
         self._run(
             "initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D", "data"
@@ -48,6 +50,9 @@ class PostgresServer:
         with log:
             self._process = self._popen(command, stdout=log, stderr=log)
         self._run("pg_isready", "-q", "-h", str(self.folder), wait=True)
+        if self._is_new:
+            self._is_new = False
+            self.execute("CREATE ROLE worker LOGIN")
         return self
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -71,13 +76,19 @@ class PostgresServer:
             connection.execute(statement)
 
     def new_schema(self) -> str:
-        """The name of a schema with an empty log."""
+        """The name of a schema with an empty log, which the role of `worker_url` can use."""
         schema = f"log_{next(self._numbers)}"
         migrate(self.url, schema)
+        grant(self.url, _WORKER, schema)
         return schema
 
+    @property
+    def worker_url(self) -> str:
+        """With the rights of a process that uses a log, and no more."""
+        return self.url.replace("postgres@", f"{_WORKER}@")
+
     def open_log(self, schema: str, **options: Any) -> PostgresLog:
-        return PostgresLog(self.url, schema=schema, **options)
+        return PostgresLog(self.worker_url, schema=schema, **options)
 
     def _run(self, program: str, *words: str, wait: bool = False) -> None:
         """Run a program to its success; where it waits, as long as it takes."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import LiteralString
 
+import psycopg
 import pytest
 
 from interlock.domain.errors import ConfigurationError, LogError, LogVersionError
-from interlock.storage.postgres.migrate import MIGRATIONS, SCHEMA_VERSION, migrate, read_status
+from interlock.storage.postgres.migrate import MIGRATIONS, SCHEMA_VERSION, grant, migrate, read_status
 from tests.each import each
 from tests.postgres.server import PostgresServer
 
@@ -77,7 +79,7 @@ def test_weak_commits_are_refused(postgres: PostgresServer, setting: str) -> Non
 
 
 @each("url, words", [
-    ("mysql://host/database", "URL of the database cannot be read"),
+    ("mysql://bob:hunter2@host/database", "URL of the database cannot be read"),
     ("host='", "URL of the database cannot be read"),
     ("postgresql://postgres@/postgres?host=/nowhere", "cannot open the database postgres on /nowhere"),
     ("postgresql://bob:hunter2@127.0.0.1:1/runs", "cannot open the database runs on 127.0.0.1"),
@@ -108,6 +110,32 @@ def test_missing_rights_are_refused(postgres: PostgresServer) -> None:
         PostgresServer.open_log(_At(postgres.url.replace("postgres@", "stranger@")), schema)
 
 
+@each("statement", [
+    "UPDATE appends SET bodies = ''",
+    "DELETE FROM appends",
+    "TRUNCATE appends",
+    "UPDATE effects SET at = 0",
+    "DELETE FROM effects",
+    "UPDATE artifact_parts SET content = ''",
+    "DELETE FROM artifacts",
+    "DELETE FROM runs",
+    "DROP TABLE appends",
+    "CREATE TABLE more (id int)",
+    "INSERT INTO schema_steps (step, name) VALUES (1000, 'later')",
+])  # fmt: skip
+def test_role_of_a_worker_only_adds(postgres: PostgresServer, statement: LiteralString) -> None:
+    """All other tests of logs in Postgres have these rights, so they are enough."""
+    schema = postgres.new_schema()
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        _At(postgres.worker_url).execute(statement, schema)
+
+
+@each("role", ["nobody", "", 'x"; DROP SCHEMA public; --'])
+def test_unknown_roles_get_no_rights(postgres: PostgresServer, role: str) -> None:
+    with pytest.raises(LogError, match=r"cannot grant rights .*Nothing was changed"):
+        grant(postgres.url, role, postgres.new_schema())
+
+
 class _At(PostgresServer):
     """Something with another URL."""
 
@@ -116,4 +144,8 @@ class _At(PostgresServer):
 
     @property
     def url(self) -> str:
+        return self._url
+
+    @property
+    def worker_url(self) -> str:
         return self._url

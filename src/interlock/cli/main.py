@@ -49,7 +49,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
     "keys": CommandEntry("commands.keys", "Manage API keys for programs that call a server."),
     "audit": CommandEntry("commands.audit", "Export runs, and verify that a log was not modified."),
     "storage": CommandEntry("commands.storage", "Show how a log is stored, and upgrade it."),
-    "database": CommandEntry("commands.database", "Migrate the schema of a log in Postgres."),
+    "database": CommandEntry("commands.database", "Migrate the schema of a log in Postgres, and grant rights."),
     "policy": CommandEntry("commands.policy", "Check, test and explain policies; try them on past runs."),
     "tools": CommandEntry("commands.tools", "Show the tools that a run in this directory would have."),
     "trust": CommandEntry("commands.trust", "Manage which projects may bring settings, rules and skills."),

@@ -23,7 +23,7 @@ def open_store(postgres: PostgresServer, schema: str) -> Iterator[Callable[[], P
     opened: list[PostgresArtifacts] = []
 
     def open_() -> PostgresArtifacts:
-        opened.append(PostgresArtifacts(postgres.url, schema=schema))
+        opened.append(PostgresArtifacts(postgres.worker_url, schema=schema))
         return opened[-1]
 
     yield open_

@@ -4,10 +4,10 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from ...storage.postgres.migrate import SchemaStatus, migrate, read_status
+from ...storage.postgres.migrate import SchemaStatus, grant, migrate, read_status
 from ..display.output import echo_result
 from ..exit_codes import format_exit_codes
-from ..options import DATABASE_VARIABLE, JsonOption, create_app, option
+from ..options import DATABASE_VARIABLE, JsonOption, argument, create_app, option
 
 _EXITS = format_exit_codes(ok="done", usage="bad usage, or a database that cannot be used")
 
@@ -29,7 +29,7 @@ SchemaOption: TypeAlias = Annotated[
 
 @app.callback()
 def database() -> None:
-    """Create the schema of a log in Postgres, and bring it up to date.
+    """Create the schema of a log in Postgres, bring it up to date, and let roles use it.
 
     Programs that use the log refuse a schema of another version, and need no right to change it.
     """
@@ -42,6 +42,21 @@ def migrate_database(url: UrlOption, schema: SchemaOption = "interlock", as_json
     found = read_status(url, schema)
     lines = [f"  applied {step}" for step in applied] or ["  nothing to do"]
     echo_result(as_json, {"applied": applied, **msgspec.to_builtins(found)}, _describe(found), *lines)
+
+
+@app.command("grant", epilog=_EXITS)
+def grant_rights(
+    role: Annotated[str, argument("ROLE", "Role that a process uses the log with.")],
+    url: UrlOption,
+    schema: SchemaOption = "interlock",
+    as_json: JsonOption = False,
+) -> None:
+    """Let a role use the log: it can add events, and cannot change or delete them.
+
+    Run it again after each migration.
+    """
+    grant(url, role, schema)
+    echo_result(as_json, {"role": role, "schema": schema}, f"{role} can use the log in the schema {schema}")
 
 
 @app.command(epilog=_EXITS)

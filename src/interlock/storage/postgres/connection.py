@@ -44,9 +44,9 @@ class Connector:
             )
         try:
             given = cast(dict[str, Any], conninfo_to_dict(url))
-        except psycopg.ProgrammingError as error:
+        except psycopg.ProgrammingError:  # which may quote a password
             raise ConfigurationError(
-                f"The URL of the database cannot be read ({error}). Expected: postgresql://user@host/database"
+                "The URL of the database cannot be read. Expected: postgresql://user@host/database"
             ) from None
         self.schema = schema
         self.lease_seconds = lease_seconds
@@ -72,7 +72,7 @@ class Connector:
         try:
             connection = self.connect(application_name)
         except psycopg.Error as error:
-            raise LogError(f"cannot open the {self.description}: {_first_line(error)}") from error
+            raise LogError(f"cannot open the {self.description}: {first_line(error)}") from error
         try:
             _check_durability(connection, self.description)
         except BaseException:
@@ -160,8 +160,9 @@ class ConnectionPool:
             self._idle.put(connection)
 
     def _error(self, error: psycopg.Error) -> LogError:
-        return LogError(f"cannot use the {self._connector.description}: {_first_line(error)}")
+        return LogError(f"cannot use the {self._connector.description}: {first_line(error)}")
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without the statement."""
     return (str(error).splitlines() or [type(error).__name__])[0]

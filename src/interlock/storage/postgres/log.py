@@ -24,7 +24,7 @@ from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary
 from ..leases import ProcessIdentity, lease_token, this_process
 from ..sqlite.packing import pack_state, unpack, unpack_state
 from .changes import ChangeSignal
-from .connection import WRITER, Connection, ConnectionPool, Connector, Parameters, execute
+from .connection import WRITER, Connection, ConnectionPool, Connector, Parameters, execute, first_line
 from .heartbeat import Heartbeat
 from .migrate import check_schema
 from .operations import ProcessLeases, claim_effect, enqueue
@@ -81,7 +81,7 @@ class PostgresLog:
             heartbeat = Heartbeat(self._connector, process, self._changes)
         except psycopg.Error as error:
             connection.close()
-            raise LogError(f"cannot open the {self._connector.description}: {error}") from error
+            raise LogError(f"cannot open the {self._connector.description}: {first_line(error)}") from error
         except BaseException:
             connection.close()
             raise

@@ -11,9 +11,10 @@ from typing import LiteralString, cast
 
 import msgspec
 import psycopg
+from psycopg import sql
 
 from ...domain.errors import LogError, LogVersionError
-from .connection import Connection, Connector
+from .connection import Connection, Connector, first_line
 
 MIGRATIONS = sorted(Path(__file__).with_name("migrations").glob("[0-9]*_*.sql"))
 
@@ -21,6 +22,7 @@ SCHEMA_VERSION = len(MIGRATIONS)
 
 #: This step also creates the tables of jobs, as the package that uses them defines them.
 _JOBS_STEP = "0003_queues"
+_GRANTS = Path(__file__).with_name("grants.sql")
 
 #: Any number that other programs hardly use for an advisory lock.
 _LOCK = 7_070_220_001
@@ -65,8 +67,25 @@ def migrate(url: str, schema: str = "interlock") -> list[str]:
                     connection.execute(cast(LiteralString, _read_jobs_schema()))
                 connection.execute(_ADD_STEP, (step, migration.stem))
     except psycopg.Error as error:
-        raise LogError(f"cannot migrate the {connector.description}: {error}. Nothing was changed.") from error
+        raise LogError(
+            f"cannot migrate the {connector.description}: {first_line(error)}. Nothing was changed."
+        ) from error
     return [migration.stem for migration in MIGRATIONS[version:]]
+
+
+def grant(url: str, role: str, schema: str = "interlock") -> None:
+    """Let a role use the log, and nothing else: it can add events, and cannot change or delete them."""
+    connector = Connector(url, schema)
+    statements = sql.SQL(cast(LiteralString, _GRANTS.read_text()))
+    names = {"schema": sql.Identifier(schema), "role": sql.Identifier(role)}
+    try:
+        with connector.open("interlock-migrate") as connection, connection.transaction():
+            check_schema(connection, connector)
+            connection.execute(statements.format(**names))
+    except psycopg.Error as error:
+        raise LogError(
+            f"cannot grant rights in the {connector.description}: {first_line(error)}. Nothing was changed."
+        ) from error
 
 
 def check_schema(connection: Connection, connector: Connector) -> None:

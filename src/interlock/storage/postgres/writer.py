@@ -25,7 +25,7 @@ from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ..leases import NO_TOKEN, ProcessIdentity, fenced_error
 from ..sqlite.packing import HASH_BYTES, PackedRow, pack
-from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, is_lost
+from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, first_line, is_lost
 from .queries import QUERIES
 from .run_state import RowChange, find_row_change
 
@@ -123,7 +123,11 @@ class PostgresWriter:
                 answers = self._write(part)
             except BaseException as error:  # whatever it was, it may have been written
                 left = [pending for later in parts[index:] for pending in later]
-                self._end(left, f"a write failed ({error}): reopen the run, the log decides what was written", error)
+                self._end(
+                    left,
+                    f"a write failed ({first_line(error)}): reopen the run, the log decides what was written",
+                    error,
+                )
                 return False
             finally:
                 self._waiting = None
@@ -154,7 +158,9 @@ class PostgresWriter:
                 return [_text_error(str(error))] * len(part)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if not is_lost(self._connection):  # the database said no, so nothing was done
-                    message = f"the {self._connector.description} refused a write: {error}. Nothing was written."
+                    message = (
+                        f"the {self._connector.description} refused a write: {first_line(error)}. Nothing was written."
+                    )
                     return [LogError(message)] * len(part)
                 if monotonic() > until:
                     raise
