@@ -7,7 +7,8 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import daily, effects, imports, local_tools, policy, report, service
@@ -53,15 +54,17 @@ def _run_targets(rounds: int, peers: Sequence[str], *, runtimes_only: bool = Fal
     runtimes = driver.OURS | {name: driver.PEERS[name] for name in peers}
     sections = driver.SECTIONS if peers else ("overhead", "counts", "pauses", "durable")
     measured = driver.measure(runtimes, sections, rounds, _show)
-    local: dict[str, local_tools.Series] = {}
-    server: dict[str, service.Series] = {}
+    problems = list(measured.problems)
+    local: dict[str, Series] = {}
+    server: dict[str, Series] = {}
     if not runtimes_only:
-        with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
-            local = local_tools.measure(Path(folder), local_tools.Sizes(_LOCAL_ROUNDS), _LOCAL, _show)
-        with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
-            server = service.measure(
-                Path(folder), service.Sizes(rounds=rounds, starts=(1_000, 100_000)), _SERVER, _show
-            )
+        sizes = service.Sizes(rounds=rounds, starts=(1_000, 100_000))
+        for section in _LOCAL:
+            with _reported(f"local tools, {section}", problems) as folder:
+                local |= local_tools.measure(folder, local_tools.Sizes(_LOCAL_ROUNDS), [section])
+        for section in _SERVER:
+            with _reported(f"server, {section}", problems) as folder:
+                server |= service.measure(folder, sizes, [section])
     rows = judge(Results(measured, _imports(rounds), local, server, peers))
     circumstances = report.describe(rounds, load_before)
     print(report.table([_HEAD, *rows]))
@@ -70,12 +73,23 @@ def _run_targets(rounds: int, peers: Sequence[str], *, runtimes_only: bool = Fal
         print(f"\n{report.table(compared)}\n")
         for name, packages in measured.versions.items():
             print(f"{name}: {', '.join(f'{package} {version}' for package, version in packages.items())}")
-    for problem in measured.problems:
+    for problem in problems:
         print(f"not measured: {problem}")
     print(f"\n{circumstances.text}")
     if write:
-        report.write(report.Record(circumstances, rows, compared, measured.versions, measured.problems))
+        report.write(report.Record(circumstances, rows, compared, measured.versions, problems))
         print("Wrote bench/results.json; `make docs` puts it into the documentation.")
+
+
+@contextmanager
+def _reported(part: str, problems: list[str]) -> Iterator[Path]:
+    """Give a part a folder. Where it cannot be measured, say so in one line, and continue with the others."""
+    _show(part)
+    with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
+        try:
+            yield Path(folder)
+        except Exception as error:
+            problems.append(f"{part}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 def _imports(rounds: int) -> Series:

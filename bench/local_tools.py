@@ -554,16 +554,10 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def measure(
-    folder: Path, sizes: Sizes, names: Sequence[str], progress: Callable[[str], None] = lambda text: None
-) -> dict[str, Series]:
+def measure(folder: Path, sizes: Sizes, names: Sequence[str]) -> dict[str, Series]:
     """Measure these sections in a folder."""
     site = make_site(folder, sizes if _LARGE.intersection(names) else sizes._replace(files=0))
-    found: dict[str, Series] = {}
-    for name in names:
-        progress(f"local tools: {name}")
-        found[name] = asyncio.run(SECTIONS[name](site))
-    return found
+    return {name: asyncio.run(SECTIONS[name](site)) for name in names}
 
 
 def report(names: Sequence[str] = tuple(SECTIONS), sizes: Sizes = _USUAL) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -39,6 +39,7 @@ def figures(sizes: Sizes) -> list[Figure]:
         Figure("making", "growth of the databases per 1,000 runs of one call, MiB", "stored", limit=10),
         Figure("making", "signing in, ms", "login"),
         Figure("throughput", "runs of 5 governed calls on one core, per second", "runs"),
+        Figure("throughput", "CPU of such a run, ms", "run cpu", limit=3.33),
         Figure("throughput", "share of HTTP in that CPU, %", "http", limit=13.5),
         Figure("live", f"{live}: lost", "lost", limit=0),
         Figure("live", f"{live}: twice", "twice", limit=0),
@@ -68,13 +69,10 @@ def figures(sizes: Sizes) -> list[Figure]:
     ]
 
 
-def measure(
-    folder: Path, sizes: Sizes, sections: Sequence[str], progress: Callable[[str], None] = lambda text: None
-) -> dict[str, Series]:
+def measure(folder: Path, sizes: Sizes, sections: Sequence[str]) -> dict[str, Series]:
     """Measure these sections, each in a folder of its own."""
     found: dict[str, Series] = {}
     for section in sections:
-        progress(f"server: {section}")
         place = folder / section
         place.mkdir()
         found[section] = asyncio.run(SECTIONS[section](place, sizes))

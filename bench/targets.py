@@ -200,6 +200,7 @@ TARGETS = (
     Target(
         "server: runs of 5 governed calls on one core, per second", 300, _server("throughput", "runs"), is_minimum=True
     ),
+    Target("server: CPU of such a run, ms", 3.33, _server("throughput", "run cpu")),
     Target("server: share of HTTP in that CPU, %", 13.5, _server("throughput", "http")),
     Target("`true` in the sandbox beside bubblewrap alone", 1.15, _local("commands", "sandboxed", "bare"), "x"),
     Target("`true` in the sandbox beside a plain spawn", 10, _local("commands", "sandboxed", "plain"), "x"),

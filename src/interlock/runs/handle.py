@@ -72,6 +72,12 @@ class RunHandle:
         """True while the run is driven in this process."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def live_ledger(self) -> Ledger | None:
+        """The state of the run as it is driven in this process; None while it is not."""
+        session = self._lease.session
+        return None if session is None else session.run.ledger
+
     def __repr__(self) -> str:
         return f"RunHandle({self.run_id!r}, live={self.is_live})"
 
@@ -136,8 +142,10 @@ class RunHandle:
             await asyncio.wait([task])
             if not task.cancelled():
                 task.result()
-        if self._cached_result is not None and self._cached_result[0] == self._runner.log.version():
-            return self._cached_result[1]
+        if self._cached_result is not None:
+            version, result = self._cached_result
+            if result.state.is_over or version == self._runner.log.version():
+                return result
         return await self._build_result(await self._load_ledger())
 
     async def wait_until_finished(self) -> AgentResult:
@@ -332,8 +340,7 @@ class RunHandle:
                 return
 
     async def _load_ledger(self) -> Ledger:
-        session = self._lease.session
-        return session.run.ledger if session is not None else (await load_run(self._runner.log, self.run_id)).ledger
+        return self.live_ledger or (await load_run(self._runner.log, self.run_id)).ledger
 
     async def _build_result(self, ledger: Ledger) -> AgentResult:
         questions = tuple(await self._runner.readiness.open_questions(ledger))

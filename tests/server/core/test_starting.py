@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from interlock import SqliteLog
@@ -43,6 +44,19 @@ async def test_the_log_says_who_made_a_run_and_for_whom(tmp_path: Path, world: W
     assert (started.created_by, started.requester) == ("key:bot", "user:ada")
     assert isinstance(said, UserMessageReceived)
     assert said.text == "Do it."
+
+
+async def test_a_new_run_is_described_as_in_lists(tmp_path: Path, world: World) -> None:
+    """Without waiting for the index; times and the last event move on meanwhile."""
+    task = f"Use ghp_{'a1' * 18}. " + "word " * 200
+    async with serving(tmp_path, world.one()) as service:
+        row, _ = await service.run_service.create(BOT, wish(on_behalf_of="ada", task=task))
+        listed = await service.index.get_run(row.run_id)
+
+    assert listed is not None
+    assert "ghp_" not in row.task
+    moving = {"updated_at": 0, "last_seq": 0, "state": row.state, "message": "", "open_questions": 0}
+    assert msgspec.structs.replace(row, **moving) == msgspec.structs.replace(listed, **moving)
 
 
 @pytest.mark.parametrize(

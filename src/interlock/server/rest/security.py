@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from secrets import token_hex
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -53,9 +53,11 @@ class SecurityMiddleware:
     def __init__(self, app: ASGIApp, service: Service, limiter: ConcurrencyLimiter) -> None:
         self._app = app
         self._hosts = get_allowed_hosts(service)
-        self._headers = dict(SECURITY_HEADERS)
+        headers = dict(SECURITY_HEADERS)
         if service.public_url.startswith("https://") and urlsplit(service.public_url).hostname not in _NO_HSTS_HOSTS:
-            self._headers["Strict-Transport-Security"] = _HSTS
+            headers["Strict-Transport-Security"] = _HSTS
+        #: As they are sent.
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._limiter = limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,10 +110,10 @@ class SecurityMiddleware:
         await self._app(scope, LimitedReceive(scope, headers, receive, self._limiter), send)
 
     def _add_headers(self, message: Message, request_id: str) -> None:
-        headers = MutableHeaders(scope=message)
-        for name, value in self._headers.items():
-            headers.setdefault(name, value)
-        headers["X-Request-Id"] = request_id
+        headers = list(message["headers"])
+        present = {name.lower() for name, _ in headers}
+        headers += [header for header in self._headers if header[0] not in present]
+        message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
 
 
 class AllowedHosts:

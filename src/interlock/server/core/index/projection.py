@@ -29,11 +29,10 @@ from ....history.run_view import to_run_events
 from ....rendering.events import present_event
 from ....rendering.run_states import RunKind
 from ..live.live_event import LiveEvent
-from .rows import DamagedRun
+from .rows import MAX_TEXT_CHARS, DamagedRun
 
 #: The status by which lists find a question that was never answered, in a run that is over: it needs no answer.
 UNANSWERED_STATUS = "LEFT"
-MAX_TEXT_CHARS = 300
 _MAX_INTEGER = (1 << 63) - 1
 
 

@@ -4,11 +4,15 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from ....domain.rendering import truncate
+from ....domain.state.ledger import Ledger
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from ....rendering.run_states import DisplayState, RunKind, describe_owner
 
 _Row = TypeVar("_Row")
 
+#: Of a task or message in a list.
+MAX_TEXT_CHARS = 300
 #: The statuses of runs that have not ended, and of active ones.
 UNFINISHED_STATUSES = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
 RUNNING_STATUSES = frozenset({"RUNNING"})
@@ -67,6 +71,24 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     def is_cancelled(self) -> bool:
         """True if the run was cancelled."""
         return self.state is RunState.CANCELLED
+
+
+def describe_new_run(ledger: Ledger, task: str) -> RunRow:
+    """Return the row of a run that was just started with this task."""
+    return RunRow(
+        run_id=ledger.run_id,
+        agent=ledger.agent,
+        state=ledger.state,
+        requester=ledger.requester,
+        created_by=ledger.created_by,
+        parent_run_id=ledger.parent_run_id,
+        framework=ledger.framework,
+        kind=RunKind.SESSION if ledger.is_session else RunKind.AGENT,
+        task=truncate(task, MAX_TEXT_CHARS),
+        created_at=ledger.started_at,
+        updated_at=ledger.started_at,
+        last_seq=ledger.next_seq - 1,
+    )
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,12 +25,13 @@ from ....domain.event import UserMessageReceived, decode_event
 from ....domain.ids import new_run_id
 from ....domain.json import escape_surrogates
 from ....domain.state.lifecycle import RunState
+from ....runs.handle import RunHandle
 from ....runs.runner import Runner
 from ..errors import ConflictError, InvalidRequestError, UnavailableError, not_found_error
 from ..identity.guard import AccessGuard
 from ..identity.permissions import Operation, RunOwnershipData
 from ..identity.principal import Principal
-from ..index.rows import RunRow
+from ..index.rows import RunRow, describe_new_run
 from ..index.run_index import RunIndex
 from .agent_runners import AgentRunners
 from .agent_stop import AgentStop, AgentStopResult
@@ -86,18 +87,19 @@ class RunService:
         requester = _resolve_requester(principal, request)
         if not request.task.strip() or len(request.task) > MAX_TASK_CHARS:
             raise InvalidRequestError("task", f"has to have 1 to {MAX_TASK_CHARS} characters, and not only spaces")
+        is_derived = bool(run_id or request.idempotency_key)
         run_id = run_id or _derive_run_id(principal, request.idempotency_key)
         lock = self._creation_locks.setdefault(run_id, asyncio.Lock())
         async with lock:
-            existing = await self._index.get_run(run_id)
+            existing = await self._index.get_run(run_id) if is_derived else None
             if existing is None:
-                existing = await self._start(runner, request.task, run_id, requester, principal)
-            if existing is not None and not await self._is_same_request(existing, request, requester, principal):
+                started = await self._start(runner, request.task, run_id, requester, principal)
+                if isinstance(started, RunHandle):
+                    return await self._describe_started(runner, started, request.task), True
+                existing = started
+            if not await self._is_same_request(existing, request, requester, principal):
                 raise _build_idempotency_error(existing, request, requester)
-        row = await self._index.get_run(run_id)
-        if row is None:
-            raise not_found_error("run", run_id)
-        return row, existing is None
+        return existing, False
 
     async def cancel(self, principal: Principal, run_id: str, reason: str) -> RunRow:
         """Cancel a run and its child runs. Cancelling it again is fine. A damaged run is closed beside the log."""
@@ -145,8 +147,8 @@ class RunService:
 
     async def _start(
         self, runner: Runner, task: str, run_id: str, requester: str, principal: Principal
-    ) -> RunRow | None:
-        """Start a run. Return None, or the run of that id that another server created meanwhile."""
+    ) -> RunHandle | RunRow:
+        """Start a run. Return it, or the run of that id that another server created meanwhile."""
         if self._worker.is_stopping:
             raise UnavailableError(
                 "stopping", "The server is about to stop. Nothing was started. Try again in a moment."
@@ -172,7 +174,18 @@ class RunService:
         finally:
             self._starting_count -= 1
         self._worker.track(handle)
-        return None
+        return handle
+
+    async def _describe_started(self, runner: Runner, handle: RunHandle, task: str) -> RunRow:
+        """Return the row that the index will have of a run that was just started; it need not catch up for that."""
+        ledger = handle.live_ledger
+        if ledger is not None and ledger.state is RunState.RUNNING:
+            redact = runner.app.parts.redactor.redact
+            return describe_new_run(ledger, redact(escape_surrogates(task)))
+        row = await self._index.get_run(handle.run_id)
+        if row is None:
+            raise not_found_error("run", handle.run_id)
+        return row
 
     async def _get_existing_run(self, run_id: str) -> RunRow:
         existing = await self._index.get_run(run_id)

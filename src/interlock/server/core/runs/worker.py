@@ -155,6 +155,8 @@ class RunWorker:
         self._resume_check = ResumeCheck(runners, now)
         self._run_tasks: dict[str, asyncio.Task[None]] = {}
         self._woken_again: set[str] = set()
+        #: Runs that this process started and that have not ended; none of them is a child run.
+        self._started_here: set[str] = set()
         #: A question of a child run was answered: these are opened whatever else is open.
         self._parents_of_answered: set[str] = set()
         #: Why runs wait that could not continue, by their ids.
@@ -195,7 +197,8 @@ class RunWorker:
         await asyncio.gather(*self._tasks, *run_tasks, return_exceptions=True)
 
     def track(self, handle: RunHandle) -> None:
-        """Track a run that was just started."""
+        """Track a run that was just started, and is no child run."""
+        self._started_here.add(handle.run_id)
         if handle.run_id in self._run_tasks:
             self._woken_again.add(handle.run_id)
         else:
@@ -221,8 +224,15 @@ class RunWorker:
         self._changed.set()
         for live in page:
             event = live.event
-            # The end of a child run lets its parent continue.
-            if event is not None and isinstance(event.fact, (*_ANSWER_EVENTS, *TERMINAL_EVENTS)):
+            if event is None:
+                continue
+            if isinstance(event.fact, TERMINAL_EVENTS):
+                # The end of a child run lets its parent continue. One that was started here has none.
+                if event.run_id in self._started_here:
+                    self._started_here.discard(event.run_id)
+                else:
+                    self.wake(event.run_id)
+            elif isinstance(event.fact, _ANSWER_EVENTS):
                 self.wake(event.run_id)
 
     async def _drive_run(self, run_id: str, handle: RunHandle | None = None) -> None:
