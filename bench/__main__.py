@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def _run_targets(rounds: int, peers: Sequence[str], *, runtimes_only: bool = Fal
 
 
 @contextmanager
-def _reported(part: str, problems: list[str]) -> Iterator[Path]:
+def _reported(part: str, problems: list[str]) -> Generator[Path]:
     """Give a part a folder. Where it cannot be measured, say so in one line, and continue with the others."""
     _show(part)
     with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
