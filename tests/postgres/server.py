@@ -90,6 +90,12 @@ class PostgresServer:
     def open_log(self, schema: str, **options: Any) -> PostgresLog:
         return PostgresLog(self.worker_url, schema=schema, **options)
 
+    def copy_to(self, other: "PostgresServer", schema: str) -> None:
+        """Dump a schema, and restore it in another cluster."""
+        dump = str(self.folder / "dump.sql")
+        self._run("pg_dump", "-h", str(self.folder), "-U", "postgres", "-d", "postgres", "-n", schema, "-f", dump)
+        other._run("psql", "-q", "-h", str(other.folder), "-U", "postgres", "-d", "postgres", "-f", dump)
+
     def _run(self, program: str, *words: str, wait: bool = False) -> None:
         """Run a program to its success; where it waits, as long as it takes."""
         while True:

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from interlock.domain.errors import LogFencedError, LogWriteError, RunClaimedError
+from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
 from interlock.domain.event import LogEntry
 from interlock.storage.event_log import EffectClaim, EventLog, Lease, QueuedCommand
 from interlock.storage.postgres import operations, writer
@@ -254,14 +254,24 @@ async def test_beat_finds_writes_without_a_notification(postgres: PostgresServer
                 await log.wait_for_change(log.version(), HANG_SECONDS)
 
 
-async def test_positions_grow_in_a_restored_database(postgres: PostgresServer, schema: str, log: PostgresLog) -> None:
-    """Transaction ids of another cluster begin at a few hundred, below those that made the positions."""
-    await append(log, "run", RUN[:2])
-    postgres.execute("UPDATE appends SET position = position + (1::bigint << 52)", schema)
+async def test_positions_grow_in_a_restored_database(postgres: PostgresServer, server: PostgresServer) -> None:
+    """Transaction ids of a new cluster begin below those that made the positions, and a reader goes on."""
+    schema = postgres.new_schema()
+    async with postgres.open_log(schema) as log:
+        await append(log, "run", RUN[:2])
+        after = await log.feed_position()
+    await asyncio.to_thread(postgres.copy_to, server, schema)
 
-    async with postgres.open_log(schema) as restored:
-        after = await restored.feed_position()
+    async with server.open_log(schema) as restored:
+        assert await restored.feed(after) == []
         await append(restored, "run", RUN[2:4])
 
         assert [item.entry for item in await restored.feed(after)] == RUN[2:4]
         assert [item.entry for item in await restored.feed()] == RUN[:4]
+
+
+async def test_reader_ahead_of_an_old_backup_is_refused(log: PostgresLog) -> None:
+    await append(log, "run", RUN[:2])
+
+    with pytest.raises(LogError, match=r"restored from an older backup. Read the feed again"):
+        await log.feed(await log.feed_position() + (1 << 40))

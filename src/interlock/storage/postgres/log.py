@@ -140,7 +140,13 @@ class PostgresLog:
 
     async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         """Read entries of all runs in the order of their positions."""
-        values = {"after": after, "horizon": await self._find_horizon(), "limit": limit}
+        horizon, end = await self._find_horizon()
+        if after >= end:
+            raise LogError(
+                f"Position {after} is behind the end of the {self._connector.description}: it was restored from an "
+                "older backup. Read the feed again from an earlier position."
+            )
+        values = {"after": after, "horizon": horizon, "limit": limit}
         return [
             FeedEntry(row[0] + place, entry)
             for row in await self._query("feed", values)
@@ -150,7 +156,8 @@ class PostgresLog:
 
     async def feed_position(self) -> int:
         """Return the position of the newest entry."""
-        rows = await self._query("feed_position", (await self._find_horizon(),))
+        horizon, _ = await self._find_horizon()
+        rows = await self._query("feed_position", (horizon,))
         return rows[0][0] if rows else 0
 
     async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
@@ -253,12 +260,12 @@ class PostgresLog:
             self._use(connection)
             self._changes.bump()
 
-    async def _find_horizon(self) -> int:
-        """Return the first transaction that an append may still be written by."""
-        ((horizon, next_transaction),) = await self._query("horizon")
-        if horizon < next_transaction:  # what is finished next is behind it, and a reader has to look again
+    async def _find_horizon(self) -> tuple[int, int]:
+        """Return the first position that may still be written, and the end of all positions."""
+        ((horizon, end),) = await self._query("horizon")
+        if horizon < end:  # what is finished next is behind it, and a reader has to look again
             asyncio.get_running_loop().call_later(_UNFINISHED_SECONDS, self._changes.bump)
-        return horizon
+        return horizon, end
 
     async def _change(self, run_id: str, change: Callable[[Connection, bool], T | LogError]) -> T:
         return await self._writer.run_operation(run_id, change)

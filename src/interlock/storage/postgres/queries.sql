@@ -101,31 +101,31 @@ JOIN appends AS first ON first.run = number AND first.seq = 0
 CROSS JOIN LATERAL (SELECT * FROM appends WHERE run = number ORDER BY seq DESC LIMIT 1) AS last
 ORDER BY number DESC LIMIT %s
 
--- The first transaction that an append may still be written by, and the next one. Asked before the statement that reads,
+-- The first position that an append may still be written at, and the end of all. Asked before the statement that reads,
 -- which sees every append that was finished by then. Transactions of other programs do not matter.
 -- name: horizon
 WITH snapshot AS MATERIALIZED (
-    SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next
+    SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next, transaction_offset FROM positions
 )
 SELECT
-    least(next, (
+    (transaction_offset + least(next, (
         SELECT min(next - ((next - backend_xid::text::bigint) & 4294967295)) FROM pg_stat_activity
         WHERE backend_xid IS NOT NULL AND datname = current_database() AND application_name = 'interlock-writer'
             AND ((next - backend_xid::text::bigint) & 4294967295) < 2147483648
-    )),
-    next
+    ))) << 20,
+    (transaction_offset + next) << 20
 FROM snapshot
 
 -- name: feed
 SELECT position, run_id, seq, count, bodies, hashes FROM appends JOIN runs ON number = run
 WHERE position >= coalesce((SELECT max(position) FROM appends WHERE position <= %(after)s::bigint + 1), 0)
     AND position + count - 1 > %(after)s
-    AND position < (%(horizon)s::bigint + (SELECT transaction_offset FROM positions)) << 20
+    AND position < %(horizon)s
 ORDER BY position LIMIT %(limit)s
 
 -- name: feed_position
 SELECT position + count - 1 FROM appends
-WHERE position < (%s::bigint + (SELECT transaction_offset FROM positions)) << 20 ORDER BY position DESC LIMIT 1
+WHERE position < %s ORDER BY position DESC LIMIT 1
 
 -- A process whose beat cannot be seen here began after this statement: it is alive.
 -- name: acquire
