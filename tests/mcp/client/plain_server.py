@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-TOOLS = ("say", "flood", "long_line", "garbage", "die", "escape", "stderr")
+TOOLS = ("say", "flood", "long_line", "garbage", "die", "escape", "stderr", "change")
+#: What every tool says of itself.
+state = {"description": "First."}
 
 
 def send(message: object) -> None:
@@ -40,7 +42,11 @@ def escape(arguments: dict[str, str]) -> str:
 
 
 def call(name: str, arguments: dict[str, str]) -> str:
+
     match name:
+        case "change":
+            state["description"] = "Now it does something else."
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         case "flood":
             while True:
                 sys.stdout.write("x" * 65536)
@@ -70,9 +76,13 @@ def main() -> None:
         match request.get("method"):
             case "initialize":
                 info = {"name": "plain", "version": "1"}
-                result: object = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+                result: object = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {"listChanged": True}},
+                    "serverInfo": info,
+                }
             case "tools/list":
-                result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+                result = {"tools": [{"name": name, **state, "inputSchema": {"type": "object"}} for name in TOOLS]}
             case "tools/call":
                 params = request["params"]
                 text = call(params["name"], params.get("arguments") or {})

@@ -27,8 +27,8 @@ class Pipe:
     async def _write(self, line: bytes) -> None:
         self.sent.append(json.loads(line))
 
-    async def start(self, on_progress: Any = None) -> "asyncio.Task[Any]":
-        task = asyncio.create_task(self.channel.call({"name": "t"}, {}, on_progress))
+    async def start(self, on_progress: Any = None, on_log: Any = None) -> "asyncio.Task[Any]":
+        task = asyncio.create_task(self.channel.call({"name": "t"}, {}, on_progress, on_log))
         await anyio.lowlevel.checkpoint()
         return task
 
@@ -102,6 +102,44 @@ async def test_progress_is_reported_and_bad_progress_is_not():
     pipe.answer(result={})
     await call
     assert seen == [(1.0, 4.0, "a"), (2.0, None, None)]
+
+
+@pytest.mark.parametrize("answer", [{"result": {}}, {"error": {"code": -32000, "message": "no"}}], ids=["ok", "error"])
+async def test_a_call_ends_behind_what_was_reported_before(answer: dict[str, Any]):
+    """Also when the client is slow to take it, and not with a log message that makes no sense."""
+    pipe, seen, go = Pipe(), list[Any](), asyncio.Event()
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        await go.wait()
+        seen.append(params.data)
+
+    call = await pipe.start(on_log=log)
+    for params in ({"level": "info", "data": "one"}, {"level": "no such"}, {"level": "info", "data": "two"}):
+        assert pipe.channel.take_message(
+            types.JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=params)
+        )
+    pipe.answer(**answer)
+    await anyio.lowlevel.checkpoint()
+    assert not call.done()
+    go.set()
+    await asyncio.wait((call,))
+    assert (seen, call.exception() is None) == (["one", "two"], "result" in answer)
+
+
+async def test_log_messages_of_one_of_many_calls_are_nobodys():
+    pipe, seen = Pipe(), list[Any]()
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        seen.append(params.data)
+
+    calls = [await pipe.start(on_log=log) for _ in range(2)]
+    params = {"level": "info", "data": "one"}
+    note = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=params)
+    assert pipe.channel.take_message(note)
+    pipe.channel.close()
+    await asyncio.wait(calls)
+    assert seen == []
+    assert all(isinstance(call.exception(), anyio.ClosedResourceError) for call in calls)
 
 
 async def test_a_cancelled_message_is_sent_to_its_end():

@@ -151,3 +151,14 @@ async def test_servers_work_without_a_workspace():
     async with ToolRuntime(tools=[McpTools([config])], mode="trusted") as runtime:
         [seen] = (await runtime.execute([call("c1", "plain_say", text="hi")])).observations
     assert (seen.ok, text_of(seen)) == (True, "hi")
+
+
+@pytest.mark.requirement("P30")
+async def test_a_change_that_is_announced_during_a_call_holds_for_the_next(workspace: Path, tmp_path: Path):
+    """The result comes right behind the announcement, and the next call right behind the result."""
+    config = ServerConfig(name="plain", command=(sys.executable, "plain_server.py"), pins="first_use")
+    tools = McpTools([config], workspace=workspace, state=tmp_path / "state")
+    async with ToolRuntime(tools=[tools], mode="trusted") as runtime:
+        [changed] = (await runtime.execute([call("c1", "plain_change")])).observations
+        [after] = (await runtime.execute([call("c2", "plain_say", text="hi")])).observations
+    assert (changed.ok, after.code) == (True, "tool_quarantined")

@@ -245,7 +245,7 @@ class Connection:
             ):
                 params = {"name": name, "arguments": arguments}
                 meta = {**transport.envelope, **answers.get("_meta", {})}
-                found = await transport.calls.call(params, meta, on_progress)
+                found = await transport.calls.call(params, meta, on_progress, self._on_log)
                 return read_result(found, client.protocol_version)
             request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments, **answers))
             return await client.session.send_request(request, cast(Any, _result_adapter), progress_callback=on_progress)
@@ -335,6 +335,8 @@ class Connection:
                 self.mark_lost(reason)
 
         self.transport = transport = self._open_transport(on_end)
+        if isinstance(transport, StdioTransport):
+            transport.on_tools_changed = self._mark_changed
         client = Client(
             transport,
             cache=None,

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
 
 from ...domain.errors import SandboxSetupError
 from ...sandbox.interface import OutputHandler, OutputStream, RunningCommand
@@ -67,6 +67,8 @@ class StdioTransport:
         self._running: RunningCommand | None = None
         self._watching: asyncio.Task[None] | None = None
         self._outgoing: _Outgoing | None = None
+        #: Called when the server says that its tools changed, before the result of a call that it sends behind that.
+        self.on_tools_changed: Callable[[], None] = _ignore_change
         #: For calls of tools, once it was entered.
         self.calls: CallChannel | None = None
 
@@ -140,6 +142,8 @@ class StdioTransport:
             return
         if self.calls is not None and self.calls.take_message(message):
             return
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/tools/list_changed":
+            self.on_tools_changed()
         self._incoming.add(SessionMessage(message), len(line))
         if self._incoming.waiting_bytes > _MAX_WAITING_BYTES:
             self._end_for(f"it sent more than {_MAX_WAITING_BYTES:,} bytes that were not asked for")
@@ -184,3 +188,7 @@ async def _end(running: RunningCommand, watching: "asyncio.Task[None]") -> None:
 
 def _ignore_end(reason: str) -> None:
     """Ignore the end: the transport is left on purpose."""
+
+
+def _ignore_change() -> None:
+    """Ignore a change: no list is relied on."""
