@@ -55,6 +55,12 @@ class PostgresServer:
             self.execute("CREATE ROLE worker LOGIN")
         return self
 
+    def start_for(self, address: str) -> "PostgresServer":
+        """Listen on an address, too, for everybody who reaches it."""
+        with (self.folder / "data" / "pg_hba.conf").open("a") as file:
+            file.write(f"host all all {address}/24 trust\n")
+        return self.start(f"listen_addresses={address}")
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop: SIGINT ends sessions, SIGQUIT crashes."""
         if self._process is not None:

@@ -55,8 +55,9 @@ class Connector:
             f"-c search_path={schema} -c lock_timeout={lease_ms // 3}"
             f" -c idle_in_transaction_session_timeout={lease_ms // 2}"
         )
-        timeouts = {"connect_timeout": _CONNECT_SECONDS, "tcp_user_timeout": lease_ms, "keepalives_idle": 1}
-        defaults = {"target_session_attrs": "read-write", **timeouts}
+        # A host that is gone is noticed within the lease, also while an answer of it is waited for.
+        probes = {"tcp_user_timeout": lease_ms, "keepalives_idle": 1, "keepalives_interval": 1}
+        defaults = {"target_session_attrs": "read-write", "connect_timeout": _CONNECT_SECONDS, **probes}
         self._parameters: dict[str, Any] = {**defaults, **given, "options": f"{given.get('options') or ''} {options}"}
         host, name = given.get("host") or "the local socket", given.get("dbname") or given.get("user") or "default"
         #: What messages call it: the URL may have a password.
