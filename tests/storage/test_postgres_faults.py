@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from signal import SIGINT, SIGQUIT
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -11,7 +12,7 @@ import pytest
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
 from interlock.domain.event import LogEntry
 from interlock.storage.event_log import EffectClaim, EventLog, Lease, QueuedCommand
-from interlock.storage.postgres import operations, writer
+from interlock.storage.postgres import heartbeat, operations, writer
 from interlock.storage.postgres.connection import WRITER
 from interlock.storage.postgres.log import PostgresLog
 from interlock.storage.postgres.queries import QUERIES
@@ -189,6 +190,30 @@ async def test_lease_ends_by_the_clock_of_the_database(postgres: PostgresServer,
         with pytest.raises(LogFencedError, match="taken over"):
             await append(stopped, "run", RUN[1:2], lost)
         await append(other, "run", RUN[1:2], lease)
+
+
+async def test_stuck_event_loop_loses_its_leases(
+    postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat has a thread of its own, which would keep a run for ever."""
+    monkeypatch.setattr(heartbeat, "STUCK_SECONDS", 0.5)
+    held, go_on = asyncio.Event(), Event()
+    loop = asyncio.get_running_loop()
+
+    async def hold() -> None:
+        async with postgres.open_log(schema, lease_seconds=1) as stuck:
+            lease = await stuck.acquire("run")
+            loop.call_soon_threadsafe(held.set)
+            go_on.wait(HANG_SECONDS)
+            with pytest.raises(LogFencedError):
+                await append(stuck, "run", RUN[:1], lease)
+
+    holding = asyncio.create_task(asyncio.to_thread(asyncio.run, hold()))
+    await held.wait()
+    async with postgres.open_log(schema) as other:
+        await _take_over(other, "run")
+        go_on.set()
+        await holding
 
 
 async def test_closed_log_frees_its_leases_at_once(postgres: PostgresServer, schema: str) -> None:

@@ -1,10 +1,12 @@
 """The heartbeat of a log: a thread with its own connection, so that nothing else can delay it.
 
-It shows every quarter of the lease that this process is alive, listens for writes of other processes, and notifies
-them of ours: at most every 20 ms, and never in the transaction of an append, because all transactions that notify wait
-for each other. A notification that is lost costs one beat: the answer to a beat shows what was written meanwhile.
+It shows every quarter of the lease that this process is alive, unless the event loop that has leases is stuck. It
+listens for writes of other processes, and notifies them of ours: at most every 20 ms, and never in the transaction of
+an append, because all transactions that notify wait for each other. A notification that is lost costs one beat: the
+answer to a beat shows what was written meanwhile.
 """
 
+import asyncio
 import os
 import select
 from contextlib import suppress
@@ -16,24 +18,31 @@ import psycopg
 
 from .changes import ChangeSignal
 from .connection import RETRY_SECONDS, Connection, Connector, execute
+from .operations import ProcessLeases
 from .queries import QUERIES
 
 _NOTIFY_SECONDS = 0.02
 _BEATS_PER_LEASE = 4
+#: An event loop that did nothing for so long is stuck, and its runs are for others.
+STUCK_SECONDS = 300.0
 
 
 class Heartbeat:
     """Beats, listens and notifies for one open log."""
 
-    def __init__(self, connector: Connector, process: int, changes: ChangeSignal) -> None:
+    def __init__(self, connector: Connector, leases: ProcessLeases, changes: ChangeSignal) -> None:
         self._connector = connector
-        self._process = process
+        self._process = leases.process
+        self._leases = leases
         self._changes = changes
         self._channel = f"interlock_{connector.schema}"
         self._is_ending = False
         self._has_written = False
         self._marks: tuple[Any, ...] | None = None
         self._next_notify = 0.0
+        #: The event loop that acquired the newest lease, and when it was last seen to work.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ticked_at = 0.0
         # Before anything is written: what others write from now on is heard.
         connection = self._listen()
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -46,6 +55,10 @@ class Heartbeat:
         if not self._has_written:
             self._has_written = True
             self._poke()
+
+    def watch_loop(self) -> None:
+        """Beat only as long as the running event loop works."""
+        self._loop, self._ticked_at = asyncio.get_running_loop(), monotonic()
 
     def end(self) -> None:
         """Stop beating soon: a process that cannot append must not look alive."""
@@ -90,7 +103,20 @@ class Heartbeat:
         self._beat(connection)
         return connection
 
+    def _is_stuck(self) -> bool:
+        loop = self._loop
+        if loop is None or loop.is_closed() or not self._leases.claims:
+            return False
+        with suppress(RuntimeError):  # it was closed just now
+            loop.call_soon_threadsafe(self._tick)
+        return monotonic() - self._ticked_at > STUCK_SECONDS
+
+    def _tick(self) -> None:
+        self._ticked_at = monotonic()
+
     def _beat(self, connection: Connection) -> None:
+        if self._is_stuck():
+            return
         marks = execute(connection, QUERIES["beat"], (self._process,)).fetchone()
         if marks != self._marks:  # written by this process, or by one that did not notify
             self._marks = marks

@@ -77,15 +77,14 @@ class PostgresLog:
     def _use(self, connection: Connection) -> None:
         try:
             check_schema(connection, self._connector)
-            process = _add_process(connection, self._connector.lease_seconds)
-            heartbeat = Heartbeat(self._connector, process, self._changes)
+            self._leases = leases = ProcessLeases(_add_process(connection, self._connector.lease_seconds))
+            self._heartbeat = heartbeat = Heartbeat(self._connector, leases, self._changes)
         except psycopg.Error as error:
             connection.close()
             raise LogError(f"cannot open the {self._connector.description}: {first_line(error)}") from error
         except BaseException:
             connection.close()
             raise
-        self._leases = ProcessLeases(process)
         self._readers = ConnectionPool(self._connector, "interlock-reader", self._reader_count, self._patience_seconds)
         #: The runs that workers resume.
         self.queues = RunQueues(self._readers)
@@ -164,6 +163,7 @@ class PostgresLog:
         """Acquire the lease of a run. Raise `RunClaimedError` if it is held, unless forced."""
         _check_text(run_id)
         leases = self._leases
+        self._heartbeat.watch_loop()
         acquiring = self._writer.run_operation(run_id, partial(leases.acquire, run_id=run_id, force=force))
         try:
             return await asyncio.shield(acquiring)
