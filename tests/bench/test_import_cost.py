@@ -20,7 +20,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 """
 
 #: With those of the standard library, which differ a little between versions of Python.
-MAX_MODULES = 290
+MAX_MODULES = 270
 _SERVERS = {"http.server", "socketserver", "xmlrpc", "wsgiref", "aiohttp", "starlette", "uvicorn"}
 _SDKS = {"anthropic", "httpx", "mcp", "openai", "opentelemetry.sdk", "requests"}
 _DATABASES = {"_sqlite3", "psycopg", "sqlite3"}
