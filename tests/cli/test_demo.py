@@ -61,7 +61,7 @@ def demo(tmp_path: Path, *words: str, **environment: str) -> "subprocess.Complet
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=HANG_SECONDS,
+        timeout=4 * HANG_SECONDS,  # many processes, one after the other
     )
 
 
