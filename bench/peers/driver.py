@@ -19,8 +19,9 @@ from . import environments
 _HERE = Path(__file__).parent
 _TIMEOUT_SECONDS = 900
 #: How often a section is repeated within a process.
-_REPEAT = {"overhead": 3, "counts": 1, "pauses": 2, "durable": 3, "sleeping": 2, "import": 3}
+_REPEAT = {"overhead": 3, "counts": 1, "pauses": 3, "durable": 3, "sleeping": 2, "import": 3}
 #: What is short and scatters is repeated more often.
+_SHORT = frozenset({"overhead", "durable"})
 _MORE = {"floor-gov": 6, "interlock": 4, "interlock-runtime": 4}
 SECTIONS = tuple(_REPEAT)
 
@@ -55,7 +56,7 @@ PEERS = {
         "langgraph_peer.py",
         "from langchain.agents import create_agent; from langchain_core.tools import tool",
     ),
-    "LangGraph, exit": Runtime(
+    "LangGraph (exit)": Runtime(
         "langgraph", "langgraph_peer.py", variables={"LG_DURABILITY": "exit"}, sections=("pauses", "durable")
     ),
     "inspect-ai": Runtime(
@@ -155,7 +156,7 @@ def measure(
             if (step.section, step.runtime) in broken:
                 continue
             began, runtime = time.monotonic(), there[step.runtime]
-            repeat = _REPEAT[step.section] * (_MORE.get(step.runtime, 1) if step.section != "counts" else 1)
+            repeat = _REPEAT[step.section] * (_MORE.get(step.runtime, 1) if step.section in _SHORT else 1)
             found = _run(runtime, pythons[runtime.environment], step.section, repeat, folder)
             problem = found.pop("skipped", None) or found.pop("error", None)
             progress(

@@ -105,6 +105,7 @@ def test_every_environment_is_pinned() -> None:
     assert {file.stem for file in packages.iterdir()} == used
     for file in packages.iterdir():
         assert all(line.count("==") == 1 for line in file.read_text().splitlines()), file
+    assert not any("," in name for name in PEERS), "names are given with commas between them"
     assert all(set(runtime.sections) <= set(SECTIONS) for runtime in (OURS | PEERS).values())
 
 
