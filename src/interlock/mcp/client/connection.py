@@ -287,6 +287,7 @@ class Connection:
         if self._listing is None or self._listing.done():
             client = await self.ready()
             self._listing = asyncio.create_task(self._list(client))
+            self._listing.add_done_callback(_take_error)
         await asyncio.shield(self._listing)
 
     async def ready(self) -> Client:
@@ -463,6 +464,12 @@ class Connection:
         if state != self.state:
             self.state = state
             self._on_state()
+
+
+def _take_error(task: "asyncio.Task[None]") -> None:
+    """Look at the error of a task: those who waited for it may be gone."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _explain(error: BaseException) -> str:
