@@ -354,8 +354,7 @@ class App:
         seq = run.ledger.next_seq
         run.recorder.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_FRACTION)
         snapshot, loop = build_snapshot(run.ledger, run.recorder.head), asyncio.get_running_loop()
-        current = cast("asyncio.Task[Any]", asyncio.current_task(loop))
-        start_at_once(partial(self._store_snapshot, run.ledger.run_id, snapshot), loop, current)
+        start_at_once([partial(self._store_snapshot, run.ledger.run_id, snapshot)], loop)
 
     async def _store_snapshot(self, run_id: str, snapshot: Snapshot, task: "asyncio.Task[None] | None") -> None:
         """Store a snapshot. A failure is ignored: the next append reports a log that cannot be written."""

@@ -422,7 +422,7 @@ class ToolRuntime:
         if self._opening is None:
             loop = asyncio.get_running_loop()
             self._opening = loop.create_future()
-            start_at_once(self._open, loop, cast("asyncio.Task[Any]", asyncio.current_task(loop)))
+            start_at_once([self._open], loop)
         try:
             opened = await asyncio.shield(self._opening)
         except Exception:

@@ -36,6 +36,7 @@ class StreamAccumulator(msgspec.Struct):
     calls: list[ProposedCall] = []
     _pieces: list[str] = []
     _chars: int = 0
+    _call_count: int = 0
 
     @property
     def text(self) -> str:
@@ -50,17 +51,18 @@ class StreamAccumulator(msgspec.Struct):
                 self._chars += len(event.text)
             case ToolCallDelta():
                 self.calls.append(event.call)
+                self._call_count += 1
             case StreamRestarted():
                 self._pieces.clear()
                 self.calls.clear()
-                self._chars = 0
+                self._chars = self._call_count = 0
             case _:
                 pass
         if self._chars > MAX_ANSWER_CHARS:
             raise ModelError(
                 f"The model said more than {MAX_ANSWER_CHARS} characters in one answer. Nothing was executed."
             )
-        if len(self.calls) > MAX_RESPONSE_CALLS:
+        if self._call_count > MAX_RESPONSE_CALLS:
             raise ModelError(
                 f"The model wrote more than {MAX_RESPONSE_CALLS} calls in one answer. Nothing was executed."
             )

@@ -30,6 +30,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     digest: str
     #: The arguments as they came.
     raw: bytes
+    size_bytes: int
     outcome: AcceptedCall | Failure
 
 
@@ -46,8 +47,9 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
     arguments: Any = intent.arguments
     try:  # no text at all is what some models send when there are no arguments
         raw = (arguments.encode() or b"{}") if type(arguments) is str else _raw_bytes(arguments)
-        if len(raw) > limits.max_argument_bytes:
-            message = f"The arguments are {len(raw)} bytes; the limit is {limits.max_argument_bytes}."
+        size_bytes = len(raw)
+        if size_bytes > limits.max_argument_bytes:
+            message = f"The arguments are {size_bytes} bytes; the limit is {limits.max_argument_bytes}."
             return _refused(intent, raw, "arguments_too_large", message)
         parsed: Any = parse(raw) if type(arguments) is str else arguments
     except (InvalidJsonError, UnicodeEncodeError, TypeError) as error:
@@ -59,7 +61,7 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
         message = f"The arguments must be a JSON object, not {type(parsed).__name__}."
         return _refused(intent, raw, "arguments_malformed", message)
     digest = sha256(encode_sorted((intent.tool_name, accepted))).hexdigest()
-    return Received(intent, digest, raw, AcceptedCall(intent, accepted, raw))
+    return Received(intent, digest, raw, size_bytes, AcceptedCall(intent, accepted, raw))
 
 
 async def intent_event(
@@ -69,7 +71,7 @@ async def intent_event(
 
     `is_known`: the run has a call of this id.
     """
-    intent, size_bytes = received.intent, len(received.raw)
+    intent, size_bytes = received.intent, received.size_bytes
     text, redact = intent.arguments or "{}", parts.redactor.redact
     if type(text) is not str or type(received.outcome) is Failure:
         text = received.raw.decode()
@@ -144,4 +146,4 @@ def _raw_bytes(arguments: Any) -> bytes:
 
 def _refused(intent: ToolIntent, raw: bytes, code: str, message: str) -> Received:
     digest = sha256(intent.tool_name.encode(errors="backslashreplace") + b"\n" + raw).hexdigest()
-    return Received(intent, digest, raw, Failure.from_code(code, message + " Nothing was executed."))
+    return Received(intent, digest, raw, len(raw), Failure.from_code(code, message + " Nothing was executed."))

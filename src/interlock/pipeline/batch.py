@@ -286,7 +286,9 @@ def _find_refused(received: list[Received], refusal: str, run: RunContext) -> di
     refused: dict[str, Failure] = {}
     for item in received:
         call_id = item.intent.call_id
-        if first.setdefault(call_id, item.digest) != item.digest:
+        if call_id not in first:
+            first[call_id] = item.digest
+        elif first[call_id] != item.digest:
             refused[call_id] = _id_conflict(call_id)
     return refused
 

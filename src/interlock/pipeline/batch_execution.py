@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -106,9 +106,9 @@ class BatchExecution(msgspec.Struct, eq=False):
                     self._behind[call_id] = blockers[-_MAX_WAITED_FOR:]
                 if self.ending:
                     run.cancellation.calls.setdefault(call_id, self.reason)
-            current: Any = asyncio.current_task(loop)
-            for call_id, call in planned.items():
-                start_at_once(partial(self._run_to_end, call_id, call, opened[call_id]), loop, current)
+            start_at_once(
+                [partial(self._run_to_end, call_id, call, opened[call_id]) for call_id, call in planned.items()], loop
+            )
             if opened:
                 self._all_done = loop.create_future()
                 await self._all_done

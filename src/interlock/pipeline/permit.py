@@ -73,7 +73,12 @@ def permit(
     valid: ValidCall, decision: Decision, run: RunContext, cause: int | None = None
 ) -> PermittedCall | WaitingCall | Failure:
     """Record the decision, and act on it: permit the call, refuse it, or make it wait for a person."""
-    judged = run.recorder.add(permission_event(valid.call_id, valid.tool, decision, run), valid.call_id, cause)
+    says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
+    if says_more or decision.reason not in run.parts.redactor.plain_names:
+        event = permission_event(valid.call_id, valid.tool, decision, run)
+    else:  # there is nothing to redact
+        event = PolicyEvaluated(call_id=valid.call_id, tool=valid.tool.spec.name, decision=decision)
+    judged = run.recorder.add(event, valid.call_id, cause)
     match decision.verdict:
         case Verdict.ALLOW:
             return PermittedCall(valid, decision, judged)
@@ -87,10 +92,7 @@ def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run
     """Return the event for a decision. One that allows needs no paths: the observation says what was opened."""
     if decision.verdict is Verdict.ALLOW and decision.paths:
         decision = msgspec.structs.replace(decision, paths=())
-    says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
-    if says_more or decision.reason not in run.parts.redactor.plain_names:
-        decision = storable_decision(decision, run)
-    return PolicyEvaluated(call_id=call_id, tool=tool.spec.name, decision=decision)
+    return PolicyEvaluated(call_id=call_id, tool=tool.spec.name, decision=storable_decision(decision, run))
 
 
 async def run_guardrails(

@@ -8,9 +8,11 @@ other implementations of tasks (docs.python.org, Extending asyncio).
 import asyncio
 import sys
 from asyncio.tasks import _enter_task, _leave_task  # pyright: ignore[reportPrivateUsage] - documented, see above
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+StartFunction: TypeAlias = Callable[["asyncio.Task[None] | None"], Coroutine[Any, Any, None]]
 
 
 class _EagerTask(asyncio.Task[None]):
@@ -69,26 +71,29 @@ class _Rest(Coroutine[Any, Any, None]):
         return self._coroutine.__await__()
 
 
-def start_at_once(
-    function: Callable[[asyncio.Task[None] | None], Coroutine[Any, Any, None]],
-    loop: asyncio.AbstractEventLoop,
-    current: asyncio.Task[Any],
-) -> None:
-    """Run a coroutine in a task of its own, until it first waits. `current` is the task that starts it. The function is
-    given the task, where it is known before the coroutine is there.
+def start_at_once(functions: Iterable[StartFunction], loop: asyncio.AbstractEventLoop) -> None:
+    """Run coroutines, each in a task of its own, one after another until each first waits.
+
+    A function is given its task, where that is known before the coroutine is there.
     """
     if sys.version_info >= (3, 12):
-        asyncio.Task(function(None), loop=loop, eager_start=True)
+        for function in functions:
+            asyncio.Task(function(None), loop=loop, eager_start=True)
         return
-    task, context = _EagerTask(), copy_context()
-    task.coroutine = coroutine = function(task)
-    _leave_task(loop, current)
-    _enter_task(loop, task)
+    starter: Any = asyncio.current_task(loop)
+    current = starter
     try:
-        awaited = context.run(coroutine.send, None)
-    except StopIteration:
-        return
+        for function in functions:
+            task, context = _EagerTask(), copy_context()
+            task.coroutine = coroutine = function(task)
+            _leave_task(loop, current)
+            current = task
+            _enter_task(loop, task)
+            try:
+                awaited = context.run(coroutine.send, None)
+            except StopIteration:
+                continue
+            task.continue_later(awaited, loop, context)
     finally:
-        _leave_task(loop, task)
-        _enter_task(loop, current)
-    task.continue_later(awaited, loop, context)
+        _leave_task(loop, current)
+        _enter_task(loop, starter)

@@ -127,7 +127,11 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         self.told_seq = seq
         if fact.call_id not in self.calls:
             self.tool_calls += 1
-            self.calls[fact.call_id] = _to_proposed_call(fact)
+            raw: Any = {} if fact.raw_input is None else fact.raw_input
+            written = raw if type(raw) is str else encode(raw).decode()
+            self.calls[fact.call_id] = ProposedCall(
+                call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id
+            )
             if fact.duplicate and known is not None and known.observed_seq >= 0:
                 self._answer_duplicate(fact, known)
         if self.told and self.awaited <= 0 and len(self.told) == len(self.calls):
@@ -275,9 +279,3 @@ _SUMMARY = (
     "The messages of the events {} to {} are replaced by this summary, which the model wrote. It is no message of the "
     "user.\n\n{}\n\nThe replaced messages are the artifact {}. Read parts of them with read_artifact where needed."
 )
-
-
-def _to_proposed_call(fact: "CallProposed") -> ProposedCall:
-    raw: Any = {} if fact.raw_input is None else fact.raw_input
-    written = raw if type(raw) is str else encode(raw).decode()
-    return ProposedCall(call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id)
