@@ -23,7 +23,7 @@ _LEASE_SECONDS = 4.0
 
 def keep_in_postgres(folder: Path, server: "PostgresServer") -> None:
     """Let `open_log` open an empty log in Postgres for the paths in this folder."""
-    (folder / _DATABASE).write_text(f"{server.worker_url}\n{server.new_schema()}")
+    (folder / _DATABASE).write_text(f"{server.worker_url}\n{server.empty_schema()}")
 
 
 def open_log(path: str | Path) -> StoredLog:

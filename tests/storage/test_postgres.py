@@ -13,7 +13,7 @@ from tests.postgres.server import PostgresServer
 class TestPostgresLog(DurableEventLogConformance):
     @pytest.fixture
     async def open_log(self, postgres: PostgresServer) -> AsyncIterator[Callable[[], PostgresLog]]:
-        schema, opened = postgres.new_schema(), list[PostgresLog]()
+        schema, opened = postgres.empty_schema(), list[PostgresLog]()
 
         def open_() -> PostgresLog:
             # A beat finds out that something was written, also by this process: none is due within a test.

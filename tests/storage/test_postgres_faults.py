@@ -26,7 +26,7 @@ RUN = chained("run", 8)
 
 @pytest.fixture
 def schema(postgres: PostgresServer) -> str:
-    return postgres.new_schema()
+    return postgres.empty_schema()
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ async def test_no_event_is_lost_to_a_follower(postgres: PostgresServer, schema: 
 async def test_beat_finds_writes_without_a_notification(postgres: PostgresServer, schema: str) -> None:
     async with postgres.open_log(schema, lease_seconds=1) as log:
         await append(log, "run", RUN[:1])
-        postgres.execute("INSERT INTO commands (run, key, body) VALUES (1, 'stop', '')", schema)
+        postgres.execute("INSERT INTO commands (run, key, body) SELECT number, 'stop', '' FROM runs", schema)
 
         async with asyncio.timeout(HANG_SECONDS):
             while not await log.queued_commands("run"):

@@ -15,7 +15,7 @@ LARGE = bytes(range(256)) * (2 * PART_BYTES // 256) + b"the end"
 
 @pytest.fixture
 def schema(postgres: PostgresServer) -> str:
-    return postgres.new_schema()
+    return postgres.empty_schema()
 
 
 @pytest.fixture
