@@ -86,6 +86,10 @@ class PostgresServer:
         with psycopg.connect(self.url, autocommit=True, options=f"-c search_path={schema}") as connection:
             connection.execute(statement)
 
+    def query(self, query: LiteralString, schema: str) -> list[Any]:
+        with psycopg.connect(self.url, autocommit=True, options=f"-c search_path={schema}") as connection:
+            return connection.execute(query).fetchall()
+
     def new_schema(self) -> str:
         """The name of a schema with an empty log, which the role of `worker_url` can use."""
         schema = f"log_{next(self._numbers)}"

@@ -12,6 +12,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     WAITING = 3
     REFUSED = 4
+    UNAVAILABLE = 75
     INTERRUPTED = 130
 
 
@@ -21,6 +22,7 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.USAGE: "bad usage, or a file that cannot be read",
     ExitCode.WAITING: "waiting for a person",
     ExitCode.REFUSED: "refused by a policy or a person",
+    ExitCode.UNAVAILABLE: "the database is gone",
     ExitCode.INTERRUPTED: "interrupted",
 }
 

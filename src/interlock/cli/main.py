@@ -45,6 +45,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
     "gateway": CommandEntry("commands.gateway", "Serve MCP servers to any MCP client, under policy and approvals."),
     "hooks": CommandEntry("commands.hooks", "Govern the built-in tools of coding agents."),
     "serve": CommandEntry("commands.serve", "Run a server: REST API, web console, approvals, audit."),
+    "worker": CommandEntry("commands.worker", "Resume runs of a log in Postgres, on any number of hosts."),
     "accounts": CommandEntry("commands.accounts", "Manage the accounts of a server and their roles."),
     "keys": CommandEntry("commands.keys", "Manage API keys for programs that call a server."),
     "audit": CommandEntry("commands.audit", "Export runs, and verify that a log was not modified."),

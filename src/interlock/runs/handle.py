@@ -89,6 +89,14 @@ class RunHandle:
         """Start a run that is not in the log yet. Used by `Runner.start`."""
         await self._add_user_message(task, begin_with=settings)
 
+    async def submit(self, task: UserContent, settings: Mapping[str, str], queue: str) -> None:
+        """Record the start of a run for the workers that serve `queue`. Used by `Runner.submit`."""
+        runner = self._runner
+        run = await runner.app.open(self._situation, start_tools=False)
+        _check_accepts_message(run.ledger, new=True)
+        await runner.log.assign_queue(self.run_id, queue)
+        await self._record_message(run, task, begin_with=settings)
+
     async def send_message(self, text: UserContent) -> None:
         """Send the user's next message to a conversational run."""
         await self._wait_until_stopped()
@@ -231,25 +239,30 @@ class RunHandle:
 
     async def _add_user_message(self, content: UserContent, *, begin_with: Mapping[str, str] | None = None) -> None:
         """Record the user's message, and continue."""
-        text, attachments = split_content(content)
         session = await self._lease.acquire()
         run = session.run
         all_known = self._observations.next_seq == run.ledger.next_seq
         try:
             _check_accepts_message(run.ledger, new=begin_with is not None)
-            if begin_with is not None:
-                start_run(run, begin_with)
-            if text or attachments:
-                said = run.parts.redactor.redact(escape_surrogates(text))
-                parts = await asyncio.to_thread(_keep_attachments, attachments, run) if attachments else ()
-                run.recorder.add(UserMessageReceived(text=said, by=self._situation.requester, parts=parts))
-            await run.recorder.commit()
+            await self._record_message(run, content, begin_with=begin_with)
         except BaseException:
             await self._lease.release()
             raise
         if all_known:
             self._observations.next_seq = run.ledger.next_seq
         self._start_task(session)
+
+    async def _record_message(
+        self, run: RunContext, content: UserContent, *, begin_with: Mapping[str, str] | None
+    ) -> None:
+        text, attachments = split_content(content)
+        if begin_with is not None:
+            start_run(run, begin_with)
+        if text or attachments:
+            said = run.parts.redactor.redact(escape_surrogates(text))
+            parts = await asyncio.to_thread(_keep_attachments, attachments, run) if attachments else ()
+            run.recorder.add(UserMessageReceived(text=said, by=self._situation.requester, parts=parts))
+        await run.recorder.commit()
 
     async def _resume_live(self, answers: Mapping[str, Answer]) -> None:
         for action_id, answer in answers.items():

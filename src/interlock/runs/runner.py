@@ -60,6 +60,7 @@ from .toolkit import build_toolkit
 _T = TypeVar("_T")
 #: The id of a child run is that of its parent and 13 letters more, and must still be a valid name.
 _MAX_RUN_ID_CHARS = 128
+_MAX_QUEUE_CHARS = 128
 
 
 class Runner:
@@ -213,11 +214,7 @@ class Runner:
             created_by: Who created the run, if not the requester.
             settings: Recorded with the start of the run, for a program that resumes it, such as the name of the model.
         """
-        if run_id and not (is_valid_name(run_id) and (parent_call or len(run_id) <= _MAX_RUN_ID_CHARS)):
-            raise ConfigurationError(
-                f"{run_id[:40]!r} cannot be the id of a run: up to {_MAX_RUN_ID_CHARS} characters that can be printed."
-                " Nothing was started."
-            )
+        self._check_run_id(run_id, is_child=parent_call is not None)
         if parent_call is not None:
             parent = parent_call.situation
             requester, created_by = parent.requester, parent.created_by
@@ -225,6 +222,29 @@ class Runner:
         handle = RunHandle(self, self._build_context(run_id or new_run_id(), parent_call, requester, created_by))
         await handle.begin(task, settings or {})
         return handle
+
+    async def submit(  # noqa: PLR0913 - every keyword is explicit
+        self,
+        task: UserContent,
+        *,
+        queue: str = "default",
+        run_id: str = "",
+        requester: str | None = None,
+        created_by: str = "",
+        settings: Mapping[str, str] | None = None,
+    ) -> str:
+        """Record a new run for the workers that serve `queue`, and return its id. Nothing is executed here.
+
+        The run is recorded and queued in one transaction. With a log in a file, the process that serves it takes the
+        run. For the rest see `start`.
+        """
+        self._check_run_id(run_id, is_child=False)
+        if not is_valid_name(queue) or len(queue) > _MAX_QUEUE_CHARS:
+            raise ConfigurationError(f"{queue[:40]!r} cannot be the name of a queue. Nothing was recorded.")
+        self._check_names(requester or "", created_by)
+        handle = RunHandle(self, self._build_context(run_id or new_run_id(), None, requester, created_by))
+        await handle.submit(task, settings or {}, queue)
+        return handle.run_id
 
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:
         """Open a run that is in the log and resume it, with answers to its open questions, if any. Raise
@@ -405,6 +425,13 @@ class Runner:
         self.poller = poller
         self.inbox = Inbox(self.app.log, self.app.artifacts, app=self.app, active_runs=poller)
         self.readiness = ReadinessChecker(self.app.log, poller, self.app.parts.clock.now, chat=self.chat)
+
+    def _check_run_id(self, run_id: str, *, is_child: bool) -> None:
+        if run_id and not (is_valid_name(run_id) and (is_child or len(run_id) <= _MAX_RUN_ID_CHARS)):
+            raise ConfigurationError(
+                f"{run_id[:40]!r} cannot be the id of a run: up to {_MAX_RUN_ID_CHARS} characters that can be printed."
+                " Nothing was started."
+            )
 
     def _check_names(self, requester: str, created_by: str) -> None:
         """Refuse names that look like secrets: who may decide follows from them, and the log would not have them."""

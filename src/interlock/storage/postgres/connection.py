@@ -65,8 +65,11 @@ class Connector:
 
     def connect(self, application_name: str) -> Connection:
         """Open a connection. Every statement is its own transaction."""
-        parameters: dict[str, Any] = {**self._parameters, "application_name": application_name}
-        return psycopg.connect(autocommit=True, **parameters)
+        return psycopg.connect(autocommit=True, **self.parameters_of(application_name))
+
+    def parameters_of(self, application_name: str) -> dict[str, Any]:
+        """Return the parameters of a connection."""
+        return {**self._parameters, "application_name": application_name}
 
     def open(self, application_name: str) -> Connection:
         """Open the first connection. Raise `LogError` when that fails, and when its commits would not be durable."""

@@ -99,6 +99,20 @@ class PostgresLog:
         """The problem that keeps the log from writing; empty if there is none."""
         return self._writer.find_problem()
 
+    @property
+    def refusal(self) -> str:
+        """Why nothing is accepted until `reopen`; empty as long as the log tries."""
+        return self._writer.refusal
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long other hosts wait for a beat of this process."""
+        return self._connector.lease_seconds
+
+    def connection_parameters(self, application_name: str) -> dict[str, Any]:
+        """Return the parameters of a connection to the same tables, for other libraries."""
+        return self._connector.parameters_of(application_name)
+
     async def reopen(self) -> None:
         """Connect again after a problem."""
         await asyncio.to_thread(self._reopen)

@@ -249,7 +249,8 @@ SELECT digest FROM artifacts WHERE digest BETWEEN %b AND %b ORDER BY digest
 
 -- A row without events, until the run is started.
 -- name: assign_queue
-INSERT INTO runs (run_id, queue) VALUES (%s, %s) ON CONFLICT (run_id) DO UPDATE SET queue = excluded.queue
+INSERT INTO runs (run_id, queue) VALUES (%s, %s)
+ON CONFLICT (run_id) DO UPDATE SET queue = excluded.queue WHERE runs.next_seq = 0
 
 -- A child run is driven by its parent, so the outermost run is woken.
 -- name: wake

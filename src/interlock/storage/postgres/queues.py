@@ -27,7 +27,7 @@ class RunQueues:
         self._pool = pool
 
     async def assign(self, run_id: str, queue: str) -> None:
-        """Hand a run to the workers that serve this queue: one that is started next, or that waits."""
+        """Hand a run that is started next to the workers that serve this queue."""
         await self._execute("assign_queue", (run_id, queue))
 
     async def wake(self, run_ids: Sequence[str]) -> None:

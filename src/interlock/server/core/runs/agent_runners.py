@@ -24,7 +24,7 @@ class AgentRunners:
         served_agents: Sequence[ServedAgent],
         log: EventLog,
         artifacts: ArtifactStore,
-        consents: ConsentProvider,
+        consents: ConsentProvider | None,
         **options: Any,
     ) -> None:
         """Create a runner for each agent. `options` are passed to every runner, such as limits and a clock."""

@@ -1,0 +1,157 @@
+"""`interlock worker`: resume runs of a log in Postgres, beside workers on other hosts."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ... import lazy_module
+from ...domain.errors import ConfigurationError, LogError
+from ..display.output import echo, echo_error
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import create_app, option
+from ..session.terminal import signal_handlers
+from .database import SchemaOption, UrlOption
+
+if TYPE_CHECKING:
+    from ...engine import advance as engine_advance
+    from ...engine import postgres as engine_postgres
+    from ...server.core import settings as server_settings
+    from ...server.core.runs import agent_loading, agent_runners
+    from ...server.core.runs.served_agent import ServedAgent
+    from ...storage.postgres import artifacts as postgres_artifacts
+    from ...storage.postgres import log as postgres_log
+else:
+    engine_advance = lazy_module("...engine.advance", __package__)
+    engine_postgres = lazy_module("...engine.postgres", __package__)
+    server_settings = lazy_module("...server.core.settings", __package__)
+    agent_loading = lazy_module("...server.core.runs.agent_loading", __package__)
+    agent_runners = lazy_module("...server.core.runs.agent_runners", __package__)
+    postgres_artifacts = lazy_module("...storage.postgres.artifacts", __package__)
+    postgres_log = lazy_module("...storage.postgres.log", __package__)
+
+_EXITS = format_exit_codes(
+    ok="stopped by a signal",
+    usage="the worker could not start",
+    unavailable="the database was gone for longer than --patience; start it again",
+)
+_CONNECTIONS = 4
+#: How long closing may take when the database is gone.
+_CLOSE_SECONDS = 5.0
+
+app = create_app(_EXITS)
+
+
+@app.command(epilog=_EXITS)
+def worker(  # noqa: PLR0913, PLR0917 - the options of the command
+    url: UrlOption,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option("--agent", "-a", metavar="PLACE", help="Agent to serve, as package.module:name. Repeatable."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Server settings, for their agents.")
+    ] = None,
+    schema: SchemaOption = "interlock",
+    queues: Annotated[
+        list[str] | None, option("Queue to serve. Repeatable. Default: default.", "--queue", "-q", metavar="NAME")
+    ] = None,
+    concurrency: Annotated[int, option("Maximum number of runs at once. Default: 50.", min=1, max=10_000)] = 50,
+    name: Annotated[str | None, option("Name of the worker in logs. Default: host and process.")] = None,
+    lease: Annotated[
+        float, option("Seconds without a heartbeat after which other workers take over. Default: 6.", min=1, max=600)
+    ] = 6.0,
+    patience: Annotated[
+        float, option("Seconds that the database may be gone before the worker exits. Default: 20.", min=0)
+    ] = 20.0,
+    stop_seconds: Annotated[
+        float, option("Seconds that running calls have when the worker is stopped. Default: 10.", min=0)
+    ] = 10.0,
+) -> None:
+    """Resume runs: those that were submitted, answered, are due, or were left behind by a worker that is gone.
+
+    Any number of workers serve a queue. SIGTERM and SIGINT stop a worker: it takes no more runs, lets running calls
+    finish, and leaves its runs to the others.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # the engine reports what matters
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+    served = _load_agents(config, agents or [])
+    name = name or f"{os.uname().nodename}:{os.getpid()}"
+    with closing(postgres_artifacts.PostgresArtifacts(url, schema=schema, patience_seconds=patience)) as artifacts:
+        code = asyncio.run(
+            _serve(
+                postgres_log.PostgresLog(
+                    url, schema=schema, lease_seconds=lease, patience_seconds=patience, readers=_CONNECTIONS
+                ),
+                artifacts,
+                served,
+                name=name,
+                queues=queues or ["default"],
+                concurrency=concurrency,
+                stop_seconds=stop_seconds,
+            )
+        )
+    raise typer.Exit(code)
+
+
+def _load_agents(config: Path | None, references: Sequence[str]) -> "list[ServedAgent]":
+    settings = server_settings.ServerSettings() if config is None else server_settings.read_settings(config)
+    served = agent_loading.load_agents(settings.agents, references)
+    if not served:
+        raise ConfigurationError(
+            "There is no agent to serve. Name one with --agent package.module:name or --config. Nothing was started."
+        )
+    return served
+
+
+async def _serve(  # noqa: PLR0913 - every keyword is explicit
+    log: "postgres_log.PostgresLog",
+    artifacts: "postgres_artifacts.PostgresArtifacts",
+    served: "list[ServedAgent]",
+    *,
+    name: str,
+    queues: Sequence[str],
+    concurrency: int,
+    stop_seconds: float,
+) -> ExitCode:
+    """Serve until a signal, or until the database is gone."""
+    runners = agent_runners.AgentRunners(served, log, artifacts, None)
+    engine = engine_postgres.PostgresEngine(log, name=name)
+    advancer = engine_advance.RunAdvancer(runners.by_agent)
+    stopped, code = asyncio.Event(), ExitCode.OK
+    with signal_handlers(dict.fromkeys((signal.SIGTERM, signal.SIGINT), stopped.set)):
+        serving = asyncio.create_task(engine.serve(advancer.advance, queues=queues, concurrency=concurrency))
+        announcing = asyncio.create_task(_announce(engine.ready, name, list(runners.by_agent), queues))
+        waiting = asyncio.create_task(stopped.wait())
+        try:
+            await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                advancer.pause()
+                await engine.stop(stop_seconds)
+            await serving
+        except LogError as error:
+            echo_error(error)
+            code = ExitCode.UNAVAILABLE
+        finally:
+            announcing.cancel()
+            waiting.cancel()
+            with suppress(LogError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS if code else None):
+                    await runners.close()
+            await engine.stop(_CLOSE_SECONDS)
+            await log.close()
+    if not code:
+        echo("Stopped.")
+    return code
+
+
+async def _announce(ready: asyncio.Event, name: str, agents: Sequence[str], queues: Sequence[str]) -> None:
+    await ready.wait()
+    echo(f"Worker {name} serves {', '.join(agents)} on {', '.join(queues)}.")

@@ -1,0 +1,169 @@
+"""Runs of a log in Postgres that worker processes execute."""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from signal import SIGKILL, SIGQUIT
+from time import time
+from typing import Any
+
+import pytest
+
+from interlock import Limits, Runner
+from interlock.domain.event import decode_event
+from interlock.engine.advance import RunAdvancer
+from interlock.engine.postgres import PostgresEngine
+from interlock.storage.postgres.log import PostgresLog
+from tests.patience import HANG_SECONDS
+from tests.postgres.server import PostgresServer
+
+from .clerk import HOLD, clerk
+from .workers import LEASE_SECONDS, ROOT, Office, approve, wait_until_over
+
+
+@pytest.fixture
+def office(postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    monkeypatch.setenv("CLERK_FOLDER", str(tmp_path))
+    return Office(postgres, tmp_path)
+
+
+async def submit(log: PostgresLog, *run_ids: str) -> None:
+    async with Runner(clerk(), log=log) as runner:
+        for run_id in run_ids:
+            assert await runner.submit("Do it.", run_id=run_id) == run_id
+
+
+async def finish(log: PostgresLog, *run_ids: str) -> list[str]:
+    """Approve what the runs ask, and return how they ended."""
+    async with asyncio.timeout(HANG_SECONDS):
+        await asyncio.gather(*(approve(log, run_id) for run_id in run_ids))
+        return [await wait_until_over(log, run_id) for run_id in run_ids]
+
+
+def once(*run_ids: str) -> list[str]:
+    return sorted(f"{run_id}:{number}" for run_id in run_ids for number in (1, 2, 3))
+
+
+async def test_submitted_run_is_executed_once_by_workers(office: Office) -> None:
+    async with office.open_log() as log:
+        await submit(log, "first")
+        with office.worker("--name", "one") as one, office.worker():
+            assert one.greeting == "Worker one serves clerk on default.\n"
+            await submit(log, "second", "third")
+            assert await finish(log, "first", "second", "third") == ["completed"] * 3
+            assert one.stop() == 0
+
+    assert office.effects() == once("first", "second", "third")
+
+
+async def test_killed_worker_is_followed_after_its_lease(office: Office) -> None:
+    hold = office.folder / HOLD
+    hold.touch()
+    async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
+        with office.worker() as doomed, office.worker("--queue", "default", "--queue", "other") as heir:
+            await submit(log, "run")
+            while not office.effects():
+                await log.wait_for_change(log.version(), 0.05)
+            holder = await log.lease_holder("run")
+            hold.unlink()
+            (killed,) = (each for each in (doomed, heir) if f"process {each.process.pid} " in holder)
+            before, killed_at = len(await log.read("run")), time()
+            killed.stop(SIGKILL)
+            while len(await log.read("run")) == before:
+                await log.wait_for_change(log.version(), 0.1)
+            assert time() - killed_at < LEASE_SECONDS + 1
+            assert await finish(log, "run") == ["completed"]
+
+    assert office.effects() == once("run")
+
+
+async def test_stopped_worker_leaves_its_runs_to_others(office: Office) -> None:
+    runs = [f"run-{number}" for number in range(8)]
+    async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
+        await submit(log, *runs)
+        with office.worker("--concurrency", "2") as first:
+            await approve(log, runs[0])
+            assert first.stop() == 0
+        assert not await log.lease_holders()
+        with office.worker():
+            assert await finish(log, *runs[1:]) == ["completed"] * 7
+            assert await wait_until_over(log, runs[0]) == "completed"
+
+    assert office.effects() == once(*runs)
+
+
+async def test_expired_question_is_looked_at_in_time(office: Office) -> None:
+    async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
+        async with Runner(clerk(), log=log, limits=Limits(approval_seconds=0.5)) as runner:
+            await runner.submit("Do it.", run_id="run")
+            engine, advancer = PostgresEngine(log), RunAdvancer({"clerk": runner})
+            serving = asyncio.create_task(engine.serve(advancer.advance, queues=["default"], concurrency=1))
+            ended = await wait_until_over(log, "run")
+            await engine.stop(HANG_SECONDS)
+            await serving
+        expired = [
+            event for entry in await log.read("run") if (event := decode_event(entry)).type == "approval.expired"
+        ]
+
+    assert (ended, len(expired)) == ("completed", 1)
+    assert office.effects() == ["run:1", "run:3"]
+
+
+async def test_runs_of_other_queues_are_left_alone(office: Office) -> None:
+    async with office.open_log() as log:
+        async with Runner(clerk(), log=log) as runner:
+            await runner.submit("Do it.", run_id="elsewhere", queue="host-b")
+        with office.worker():
+            await submit(log, "here")
+            assert await finish(log, "here") == ["completed"]
+        assert await log.read("elsewhere", after_seq=1) == []
+
+    assert office.effects() == once("here")
+
+
+@pytest.fixture
+def own_office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    """With a server to stop."""
+    monkeypatch.setenv("CLERK_FOLDER", str(tmp_path))
+    server = PostgresServer()
+    try:
+        yield Office(server.start(), tmp_path)
+    finally:
+        server.close()
+
+
+async def test_restarted_database_delays_runs_and_changes_nothing(own_office: Office) -> None:
+    async with own_office.open_log() as log:
+        with own_office.worker() as worker:
+            await submit(log, "before")
+            async with asyncio.timeout(HANG_SECONDS):
+                await approve(log, "before")
+            own_office.server.stop(SIGQUIT)
+            own_office.server.start()
+            await submit(log, "after")
+            assert await finish(log, "after") == ["completed"]
+            assert await wait_until_over(log, "before") == "completed"
+            assert worker.stop() == 0
+
+    assert own_office.effects() == once("before", "after")
+
+
+def test_worker_exits_when_the_database_is_gone(own_office: Office) -> None:
+    with own_office.worker("--patience", "1") as worker:
+        own_office.server.stop()
+
+        assert worker.process.wait(HANG_SECONDS) == 75
+
+
+async def test_documented_program_hands_over_a_run(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "workers.md").read_text()
+    program: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], program)  # noqa: S102 - our own page
+    monkeypatch.setenv("INTERLOCK_DATABASE_URL", office.server.url)
+    schema = {"schema": office.schema}
+    program |= {name: partial(program[name], **schema) for name in ("PostgresLog", "PostgresArtifacts")}
+
+    run_id = await program["hand_over"](clerk(), "Do it.")
+
+    assert [(status, args["run_id"]) for status, args in office.jobs()] == [("todo", run_id)]

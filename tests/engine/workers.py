@@ -1,0 +1,87 @@
+"""Workers as processes, and people who answer their runs from another process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from signal import SIGTERM, Signals
+from typing import Any
+
+from interlock import Inbox
+from interlock.storage.postgres.log import PostgresLog
+from tests.patience import HANG_SECONDS
+from tests.postgres.server import PostgresServer
+
+from .clerk import effects_of
+
+ROOT = Path(__file__).parents[2]
+LEASE_SECONDS = 3.0
+
+
+class Worker:
+    """A worker that takes jobs."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        assert process.stdout
+        self.greeting = process.stdout.readline()
+
+    def stop(self, how: Signals = SIGTERM) -> int:
+        """The exit code."""
+        self.process.send_signal(how)
+        return self.process.wait(HANG_SECONDS)
+
+
+class Office:
+    """A log in Postgres, and the folder with the effects of its runs."""
+
+    def __init__(self, server: PostgresServer, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self.schema = server.new_schema()
+
+    @contextmanager
+    def worker(self, *options: str) -> Generator[Worker]:
+        words = [
+            sys.executable,
+            "-c",
+            "from interlock.cli.main import main; main()",
+            "worker",
+            "--agent",
+            "tests.engine.clerk:clerk",
+        ]
+        words += ["--database-schema", self.schema, "--lease", str(LEASE_SECONDS), *options]
+        environ = os.environ | {"CLERK_FOLDER": str(self.folder), "INTERLOCK_DATABASE_URL": self.server.url}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environ}
+        with subprocess.Popen(words, **pipes) as process:
+            try:
+                yield Worker(process)
+            finally:
+                process.kill()
+
+    def open_log(self) -> PostgresLog:
+        return self.server.open_log(self.schema, lease_seconds=LEASE_SECONDS)
+
+    def effects(self) -> list[str]:
+        return sorted(effects_of(self.folder))
+
+    def jobs(self) -> list[Any]:
+        """The jobs that are left."""
+        return self.server.query("SELECT status, args FROM procrastinate_jobs", self.schema)
+
+
+async def approve(log: PostgresLog, run_id: str) -> None:
+    """Wait until the run asks, and approve."""
+    async with Inbox(log) as inbox:
+        while not (questions := await inbox.pending(run_id)):
+            await log.wait_for_change(log.version(), 0.2)
+        await inbox.approve(questions[0], by="ana")
+
+
+async def wait_until_over(log: PostgresLog, run_id: str) -> str:
+    """The state in which the run ended."""
+    async with Inbox(log) as inbox:
+        while not (ledger := await inbox.load_ledger(run_id)).is_over:
+            await log.wait_for_change(log.version(), 0.2)
+    return ledger.state.value
