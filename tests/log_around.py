@@ -17,6 +17,7 @@ class LogAround:
         self.feed_position = inner.feed_position
         self.acquire = inner.acquire
         self.release = inner.release
+        self.assign_queue = inner.assign_queue
         self.lease_holder = inner.lease_holder
         self.lease_holders = inner.lease_holders
         self.enqueue = inner.enqueue
