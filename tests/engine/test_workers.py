@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from signal import SIGKILL, SIGQUIT
+from signal import SIGCONT, SIGKILL, SIGQUIT, SIGSTOP
 from time import time
 from typing import Any
 
@@ -74,6 +74,26 @@ async def test_killed_worker_is_followed_after_its_lease(office: Office) -> None
                 await log.wait_for_change(log.version(), 0.1)
             assert time() - killed_at < LEASE_SECONDS + 1
             assert await finish(log, "run") == ["completed"]
+
+    assert office.effects() == once("run")
+
+
+async def test_worker_that_was_stopped_for_too_long_repeats_nothing(office: Office) -> None:
+    hold = office.folder / HOLD
+    hold.touch()
+    async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
+        with office.worker("--stop-seconds", "0") as late:
+            await submit(log, "run")
+            while not office.effects():
+                await log.wait_for_change(log.version(), 0.05)
+            late.process.send_signal(SIGSTOP)
+            hold.unlink()
+            with office.worker():
+                assert await finish(log, "run") == ["completed"]
+                recorded = await log.read("run")
+                late.process.send_signal(SIGCONT)
+                assert late.stop() == 0
+            assert await log.read("run") == recorded
 
     assert office.effects() == once("run")
 
