@@ -187,7 +187,7 @@ $(READY): pyproject.toml requirements/dev.txt
 	fi; \
 	mkdir -p $(CACHE)/home; \
 	echo "installing requirements/dev.txt"; \
-	{ $(BIN)/python -m pip install --require-hashes -r requirements/dev.txt && \
+	{ $(BIN)/python -m pip install --no-deps --require-hashes -r requirements/dev.txt && \
 		$(BIN)/python -m pip install --no-deps --no-build-isolation --editable . ; \
 	} >$(VENV)/install.log 2>&1 || \
 		{ tail -n 20 $(VENV)/install.log >&2; echo "error: see $(VENV)/install.log" >&2; exit 1; }
