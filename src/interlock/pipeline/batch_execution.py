@@ -52,6 +52,8 @@ _TOOL_FAILURES = frozenset({Phase.EXECUTE, Phase.NORMALIZE, Phase.OBSERVE})
 _MAX_WAITED_FOR = 8
 #: Failures that are an exception of the developer's code.
 _RAISED = frozenset({"tool_failed", "hook_failed", "post_hook_failed"})
+#: After so many turns that waited for nothing, other tasks of the event loop have theirs.
+_TURNS_AT_ONCE = 64
 #: Failures that follow from the end of the run and must not decide it again.
 _CONSEQUENCES = frozenset({"skipped", "cancelled_before_start"})
 
@@ -112,6 +114,10 @@ class BatchExecution(msgspec.Struct, eq=False):
             if opened:
                 self._all_done = loop.create_future()
                 await self._all_done
+            else:
+                recorder.turns_at_once += 1
+                if recorder.turns_at_once % _TURNS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except BaseException:  # this task was cancelled
             self._cancel()
             raise

@@ -128,6 +128,8 @@ class Recorder:
         self._watchers: list[asyncio.Future[None]] = []
         #: How many calls are under way: with several, a commit waits for those that are about to ask for one, too.
         self.calls_under_way = 0
+        #: Turns whose calls all ended without waiting.
+        self.turns_at_once = 0
         #: The owner of the run commits before it shows anything, so a batch need not.
         self.commits_later = False
         #: The `seq` at which a snapshot is worth its cost.
