@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from interlock.storage.sqlite.packing import unpack
+from interlock.storage.packing import unpack
 from interlock.storage.sqlite.upgrade import pack_old_events
 
 

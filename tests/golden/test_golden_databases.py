@@ -30,7 +30,7 @@ def test_the_wheel_has_the_sql_files() -> None:
     shipped = {file.distribution_path for file in builder.recurse_included_files()}
 
     assert {f"interlock/storage/sqlite/migrations/{path.name}" for path in MIGRATIONS} < shipped
-    assert {f"interlock/storage/sqlite/{name}" for name in ("queries.sql", "event_dictionary.txt")} < shipped
+    assert {f"interlock/storage/{name}" for name in ("sqlite/queries.sql", "event_dictionary.txt")} < shipped
 
 
 @pytest.mark.parametrize("golden", DATABASES, ids=lambda path: path.stem)

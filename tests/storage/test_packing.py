@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from interlock.audit.verify import verify
 from interlock.domain.event import LogEntry
-from interlock.storage.sqlite import packing
+from interlock.storage import packing
 from interlock.storage.sqlite.log import SqliteLog
 from tests.log_rows import edit_events, unpack_events
 

@@ -22,7 +22,7 @@ from ...domain.errors import ConfigurationError, LogError, LogWriteError
 from ...domain.event import LogEntry
 from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
 from ..leases import ProcessIdentity, lease_token, this_process
-from ..sqlite.packing import pack_state, unpack, unpack_state
+from ..packing import pack_state, unpack, unpack_state
 from .changes import ChangeSignal
 from .connection import WRITER, Connection, ConnectionPool, Connector, Parameters, execute, first_line
 from .heartbeat import Heartbeat

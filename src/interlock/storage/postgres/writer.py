@@ -24,7 +24,7 @@ import psycopg
 from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ..leases import NO_TOKEN, ProcessIdentity, fenced_error
-from ..sqlite.packing import HASH_BYTES, PackedRow, pack
+from ..packing import HASH_BYTES, PackedRow, pack
 from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, first_line, is_lost
 from .queries import QUERIES
 from .run_state import RowChange, find_row_change

@@ -26,10 +26,10 @@ from ...domain.errors import LogError, LogWriteError
 from ...domain.event import LogEntry
 from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
 from ..leases import ProcessIdentity, lease_token, this_process
+from ..packing import pack_state, unpack, unpack_state
 from ..polling import poll_for_change
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
-from .packing import pack_state, unpack, unpack_state
 from .queries import QUERIES
 from .upgrade import pack_old_events
 from .writer import SqliteWriter, execute_with_retry, is_busy

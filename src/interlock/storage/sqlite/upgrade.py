@@ -7,7 +7,7 @@ import sqlite3
 from itertools import pairwise
 
 from ...domain.event import LogEntry
-from .packing import HASH_BYTES, pack
+from ..packing import HASH_BYTES, pack
 from .queries import QUERIES
 
 #: Rows of one transaction: other writers wait for it.

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ..leases import NO_TOKEN
+from ..packing import pack
 from .leases import build_fenced_error
-from .packing import pack
 from .queries import QUERIES
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...domain.event import LogEntry
+from ..domain.event import LogEntry
 
 #: The first `seq`, the number of events, their bodies and their hashes.
 PackedRow: TypeAlias = tuple[int, int, bytes, bytes]
