@@ -1,13 +1,12 @@
 """The figures of `docs/architecture.md` can be counted again."""
 
-import pytest
-
-from scripts.walk import WALKS, main
+from scripts.walk import WALKS, measure
 
 
-async def test_every_walk_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    await main(show_steps=False)
+async def test_every_walk_is_counted_with_its_threads() -> None:
+    walks = await measure(rounds=1)
 
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == list(WALKS)
-    assert all("changes of file" in line for line in lines)
+    assert len(walks) >= len(WALKS)
+    assert all("changes of file" in walk.figures for walk in walks)
+    assert walks[0].steps[0].co_qualname == "ToolRuntime.execute"
+    assert "sandbox/handlers/threads.py" in walks[0].files
