@@ -13,7 +13,7 @@ import pytest
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import RunCompleted
-from interlock.server.core.index import index_file, projection
+from interlock.server.core.index import activity, file_rows, index_file, index_updater
 from interlock.server.core.index.index_file import IndexFile
 from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.index.run_index import IndexUnavailableError, RunIndex
@@ -219,7 +219,7 @@ async def test_a_page_that_cannot_be_written_changes_nothing_and_is_written_late
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(projection, "save_activity", fail)
+        patch.setattr(index_updater, "save_activity", fail)
         with pytest.raises(IndexUnavailableError, match="disk is full"):
             await index.get_run("run_0")
         assert told == []
@@ -402,8 +402,8 @@ async def test_recent_activity_is_of_all_runs_that_one_may_see_newest_first(tmp_
 
 
 async def test_of_recent_activity_the_last_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection, "MAX_ACTIVITY_ROWS", 10)
-    monkeypatch.setattr(projection, "ACTIVITY_TRIM_SLACK", 5)
+    monkeypatch.setattr(activity, "MAX_ACTIVITY_ROWS", 10)
+    monkeypatch.setattr(file_rows, "ACTIVITY_TRIM_SLACK", 5)
     log = MemoryLog()
     index = RunIndex(tmp_path / "index.db", log)
     for number in range(50):

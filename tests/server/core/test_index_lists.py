@@ -17,15 +17,11 @@ from interlock.domain.event import RunCancelled, RunCompleted, RunPaused
 from interlock.domain.state.lifecycle import ActionState
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunQuery, RunRow
 from interlock.server.core.index.run_index import BadCursorError, RunIndex
-from interlock.server.core.index.statements import (
-    SqlStatement,
-    build_actions_statement,
-    build_runs_statement,
-    to_sql_values,
-)
+from interlock.server.core.index.statements import SQLITE, SqlStatement, StatementBuilder, to_sql_values
 
 from .index_runs import Kind, asking, begun, granted, paused
 
+_BUILDER = StatementBuilder(SQLITE)
 AGENTS, PEOPLE, KINDS = (
     ("boss", "helper", "clerk"),
     ("user:ada", "user:bob", "key:bot"),
@@ -204,7 +200,7 @@ async def test_a_cursor_that_no_page_gave_out_is_refused_in_words(index: RunInde
 @given(st.text(min_size=1))
 def test_no_text_as_a_cursor_does_more_than_be_refused(cursor: str) -> None:
     with suppress(BadCursorError):
-        assert build_runs_statement(RunQuery(cursor=cursor)).parameters[0] in range(1, 1 << 63)
+        assert _BUILDER.build_runs(RunQuery(cursor=cursor)).parameters[0] in range(1, 1 << 63)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -220,7 +216,7 @@ async def test_no_name_does_more_than_not_be_found(index: RunIndex, text: str) -
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_limit_is_at_least_one_and_at_most_a_thousand(index: RunIndex) -> None:
     assert len((await index.list_runs(RunQuery(limit=-5))).rows) == 1
-    assert build_runs_statement(RunQuery(limit=10**12)).limit == 1000
+    assert _BUILDER.build_runs(RunQuery(limit=10**12)).limit == 1000
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -240,24 +236,24 @@ async def test_a_page_goes_on_where_the_last_one_ended_whatever_came_since(tmp_p
 
 
 _PLANNED: list[tuple[Callable[[Any], SqlStatement], Any]] = [
-    (build_runs_statement, RunQuery()),
-    (build_runs_statement, RunQuery(statuses=frozenset({"PAUSED_APPROVAL"}))),
+    (_BUILDER.build_runs, RunQuery()),
+    (_BUILDER.build_runs, RunQuery(statuses=frozenset({"PAUSED_APPROVAL"}))),
     (
-        build_runs_statement,
+        _BUILDER.build_runs,
         RunQuery(statuses=frozenset({"PAUSED_APPROVAL", "FAILED"}), agents=frozenset({"boss", "clerk"})),
     ),
-    (build_runs_statement, RunQuery(agents=frozenset(), person="user:ada")),
-    (build_runs_statement, RunQuery(agents=frozenset({"boss"}), person="user:ada", agent="boss")),
-    (build_runs_statement, RunQuery(agents=frozenset(f"agent-{number}" for number in range(70)))),
-    (build_actions_statement, ActionQuery(agents=frozenset(f"agent-{number}" for number in range(70)))),
-    (build_runs_statement, RunQuery(requester="user:ada", statuses=frozenset({"RUNNING"}))),
-    (build_runs_statement, RunQuery(parent_run_id="run_0")),
-    (build_actions_statement, ActionQuery(statuses=frozenset({"PENDING"}))),
+    (_BUILDER.build_runs, RunQuery(agents=frozenset(), person="user:ada")),
+    (_BUILDER.build_runs, RunQuery(agents=frozenset({"boss"}), person="user:ada", agent="boss")),
+    (_BUILDER.build_runs, RunQuery(agents=frozenset(f"agent-{number}" for number in range(70)))),
+    (_BUILDER.build_actions, ActionQuery(agents=frozenset(f"agent-{number}" for number in range(70)))),
+    (_BUILDER.build_runs, RunQuery(requester="user:ada", statuses=frozenset({"RUNNING"}))),
+    (_BUILDER.build_runs, RunQuery(parent_run_id="run_0")),
+    (_BUILDER.build_actions, ActionQuery(statuses=frozenset({"PENDING"}))),
     (
-        build_actions_statement,
+        _BUILDER.build_actions,
         ActionQuery(statuses=frozenset({"PENDING"}), agents=frozenset({"boss"}), person="user:ada"),
     ),
-    (build_actions_statement, ActionQuery(run_id="run_0")),
+    (_BUILDER.build_actions, ActionQuery(run_id="run_0")),
 ]
 
 

@@ -13,9 +13,9 @@ from threading import Lock
 
 import msgspec
 
-from ....domain.errors import InterlockError
 from ....storage.event_log import FeedEntry
 from ....storage.sqlite.database import split_statements
+from .feed_follower import IndexUnavailableError
 
 #: Raise it with every change of the tables or of what is put into them.
 INDEX_VERSION = 5
@@ -35,10 +35,6 @@ _CORRUPTION_CODES = frozenset(
         sqlite3.SQLITE_CONSTRAINT,
     }
 )
-
-
-class IndexUnavailableError(InterlockError):
-    """The index cannot be created or read. Nothing is lost: everything in it is also in the log."""
 
 
 class IndexPosition(msgspec.Struct, frozen=True):

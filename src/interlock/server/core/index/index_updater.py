@@ -1,80 +1,94 @@
-"""Keeps the index up to date with the log, and notifies listeners.
+"""The index in a file, kept up to date with the log: every read catches up with it first.
 
 A pass reads what was added to the log since the last one, page by page. The rows and the position of a page are written
 in one transaction, then listeners are notified. So an event counts once, whatever happens in between, and is reported
-once. When nothing was written, catching up costs a check of the log's version.
-
-One pass runs at a time, in its own task: a cancelled caller does not stop it, and callers that come while it runs wait
-for it. As it may have read the log before they wrote, they then wait for one more, and never for a third.
-
-A damaged file is only marked; the next pass deletes it and rebuilds it.
+once. A damaged file is only marked; the next pass deletes it and rebuilds it.
 """
 
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeVar
 
+from ....storage import projection
 from ....storage.event_log import EventLog
 from ..live.live_event import LiveEvent, to_live_event
-from . import projection
-from .index_file import IndexFile, IndexUnavailableError, delete_index_file, is_corruption
-from .projection import RowBuffer
+from . import activity
+from .activity import ActivityRow
+from .feed_follower import PAGE_EVENTS, FeedFollower, IndexUnavailableError
+from .file_rows import RowBuffer, save_activity, save_damage
+from .index_file import IndexFile, delete_index_file, is_corruption
 from .rows import DamagedRun
+from .statements import SQLITE, SqlCondition, SqlValue, to_sql_values
 
 _T = TypeVar("_T")
-#: Called with every page after it was written. Must not block.
-IndexListener: TypeAlias = Callable[[Sequence[LiveEvent]], None]
-
-PAGE_EVENTS = 500
 
 _UPDATE_POSITION = "UPDATE place SET position = ?, run_id = ?, seq = ?, hash = ?, clean = 0"
+_ACTIVITY = (
+    "SELECT activity.number, activity.run_id, agent, status, seq, at, type, title, tone, icon, tool, action_id, text"
+    " FROM activity CROSS JOIN runs ON runs.run_id = activity.run_id"
+)
 
 
-class IndexUpdater:
-    """Updates the index from the log."""
+class IndexUpdater(FeedFollower):
+    """The index of a log without one. Belongs to one event loop; the file is opened on first use."""
+
+    dialect = SQLITE
 
     def __init__(self, path: Path, log: EventLog) -> None:
-        self.position = 0
+        super().__init__(log)
         self._path = path
-        self._log = log
         self._file: IndexFile | None = None
         self._is_corrupt = False
-        self._is_closed = False
-        #: The version of the log up to which it was read; None: it has to be read whatever the version is.
-        self._seen_version: int | None = None
-        #: Position of the last event that listeners were notified of.
-        self._notified_position = 0
-        self._pass_task: asyncio.Task[None] | None = None
-        self._listeners: list[IndexListener] = []
         #: Known damage, which the events do not show: applied again whenever one of these runs is indexed.
         self._damaged: dict[str, DamagedRun] = {}
 
-    def subscribe(self, listener: IndexListener) -> Callable[[], None]:
-        """Call a listener after updates. Return the function that ends it."""
-        self._listeners.append(listener)
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """The paths of its files, which no tool may access."""
+        path = str(self._path.resolve())
+        return tuple(f"{path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
-        def end() -> None:
-            with suppress(ValueError):
-                self._listeners.remove(listener)
+    async def fetch_all(self, sql: str, parameters: Sequence[SqlValue]) -> list[Any]:
+        """Return the rows of a query, which is executed in a thread."""
 
-        return end
+        def fetch(file: IndexFile) -> list[Any]:
+            with file.read_lock:
+                return file.read_connection.execute(sql, to_sql_values(parameters)).fetchall()
 
-    async def catch_up(self) -> None:
-        """Update the index to the current end of the log."""
-        if self._is_closed:
-            raise IndexUnavailableError(f"The index {self._path} is closed.")
-        if self._log.version() == self._seen_version:
-            return
-        if (passing := self._get_running_pass()) is not None:
-            await asyncio.shield(passing)
-            if self._log.version() == self._seen_version:
-                return
-        await asyncio.shield(self._get_running_pass() or self._start_pass())
+        return await self._read_from_file(lambda file: asyncio.to_thread(fetch, file))
 
-    async def read_from_file(self, read: Callable[[IndexFile], Awaitable[_T]]) -> _T:
+    async def fetch_one(self, sql: str, parameters: Sequence[SqlValue]) -> Sequence[Any] | None:
+        """Return a row by its key, found in the event loop, which is faster than a thread."""
+
+        async def find(file: IndexFile) -> Sequence[Any] | None:
+            return file.lookup_connection.execute(sql, to_sql_values(parameters)).fetchone()
+
+        return await self._read_from_file(find)
+
+    async def list_activity(self, limit: int, where: SqlCondition) -> list[ActivityRow]:
+        """Return the most recent events of the runs that fulfil the condition, newest first."""
+        sql = f"{_ACTIVITY} WHERE {where.sql} ORDER BY activity.number DESC LIMIT ?"
+        found = await self.fetch_all(sql, (*where.parameters, min(limit, activity.MAX_ACTIVITY_ROWS)))
+        names = ActivityRow.__struct_fields__
+        return [ActivityRow(**dict(zip(names, row, strict=True))) for row in found]
+
+    async def mark_damaged(self, runs: Sequence[DamagedRun]) -> None:
+        """Show these runs as damaged from now on."""
+        self._damaged |= {run.run_id: run for run in runs}
+
+        async def mark(file: IndexFile) -> None:
+            await asyncio.to_thread(_write, file, lambda connection: save_damage(connection, runs))
+
+        await self._read_from_file(mark)
+
+    async def close(self) -> None:
+        """Wait for the running update and close the file."""
+        await super().close()
+        self._close_file()
+
+    async def _read_from_file(self, read: Callable[[IndexFile], Awaitable[_T]]) -> _T:
         """Read when the file is up to date; again when it had to be rebuilt."""
         last_error: sqlite3.Error | None = None
         for _ in range(2):
@@ -91,38 +105,6 @@ class IndexUpdater:
         raise IndexUnavailableError(
             f"The index {self._path} cannot be read: {last_error or 'it is closed'}."
         ) from last_error
-
-    async def mark_damaged(self, runs: Sequence[DamagedRun]) -> None:
-        """Show these runs as damaged from now on."""
-        self._damaged |= {run.run_id: run for run in runs}
-
-        async def mark(file: IndexFile) -> None:
-            await asyncio.to_thread(_write, file, lambda connection: _apply_damage(connection, runs))
-
-        await self.read_from_file(mark)
-
-    async def close(self) -> None:
-        """Wait for the running update and close the file."""
-        self._is_closed = True
-        if self._pass_task is not None:
-            with suppress(Exception):  # raised in the callers that wait for the pass
-                await asyncio.shield(self._pass_task)
-        self._close_file()
-
-    def _get_running_pass(self) -> asyncio.Task[None] | None:
-        """Return the running pass. One that just ended does not count: it may have read before the caller wrote."""
-        return None if self._pass_task is None or self._pass_task.done() else self._pass_task
-
-    def _start_pass(self) -> asyncio.Task[None]:
-        self._pass_task = asyncio.create_task(self._run_pass())
-        self._pass_task.add_done_callback(self._on_pass_done)
-        return self._pass_task
-
-    def _on_pass_done(self, task: asyncio.Task[None]) -> None:
-        if self._pass_task is task:
-            self._pass_task = None
-        if not task.cancelled():
-            task.exception()  # all waiters may be gone
 
     def _mark_corrupt(self) -> None:
         self._is_corrupt, self._seen_version = True, None
@@ -173,17 +155,6 @@ class IndexUpdater:
                 self.position = page[-1].position
                 self._notify_listeners(page)
 
-    def _notify_listeners(self, page: list[LiveEvent]) -> None:
-        """Notify all listeners, even if one of them fails."""
-        new_events = [event for event in page if event.position > self._notified_position]
-        self._notified_position = max(self._notified_position, self.position)
-        for listener in tuple(self._listeners):
-            try:
-                listener(new_events)
-            except Exception as error:
-                context = {"message": "a listener of the index failed", "exception": error}
-                asyncio.get_running_loop().call_exception_handler(context)
-
     def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -198,23 +169,15 @@ def _write_page(file: IndexFile, page: Sequence[LiveEvent], damaged: Mapping[str
             return
         rows = RowBuffer(connection)
         for event in new_events:
-            projection.apply_event(event, rows)
+            projection.apply_event(event.entry, event.event, event.problem, event.position, rows)
         rows.save()
         touched = {event.entry.run_id for event in new_events}
-        _apply_damage(connection, [run for run_id, run in damaged.items() if run_id in touched])
-        projection.save_activity(connection, new_events)
+        save_damage(connection, [run for run_id, run in damaged.items() if run_id in touched])
+        save_activity(connection, new_events)
         last = new_events[-1]
         connection.execute(_UPDATE_POSITION, (last.position, last.entry.run_id, last.entry.seq, last.entry.hash))
 
     _write(file, write)
-
-
-def _apply_damage(connection: sqlite3.Connection, runs: Sequence[DamagedRun]) -> None:
-    if runs:
-        rows = RowBuffer(connection)
-        for run in runs:
-            projection.apply_damage(run, rows)
-        rows.save()
 
 
 def _write(file: IndexFile, write: Callable[[sqlite3.Connection], None]) -> None:

@@ -8,11 +8,10 @@ from ....domain.rendering import truncate
 from ....domain.state.ledger import Ledger
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from ....rendering.run_states import DisplayState, RunKind, describe_owner
+from ....storage.projection import MAX_TEXT_CHARS
 
 _Row = TypeVar("_Row")
 
-#: Of a task or message in a list.
-MAX_TEXT_CHARS = 300
 #: The statuses of runs that have not ended, and of active ones.
 UNFINISHED_STATUSES = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
 RUNNING_STATUSES = frozenset({"RUNNING"})

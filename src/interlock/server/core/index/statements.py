@@ -4,7 +4,7 @@ A list is narrowed by one of several things that have their own index: a column 
 with a status (`runs_by_agent` is agent, status, number). What it is narrowed by is the *lead*; a query over three
 agents and two statuses has six of them. Each lead yields as many numbers as the page has, in order, so a page costs the
 same in an index of any size. Everything else that is asked for is looked at row by row; a plus before a column keeps
-SQLite from taking its index.
+SQLite from taking its index. The same statements read a file and Postgres: a `Dialect` has what differs.
 """
 
 import binascii
@@ -17,7 +17,7 @@ import msgspec
 from ....domain.errors import ConfigurationError
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from ....rendering.run_states import RunKind
-from .projection import UNANSWERED_STATUS, normalize_search_text
+from ....storage.projection import UNANSWERED_STATUS, normalize_search_text
 from .rows import ActionQuery, ActionRow, RunQuery, RunRow
 
 MAX_LIMIT = 1_000
@@ -49,6 +49,26 @@ class BadCursorError(ConfigurationError):
     """A cursor that no page of this list has given out."""
 
 
+class Dialect(NamedTuple):
+    """What differs between the databases of an index."""
+
+    runs: str
+    actions: str
+    placeholder: str
+    #: Before a column: do not take its index.
+    unindexed: str
+    #: The function that finds one text in another.
+    find: str
+    true: str
+    false: str
+    #: After the name of a table: take this index.
+    by_expiry: str
+
+
+SQLITE = Dialect("runs", "actions", "?", "+", "instr", "1", "0", " INDEXED BY actions_by_expiry")
+POSTGRES = Dialect("listed_runs", "listed_actions", "%s", "", "strpos", "true", "false", "")
+
+
 class SqlStatement(NamedTuple):
     """A statement. Its first column is the number of the row, the rest is for `to_run_row` and `to_action_row`."""
 
@@ -64,75 +84,158 @@ class _Table(NamedTuple):
     order: str
 
 
-_RUNS = _Table("runs", RUN_COLUMNS, "DESC")
-_ACTIONS = _Table("actions", ACTION_COLUMNS, "ASC")
+class SqlCondition(NamedTuple):
+    """A condition for rows."""
 
-
-class _SqlCondition(NamedTuple):
     sql: str
     parameters: tuple[SqlValue, ...] = ()
 
 
-def build_runs_statement(query: RunQuery) -> SqlStatement:
-    """Build the query for a list of runs."""
-    rest = [
-        *([] if query.include_child_runs or query.parent_run_id is not None else [_SqlCondition("inside = 0")]),
-        *_build_equals("requester", query.requester),
-        *_build_equals("agent", query.agent),
-        *_build_equals("kind", query.kind),
-        *_build_text_search(query.text),
-    ]
-    sees_all = query.agents is None and query.person is None  # else the owners are the narrower lead
-    kind = query.kind if sees_all else None
-    lead = _take_first_given(("requester", query.requester), ("agent", query.agent), ("kind", kind))
-    if query.parent_run_id is not None:
-        leads = [_SqlCondition("parent = ? AND parent != ''", (query.parent_run_id,))]
-        rest += _build_any_of("status", query.statuses)
-    else:
-        leads = _build_leads(lead or _list_owners(query.agents, query.person), query.statuses, RUN_STATUSES)
-    if lead or query.parent_run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
-        rest += _build_visibility(query.agents, query.person)
-    at = _decode_cursor(query.cursor)
-    rest += [_SqlCondition("number < ?", (at,))] if at else []
-    return _build_statement(_RUNS, leads, rest, query.limit)
+class StatementBuilder:
+    """Builds the statements of lists for one kind of database."""
 
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._all, self._none = SqlCondition(dialect.true), SqlCondition(dialect.false)
 
-def build_actions_statement(query: ActionQuery) -> SqlStatement:
-    """Build the query for a list of actions."""
-    rest = [*_build_any_of("kind", query.kinds), *_build_equals("agent", query.agent)]
-    lead = _take_first_given(("agent", query.agent))
-    if query.run_id is not None:
-        leads = [_SqlCondition("run_id = ?", (query.run_id,))]
-        states = None if query.statuses is None else {word.lower() for word in query.statuses}
-        rest += _build_any_of("state", states)
-    else:
-        leads = _build_leads(lead or _list_owners(query.agents, query.person), query.statuses, _ACTION_STATUSES)
-    if lead or query.run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
-        rest += _build_visibility(query.agents, query.person)
-    at = _decode_cursor(query.cursor)
-    rest += [_SqlCondition("number > ?", (at,))] if at else []
-    return _build_statement(_ACTIONS, leads, rest, query.limit)
-
-
-def build_visibility_condition(agents: Collection[str] | None, person: str | None) -> _SqlCondition:
-    """Return the condition for these agents, or this person; without both: all."""
-    (condition,) = _build_visibility(agents, person) or [_SqlCondition("1")]
-    return condition
-
-
-def build_disjoint_visibility(agents: Collection[str] | None, person: str | None) -> list[_SqlCondition]:
-    """Return the same condition in disjoint parts, each with its own index."""
-    if agents is None and person is None:
-        return [_SqlCondition("1")]
-    owned = tuple(sorted(agents or ()))
-    parts = [_SqlCondition("agent = ?", (agent,)) for agent in owned]
-    if person is not None:
-        others = f"+agent NOT IN ({_build_placeholders(owned)})"
-        parts += [
-            _SqlCondition(f"requester = ? AND {others}", (person, *owned)),
-            _SqlCondition(f"created_by = ? AND +requester != ? AND {others}", (person, person, *owned)),
+    def build_runs(self, query: RunQuery) -> SqlStatement:
+        """Build the query for a list of runs."""
+        rest = [
+            *([] if query.include_child_runs or query.parent_run_id is not None else [SqlCondition("inside = 0")]),
+            *self._build_equals("requester", query.requester),
+            *self._build_equals("agent", query.agent),
+            *self._build_equals("kind", query.kind),
+            *self._build_text_search(query.text),
         ]
-    return parts
+        sees_all = query.agents is None and query.person is None  # else the owners are the narrower lead
+        kind = query.kind if sees_all else None
+        lead = _take_first_given(("requester", query.requester), ("agent", query.agent), ("kind", kind))
+        if query.parent_run_id is not None:
+            leads = [SqlCondition("parent = ? AND parent != ''", (query.parent_run_id,))]
+            rest += self._build_any_of("status", query.statuses)
+        else:
+            owners = lead or _list_owners(query.agents, query.person)
+            leads = self._build_leads(owners, query.statuses, RUN_STATUSES)
+        if lead or query.parent_run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
+            rest += self._build_visibility(query.agents, query.person)
+        at = _decode_cursor(query.cursor)
+        rest += [SqlCondition("number < ?", (at,))] if at else []
+        return self._build_page(_Table(self._dialect.runs, RUN_COLUMNS, "DESC"), leads, rest, query.limit)
+
+    def build_actions(self, query: ActionQuery) -> SqlStatement:
+        """Build the query for a list of actions."""
+        rest = [*self._build_any_of("kind", query.kinds), *self._build_equals("agent", query.agent)]
+        lead = _take_first_given(("agent", query.agent))
+        if query.run_id is not None:
+            leads = [SqlCondition("run_id = ?", (query.run_id,))]
+            states = None if query.statuses is None else {word.lower() for word in query.statuses}
+            rest += self._build_any_of("state", states)
+        else:
+            owners = lead or _list_owners(query.agents, query.person)
+            leads = self._build_leads(owners, query.statuses, _ACTION_STATUSES)
+        if lead or query.run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
+            rest += self._build_visibility(query.agents, query.person)
+        at = _decode_cursor(query.cursor)
+        rest += [SqlCondition("number > ?", (at,))] if at else []
+        return self._build_page(_Table(self._dialect.actions, ACTION_COLUMNS, "ASC"), leads, rest, query.limit)
+
+    def build_counts(
+        self, column: str, rows: str, agents: Collection[str] | None, person: str | None
+    ) -> list[SqlCondition]:
+        """Build the queries that count these rows by a column: one for each disjoint part, with its own index."""
+        return [
+            self._render(f"SELECT {column}, count(*) FROM {rows} AND {part.sql} GROUP BY {column}", part.parameters)  # noqa: S608
+            for part in self._build_disjoint_visibility(agents, person)
+        ]
+
+    def build_visibility_condition(self, agents: Collection[str] | None, person: str | None) -> SqlCondition:
+        """Return the condition for these agents, or this person; without both: all."""
+        (condition,) = self._build_visibility(agents, person) or [self._all]
+        return self._render(*condition)
+
+    def render(self, sql: str) -> str:
+        """Return a statement with the placeholders of the database."""
+        return sql.replace("?", self._dialect.placeholder)
+
+    def _render(self, sql: str, parameters: tuple[SqlValue, ...]) -> SqlCondition:
+        return SqlCondition(self.render(sql), parameters)
+
+    def _build_disjoint_visibility(self, agents: Collection[str] | None, person: str | None) -> list[SqlCondition]:
+        if agents is None and person is None:
+            return [self._all]
+        owned = tuple(sorted(agents or ()))
+        parts = [SqlCondition("agent = ?", (agent,)) for agent in owned]
+        if person is not None:
+            plus = self._dialect.unindexed
+            others = f"{plus}agent NOT IN ({_build_placeholders(owned)})" if owned else self._dialect.true
+            parts += [
+                SqlCondition(f"requester = ? AND {others}", (person, *owned)),
+                SqlCondition(f"created_by = ? AND {plus}requester != ? AND {others}", (person, person, *owned)),
+            ]
+        return parts
+
+    def _build_leads(
+        self, owners: list[tuple[str, str]] | None, statuses: Collection[str] | None, all_statuses: Sequence[str]
+    ) -> list[SqlCondition]:
+        """Build a condition for each owner and status. Without owners or statuses there is no row."""
+        known = all_statuses if statuses is None else [word for word in all_statuses if word in statuses]
+        if owners is None:
+            return [self._all] if statuses is None else [SqlCondition("status = ?", (word,)) for word in known]
+        if len(owners) * len(known) > _MAX_LEADS:
+            return self._build_any_of("status", known)
+        return [
+            SqlCondition(f"{column} = ? AND status = ?", (value, word)) for column, value in owners for word in known
+        ]
+
+    def _build_page(
+        self, table: _Table, leads: Sequence[SqlCondition], rest: Sequence[SqlCondition], limit: int
+    ) -> SqlStatement:
+        limit = max(1, min(limit, MAX_LIMIT))
+        leads = leads or [self._none]
+        # As a number and not as a parameter: a plan for any limit expects a tenth of the table.
+        in_order = f"ORDER BY number {table.order} LIMIT {limit + 1}"
+        narrowed = "".join(f" AND {condition.sql}" for condition in rest)
+        numbers = [
+            f"SELECT number FROM (SELECT number FROM {table.name} WHERE {lead.sql}{narrowed} {in_order}) AS subquery"  # noqa: S608
+            for lead in leads
+        ]
+        if len(numbers) > _MAX_PARTS:
+            parts = [numbers[start : start + _MAX_PARTS] for start in range(0, len(numbers), _MAX_PARTS)]
+            numbers = [f"SELECT number FROM ({' UNION '.join(part)}) AS subquery" for part in parts]  # noqa: S608
+        narrowing = [value for condition in rest for value in condition.parameters]
+        given = tuple(value for lead in leads for value in (*lead.parameters, *narrowing))
+        sql = (
+            f"SELECT number, {table.columns} FROM {table.name}"  # noqa: S608
+            f" WHERE number IN ({' UNION '.join(numbers)} {in_order}) ORDER BY number {table.order}"
+        )
+        return SqlStatement(self.render(sql), given, limit)
+
+    def _build_equals(self, column: str, value: str | None) -> list[SqlCondition]:
+        return [] if value is None else [SqlCondition(f"{self._dialect.unindexed}{column} = ?", (value,))]
+
+    def _build_any_of(self, column: str, values: Collection[str] | None) -> list[SqlCondition]:
+        if values is None:
+            return []
+        if not values:
+            return [self._none]
+        condition = f"{self._dialect.unindexed}{column} IN ({_build_placeholders(values)})"
+        return [SqlCondition(condition, tuple(sorted(values)))]
+
+    def _build_text_search(self, text: str | None) -> list[SqlCondition]:
+        """Build the conditions that every word occurs in the text."""
+        return [
+            SqlCondition(f"{self._dialect.find}(words, ?) > 0", (normalize_search_text(word),))
+            for word in (text or "").split()[:_MAX_SEARCH_WORDS]
+        ]
+
+    def _build_visibility(self, agents: Collection[str] | None, person: str | None) -> list[SqlCondition]:
+        if agents is None and person is None:
+            return []
+        owned, plus = sorted(agents or ()), self._dialect.unindexed
+        own = [f"{plus}agent IN ({_build_placeholders(owned)})"] if owned else []
+        people = [] if person is None else [f"{plus}requester = ? OR {plus}created_by = ?"]
+        values = (*owned, *(() if person is None else (person, person)))
+        return [SqlCondition(f"({' OR '.join(own + people)})", values) if values else self._none]
 
 
 def is_visible(agents: Collection[str] | None, person: str | None, row: RunRow) -> bool:
@@ -201,74 +304,6 @@ def _list_owners(agents: Collection[str] | None, person: str | None) -> list[tup
         return None
     people = [] if person is None else [("requester", person), ("created_by", person)]
     return [*(("agent", agent) for agent in sorted(agents or ())), *people]
-
-
-def _build_leads(
-    owners: list[tuple[str, str]] | None, statuses: Collection[str] | None, all_statuses: Sequence[str]
-) -> list[_SqlCondition]:
-    """Build a condition for each owner and status. Without owners or statuses there is no row."""
-    known = all_statuses if statuses is None else [word for word in all_statuses if word in statuses]
-    if owners is None:
-        return [_SqlCondition("1")] if statuses is None else [_SqlCondition("status = ?", (word,)) for word in known]
-    if len(owners) * len(known) > _MAX_LEADS:
-        return [_SqlCondition(f"+status IN ({_build_placeholders(known)})", tuple(known))]
-    return [_SqlCondition(f"{column} = ? AND status = ?", (value, word)) for column, value in owners for word in known]
-
-
-def _build_statement(
-    table: _Table, leads: Sequence[_SqlCondition], rest: Sequence[_SqlCondition], limit: int
-) -> SqlStatement:
-    limit = max(1, min(limit, MAX_LIMIT))
-    leads = leads or [_SqlCondition("0")]
-    in_order = f"ORDER BY number {table.order} LIMIT ?"
-    narrowed = "".join(f" AND {condition.sql}" for condition in rest)
-    numbers = [
-        f"SELECT number FROM (SELECT number FROM {table.name} WHERE {lead.sql}{narrowed} {in_order})"  # noqa: S608
-        for lead in leads
-    ]
-    if len(numbers) > _MAX_PARTS:
-        parts = [numbers[start : start + _MAX_PARTS] for start in range(0, len(numbers), _MAX_PARTS)]
-        numbers = [f"SELECT number FROM ({' UNION '.join(part)})" for part in parts]  # noqa: S608
-    narrowing = [value for condition in rest for value in condition.parameters]
-    given = [value for lead in leads for value in (*lead.parameters, *narrowing, limit + 1)]
-    sql = (
-        f"SELECT number, {table.columns} FROM {table.name}"  # noqa: S608
-        f" WHERE number IN ({' UNION '.join(numbers)} {in_order}) ORDER BY number {table.order}"
-    )
-    return SqlStatement(sql, (*given, limit + 1), limit)
-
-
-def _build_equals(column: str, value: str | None) -> list[_SqlCondition]:
-    return [] if value is None else [_SqlCondition(f"+{column} = ?", (value,))]
-
-
-def _build_any_of(column: str, values: Collection[str] | None) -> list[_SqlCondition]:
-    return (
-        []
-        if values is None
-        else [_SqlCondition(f"+{column} IN ({_build_placeholders(values)})", tuple(sorted(values)))]
-    )
-
-
-def _build_text_search(text: str | None) -> list[_SqlCondition]:
-    """Build the conditions that every word occurs in the text."""
-    return [
-        _SqlCondition("instr(words, ?) > 0", (normalize_search_text(word),))
-        for word in (text or "").split()[:_MAX_SEARCH_WORDS]
-    ]
-
-
-def _build_visibility(agents: Collection[str] | None, person: str | None) -> list[_SqlCondition]:
-    if agents is None and person is None:
-        return []
-    owned = sorted(agents or ())
-    person_values = ["" if person is None else person] * 2
-    person_sql = "" if person is None else " OR +requester = ? OR +created_by = ?"
-    return [
-        _SqlCondition(
-            f"(+agent IN ({_build_placeholders(owned)}){person_sql})", (*owned, *(person_values if person_sql else ()))
-        )
-    ]
 
 
 def _build_placeholders(values: Collection[str]) -> str:

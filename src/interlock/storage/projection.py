@@ -1,36 +1,30 @@
-"""The projection of events to index rows: one small function per event type, without folding.
+"""The projection of events to the rows that lists show: one small function per event type, without folding.
 
-Rows are read at the first event of a page that touches them, and written once at its end. The states come from the
-tables of `domain/state/lifecycle`, so they are those of the run's ledger. An event that cannot be read or does not fit
-marks the row of its run and changes nothing else: what comes after it is applied as far as it fits, and other runs are
-not affected. Recent activity in all runs is kept, too: the last few thousand events.
+The states come from the tables of `domain/state/lifecycle`, so they are those of the run's ledger. An event that cannot
+be read or does not fit marks the row of its run and changes nothing else: what comes after it is applied as far as it
+fits, and other runs are not affected. Where the rows are, is the matter of an `IndexRows`.
 """
 
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from ....domain import event as facts
-from ....domain.errors import IllegalTransitionError
-from ....domain.event import Event
-from ....domain.json import JsonObject
-from ....domain.rendering import truncate
-from ....domain.state.lifecycle import (
+from ..domain import event as facts
+from ..domain.errors import IllegalTransitionError
+from ..domain.event import Event, LogEntry
+from ..domain.rendering import truncate
+from ..domain.state.lifecycle import (
     ACTION_TRANSITIONS,
-    RUN_STATUS,
     RUN_TRANSITIONS,
     ActionState,
     RunState,
     next_state,
 )
-from ....history.run_view import to_run_events
-from ....rendering.events import present_event
-from ....rendering.run_states import RunKind
-from ..live.live_event import LiveEvent
-from .rows import MAX_TEXT_CHARS, DamagedRun
+from ..rendering.run_states import RunKind
 
+#: Of a task or message in a list.
+MAX_TEXT_CHARS = 300
 #: The status by which lists find a question that was never answered, in a run that is over: it needs no answer.
 UNANSWERED_STATUS = "LEFT"
 _MAX_INTEGER = (1 << 63) - 1
@@ -90,75 +84,28 @@ class IndexedAction(msgspec.Struct, kw_only=True):
     decided_by: str = ""
 
 
-_RUN_FIELDS = IndexedRun.__struct_fields__
-_ACTION_FIELDS = IndexedAction.__struct_fields__
-_RUN_EXTRA = ("status", "inside", "words")
-
-
-def _build_upsert(table: str, columns: Iterable[str]) -> str:
-    columns = tuple(columns)
-    marks, changed = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
-    return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608  # names of our own
-        f" ON CONFLICT (number) DO UPDATE SET {changed}"
-    )
-
-
-_SELECT_RUN = f"SELECT {', '.join(_RUN_FIELDS)} FROM runs WHERE run_id = ?"  # noqa: S608
-_SELECT_ACTION = f"SELECT {', '.join(_ACTION_FIELDS)} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
-_SELECT_PENDING = "SELECT action_id FROM actions WHERE run_id = ? AND state = 'pending'"
-_UPSERT_RUN = _build_upsert("runs", (*_RUN_FIELDS, *_RUN_EXTRA))
-_UPSERT_ACTION = _build_upsert("actions", _ACTION_FIELDS)
-
-
-class RowBuffer:
-    """The rows that one page of events touches."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._runs: dict[str, IndexedRun] = {}
-        self._actions: dict[tuple[str, str], IndexedAction] = {}
+class IndexRows(Protocol):
+    """The rows of runs and questions that events are applied to."""
 
     def get_run(self, run_id: str) -> IndexedRun | None:
-        """Return a run from the buffer or the index, or None."""
-        if run_id not in self._runs:
-            found = self._connection.execute(_SELECT_RUN, (run_id,)).fetchone()
-            if found is None:
-                return None
-            self._runs[run_id] = msgspec.convert(dict(zip(_RUN_FIELDS, found, strict=True)), IndexedRun, strict=False)
-        return self._runs[run_id]
+        """Return a run, or None."""
+        ...
 
     def add_run(self, run: IndexedRun) -> IndexedRun:
-        """Add a run to the buffer."""
-        self._runs[run.run_id] = run
-        return run
+        """Add a run, and return it."""
+        ...
 
     def get_action(self, run_id: str, action_id: str) -> IndexedAction | None:
-        """Return an action from the buffer or the index, or None."""
-        key = (run_id, action_id)
-        if key not in self._actions:
-            found = self._connection.execute(_SELECT_ACTION, key).fetchone()
-            if found is None:
-                return None
-            self._actions[key] = msgspec.convert(dict(zip(_ACTION_FIELDS, found, strict=True)), IndexedAction)
-        return self._actions[key]
+        """Return a question, or None."""
+        ...
 
     def add_action(self, action: IndexedAction) -> None:
-        """Add an action to the buffer."""
-        self._actions[action.run_id, action.action_id] = action
+        """Add a question."""
+        ...
 
     def mark_unanswered(self, run_id: str) -> None:
-        """Mark the open questions of an ended run as unanswered."""
-        for (action_id,) in self._connection.execute(_SELECT_PENDING, (run_id,)).fetchall():
-            self.get_action(run_id, action_id)
-        for action in self._actions.values():
-            if action.run_id == run_id and action.state is ActionState.PENDING:
-                action.status = UNANSWERED_STATUS
-
-    def save(self) -> None:
-        """Write all buffered rows to the index."""
-        self._connection.executemany(_UPSERT_RUN, map(_to_run_values, self._runs.values()))
-        self._connection.executemany(_UPSERT_ACTION, map(msgspec.structs.astuple, self._actions.values()))
+        """Give the open questions of a run the status `UNANSWERED_STATUS`."""
+        ...
 
 
 def clamp_integer(value: int) -> int:
@@ -171,9 +118,9 @@ def normalize_search_text(text: str) -> str:
     return text.casefold()
 
 
-def _to_run_values(run: IndexedRun) -> tuple[object, ...]:
-    words = normalize_search_text(f"{run.task}\n{run.run_id}")
-    return *msgspec.structs.astuple(run), RUN_STATUS[run.state], bool(run.parent), words
+def list_search_words(run: IndexedRun) -> str:
+    """Return the text that a search in runs looks at."""
+    return normalize_search_text(f"{run.task}\n{run.run_id}")
 
 
 _encode = msgspec.json.Encoder().encode
@@ -185,44 +132,34 @@ class _EventContext(NamedTuple):
     event: Event
     position: int
     run: IndexedRun
-    rows: RowBuffer
+    rows: IndexRows
 
 
-def apply_event(live: LiveEvent, rows: RowBuffer) -> IndexedRun:
-    """Apply an event to the rows, and return the row of its run, damaged or not."""
-    entry, event = live.entry, live.event
+def apply_event(entry: LogEntry, event: Event | None, problem: str, position: int, rows: IndexRows) -> IndexedRun:
+    """Apply an event to the rows, and return the row of its run, damaged or not. An event that cannot be decoded is
+    None, and `problem` says why.
+    """
     run_id = str(entry.run_id)  # a file edited by hand may have anything there
-    run = rows.get_run(run_id) or rows.add_run(IndexedRun(number=live.position, run_id=run_id))
+    run = rows.get_run(run_id) or rows.add_run(IndexedRun(number=position, run_id=run_id))
     expected = run.last_seq + 1
     if entry.seq != expected:
-        _mark_damaged(run, rows, expected, f"event {entry.seq} comes in its place")
+        mark_damaged(run, rows, expected, f"event {entry.seq} comes in its place")
     run.last_seq = entry.seq if type(entry.seq) is int else expected
     if event is None:
-        _mark_damaged(run, rows, run.last_seq, live.problem)
+        mark_damaged(run, rows, run.last_seq, problem)
         return run
     run.updated_at = clamp_integer(event.at)
     run.created_at = run.created_at or run.updated_at
     try:
         handler = _HANDLERS.get(type(event.fact))
         if handler is not None:
-            handler(_EventContext(event, live.position, run, rows), event.fact)
+            handler(_EventContext(event, position, run, rows), event.fact)
     except IllegalTransitionError as error:
-        _mark_damaged(run, rows, entry.seq, str(error))
+        mark_damaged(run, rows, entry.seq, str(error))
     return run
 
 
-def apply_damage(damaged: DamagedRun, rows: RowBuffer) -> None:
-    """Apply to the rows that a run is damaged, and that it was closed, if it was."""
-    run = rows.get_run(damaged.run_id)
-    if run is None:
-        return
-    _mark_damaged(run, rows, max(run.last_seq, 0), damaged.problem)
-    run.message = truncate(damaged.message, MAX_TEXT_CHARS)
-    if damaged.closed_by:
-        run.state = RunState.CANCELLED
-
-
-def _mark_damaged(run: IndexedRun, rows: RowBuffer, seq: int, reason: str) -> None:
+def mark_damaged(run: IndexedRun, rows: IndexRows, seq: int, reason: str) -> None:
     """Mark the run as damaged, and take its questions out of the lists: they cannot be answered."""
     run.mark_damaged(seq, reason)
     run.open_questions = 0
@@ -240,7 +177,8 @@ def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
     run.framework = truncate(fact.settings.get("framework", ""), MAX_TEXT_CHARS)
     run.kind = RunKind.SESSION if fact.is_session else RunKind.AGENT
     # A child run acts for the same user as its parent.
-    parent = context.rows.get_run(fact.parent_run_id) if fact.parent_run_id else None
+    is_complete = fact.requester and fact.created_by
+    parent = context.rows.get_run(fact.parent_run_id) if fact.parent_run_id and not is_complete else None
     run.requester = fact.requester or (parent.requester if parent else "")
     run.created_by = fact.created_by or (parent.created_by if parent else "")
 
@@ -366,66 +304,5 @@ _HANDLERS = cast(
     },
 )
 
-
-MAX_ACTIVITY_ROWS = 10_000
-#: So many more than that may be there before the oldest are deleted.
-ACTIVITY_TRIM_SLACK = 1_000
-
-_INSERT_ROW = (
-    "INSERT OR REPLACE INTO activity (number, run_id, seq, at, type, title, tone, icon, tool, action_id, text)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?,?)"
-)
-_TRIM = "DELETE FROM activity WHERE number <= (SELECT number FROM activity ORDER BY number DESC LIMIT 1 OFFSET ?)"
-_COUNT = "SELECT count(*) FROM activity"
-
-
-class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One recent event."""
-
-    #: Its place among the events of all runs.
-    position: int
-    run_id: str
-    agent: str
-    #: The run's, now.
-    status: str
-    seq: int
-    at: int
-    #: An event type of the REST API: TOOL_CALL, APPROVAL_REQUIRED, ...
-    type: str
-    #: How it is shown.
-    title: str
-    tone: str
-    icon: str
-    tool: str = ""
-    action_id: str = ""
-    #: What there is to say about it, in a few words.
-    text: str = ""
-
-
-def save_activity(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:
-    """Add events to the recent activity and delete the oldest above the limit."""
-    rows = [row for live in page for row in _to_rows(live)]
-    if not rows:
-        return
-    connection.executemany(_INSERT_ROW, rows)
-    if connection.execute(_COUNT).fetchone()[0] > MAX_ACTIVITY_ROWS + ACTIVITY_TRIM_SLACK:
-        connection.execute(_TRIM, (MAX_ACTIVITY_ROWS,))
-
-
-def _to_rows(live: LiveEvent) -> Iterable[tuple[object, ...]]:
-    if live.event is None:
-        return
-    for shown in to_run_events(live.event):
-        view = present_event(live.event.fact)
-        about = (
-            _get_text(shown.data, "tool"),
-            _get_text(shown.data, "action_id"),
-            truncate(view.detail, MAX_TEXT_CHARS),
-        )
-        columns = (shown.type, view.title, view.tone, view.icon, *about)
-        yield live.position, live.entry.run_id, clamp_integer(shown.seq), clamp_integer(shown.at), *columns
-
-
-def _get_text(data: JsonObject, name: str) -> str:
-    value = data.get(name)
-    return value if isinstance(value, str) else ""
+#: The types of events that change rows.
+INDEXED_TYPES = frozenset(str(cast(Any, fact).__struct_config__.tag) for fact in _HANDLERS)

@@ -1,0 +1,131 @@
+"""The rows of the index in its file. Those that a page of events touches are read once, and written once at its end."""
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from ....domain.rendering import truncate
+from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
+from ....storage.projection import (
+    MAX_TEXT_CHARS,
+    UNANSWERED_STATUS,
+    IndexedAction,
+    IndexedRun,
+    list_search_words,
+    mark_damaged,
+)
+from ..live.live_event import LiveEvent
+from . import activity
+from .activity import ActivityRow, list_activity_rows
+from .rows import DamagedRun
+
+#: So many more rows of activity than are shown may be there before the oldest are deleted.
+ACTIVITY_TRIM_SLACK = 1_000
+
+_RUN_FIELDS = IndexedRun.__struct_fields__
+_ACTION_FIELDS = IndexedAction.__struct_fields__
+_RUN_EXTRA = ("status", "inside", "words")
+#: The run's agent and status are joined when the rows are read.
+_ACTIVITY_FIELDS = tuple(name for name in ActivityRow.__struct_fields__ if name not in ("agent", "status"))
+
+
+def _build_upsert(table: str, columns: Iterable[str]) -> str:
+    columns = tuple(columns)
+    marks, changed = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608  # names of our own
+        f" ON CONFLICT (number) DO UPDATE SET {changed}"
+    )
+
+
+_SELECT_RUN = f"SELECT {', '.join(_RUN_FIELDS)} FROM runs WHERE run_id = ?"  # noqa: S608
+_SELECT_ACTION = f"SELECT {', '.join(_ACTION_FIELDS)} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
+_SELECT_PENDING = "SELECT action_id FROM actions WHERE run_id = ? AND state = 'pending'"
+_UPSERT_RUN = _build_upsert("runs", (*_RUN_FIELDS, *_RUN_EXTRA))
+_UPSERT_ACTION = _build_upsert("actions", _ACTION_FIELDS)
+
+_INSERT_ACTIVITY = (
+    f"INSERT OR REPLACE INTO activity (number, {', '.join(_ACTIVITY_FIELDS[1:])})"  # noqa: S608
+    f" VALUES ({', '.join('?' * len(_ACTIVITY_FIELDS))})"
+)
+_TRIM = "DELETE FROM activity WHERE number <= (SELECT number FROM activity ORDER BY number DESC LIMIT 1 OFFSET ?)"
+_COUNT = "SELECT count(*) FROM activity"
+
+
+class RowBuffer:
+    """The rows that one page of events touches."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._runs: dict[str, IndexedRun] = {}
+        self._actions: dict[tuple[str, str], IndexedAction] = {}
+
+    def get_run(self, run_id: str) -> IndexedRun | None:
+        """Return a run from the buffer or the index, or None."""
+        if run_id not in self._runs:
+            found = self._connection.execute(_SELECT_RUN, (run_id,)).fetchone()
+            if found is None:
+                return None
+            self._runs[run_id] = msgspec.convert(dict(zip(_RUN_FIELDS, found, strict=True)), IndexedRun, strict=False)
+        return self._runs[run_id]
+
+    def add_run(self, run: IndexedRun) -> IndexedRun:
+        """Add a run to the buffer."""
+        self._runs[run.run_id] = run
+        return run
+
+    def get_action(self, run_id: str, action_id: str) -> IndexedAction | None:
+        """Return an action from the buffer or the index, or None."""
+        key = (run_id, action_id)
+        if key not in self._actions:
+            found = self._connection.execute(_SELECT_ACTION, key).fetchone()
+            if found is None:
+                return None
+            self._actions[key] = msgspec.convert(dict(zip(_ACTION_FIELDS, found, strict=True)), IndexedAction)
+        return self._actions[key]
+
+    def add_action(self, action: IndexedAction) -> None:
+        """Add an action to the buffer."""
+        self._actions[action.run_id, action.action_id] = action
+
+    def mark_unanswered(self, run_id: str) -> None:
+        """Mark the open questions of an ended run as unanswered."""
+        for (action_id,) in self._connection.execute(_SELECT_PENDING, (run_id,)).fetchall():
+            self.get_action(run_id, action_id)
+        for action in self._actions.values():
+            if action.run_id == run_id and action.state is ActionState.PENDING:
+                action.status = UNANSWERED_STATUS
+
+    def save(self) -> None:
+        """Write all buffered rows to the index."""
+        self._connection.executemany(_UPSERT_RUN, map(_to_run_values, self._runs.values()))
+        self._connection.executemany(_UPSERT_ACTION, map(msgspec.structs.astuple, self._actions.values()))
+
+
+def _to_run_values(run: IndexedRun) -> tuple[object, ...]:
+    return *msgspec.structs.astuple(run), RUN_STATUS[run.state], bool(run.parent), list_search_words(run)
+
+
+def save_damage(connection: sqlite3.Connection, runs: Iterable[DamagedRun]) -> None:
+    """Show runs as damaged, and closed ones as over."""
+    rows = RowBuffer(connection)
+    for damaged in runs:
+        run = rows.get_run(damaged.run_id)
+        if run is None:
+            continue
+        mark_damaged(run, rows, max(run.last_seq, 0), damaged.problem)
+        run.message = truncate(damaged.message, MAX_TEXT_CHARS)
+        if damaged.closed_by:
+            run.state = RunState.CANCELLED
+    rows.save()
+
+
+def save_activity(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:
+    """Add events to the recent activity and delete the oldest above the limit."""
+    rows = [tuple(getattr(row, name) for name in _ACTIVITY_FIELDS) for live in page for row in list_activity_rows(live)]
+    if not rows:
+        return
+    connection.executemany(_INSERT_ACTIVITY, rows)
+    if connection.execute(_COUNT).fetchone()[0] > activity.MAX_ACTIVITY_ROWS + ACTIVITY_TRIM_SLACK:
+        connection.execute(_TRIM, (activity.MAX_ACTIVITY_ROWS,))
