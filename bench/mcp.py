@@ -216,6 +216,7 @@ def _list_ratios(spent: dict[tuple[str, str], list[float]], kind: str, most: flo
 async def _time_starts(mode: str) -> list[Row]:
     """Return rows about the start of a gateway with two servers, until the list of tools is there."""
     rows: list[Row] = []
+    cpu = 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = _gateway_command(folder, "one", "two")
@@ -229,7 +230,19 @@ async def _time_starts(mode: str) -> list[Row]:
             target, is_met = ("<= 1.0", wall <= 1) if label == "gateway, tools accepted" else ("", None)
             rows.append((f"{label}: start to tools/list, s", wall, target, is_met))
             rows.append(("  of that CPU of the proxy itself, s", cpu, "", None))
+    for module in ("mcp", "pydantic"):
+        alone = _time_import(module)
+        rows.append((f"python -c 'import {module}', CPU s", alone, "", None))
+        rows.append((f"  gateway, tools accepted, times import {module}", cpu / alone, "", None))
     return rows
+
+
+def _time_import(module: str) -> float:
+    """Return the CPU seconds of a process that imports a module and ends."""
+    process = subprocess.Popen([sys.executable, "-c", f"import {module}"])
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime
 
 
 async def _time(work: Callable[[], Awaitable[object]]) -> float:

@@ -102,3 +102,10 @@ def test_help_names_every_permission_mode() -> None:
 
 def test_the_database_is_loaded_by_the_name_that_needs_it() -> None:
     assert "sqlite3" in loaded("from interlock import SqliteLog")
+
+
+def test_the_gateway_answers_first_without_the_sdk() -> None:
+    modules = loaded("import interlock.cli.commands.gateway")
+
+    assert "interlock.mcp.gateway.first_answers" in modules
+    assert modules.isdisjoint({"httpx2", "interlock.gate.gate", "mcp", "mcp_types", "starlette", "uvicorn"})

@@ -6,14 +6,18 @@ import shutil
 import socket
 import sys
 from contextlib import AsyncExitStack
+from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ... import lazy_module
+from ... import __version__, lazy_module
 from ...domain.errors import ConfigurationError
 from ...mcp.gateway.client_config import ClientName, render_client_config
+from ...mcp.gateway.first_answers import AnswerStore, FirstAnswers
+from ...mcp.gateway.stdio_lines import open_stdio
 from ...policy.files.values import parse_duration
 from ...storage.file_artifacts import FileArtifacts
 from ..config.logs import find_run_files, require_log_file
@@ -22,7 +26,7 @@ from ..config.settings import SETTING_TYPES, load_settings, parse_setting
 from ..config.user_paths import find_user_paths, login_name
 from ..display.output import echo
 from ..options import LogOption, ModeOption, PolicyOption, WorkspaceOption, collect_options, create_app, option
-from ..session.mcp_tools import open_mcp_tools
+from ..session.mcp_tools import find_servers_file, open_mcp_tools
 from ..session.policy_reload import reload_on_hangup
 from ..session.trust import resolve_project
 
@@ -86,14 +90,7 @@ def gateway(  # noqa: PLR0913 - one for each option
     if print_config is not None:
         given = {"servers": servers, "policy": policy, "mode": mode, "workspace": workspace, "log": log}
         options = {**collect_options(**given), "hold": hold, "elicit": elicit, "principal": principal or ""}
-        defaults = {"hold": "50s", "elicit": "claim", "principal": ""}
-        arguments = [
-            part for name, value in options.items() if value != defaults.get(name) for part in (f"--{name}", value)
-        ]
-        config = render_client_config(print_config, _find_program(), arguments, http)
-        echo(f"For {config.where}:", error=True)
-        for line in config.text.splitlines():
-            echo(line)
+        _print_config(print_config, options, http)
         return
     if find_spec("mcp") is None:
         raise ConfigurationError("The gateway needs more than the command: pip install 'interlock[mcp]'")
@@ -110,16 +107,26 @@ def gateway(  # noqa: PLR0913 - one for each option
     files = find_run_files(log, user_paths)
     if files.log.exists():
         require_log_file(str(files.log))
-    tools = open_mcp_tools(servers, folder, user_paths)
-    tools.protect_paths((f"{files.log}.gateway",))
-    ask_options = asking.AskOptions(hold_seconds=_parse_hold(hold), elicit=elicit)
+    servers_file = find_servers_file(servers, user_paths)
+    hold_seconds = _parse_hold(hold)
     rules = require_valid(load_policy(settings, user_paths, project, str(folder)))
     place = None if http is None else _parse_address(http)
     if log is None:
         user_paths.make_state_folder()
 
+    who = principal or login_name()
+    key_file, answers_file = f"{files.log}.gateway", f"{files.log}.gateway.answers"
+
     async def serve() -> None:
         async with AsyncExitStack() as stack:
+            connection = None
+            if place is None:
+                setup = (servers_file.absolute(), folder, who, settings.mode, rules.digest, *_list_versions())
+                first = FirstAnswers(AnswerStore(Path(answers_file), map(str, setup)))
+                connection = await stack.enter_async_context(open_stdio(first))
+                await asyncio.to_thread(_load_modules)
+            tools = open_mcp_tools(servers_file, folder, user_paths)
+            tools.protect_paths((key_file, answers_file))
             log = await stack.enter_async_context(logs.SqliteLog(files.log))
             gate = gates.Gate(
                 log=log,
@@ -129,13 +136,12 @@ def gateway(  # noqa: PLR0913 - one for each option
                 workspace=folder,
             )
             await stack.enter_async_context(gate)
-            served = gateways.Gateway(
-                gate, tools, principal=principal or login_name(), options=ask_options, key_file=f"{files.log}.gateway"
-            )
+            ask_options = asking.AskOptions(hold_seconds=hold_seconds, elicit=elicit)
+            served = gateways.Gateway(gate, tools, principal=who, options=ask_options, key_file=key_file)
             await stack.enter_async_context(served)
             stack.enter_context(reload_on_hangup(rules))
             if place is None:
-                await served.serve_stdio()
+                await served.serve_stdio(connection)
             else:
                 sock = stack.enter_context(_listen(*place))
                 application = await stack.enter_async_context(streaming.open_http(served.server, sock.getsockname()[1]))
@@ -143,6 +149,28 @@ def gateway(  # noqa: PLR0913 - one for each option
                 await streaming.serve_http(application, sock)
 
     asyncio.run(serve())
+
+
+def _print_config(client: ClientName, options: dict[str, str], http: str | None) -> None:
+    defaults = {"hold": "50s", "elicit": "claim", "principal": ""}
+    arguments = [
+        part for name, value in options.items() if value != defaults.get(name) for part in (f"--{name}", value)
+    ]
+    config = render_client_config(client, _find_program(), arguments, http)
+    echo(f"For {config.where}:", error=True)
+    for line in config.text.splitlines():
+        echo(line)
+
+
+def _list_versions() -> list[str]:
+    """Return the versions of everything that answers a client."""
+    return [__version__, sys.version, *(version(name) for name in ("mcp", "mcp-types", "pydantic"))]
+
+
+def _load_modules() -> None:
+    """Load what the first answers do without."""
+    for name in (gates, logs, gateways):
+        import_module(name.__name__)
 
 
 def _parse_hold(text: str) -> float:

@@ -2,17 +2,19 @@
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
-from mcp.shared.message import SessionMessage
+
+if TYPE_CHECKING:  # the gateway writes lines before it loads the SDK
+    from mcp.shared.message import SessionMessage
 
 
 class MessageStream(ABC):
     """The part of the SDK's `ReadStream` that is the same for every stream."""
 
     @abstractmethod
-    async def receive(self) -> SessionMessage | Exception:
+    async def receive(self) -> "SessionMessage | Exception":
         """Return the next message. Raise `anyio.EndOfStream` behind the last one."""
 
     @abstractmethod
@@ -21,7 +23,7 @@ class MessageStream(ABC):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
+    async def __anext__(self) -> "SessionMessage | Exception":
         try:
             return await self.receive()
         except anyio.EndOfStream:

@@ -10,12 +10,14 @@ import select
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
-from mcp.shared.message import SessionMessage
 
 from .message_stream import MessageStream
+
+if TYPE_CHECKING:  # the gateway writes lines before it loads the SDK
+    from mcp.shared.message import SessionMessage
 
 #: A task that sends more than this waits until the pipe has taken it.
 _MAX_UNWRITTEN_BYTES = 1 << 16
@@ -39,7 +41,7 @@ class LineWriter:
         self._is_watched = False
         self._changed = asyncio.Event()
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: "SessionMessage", /) -> None:
         """Send a message of the SDK."""
         await self.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
 
@@ -123,7 +125,7 @@ class MessageQueue(MessageStream):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, message: SessionMessage, size_bytes: int) -> None:
+    def add(self, message: "SessionMessage", size_bytes: int) -> None:
         """Add a message."""
         if not self.is_closed:
             self._waiting.append((message, size_bytes))
@@ -135,7 +137,7 @@ class MessageQueue(MessageStream):
         self.is_closed = True
         self._wake()
 
-    async def receive(self) -> SessionMessage | Exception:
+    async def receive(self) -> "SessionMessage | Exception":
         """Return the next message. Raise `anyio.EndOfStream` behind the last one."""
         while not self._waiting:
             if self.is_closed:

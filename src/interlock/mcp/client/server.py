@@ -215,6 +215,16 @@ class McpServer:
         """True when its tools are known, or were accepted before."""
         return self._listed is not None
 
+    @property
+    def is_accepted(self) -> bool:
+        """True when its tools are exactly those that were accepted."""
+        if self._listed is None or self._refused or self.quarantined or self.config.pins == "off":
+            return False
+        return (
+            self.config.consent is None
+            and {tool.name for tool in self._listed} == (self.pins.find(self.name) or {}).keys()
+        )
+
     async def refresh(self) -> None:
         """List the tools now. A server that cannot be reached keeps the ones it had."""
         with suppress(ServerUnavailableError, InvalidResultError, MCPError):

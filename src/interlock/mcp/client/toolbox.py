@@ -110,8 +110,17 @@ class McpTools(Toolbox):
     @property
     def own_paths(self) -> Iterable[str]:
         """The servers file and the pins, which decide what is executed."""
-        files = (self._file, *self._stores)
-        return [name for file in files if file is not None for name in (str(file), f"{file}.lock")]
+        return [name for file in self.source_files for name in (file, f"{file}.lock")]
+
+    @property
+    def source_files(self) -> list[str]:
+        """The servers file and the pins."""
+        return [str(file) for file in (self._file, *self._stores) if file is not None]
+
+    @property
+    def is_accepted(self) -> bool:
+        """True when exactly the tools that were accepted are offered."""
+        return all(server.is_accepted for server in self._servers.values())
 
     def __iter__(self) -> Iterator[ToolDefinition]:
         return iter(list(self._definitions.values()))

@@ -22,7 +22,8 @@ from .clients import principal_of_process
 from .offerings import Offerings
 from .relay import Relay
 from .server import GatewayServer
-from .stdio import stdio_streams
+from .stdio import read_messages
+from .stdio_lines import LineConnection, open_stdio
 
 #: A client waits this long for servers that are being started; tools of slower ones come later.
 _START_SECONDS = 20.0
@@ -85,11 +86,21 @@ class Gateway:
                 task.cancel()
         await self.server.close()
 
-    async def serve_stdio(self) -> None:
-        """Serve the client at standard input and output until it leaves."""
-        async with stdio_streams() as (incoming, outgoing):
-            server = self.server.server
-            await server.run(incoming, outgoing, server.create_initialization_options())
+    async def serve_stdio(self, connection: LineConnection | None = None) -> None:
+        """Serve the client at standard input and output until it leaves.
+
+        Args:
+            connection: Its lines, where they were read already.
+        """
+        if connection is None:
+            async with open_stdio() as opened:
+                await self.serve_stdio(opened)
+            return
+        if connection.first is not None:
+            connection.first.list_sources = self._list_sources
+            connection.first.on_difference = self._on_change
+        server = self.server.server
+        await server.run(*read_messages(connection), server.create_initialization_options())
 
     async def _until_listed(self) -> None:
         if not self._is_listed:
@@ -101,6 +112,10 @@ class Gateway:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_START_SECONDS):
                     await asyncio.shield(self._starting)
+
+    def _list_sources(self) -> list[str] | None:
+        """Return the files that say which tools are offered; None while that is known from the servers alone."""
+        return self._tools.source_files if self._tools.is_accepted else None
 
     def _on_change(self) -> None:
         """Inform clients, once for all changes of a moment."""
