@@ -11,7 +11,7 @@ from interlock import EventLog, Inbox, Limits, Runner, SqliteLog
 from interlock.domain.errors import DecisionConflictError
 from interlock.engine.advance import RunAdvancer
 from interlock.engine.interface import Engine
-from interlock.engine.local import LocalEngine
+from interlock.engine.local import LocalEngine, LogRuns
 from interlock.storage.memory import MemoryLog
 from tests.patience import HANG_SECONDS
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @asynccontextmanager
 async def served(log: EventLog, runner: Runner) -> AsyncGenerator[Engine]:
-    engine: Engine = LocalEngine(log)
+    engine: Engine = LocalEngine(LogRuns(log))
     advancer = RunAdvancer({"clerk": runner})
     serving = asyncio.create_task(engine.serve(advancer.advance, queues=["default"], concurrency=2))
     async with asyncio.timeout(HANG_SECONDS):

@@ -1,11 +1,14 @@
 """Continue one run: find its agent, open it, drive it until it is over or waits, and say when to look again."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
 from ..domain.errors import (
     ArtifactError,
     ConfigurationError,
+    DecisionConflictError,
     IllegalTransitionError,
     InterlockError,
     LogError,
@@ -17,9 +20,11 @@ from ..domain.errors import (
     WorkspaceMismatchError,
 )
 from ..domain.rendering import neutralize, truncate
+from ..history.fold import load_run
 from ..rendering.text import describe_error
 from ..runs.children import read_run_started
-from ..runs.result import AgentResult
+from ..runs.handle import RunHandle
+from ..runs.inbox import PARENT_ENDED
 from ..runs.runner import Runner
 from .interface import NextLook
 
@@ -29,8 +34,33 @@ _MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.2, 30.0
 #: How often a run is tried again after an error that may not pass.
 _MAX_ATTEMPTS = 8
 _MAX_REASON_CHARS = 2_000
-#: Nothing about the run: another try, or another worker, may succeed.
-_PASSING = (LogError, ModelError, WorkspaceMismatchError, ConfigurationError)
+#: How many runs are opened at once: each is read from the log.
+_MAX_CONCURRENT_OPENS = 50
+
+
+class RunRules:
+    """What a process knows about runs beside their events. By default nothing, as for one of many workers."""
+
+    #: Nothing about the run: another try, or another worker, may succeed.
+    passing_errors: tuple[type[Exception], ...] = (LogError, ModelError, WorkspaceMismatchError, ConfigurationError)
+
+    async def accepts(self, run_id: str) -> bool:
+        """Return False if this process must not touch the run."""
+        return True
+
+    async def can_resume(self, runner: Runner, run_id: str) -> bool:
+        """Return False if there is nothing to do in the run, so that it need not be opened."""
+        return True
+
+    async def is_damaged(self, run_id: str) -> bool:
+        """Return True if the events of a run that cannot be opened are damaged. Then it is left alone, else it
+        fails.
+        """
+        return True
+
+    async def handle_unknown_agent(self, run_id: str, agent: str) -> None:
+        """Raise the error for a run of an agent that is not here, or return to leave it alone."""
+        raise ConfigurationError(f"Run {run_id} waits for a worker with the agent {agent!r}.")
 
 
 class RunAdvancer:
@@ -41,9 +71,13 @@ class RunAdvancer:
     events are damaged is left alone.
     """
 
-    def __init__(self, runners: Mapping[str, Runner]) -> None:
+    def __init__(self, runners: Mapping[str, Runner], rules: RunRules | None = None) -> None:
         """`runners` are those of the agents, by name, on one log."""
         self._runners = runners
+        self._rules = rules or RunRules()
+        self._any_runner = next(iter(runners.values()))
+        self._log = self._any_runner.log
+        self._open_limit = asyncio.Semaphore(_MAX_CONCURRENT_OPENS)
         self._failures: dict[str, int] = {}
         self._is_stopping = False
 
@@ -57,61 +91,103 @@ class RunAdvancer:
     async def advance(self, run_id: str) -> NextLook | None:
         """Continue a run until it is over (None), or until it waits."""
         try:
-            result = await self._drive(run_id)
+            look = await self._drive(run_id)
         except (RunClaimedError, LogFencedError) as error:
             logger.info("%s is left to another process: %s", run_id, error)
             return NextLook(is_left=True)
         except Exception as error:  # whatever it is, other runs continue
             return await self._handle_failure(run_id, error)
         self._failures.pop(run_id, None)
+        return look
+
+    async def _drive(self, run_id: str) -> NextLook | None:
+        handle = self._find_live_handle(run_id)
+        if handle is None:
+            opened = await self._open(run_id)
+            if not isinstance(opened, RunHandle):
+                return opened
+            handle = opened
+        if self._is_stopping:
+            handle.pause()
+        result = await handle.result()
         if result.state.is_over:
             return None
         is_waiting = bool(result.questions) or not self._is_stopping
         times = [question.expires_at for question in result.questions if question.expires_at]
         return NextLook(at=min(times, default=0), is_left=not is_waiting)
 
-    async def _drive(self, run_id: str) -> AgentResult:
-        runner = await self._find_runner(run_id)
-        handle = await runner.open(run_id)
-        if self._is_stopping:
-            handle.pause()
-        return await handle.result()
+    def _find_live_handle(self, run_id: str) -> RunHandle | None:
+        for runner in self._runners.values():
+            if (handle := runner.live_handles.get(run_id)) is not None:
+                return handle
+        return None
 
-    async def _find_runner(self, run_id: str) -> Runner:
-        log = next(iter(self._runners.values())).log
-        begun = await read_run_started(log, run_id)
-        runner = self._runners.get(begun.agent) if begun is not None else None
+    async def _open(self, run_id: str) -> RunHandle | NextLook:
+        if not await self._rules.accepts(run_id):
+            return NextLook()
+        begun = await read_run_started(self._log, run_id)
+        if begun is None:
+            raise ConfigurationError(f"{run_id} is a run without events.")
+        if begun.parent_run_id:
+            return await self._leave_to_parent(run_id, begun.parent_run_id)
+        runner = self._runners.get(begun.agent)
         if runner is None:
-            wanted = "a run without events" if begun is None else f"the agent {begun.agent!r}"
-            raise ConfigurationError(f"{run_id} is for {wanted}, and this worker has {', '.join(self._runners)}.")
-        return runner
+            await self._rules.handle_unknown_agent(run_id, begun.agent)
+            return NextLook()
+        async with self._open_limit:
+            if not await self._rules.can_resume(runner, run_id):
+                return NextLook()
+            return await runner.open(run_id)
+
+    async def _leave_to_parent(self, run_id: str, parent_run_id: str) -> NextLook:
+        """Leave a child run to its parent, which drives it. When the parent is over, cancel the child run."""
+        if (await load_run(self._log, parent_run_id)).ledger.is_over:
+            with suppress(RunEndedError, DecisionConflictError):
+                await self._any_runner.inbox.cancel(run_id, PARENT_ENDED)
+            return NextLook()
+        return NextLook(driver=parent_run_id)
 
     async def _handle_failure(self, run_id: str, error: Exception) -> NextLook | None:
-        message = truncate(
-            neutralize(str(error) if isinstance(error, InterlockError) else describe_error(error)), _MAX_REASON_CHARS
-        )
-        if isinstance(error, (LogUnreadableError, IllegalTransitionError)):
-            logger.error("%s is damaged, and left alone: %s", run_id, message)
-            return NextLook()
+        message = _describe(error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
-        is_passing = isinstance(error, _PASSING) or (
-            isinstance(error, (ArtifactError, OSError)) and count < _MAX_ATTEMPTS
-        )
-        if not is_passing:
-            try:
-                return await self._fail(run_id, message)
-            except Exception as failure:
-                logger.warning("%s could not be ended: %s", run_id, describe_error(failure))
-        logger.warning("%s could not continue, and is tried again: %s", run_id, message)
-        return NextLook(retry_seconds=min(_MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS * 2 ** (count - 1)))
+        try:
+            if isinstance(error, (LogUnreadableError, IllegalTransitionError)):
+                if await self._rules.is_damaged(run_id):
+                    logger.error("%s is damaged, and left alone: %s", run_id, message)
+                    return NextLook()
+            elif self._is_passing(error, count):
+                return self._retry(run_id, error, count)
+            return await self._fail(run_id, message)
+        except Exception as failure:
+            logger.warning("%s could not be ended: %s", run_id, describe_error(failure))
+            return self._retry(run_id, error, count)
+
+    def _is_passing(self, error: Exception, count: int) -> bool:
+        is_full_disk = isinstance(error, ArtifactError) and isinstance(error.__cause__, OSError)
+        if is_full_disk or isinstance(error, self._rules.passing_errors):
+            return True
+        return isinstance(error, (ArtifactError, OSError)) and count < _MAX_ATTEMPTS
+
+    def _retry(self, run_id: str, error: Exception, count: int) -> NextLook:
+        if count == 1 and not isinstance(error, LogError):  # for the log there is one report for all runs
+            logger.warning("%s could not continue, and is tried again: %s", run_id, _describe(error))
+        seconds = min(_MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS * 2 ** (count - 1))
+        return NextLook(retry_seconds=seconds, reason=f"Waiting to try again: {_describe(error)}")
 
     async def _fail(self, run_id: str, message: str) -> NextLook | None:
         """End a run that can never continue."""
-        runner = await self._find_runner(run_id)
         logger.warning("%s cannot continue, and fails: %s", run_id, message)
+        begun = await read_run_started(self._log, run_id)
+        runner = self._any_runner if begun is None else self._runners.get(begun.agent, self._any_runner)
         try:
             is_recorded = await runner.inbox.fail(run_id, f"The run cannot continue: {message}")
         except RunEndedError:
             is_recorded = True
         self._failures.pop(run_id, None)
         return None if is_recorded else NextLook(is_left=True)
+
+
+def _describe(error: Exception) -> str:
+    """Return the message of an error of ours; for others the type, too."""
+    text = str(error) if isinstance(error, InterlockError) else describe_error(error)
+    return truncate(neutralize(text), _MAX_REASON_CHARS)

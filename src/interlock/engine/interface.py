@@ -4,6 +4,7 @@ An engine is never trusted with effects. It may look at a run too often, twice a
 of the run decides who continues it, and the events decide what is left to do.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeAlias
 
@@ -19,6 +20,10 @@ class NextLook(msgspec.Struct, frozen=True):
     retry_seconds: float = 0.0
     #: Another process has the run, or it was left behind for one: look at once, there.
     is_left: bool = False
+    #: Look at this run instead, which drives it.
+    driver: str = ""
+    #: Why the run waits that cannot continue now, for people.
+    reason: str = ""
 
 
 #: Continues a run until it is over (None), or until it waits. Never raises.
@@ -28,8 +33,21 @@ Advance: TypeAlias = Callable[[str], Awaitable[NextLook | None]]
 class Engine(Protocol):
     """Dispatches runs to a function that continues them."""
 
+    @property
+    def ready(self) -> asyncio.Event:
+        """Set when runs are taken, and those that were left behind are found."""
+        ...
+
     async def wake(self, run_ids: Sequence[str]) -> None:
         """Look at these runs soon. Waking a run twice is fine."""
+        ...
+
+    async def waiting_reasons(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return why runs wait that could not continue: of these runs, those that do."""
+        ...
+
+    def retry_waiting(self) -> None:
+        """Try again soon the runs that wait because something failed."""
         ...
 
     async def serve(self, advance: Advance, *, queues: Collection[str], concurrency: int) -> None:

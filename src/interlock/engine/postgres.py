@@ -41,12 +41,24 @@ class PostgresEngine:
         self._slots = asyncio.Semaphore(1)
         self._stopping = asyncio.Event()
         self._working: asyncio.Task[None] | None = None
-        #: Set when jobs are taken.
-        self.ready = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._has_ended = False
+
+    @property
+    def ready(self) -> asyncio.Event:
+        """Set when jobs are taken."""
+        return self._ready
 
     async def wake(self, run_ids: Sequence[str]) -> None:
         """Queue a job for each of these runs."""
         await self._log.queues.wake(run_ids)
+
+    async def waiting_reasons(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return why runs wait that no worker could continue."""
+        return await self._log.queues.waiting_reasons(run_ids)
+
+    def retry_waiting(self) -> None:
+        """Do nothing: runs that wait are due within half a minute, whichever worker is there."""
 
     async def serve(self, advance: Advance, *, queues: Collection[str], concurrency: int) -> None:
         """Take jobs until `stop`. Raise `LogError` when the database was gone for longer than the log's patience."""
@@ -60,6 +72,7 @@ class PostgresEngine:
                 if task.done():
                     task.result()
         finally:
+            self._has_ended = True
             for task in (reconciling, working, stopping):
                 task.cancel()
             await asyncio.gather(reconciling, working, stopping, return_exceptions=True)
@@ -74,7 +87,7 @@ class PostgresEngine:
 
     async def _work_forever(self, queues: list[str], concurrency: int) -> None:
         """Take jobs. When the database is gone, try again: the reconciler decides when that is over."""
-        while True:
+        while not self._has_ended:  # a library may swallow that it was cancelled
             try:
                 await self._work(queues, concurrency)
                 logger.warning("the connection for jobs was lost, and is opened again")
@@ -89,7 +102,7 @@ class PostgresEngine:
         app = App(connector=connector)
         app.task(name=TASK)(self._run_job)
         async with app.open_async():
-            self.ready.set()
+            self._ready.set()
             await app.run_worker_async(
                 queues=queues,
                 name=self._name,
@@ -121,8 +134,11 @@ class PostgresEngine:
                             return
                         case NextLook(is_left=True):
                             break
-                        case NextLook(retry_seconds=seconds) if seconds:
-                            await queues.postpone(run_id, seconds)
+                        case NextLook(driver=driver) if driver:
+                            await queues.wake([driver])
+                            return
+                        case NextLook(retry_seconds=seconds, reason=reason) if seconds:
+                            await queues.postpone(run_id, seconds, reason)
                             return
                         case NextLook(at=wake_at):
                             if await queues.settle(run_id, wake_at):

@@ -79,6 +79,7 @@ async def serving(  # what may be chosen
     settings: ServerSettings | None = None,
     now: Callable[[], int] = time_ns,
     state: str = "state",
+    **options: Any,
 ) -> AsyncGenerator[Service]:
     """With a log of its own in the folder, unless one is given."""
     served = [ServedAgent(agent=each) if isinstance(each, Agent) else each for each in agents]
@@ -92,6 +93,7 @@ async def serving(  # what may be chosen
             artifacts=FileArtifacts(folder / "artifacts"),
             state_folder=folder / state,
             now=now,
+            **options,
         )
         async with service:
             yield service

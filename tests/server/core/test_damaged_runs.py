@@ -72,7 +72,7 @@ async def test_damaged_run_affects_no_other(tmp_path: Path, how: str) -> None:
         await _assert_only_one_is_affected(service, bad, good)
 
     async with serving(tmp_path, world.one()) as service:
-        await service.worker.recovery_done.wait()
+        await service.worker.engine.ready.wait()
         await _assert_only_one_is_affected(service, bad, good)
         await approve(service, (await asked(service, good))[0])
         await status(service, good, "COMPLETED")

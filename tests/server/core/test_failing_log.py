@@ -144,7 +144,7 @@ def codes_of(facts: list[Fact]) -> set[str]:
 
 async def check_next_server(folder: Path, run_id: str, world: World) -> None:
     async with SqliteLog(folder / "runs.db") as log, serving(folder, world.one(), log=log) as service:
-        await service.worker.recovery_done.wait()
+        await service.worker.engine.ready.wait()
         ended = await status(service, run_id, "COMPLETED", "FAILED", "PAUSED_APPROVAL")
         assert await service.find_readiness_problems() == []
         for row in (await service.index.list_runs(RunQuery())).rows:

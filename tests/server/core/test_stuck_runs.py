@@ -1,5 +1,6 @@
 """A run that can never continue fails and says why; one that cannot continue now is tried again and says why."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from errno import ENOSPC
 from pathlib import Path
@@ -15,11 +16,11 @@ from interlock.models.scripted import ScriptedModel, ScriptedTurn
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.service import Service
-from tests.patience import eventually
+from tests.patience import HANG_SECONDS, eventually
 from tests.runs.support import calls
 from tests.server.core.test_worker_recovery import left_running
 
-from .serving import ADA, World, approve, asked, create, scripted, serving, status, told
+from .serving import ADA, World, approve, asked, breath, create, scripted, serving, status, told
 
 ADMIN = Principal(name="user:root", kind="person", roles=frozenset({Role.ADMIN}))
 
@@ -96,7 +97,7 @@ async def test_run_of_an_agent_of_another_server_is_left_alone(tmp_path: Path) -
     world, plain = World(), scripted("plain", "Hello.")
     async with SqliteLog(tmp_path / "runs.db") as log, serving(tmp_path, plain, log=log) as service:
         run_id = await left_running(log, world, "user:ada")
-        service.worker.wake(run_id)
+        await service.worker.engine.wake([run_id])
         await status(service, await create(service, "plain"), "COMPLETED")
         assert (await service.index.list_runs(RunQuery(statuses=frozenset({"RUNNING"})))).rows[0].run_id == run_id
 
@@ -130,7 +131,7 @@ async def test_artifact_error_that_passes_only_delays_the_run(
         row = await service.run_queries.get_run(ADMIN, run_id)
         listed = await service.run_queries.list_runs(ADMIN, RunQuery())
         monkeypatch.undo()
-        service.worker.retry_waiting()
+        await service.worker.engine.wake([run_id])
 
         await approve(service, (await asked(service, run_id))[0])
         done = await status(service, run_id, "COMPLETED")
@@ -146,7 +147,7 @@ async def test_artifact_error_that_passes_only_delays_the_run(
 
 
 async def test_error_that_never_passes_fails_the_run_at_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.server.core.runs.worker._MIN_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("interlock.engine.advance._MIN_RETRY_SECONDS", 0.001)
     async with serving(tmp_path, World().one(instructions="Do it.")) as service:
         _fail_artifacts(service, monkeypatch, ArtifactError("there is no artifact sha256:0"))
         run_id = await create(service, "one")
@@ -156,8 +157,8 @@ async def test_error_that_never_passes_fails_the_run_at_last(tmp_path: Path, mon
 
 
 async def test_full_disk_never_fails_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.server.core.runs.worker._MIN_RETRY_SECONDS", 0.0)
-    monkeypatch.setattr("interlock.server.core.runs.worker._MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("interlock.engine.advance._MIN_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("interlock.engine.advance._MAX_ATTEMPTS", 2)
     async with serving(tmp_path, World().one(instructions="Do it.")) as service:
         with monkeypatch.context() as full:
             refused = _fail_artifacts(service, full, _disk_full())
@@ -167,7 +168,9 @@ async def test_full_disk_never_fails_a_run(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def _waits(service: Service, run_id: str) -> None:
-    await eventually(lambda: run_id in service.worker.waiting_reasons)
+    async with asyncio.timeout(HANG_SECONDS):
+        while run_id not in await service.worker.engine.waiting_reasons([run_id]):
+            await breath()
 
 
 async def test_run_of_another_folder_waits_for_the_configuration(tmp_path: Path) -> None:

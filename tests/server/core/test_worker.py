@@ -23,7 +23,7 @@ from interlock.domain.event import (
 )
 from interlock.domain.json import JsonObject
 from interlock.domain.tool import CallContext, Consent, ConsentBinding
-from interlock.server.core.runs import worker
+from interlock.server.core.runs import indexed_runs
 from interlock.server.core.runs.served_agent import ServedAgent
 from tests.runs.support import calls
 
@@ -164,7 +164,7 @@ async def test_the_first_of_two_answers_is_carried_out_without_the_second(tmp_pa
 async def test_what_nobody_answers_in_time_expires_by_the_clock(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(indexed_runs, "_POLL_SECONDS", 0.01)
     clock = FakeClock()
     async with serving(tmp_path, world.one(), settings=settings_of(approval_seconds=60.0), now=clock) as service:
         run_id = await create(service, "one")
@@ -187,7 +187,7 @@ async def test_a_question_that_is_late_and_nobody_here_can_close_keeps_no_other_
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_POLL_SECONDS", "_EXPIRED_POLL_SECONDS"):
-        monkeypatch.setattr(worker, name, 0.01)
+        monkeypatch.setattr(indexed_runs, name, 0.01)
     clock = FakeClock()
     timed = settings_of(approval_seconds=60.0)
     async with serving(tmp_path, world.one("gone"), settings=timed, now=clock, state="other") as service:
@@ -363,7 +363,7 @@ async def test_an_effect_is_not_repeated_when_a_run_is_woken_again_and_again(tmp
         (row,) = await asked(service, run_id)
         await approve(service, row)
         for _ in range(50):
-            service.worker.wake(run_id)
+            await service.worker.engine.wake([run_id])
             await breath()
         await status(service, run_id, "COMPLETED")
         facts = await told(service, run_id)

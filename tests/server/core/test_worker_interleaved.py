@@ -64,7 +64,7 @@ async def _anything(service: Service, random: Random, runs: list[str]) -> None:
     rows = (await service.index.list_actions(ActionQuery(statuses=OPEN))).rows
     what = random.random()
     if what < 0.1:
-        service.worker.wake(random.choice(runs))
+        await service.worker.engine.wake([random.choice(runs)])
     elif what < 0.13:
         await service.run_service.cancel(ADA, random.choice(runs), "Enough.")
     elif rows:

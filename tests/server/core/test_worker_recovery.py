@@ -12,7 +12,7 @@ from interlock.runs.fork import fork
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 from interlock.server.core.index.rows import RunQuery
-from interlock.server.core.runs import worker
+from interlock.server.core.runs import indexed_runs
 from interlock.storage.event_log import QueuedCommand
 from tests.runs.support import facts
 
@@ -52,8 +52,8 @@ async def test_a_run_of_the_command_is_never_touched(tmp_path: Path, world: Worl
         before = await bytes_of(log)
 
         async with serving(tmp_path, world.one(), log=log) as service:
-            await service.worker.recovery_done.wait()
-            service.worker.wake(run_id)
+            await service.worker.engine.ready.wait()
+            await service.worker.engine.wake([run_id])
             other = await create(service, "one")
             await approve(service, (await asked(service, other))[0])
             await status(service, other, "COMPLETED")
@@ -131,10 +131,10 @@ async def test_runs_that_wait_are_the_same_bytes_after_three_restarts(tmp_path: 
 
         for _ in range(3):
             async with serving(tmp_path, *agents, log=log) as service:
-                await service.worker.recovery_done.wait()
+                await service.worker.engine.ready.wait()
                 for row in (await service.index.list_runs(RunQuery(include_child_runs=True))).rows:
                     if not row.parent_run_id:
-                        service.worker.wake(row.run_id)
+                        await service.worker.engine.wake([row.run_id])
         after = await bytes_of(log)
 
     assert after == before
@@ -183,10 +183,10 @@ async def test_two_servers_on_one_log_move_each_run_once(tmp_path: Path, world: 
 async def test_what_a_server_left_behind_is_found_by_another_one(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_RECOVERY_SECONDS", 0.01)
+    monkeypatch.setattr(indexed_runs, "_RECOVERY_SECONDS", 0.01)
     path = tmp_path / "runs.db"
     async with SqliteLog(path) as other_log, serving(tmp_path, world.one()) as service:
-        await service.worker.recovery_done.wait()
+        await service.worker.engine.ready.wait()
         run_id = await left_running(other_log, world, "user:ada")
 
         (row,) = await asked(service, run_id)
@@ -196,23 +196,20 @@ async def test_what_a_server_left_behind_is_found_by_another_one(
     assert world.changes == ["x"]
 
 
-async def test_a_run_that_another_process_moves_on_is_left_to_it(
-    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "_RETRY_SECONDS", (0.0, 0.0))
+async def test_a_run_that_another_process_moves_on_is_left_to_it(tmp_path: Path, world: World) -> None:
     path = tmp_path / "runs.db"
     async with SqliteLog(path) as log, SqliteLog(path) as other_log:
         run_id = await left_running(log, world, "user:ada")
         claim = await other_log.acquire(run_id)
         async with serving(tmp_path, world.one(), log=log) as service:
-            await service.worker.recovery_done.wait()
-            service.worker.wake(run_id)
+            await service.worker.engine.ready.wait()
+            await service.worker.engine.wake([run_id])
             await status(service, await create(service, "one"), "PAUSED_APPROVAL")
             assert (await told(service, run_id))[-1] == (await facts(log, run_id))[-1]
             assert "ApprovalRequested" not in await kinds(log, run_id)
 
             await other_log.release(claim)
-            service.worker.wake(run_id)
+            await service.worker.engine.wake([run_id])
             await asked(service, run_id)
 
 

@@ -16,6 +16,9 @@ from ... import mcp
 from ...audit.schemas import build_renderers
 from ...domain.errors import ConfigurationError
 from ...domain.tool import Consent, ConsentBinding
+from ...engine.advance import RunAdvancer
+from ...engine.interface import Engine
+from ...engine.local import LocalEngine
 from ...history.fold import load_run
 from ...oauth.consents import ConsentRequest, OAuthConsents
 from ...oauth.interface import ConsentProvider, NoConsents
@@ -47,12 +50,13 @@ from .policy_service import PolicyService
 from .runs.agent_runners import AgentRunners
 from .runs.approval_service import ApprovalService
 from .runs.damaged_runs import DamagedRuns
+from .runs.indexed_runs import IndexedRuns, ServerRules, SingleServerRules
 from .runs.kept_rules import RuleKeeper
 from .runs.queries import RunQueries
 from .runs.run_service import NewRun, RunService
 from .runs.served_agent import ServedAgent
 from .runs.undo_service import UndoService
-from .runs.worker import RunWorker
+from .runs.worker import RunWorker, SharedRunWorker
 from .sealing import SealingKeys, load_sealing_keys
 from .settings import ServerSettings
 from .token_table import TokenTable
@@ -65,6 +69,7 @@ _POLL_SECONDS = 1.0
 #: After something of the background failed.
 _RETRY_SECONDS = 10.0
 _HEALTH_SECONDS = 20.0
+_CLOSE_SECONDS = 5.0
 
 #: In the folder for the server's own files.
 TASK_FOLDER = "tasks"
@@ -84,9 +89,13 @@ class Service:
         own_paths: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
         now: Callable[[], int] = time_ns,
+        engine: Engine | None = None,
+        is_worker: bool = True,
     ) -> None:
         """Set up the service. `state_folder` is for the server's own files; `own_paths` are more that no tool may
-        touch, such as the configuration. The log and the artifacts are closed by their owner.
+        touch, such as the configuration. `engine` is that of a log that many hosts share; by default, this process
+        alone continues the runs. Without `is_worker` it leaves all runs to other processes. The log and the artifacts
+        are closed by their owner.
         """
         self.settings = settings
         self._own_paths = (str(state_folder), *own_paths, *settings.own_paths)
@@ -99,6 +108,8 @@ class Service:
         self._unsubscribe: Callable[[], None] = lambda: None
         self._health = HealthReporter()
         self._failed_jobs: dict[str, str] = {}
+        self._engine = engine
+        self._is_worker = is_worker
         self.database = Database(state_folder / "server.db")
         try:
             self._create_components(served_agents, environ)
@@ -121,9 +132,9 @@ class Service:
         self.runners = self._create_runners(served_agents)
         self.guard = AccessGuard(self.index, self.audit_log, settings.server.four_eyes)
         self.damaged_runs = DamagedRuns(self.database, self.index, self.log, now)
-        self.worker = RunWorker(self.runners, self.index, self.hub, self.damaged_runs, now)
-        self._log_monitor = LogMonitor(self.log, self.worker.retry_waiting)
         max_live_runs = settings.server.max_live_runs
+        self.worker = self._create_worker() if self._engine is None else self._create_shared_worker(self._engine)
+        self._log_monitor = LogMonitor(self.log, self.worker.engine.retry_waiting)
         self.run_service = RunService(
             self.runners, self.index, self.guard, self.worker, self.damaged_runs, max_live_runs
         )
@@ -131,7 +142,7 @@ class Service:
         self.approval_service = ApprovalService(self.runners, self.guard, self.rule_keeper, self.damaged_runs)
         self.undo_service = UndoService(self.runners, self.index, self.guard, self.damaged_runs)
         self.run_queries = RunQueries(
-            self.runners, self.index, self.guard, self.rule_keeper, self.damaged_runs, self.worker.waiting_reasons
+            self.runners, self.index, self.guard, self.rule_keeper, self.damaged_runs, self.worker.engine
         )
         self.policy_service = PolicyService(self.runners, self.index, self.guard)
         self.mcp_servers = self._create_mcp_servers()
@@ -199,6 +210,7 @@ class Service:
         await self.hub.close()
         await self.mcp_servers.stop()
         await self.runners.close()
+        await self.worker.engine.stop(_CLOSE_SECONDS)  # runs that were cut off are handed to others
         if self._oauth is not None:
             await self._oauth.close()
         await self.index.close()
@@ -209,12 +221,18 @@ class Service:
         found = [] if self.is_started else ["The server is starting or stopping."]
         if problem := self.log.problem:
             found.append(f"The event log cannot be written: {problem.partition(':')[0]}.")
+        if self.worker.problem:
+            found.append("Runs are not continued here.")
         if self.hub.last_error:
             found.append("Events cannot be read from the log.")
         database_problem = await self.database.check()
         if database_problem:
             found.append("The server's database cannot be used.")
-        details = {"Following the log": self.hub.last_error, "The server's database": database_problem}
+        details = {
+            "Following the log": self.hub.last_error,
+            "The server's database": database_problem,
+            "Continuing runs": self.worker.problem,
+        }
         self._health.report({name: text for name, text in details.items() if text and self.is_started}, "readiness")
         return found
 
@@ -323,6 +341,26 @@ class Service:
         runners.protect_paths(self._own_paths)
         runners.use_task_folder(str(self.state_folder / TASK_FOLDER))
         return runners
+
+    def _create_worker(self) -> RunWorker:
+        """Create the worker of a log that only this server serves."""
+        rules = SingleServerRules(self.runners, self.index, self.damaged_runs, self.now)
+        return RunWorker(
+            LocalEngine(IndexedRuns(self.log, self.index, self.hub, self.now)),
+            RunAdvancer(self.runners.by_agent, rules),
+            concurrency=self.settings.server.max_live_runs,
+        )
+
+    def _create_shared_worker(self, engine: Engine) -> RunWorker:
+        """Create one of many workers of a log, or none that works."""
+        worker = self.settings.worker
+        return SharedRunWorker(
+            engine,
+            RunAdvancer(self.runners.by_agent, ServerRules(self.index, self.damaged_runs)),
+            queues=worker.queues if self._is_worker else (),
+            concurrency=worker.concurrency,
+            queue_of_agent={name: each.queue for name, each in self.runners.served_agents.items()},
+        )
 
     def _create_mcp_servers(self) -> McpServerService:
         service = McpServerService(self.guard)

@@ -96,8 +96,23 @@ class AgentTable(_Table, frozen=True, kw_only=True):
     on_rejection: FailurePolicy | None = None
     mode: PermissionMode | None = None
     workspace: str = ""
+    #: The queue of its runs in a log that many hosts share. Empty: what the agent declares, or `default`.
+    queue: str = ""
     #: The window of its model in tokens. Nothing: what the agent declares.
     window_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class WorkerTable(_Table, frozen=True, kw_only=True):
+    """The table `[worker]`: how a process continues runs of a log that many hosts share."""
+
+    #: A process takes only runs of its queues.
+    queues: tuple[str, ...] = ("default",)
+    #: How many runs it continues at once.
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 50
+    #: Seconds without a heartbeat after which other processes take its runs over.
+    lease_seconds: Annotated[float, msgspec.Meta(ge=1, le=600)] = 6.0
+    #: Seconds that the database may be gone before writes fail.
+    patience_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20.0
 
 
 class GatewayTable(_Table, frozen=True, kw_only=True):
@@ -138,6 +153,7 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     sign_in: SignInSettings | None = None
     gateway: GatewayTable | None = None
     mcp: McpTable = McpTable()
+    worker: WorkerTable = WorkerTable()
 
     @property
     def own_paths(self) -> tuple[str, ...]:

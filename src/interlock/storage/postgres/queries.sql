@@ -277,7 +277,7 @@ FROM woken WHERE run_id NOT IN (SELECT queueing_lock FROM queued) HAVING count(*
 
 -- The state of a run that a living process has is left to that process.
 -- name: look
-UPDATE runs SET is_woken = false WHERE run_id = %s AND next_seq > 0 AND state < 2 AND (
+UPDATE runs SET is_woken = false, waiting_reason = NULL WHERE run_id = %s AND next_seq > 0 AND state < 2 AND (
     token = 0 OR EXISTS (
         SELECT 1 FROM processes
         WHERE id = holder AND beat_at <= clock_timestamp() - lease_seconds * interval '1 second'
@@ -291,8 +291,12 @@ UPDATE runs SET state = 1, wake_at = to_timestamp(%(wake_at)s::float8)
 WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0 RETURNING 1
 
 -- name: postpone
-UPDATE runs SET state = 1, wake_at = least(wake_at, clock_timestamp() + %(seconds)s * interval '1 second')
+UPDATE runs SET state = 1, waiting_reason = %(reason)s,
+    wake_at = least(wake_at, clock_timestamp() + %(seconds)s * interval '1 second')
 WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0
+
+-- name: waiting_reasons
+SELECT run_id, waiting_reason FROM runs WHERE run_id = ANY(%s) AND waiting_reason IS NOT NULL AND state < 2
 
 -- name: lock_reconciling
 SELECT pg_try_advisory_xact_lock(hashtextextended('interlock reconcile ' || current_schema(), 0))

@@ -46,9 +46,13 @@ class RunQueues:
         values = {"run_id": run_id, "wake_at": wake_at / 1e9 if wake_at else None}
         return bool(await self._execute("settle", values))
 
-    async def postpone(self, run_id: str, seconds: float) -> None:
-        """Look at the run again after this time, unless it is woken before."""
-        await self._execute("postpone", {"run_id": run_id, "seconds": seconds})
+    async def postpone(self, run_id: str, seconds: float, reason: str = "") -> None:
+        """Look at the run again after this time, unless it is woken before. `reason` says why it waits."""
+        await self._execute("postpone", {"run_id": run_id, "seconds": seconds, "reason": reason or None})
+
+    async def waiting_reasons(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return why runs wait that were postponed: of these runs, those that do."""
+        return dict(await self._execute("waiting_reasons", ([*run_ids],))) if run_ids else {}
 
     async def reconcile(self, worker_seconds: float) -> list[str]:
         """Wake the runs that can continue, or are due, and that no living process has; return them. Remove the jobs of

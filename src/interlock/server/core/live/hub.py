@@ -1,7 +1,7 @@
-"""Live events for all subscribers, with one poll of the log for all of them.
+"""Live events for all subscribers, with one reader of the log for all of them.
 
-While there are subscribers, one task polls the log every few milliseconds, lets the index catch up, and gives each
-reader its part of every page. Nothing waits for a reader (`event_reader`).
+While there are subscribers, one task waits for changes of the log, lets the index catch up, and gives each reader its
+part of every page. Nothing waits for a reader (`event_reader`).
 """
 
 import asyncio
@@ -20,6 +20,7 @@ MAX_READERS = 100
 #: One key or person has at most one in so many of the places.
 _MIN_OWNERS = 2
 POLL_SECONDS = 0.02
+_MAX_WAIT_SECONDS = 1.0
 #: After a look that failed.
 _RETRY_SECONDS = 1.0
 _MAX_CACHED_RUNS = 10_000
@@ -147,13 +148,18 @@ class EventHub:
             self._poll_task = None
 
     async def _poll(self) -> None:
+        """Catch up when something was written, and again at the earliest after `poll_seconds`."""
+        log, loop = self._index.log, asyncio.get_running_loop()
         while True:
+            seen, began = log.version(), loop.time()
             try:
                 await self._index.catch_up()
                 self.last_error = ""
+                await log.wait_for_change(seen, _MAX_WAIT_SECONDS)
             except Exception as error:  # it may pass, and subscribers would not notice that polling stopped
                 self.last_error = f"{type(error).__name__}: {error}"
-            await asyncio.sleep(_RETRY_SECONDS if self.last_error else self._poll_seconds)
+                await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(max(0.0, began + self._poll_seconds - loop.time()))
 
     def _dispatch(self, page: Sequence[LiveEvent]) -> None:
         for reader in self._readers.get(None, ()):

@@ -79,6 +79,7 @@ def _apply_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAge
         "on_rejection": table.on_rejection,
         "mode": table.mode,
         "workspace": table.workspace,
+        "queue": table.queue,
     }
     changes: dict[str, Any] = {key: value for key, value in configured.items() if value}
     agent = msgspec.structs.replace(served.agent, name=name)

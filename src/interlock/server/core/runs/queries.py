@@ -5,7 +5,7 @@ its calls, its questions in full) are folded from the log, in a thread where tha
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -15,6 +15,7 @@ from ....domain.call import Question
 from ....domain.errors import ArtifactError
 from ....domain.event import Event, LogEntry, decode_event
 from ....domain.state.ledger import Ledger
+from ....engine.interface import Engine
 from ....history.actions import Action, list_actions
 from ....history.call_view import CallView, build_call_view
 from ....history.fold import load_run
@@ -105,12 +106,12 @@ class RunQueries:
         guard: AccessGuard,
         rule_keeper: RuleKeeper,
         damaged: DamagedRuns,
-        waiting_reasons: Mapping[str, str],
+        engine: Engine,
     ) -> None:
-        """Set up the queries. `waiting_reasons` says by run id why runs that cannot continue right now wait."""
+        """Set up the queries. The engine says why runs wait that cannot continue right now."""
         self._rule_keeper = rule_keeper
         self._damaged = damaged
-        self._waiting_reasons = waiting_reasons
+        self._engine = engine
         self._runners = runners
         self._log = runners.log
         self._index = index
@@ -137,13 +138,12 @@ class RunQueries:
         page = await self._index.list_runs(
             msgspec.structs.replace(query, agents=visibility.agents, person=visibility.person)
         )
-        if self._waiting_reasons:
-            page = msgspec.structs.replace(page, rows=tuple(map(self._with_waiting_reason, page.rows)))
-        return page
+        return msgspec.structs.replace(page, rows=await self._add_waiting_reasons(page.rows))
 
     async def get_run(self, principal: Principal, run_id: str) -> RunRow:
         """Return a run."""
-        return self._with_waiting_reason(await self._guard.get_run(principal, run_id))
+        (row,) = await self._add_waiting_reasons((await self._guard.get_run(principal, run_id),))
+        return row
 
     async def list_events(self, principal: Principal, run_id: str, after_seq: int = -1, limit: int = 100) -> EventPage:
         """List logged events of a run, limited by number and size."""
@@ -264,9 +264,14 @@ class RunQueries:
         async with self._damaged.detect(run_id):
             return (await load_run(self._log, run_id)).ledger
 
-    def _with_waiting_reason(self, row: RunRow) -> RunRow:
-        reason = "" if row.is_over else self._waiting_reasons.get(row.run_id, "")
-        return msgspec.structs.replace(row, message=reason) if reason else row
+    async def _add_waiting_reasons(self, rows: tuple[RunRow, ...]) -> tuple[RunRow, ...]:
+        """Show why runs wait that cannot continue right now."""
+        reasons = await self._engine.waiting_reasons([row.run_id for row in rows if not row.is_over])
+        if not reasons:
+            return rows
+        return tuple(
+            msgspec.structs.replace(row, message=reasons[row.run_id]) if row.run_id in reasons else row for row in rows
+        )
 
     def _find_denied_reason(self, principal: Principal, run: RunRow, question: Question) -> str:
         operation = {"approval": Operation.DECIDE, "input": Operation.ANSWER}.get(question.kind, Operation.CONSENT)

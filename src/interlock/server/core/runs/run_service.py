@@ -17,6 +17,7 @@ from ....domain.errors import (
     DecisionConflictError,
     IllegalTransitionError,
     LogCorruptError,
+    LogFencedError,
     LogWriteError,
     RunClaimedError,
     RunEndedError,
@@ -93,10 +94,10 @@ class RunService:
         async with lock:
             existing = await self._index.get_run(run_id) if is_derived else None
             if existing is None:
-                started = await self._start(runner, request.task, run_id, requester, principal)
-                if isinstance(started, RunHandle):
-                    return await self._describe_started(runner, started, request.task), True
-                existing = started
+                row, is_new = await self._start(runner, request.task, run_id, requester, principal)
+                if is_new:
+                    return row, True
+                existing = row
             if not await self._is_same_request(existing, request, requester, principal):
                 raise _build_idempotency_error(existing, request, requester)
         return existing, False
@@ -147,44 +148,51 @@ class RunService:
 
     async def _start(
         self, runner: Runner, task: str, run_id: str, requester: str, principal: Principal
-    ) -> RunHandle | RunRow:
-        """Start a run. Return it, or the run of that id that another server created meanwhile."""
+    ) -> tuple[RunRow, bool]:
+        """Start a run, and return it and True; or the run of that id that another server created meanwhile, and
+        False.
+        """
+        self._check_can_start()
+        self._starting_count += 1
+        try:
+            handle = await self._worker.begin(
+                runner, task, run_id=run_id, requester=requester, created_by=principal.name
+            )
+        except (RunClaimedError, LogFencedError):
+            return await self._get_existing_run(run_id), False
+        except ConfigurationError as error:
+            existing = await self._index.get_run(run_id)
+            if existing is None:
+                raise InvalidRequestError("on_behalf_of", str(error)) from None
+            return existing, False
+        finally:
+            self._starting_count -= 1
+        return await self._describe_started(runner, run_id, handle, task), True
+
+    def _check_can_start(self) -> None:
         if self._worker.is_stopping:
             raise UnavailableError(
                 "stopping", "The server is about to stop. Nothing was started. Try again in a moment."
             )
         if problem := self._runners.log.problem:
             raise LogWriteError(f"The event log cannot be written: {problem}. Nothing was started")
-        if len(self._runners.list_live_handles()) + self._starting_count >= self._max_live_runs:
+        active = self._starting_count + (0 if self._worker.is_shared else len(self._runners.list_live_handles()))
+        if active >= self._max_live_runs:
             raise UnavailableError(
                 "too_many_runs",
                 f"{self._max_live_runs} runs are active, which is the limit. Nothing was started. "
                 "Try again in a moment.",
             )
-        self._starting_count += 1
-        try:
-            handle = await runner.start(task, run_id=run_id, requester=requester, created_by=principal.name)
-        except RunClaimedError:
-            return await self._get_existing_run(run_id)
-        except ConfigurationError as error:
-            existing = await self._index.get_run(run_id)
-            if existing is None:
-                raise InvalidRequestError("on_behalf_of", str(error)) from None
-            return existing
-        finally:
-            self._starting_count -= 1
-        self._worker.track(handle)
-        return handle
 
-    async def _describe_started(self, runner: Runner, handle: RunHandle, task: str) -> RunRow:
+    async def _describe_started(self, runner: Runner, run_id: str, handle: RunHandle | None, task: str) -> RunRow:
         """Return the row that the index will have of a run that was just started; it need not catch up for that."""
-        ledger = handle.live_ledger
+        ledger = None if handle is None else handle.live_ledger
         if ledger is not None and ledger.state is RunState.RUNNING:
             redact = runner.app.parts.redactor.redact
             return describe_new_run(ledger, redact(escape_surrogates(task)))
-        row = await self._index.get_run(handle.run_id)
+        row = await self._index.get_run(run_id)
         if row is None:
-            raise not_found_error("run", handle.run_id)
+            raise not_found_error("run", run_id)
         return row
 
     async def _get_existing_run(self, run_id: str) -> RunRow:

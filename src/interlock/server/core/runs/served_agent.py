@@ -22,6 +22,8 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     mode: PermissionMode = PermissionMode.DEFAULT
     #: The folder that it works in, for agents without tools that say so themselves.
     workspace: str = ""
+    #: The queue of its runs in a log that many hosts share. Workers that serve it continue them.
+    queue: str = "default"
     secrets: Mapping[str, str] = {}
 
     @property
