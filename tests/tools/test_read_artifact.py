@@ -1,6 +1,6 @@
 """Reading a part of an artifact: by range, around a text, and only in the run that it belongs to."""
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -195,10 +195,10 @@ def test_a_range_has_no_matches_to_tell_of_and_no_match_has_no_range() -> None:
     assert read_artifact.normalize(called(artifacts, artifact_id=artifact_id, around="nowhere")).summary == "no match"
 
 
-def test_an_artifact_that_the_run_does_not_know_is_refused_by_the_check() -> None:
+async def test_an_artifact_that_the_run_does_not_know_is_refused_by_the_check() -> None:
     artifacts = MemoryArtifacts()
-    artifact_id = artifacts.keep(b"private")
-    assert read_artifact.check is not None
+    arguments = {"artifact_id": artifacts.keep(b"private")}
+    check: Any = read_artifact.check
 
-    assert read_artifact.check({"artifact_id": artifact_id}, context(artifacts)) is None
-    assert isinstance(read_artifact.check({"artifact_id": artifact_id}, context(MemoryArtifacts())), CheckProblem)
+    assert await check(arguments, context(artifacts)) is None
+    assert isinstance(await check(arguments, context(MemoryArtifacts())), CheckProblem)

@@ -21,6 +21,7 @@ from ..domain.messages import AssistantMessage, LoadedPart, Message, MessagePart
 from ..domain.rendering import ATTACHMENT_MARK, find_attachments, render_trimmed, split_rendered
 from ..domain.state.conversation import Dialogue
 from ..domain.tool import RunArtifacts, ToolCatalog
+from ..pipeline.artifacts import use_store
 from ..rendering.text import describe_unknown
 from ..storage.artifacts import ArtifactStore
 
@@ -151,12 +152,14 @@ class ContextWindow:
         self._messages: list[Message] = []
         self._sizes: list[int] = []
         self._overhead: tuple[str, str, int] = ("", "", 0)
+        #: Whether some of the messages are not restored yet.
+        self._unread = False
         #: How many messages stand for compacted ones.
         self.head = 0
         #: Whether any message had images or files.
         self.has_parts = False
 
-    def update(self, dialogue: Dialogue) -> tuple[Message, ...]:
+    async def update(self, dialogue: Dialogue) -> tuple[Message, ...]:
         """Return the messages to send, as `Dialogue.window` has them. Only new ones are looked at."""
         ready = self._messages
         if len(dialogue.context_changes) != self._change_count:
@@ -169,11 +172,16 @@ class ContextWindow:
             message = dialogue.shown(index) if index in dialogue.trimmed else said[index]
             match message:
                 case AssistantMessage():
-                    message = self._restore_message(message)
+                    self._unread = self._unread or message.private_artifact_id != ""
+                    for call in message.calls:
+                        self._unread = self._unread or call.artifact_id != ""
                 case _:
                     if message.parts or ATTACHMENT_MARK in message.text:
                         message = self._find_parts(message)
             ready.append(message)
+        if self._unread:
+            ready[:] = await use_store(self._artifacts, lambda: [*map(self._restore_message, ready)])
+            self._unread = False
         return tuple(ready)
 
     def _find_parts(self, message: UserMessage | ToolMessage) -> Message:
@@ -196,13 +204,14 @@ class ContextWindow:
             self._overhead = (instructions, catalog.digest, size)
         return self._overhead[2]
 
-    def _restore_message(self, message: AssistantMessage) -> AssistantMessage:
+    def _restore_message(self, message: Message) -> Message:
+        if not isinstance(message, AssistantMessage):
+            return message
         if message.private_artifact_id:
             private = self._read_artifact(message.private_artifact_id, "")
             message = msgspec.structs.replace(message, private=private, private_artifact_id="")
-        for call in message.calls:
-            if call.artifact_id:
-                return msgspec.structs.replace(message, calls=tuple(map(self._restore_call, message.calls)))
+        if any(call.artifact_id for call in message.calls):
+            message = msgspec.structs.replace(message, calls=tuple(map(self._restore_call, message.calls)))
         return message
 
     def _restore_call(self, call: ProposedCall) -> ProposedCall:

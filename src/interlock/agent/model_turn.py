@@ -25,6 +25,7 @@ from ..domain.tool import JsonObject, ToolCatalog
 from ..models.interface import ModelRequest, StreamFinished, ToolChoice
 from ..models.response_assembly import StreamAccumulator
 from ..models.usage import clamp_usage
+from ..pipeline.artifacts import use_store
 from ..pipeline.batch import record_catalog
 from ..pipeline.context import RunContext
 from ..redaction.interface import MAX_PLAIN_NAMES
@@ -75,7 +76,7 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
             pass
         case _:
             instructions = await run.parts.check(instructions, run.situation)
-    messages, dialogue = session.window.update(run.ledger.dialogue), run.ledger.dialogue
+    messages, dialogue = await session.window.update(run.ledger.dialogue), run.ledger.dialogue
     overhead = estimated_tokens = 0
     if agent.context.is_active(dialogue):
         overhead = session.window.estimate_overhead(instructions, catalog)
@@ -83,7 +84,7 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
             trimmed_count = len(dialogue.trimmed)
             if plan.trim:
                 await _trim(session, plan)
-            messages = session.window.update(dialogue)
+            messages = await session.window.update(dialogue)
             if plan.compact:
                 await _compact(session, agent, messages, plan)
                 return None  # the budgets count that request, and the next one may need another summary
@@ -102,12 +103,12 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
     )
-    event = _request_event(session, agent, request, catalog, estimated_tokens)
+    event = await _request_event(session, agent, request, catalog, estimated_tokens)
     answered = await _request_answer(session, agent, request, event)
     if answered is None:
         return None
     answer, duration_ms, request_seq = answered
-    run.recorder.add(_response_event(answer, duration_ms, run), causation_id=request_seq)
+    run.recorder.add(await _response_event(answer, duration_ms, run), causation_id=request_seq)
     return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
 
 
@@ -117,7 +118,7 @@ async def summarize_now(session: AgentSession) -> bool:
     """
     agent_name = session.run.ledger.active_agent
     run, agent = session.switch_agent(agent_name), session.agents[agent_name]
-    messages, dialogue = session.window.update(run.ledger.dialogue), run.ledger.dialogue
+    messages, dialogue = await session.window.update(run.ledger.dialogue), run.ledger.dialogue
     plan, compacted = agent.context.plan_summary(_context_state(session, agent, messages, 0)), dialogue.compacted
     if plan is not None:
         await _compact(session, agent, messages, plan)
@@ -177,7 +178,7 @@ async def _trim(session: AgentSession, plan: ContextPlan) -> None:
         return outputs
 
     first, last = dialogue.seqs[plan.trim[0]], dialogue.seqs[plan.trim[-1]]
-    run.recorder.add(ContextTrimmed(outputs=await asyncio.to_thread(keep), first_seq=first, last_seq=last))
+    run.recorder.add(ContextTrimmed(outputs=await use_store(run.parts.artifacts, keep), first_seq=first, last_seq=last))
 
 
 async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message, ...], plan: ContextPlan) -> None:
@@ -214,20 +215,23 @@ async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message,
         summary=summary or "(The model gave no summary.)",
         first_seq=dialogue.seqs[task],
         last_seq=dialogue.seqs[plan.compact - 1],
-        artifact_id=await asyncio.to_thread(run.parts.artifacts.keep, transcript.encode(errors="backslashreplace")),
+        artifact_id=await use_store(
+            run.parts.artifacts, run.parts.artifacts.keep, transcript.encode(errors="backslashreplace")
+        ),
         usage=clamp_usage(answer.end.usage),
         duration_ms=duration_ms,
     )
     run.recorder.add(compacted, causation_id=request_seq)
 
 
-def _response_event(answer: ModelAnswer, duration_ms: float, run: RunContext) -> ModelResponded:
+async def _response_event(answer: ModelAnswer, duration_ms: float, run: RunContext) -> ModelResponded:
     redact, private, usage = run.parts.redactor.redact, answer.end.private, answer.end.usage
     kept = ""
     if private and redact(private) != private:
         private = ""  # the provider takes it unchanged or not at all
     elif private and len(private) > run.parts.limits.max_event_input_bytes:
-        private, kept = "", run.parts.artifacts.keep(private.encode())
+        artifacts = run.parts.artifacts
+        private, kept = "", await use_store(artifacts, artifacts.keep, private.encode())
     return ModelResponded(
         text=redact(escape_surrogates(answer.text)) if answer.text else "",
         call_count=len(answer.calls),
@@ -268,14 +272,25 @@ async def _stream_answer(
     raise ModelError("The answer broke off: the provider never said that it was finished.", retryable=True)
 
 
-def _request_event(
+async def _keep_instructions(instructions: str, run: RunContext) -> str:
+    """Store the instructions of this and the following requests, once by a process."""
+    parts = run.parts
+    name = f"instructions\n{instructions}"
+    kept = parts.known_artifacts.find(name)
+    if not kept:
+        kept = await use_store(parts.artifacts, parts.artifacts.keep, parts.redactor.redact(instructions).encode())
+        parts.known_artifacts.add(name, kept)
+    return kept
+
+
+async def _request_event(
     session: AgentSession, agent: Agent, request: ModelRequest, catalog: ToolCatalog, estimated_tokens: int
 ) -> ModelRequested:
     run, plain_names = session.run, session.run.parts.redactor.plain_names
     kept = ""
     if request.instructions != session.instructions:
+        kept = await _keep_instructions(request.instructions, run)
         session.instructions = request.instructions
-        kept = run.parts.artifacts.keep(run.parts.redactor.redact(request.instructions).encode())
     return ModelRequested(
         menu_digest=catalog.digest,
         message_count=len(request.messages),

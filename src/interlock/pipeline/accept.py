@@ -4,7 +4,6 @@ Nothing is trusted here: the id, the name and the arguments come from a model. A
 wrote it, or an object that a client parsed; both must be the same strict JSON (`domain/json.py`).
 """
 
-import asyncio
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..domain.outcome import Failure
 from ..domain.redaction import redact_json, redact_json_text, redact_leaves
 from ..domain.tool import ToolDefinition
 from ..redaction.interface import MAX_PLAIN_NAMES, Redactor
+from .artifacts import use_store
 from .parts import Limits, Parts
 
 _MAX_SHOWN_CHARS = 2_000
@@ -85,7 +85,7 @@ async def intent_event(
                 redacted = None
             if size_bytes > parts.limits.max_event_input_bytes:
                 raw_input, content = None, (redacted or text).encode()
-                artifact_id = await asyncio.to_thread(parts.artifacts.keep, content)
+                artifact_id = await use_store(parts.artifacts, parts.artifacts.keep, content)
             else:
                 raw_input = accepted.arguments if redacted is None else redacted
         case Failure():

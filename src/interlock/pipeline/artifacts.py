@@ -1,13 +1,49 @@
 """The artifacts of one run: other runs' artifacts cannot be read by guessing an id, and secrets are redacted."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+from typing import ParamSpec, TypeVar
 
 from ..domain.errors import ArtifactError
 from ..domain.outcome import ArtifactRef
 from ..domain.state.ledger import Ledger
 from ..domain.tool import ByteFilter
 from ..redaction.interface import Redactor
-from ..storage.artifacts import ArtifactStore
+from ..storage.artifacts import REMEMBERED_SECONDS, ArtifactStore
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+#: How many texts are remembered as stored.
+_MAX_KNOWN = 256
+
+
+async def use_store(artifacts: ArtifactStore, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call a function that uses the store: in a thread, unless the store never waits."""
+    if getattr(artifacts, "immediate", False):
+        return function(*args, **kwargs)
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+class KnownArtifacts:
+    """Remember the ids of texts that every run stores, such as catalogs and instructions: a known text is neither
+    hashed nor written again.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._ids: dict[str, tuple[str, float]] = {}
+
+    def find(self, name: str) -> str:
+        """Return the id of a text that was stored a short time ago; empty if there is none."""
+        artifact_id, stored_at = self._ids.get(name, ("", 0.0))
+        return artifact_id if artifact_id and self._clock() - stored_at < REMEMBERED_SECONDS else ""
+
+    def add(self, name: str, artifact_id: str) -> None:
+        """Remember a text that was stored."""
+        if len(self._ids) >= _MAX_KNOWN:
+            self._ids.clear()
+        self._ids[name] = artifact_id, self._clock()
 
 
 class LedgerArtifacts:
@@ -32,19 +68,27 @@ class LedgerArtifacts:
         redacted = self._redactor.redact(text)
         if redacted != text:
             content = redacted.encode(errors="surrogateescape")
-        return self._ref(self._artifacts.keep(content), kind)
+        return self._ref(self._artifacts.keep(content), kind, len(content))
 
     def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
         """Store content that is already redacted, in chunks."""
-        return self._ref(self._artifacts.keep_stream(chunks), kind)
+        size_bytes = 0
+
+        def count() -> Iterator[bytes]:
+            nonlocal size_bytes
+            for chunk in chunks:
+                size_bytes += len(chunk)
+                yield chunk
+
+        artifact_id = self._artifacts.keep_stream(count())
+        return self._ref(artifact_id, kind, size_bytes)
 
     def redaction_filter(self) -> ByteFilter:
         """Return a filter that redacts a stream of bytes."""
         return self._redactor.stream()
 
-    def _ref(self, artifact_id: str, kind: str) -> ArtifactRef:
-        artifacts = self._artifacts
-        size_bytes, path = artifacts.size_bytes(artifact_id), artifacts.path(artifact_id)
+    def _ref(self, artifact_id: str, kind: str, size_bytes: int) -> ArtifactRef:
+        path = self._artifacts.path(artifact_id)
         return ArtifactRef(id=artifact_id, kind=kind, size_bytes=size_bytes, path=path)
 
     def _known(self, artifact_id: str) -> str:

@@ -9,7 +9,6 @@ End. The outcomes are in model order, one per intent, and durable. Cancelling th
 at once and shows the model nothing; how the handlers end is noticed in the background.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +35,7 @@ from ..domain.state.lifecycle import CallState, RunState
 from ..domain.tool import ToolCatalog
 from ..redaction.interface import MAX_PLAIN_NAMES
 from .accept import Received, accept
+from .artifacts import use_store
 from .batch_execution import BatchExecution, Ending, Outcome
 from .call import prepare_call, record_failure
 from .context import RunContext
@@ -172,15 +172,16 @@ async def _record_tool_sources(run: RunContext) -> None:
             clean = redact_leaves(msgspec.to_builtins(fact), redact)
             recorded: Any = msgspec.convert(clean, type(fact))
             if content:
-                artifact_id = await asyncio.to_thread(run.parts.artifacts.keep, redact(content.decode()).encode())
+                artifact_id = await use_store(
+                    run.parts.artifacts, run.parts.artifacts.keep, redact(content.decode()).encode()
+                )
                 recorded = msgspec.structs.replace(recorded, artifact_id=artifact_id)
             run.recorder.add(recorded)
 
 
 async def _record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
-    """Record a catalog. Its schemas are stored in a thread, unless storing never waits."""
-
-    redactor, artifacts = run.parts.redactor, run.parts.artifacts
+    """Record a catalog. Its schemas are stored once by a process."""
+    redactor, artifacts, known = run.parts.redactor, run.parts.artifacts, run.parts.known_artifacts
 
     def keep() -> str:
         content = encode(menu.tools)
@@ -191,7 +192,10 @@ async def _record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
             content = redacted
         return artifacts.keep(content)
 
-    artifact_id = keep() if getattr(artifacts, "immediate", False) else await asyncio.to_thread(keep)
+    artifact_id = known.find(menu.digest)
+    if not artifact_id:
+        artifact_id = await use_store(artifacts, keep)
+        known.add(menu.digest, artifact_id)
     run.recorder.add(ToolsOffered(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
 

@@ -41,7 +41,7 @@ from .events import (
 from .execute import Execution, execute, outcome_of_stop
 from .lookup import lookup
 from .normalize import normalize
-from .observe import add_diagnostics, observe, observe_failure, with_kept, withheld
+from .observe import StoreNeededError, add_diagnostics, observe, observe_failure, with_kept, withheld
 from .permit import judge, permit, run_guardrails
 from .refusals import unknown_outcome
 from .schedule import schedule
@@ -202,7 +202,7 @@ def end_open_calls(message: str, run: RunContext) -> None:
         record_failure(call_id, entry.tool, failure, run)
 
 
-_HandlerOutcome: TypeAlias = NormalizedResult | Observation | SuspendedCall | Failure
+_HandlerOutcome: TypeAlias = Observation | SuspendedCall | Failure
 
 
 async def _run_traced(execution: Execution, run: RunContext) -> _HandlerOutcome:
@@ -210,13 +210,13 @@ async def _run_traced(execution: Execution, run: RunContext) -> _HandlerOutcome:
     invocation = execution.invocation
     with run.parts.telemetry.call_span(invocation.tool.name, invocation.valid.call_id, run.ledger.run_id) as span:
         result = await _run_handler(execution, run)
-        if isinstance(result, Failure) or (isinstance(result, NormalizedResult | Observation) and not result.ok):
+        if isinstance(result, Failure) or (isinstance(result, Observation) and not result.ok):
             span.fail(result.code)
     return result
 
 
 async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome:
-    """Execute the handler, and normalize its result. A large one is observed in a thread, where it is also stored."""
+    """Execute the handler, normalize its result and observe it. What has to be stored is observed in a thread."""
     run.executions.add(execution)
     try:
         raw = await execute(execution, run.parts.sandbox, run.parts.clock)
@@ -230,21 +230,25 @@ async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome
             result = await normalize(raw, parts)
             if tool.output_guardrails:
                 result = await _guard_output(result, invocation, run)
-            if type(result) is NormalizedResult and (
-                result.binary or result.attachments or len(result.model_text) > tool.max_output_chars
-            ):
-                return await asyncio.to_thread(observe, call_id, tool, result, parts.artifacts, parts.redactor)
-            return result
+            match result:
+                case Failure():
+                    return result
+                case _:
+                    pass
+            if not result.binary and not result.attachments and len(result.model_text) <= tool.max_output_chars:
+                try:
+                    return observe(call_id, tool, result, None, parts.redactor)
+                except StoreNeededError:
+                    pass
+            return await asyncio.to_thread(observe, call_id, tool, result, parts.artifacts, parts.redactor)
         case Failure() | SuspendedCall():
             return raw
 
 
-def _observe(execution: Execution, result: NormalizedResult | Observation | Failure, run: RunContext) -> Observation:
+def _observe(execution: Execution, result: Observation | Failure, run: RunContext) -> Observation:
     parts, invocation = run.parts, execution.invocation
     call_id, tool, milliseconds = invocation.valid.call_id, invocation.tool, execution.duration_ms
     match result:
-        case NormalizedResult():
-            observation = observe(call_id, tool, result, parts.artifacts, parts.redactor)
         case Failure():
             observation = observe_failure(call_id, tool.spec.name, result, parts.redactor, milliseconds)
         case Observation():
@@ -273,15 +277,13 @@ def _observe(execution: Execution, result: NormalizedResult | Observation | Fail
 
 
 async def _diagnose(
-    diagnose: Diagnose, execution: Execution, result: NormalizedResult | Observation | Failure, run: RunContext
+    diagnose: Diagnose, execution: Execution, result: Observation | Failure, run: RunContext
 ) -> Observation:
     """Record the end of a call, so that it is known if this process dies, then run its diagnostics and observe it. They
     cannot fail the call; whatever stops the call only stops them.
     """
     parts, invocation = run.parts, execution.invocation
     call_id, context = invocation.valid.call_id, invocation.context
-    if isinstance(result, NormalizedResult):
-        result = observe(call_id, invocation.tool, result, parts.artifacts, parts.redactor)
     if isinstance(result, Failure) or not (result.ok and result.side_effects):
         return _observe(execution, result, run)
     if context.warnings:

@@ -39,7 +39,9 @@ from ..domain.outcome import Failure
 from ..domain.tool import Repeat
 from ..rendering.text import describe_error, quote_value, shorten
 from ..rendering.times import format_utc
+from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EffectClaim
+from .artifacts import use_store
 from .context import RunContext
 from .validate import validate
 
@@ -71,6 +73,8 @@ class _EarlierCall(msgspec.Struct, gc=False):
     tool: str = ""
     #: What ran, as far as it is recorded.
     arguments: Any = None
+    #: Where they are, when they were too long for the event.
+    arguments_artifact_id: str = ""
     digest: str = ""
     agent: str = ""
     requester: str = ""
@@ -292,22 +296,25 @@ class _CallReader:
                 self._events[run_id] = []
         call = _EarlierCall(run_id, call_id)
         for event in self._events[run_id]:
-            _apply(call, event, self._run)
+            _apply(call, event)
+        if call.arguments_artifact_id:
+            artifacts = self._run.parts.artifacts
+            call.arguments = await use_store(artifacts, _read_arguments, call.arguments_artifact_id, artifacts)
         return call
 
 
-def _apply(call: _EarlierCall, event: Event, run: RunContext) -> None:
+def _apply(call: _EarlierCall, event: Event) -> None:
     match event.fact:
         case RunStarted() as begun:
             call.agent, call.requester, call.outcome = begun.agent, begun.requester, "running"
         case CallProposed(call_id=call.call_id, duplicate=False) as proposed:
             call.tool, call.digest, call.arguments = proposed.tool, proposed.digest, proposed.raw_input
             if proposed.raw_artifact_id:
-                call.arguments = _read_arguments(proposed.raw_artifact_id, run)
+                call.arguments_artifact_id = proposed.raw_artifact_id
         case InvocationStarted(call_id=call.call_id) as started:
             call.started_at, call.outcome = event.at, "running"
             if started.arguments is not None:
-                call.arguments = started.arguments
+                call.arguments, call.arguments_artifact_id = started.arguments, ""
         case InvocationCompleted(call_id=call.call_id) as ended:
             call.outcome = "succeeded" if ended.code == "ok" else "unknown" if ended.side_effects else "none"
         case CallObserved(observation=observation) if observation.call_id == call.call_id:
@@ -321,8 +328,8 @@ def _apply(call: _EarlierCall, event: Event, run: RunContext) -> None:
             pass
 
 
-def _read_arguments(artifact_id: str, run: RunContext) -> Any:
+def _read_arguments(artifact_id: str, artifacts: ArtifactStore) -> Any:
     try:
-        return parse(run.parts.artifacts.read(artifact_id))
+        return parse(artifacts.read(artifact_id))
     except (ArtifactError, InvalidJsonError):
         return "(arguments that cannot be read)"

@@ -41,6 +41,10 @@ _MAX_EFFECT_CHARS = 4_096
 _MAX_EFFECTS_CHARS = 64_000
 
 
+class StoreNeededError(Exception):
+    """Something has to be stored, and there is no store in the event loop."""
+
+
 class _Cut(msgspec.Struct, frozen=True):
     """What is shown of an output that was over the limit, or is binary."""
 
@@ -52,9 +56,11 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 def observe(
-    call_id: str, tool: ToolDefinition, result: NormalizedResult, artifacts: ArtifactStore, redactor: Redactor
+    call_id: str, tool: ToolDefinition, result: NormalizedResult, artifacts: ArtifactStore | None, redactor: Redactor
 ) -> Observation:
-    """Build the observation of a result: redacted, and cut to the limit of the tool."""
+    """Build the observation of a result: redacted, and cut to the limit of the tool. Without a store, raise
+    `StoreNeededError` when something has to be stored.
+    """
     redact, cut = redactor.redact, None
     if result.binary:
         text = redact(result.binary.decode(errors="surrogateescape"))
@@ -64,12 +70,16 @@ def observe(
         text = redact_json_text(result.model_text, redact)
     attached: tuple[ArtifactRef, ...] = ()
     if result.attachments:
+        if artifacts is None:
+            raise StoreNeededError
         kept = _keep_attachments(result, artifacts, redactor)
         if isinstance(kept, Failure):
             return observe_failure(call_id, tool.name, kept, redactor, result.duration_ms)
         attached, lines = kept
         text = f"{text}\n{lines}" if text else lines
     if result.binary or len(text) > tool.max_output_chars:
+        if artifacts is None:
+            raise StoreNeededError
         cut = _cut(text, result, tool.max_output_chars, artifacts)
         if isinstance(cut, Failure):
             return observe_failure(call_id, tool.name, cut, redactor, result.duration_ms)
@@ -243,11 +253,13 @@ def _effects(effects: SideEffects, redactor: Redactor) -> SideEffects:
     return tuple(shown)
 
 
-def _limit_facts(facts: JsonObject, artifacts: ArtifactStore) -> JsonObject:
+def _limit_facts(facts: JsonObject, artifacts: ArtifactStore | None) -> JsonObject:
     """Return the facts, or the artifact with them when they are too large for the log."""
     content = encode(facts)
     if len(content) <= _MAX_FACTS_BYTES:
         return facts
+    if artifacts is None:
+        raise StoreNeededError
     try:
         return {"artifact_id": artifacts.keep(content), "size_bytes": len(content)}
     except (ArtifactError, OSError):

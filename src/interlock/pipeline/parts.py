@@ -19,6 +19,7 @@ from ..sandbox.interface import Sandbox
 from ..scheduler import Scheduler
 from ..storage.artifacts import ArtifactStore
 from ..telemetry.interface import Telemetry
+from .artifacts import KnownArtifacts
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +96,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     new_scheduler: Callable[[], Scheduler]
     sandbox: Sandbox
     artifacts: ArtifactStore
+    #: What every run of this process stores.
+    known_artifacts: KnownArtifacts = msgspec.field(default_factory=KnownArtifacts)
     redactor: Redactor
     telemetry: Telemetry
     consents: ConsentProvider

@@ -23,6 +23,7 @@ from .accept import Received
 from .approval.answer import apply_answer
 from .approval.question import repeat_decision
 from .approval.recheck import revalidate
+from .artifacts import use_store
 from .call import prepare_call
 from .context import RunContext
 from .effects import reconcile
@@ -238,10 +239,10 @@ async def _recorded_intent(call_id: str, run: RunContext) -> ToolIntent:
     entries = await run.log.read(run.ledger.run_id, entry.proposed_seq - 1, 1)
     fact = decode_event(entries[0]).fact
     assert isinstance(fact, CallProposed)  # noqa: S101 - the ledger took the seq from this very event
-    arguments = fact.raw_input
+    arguments, artifacts = fact.raw_input, run.parts.artifacts
     if fact.raw_artifact_id:
         try:
-            arguments = parse(run.parts.artifacts.read(fact.raw_artifact_id))
+            arguments = parse(await use_store(artifacts, artifacts.read, fact.raw_artifact_id))
         except (ArtifactError, InvalidJsonError):
             arguments = ""
     return ToolIntent(call_id=call_id, tool_name=fact.tool, arguments=arguments, reason=fact.reason)

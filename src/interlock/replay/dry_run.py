@@ -5,6 +5,7 @@ What a tool's check found is taken from the record (`tools.py`): today's files d
 are the model's; a person's edits are not evaluated again.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -74,7 +75,7 @@ class DryRun(msgspec.Struct, frozen=True):
 
 async def dry_run(entries: Sequence[LogEntry], agent: Agent, artifacts: ArtifactStore | None = None) -> DryRun:
     """Return what would be decided now about the calls of a recorded run, with this agent's tools and policy."""
-    recording = read_recording(entries, artifacts)
+    recording = await asyncio.to_thread(read_recording, entries, artifacts)
     agent = msgspec.structs.replace(agent, fail_safe=type(agent.fail_safe)())
     # Nothing has an outcome here: whatever gets as far as a start ends there.
     calls = {call_id: msgspec.structs.replace(call, started=False) for call_id, call in recording.calls.items()}

@@ -8,6 +8,7 @@ What goes into the file was in the log without secrets already. It is read once 
 machine or a person is left out or replaced: the folder of the run, the home folder, who asked and who answered.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -87,7 +88,7 @@ async def export_test(
         raise ConfigurationError(f"{agent[:80]!r} does not say where the agent comes from: `package.module:function`.")
     if not _is_test_name(name):
         raise ConfigurationError(f"{name[:80]!r} cannot be the name of a test: it begins with `test_`.")
-    recording = make_portable(read_recording(entries, artifacts), artifacts)
+    recording = await asyncio.to_thread(lambda: make_portable(read_recording(entries, artifacts), artifacts))
     if agent:
         lost = {call.call_id for call in recording.calls.values() if call.lost}
         return _render_source(msgspec.structs.replace(recording, tools=()), lost, agent, name)

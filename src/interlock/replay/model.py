@@ -13,6 +13,7 @@ the words of that answer are missing.
 An agent belongs to one replay: its toolboxes get the policy, and are closed at the end.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -105,7 +106,7 @@ async def replay_model(
     entries: Sequence[LogEntry], agent: Agent, artifacts: ArtifactStore | None = None
 ) -> ModelReplay:
     """Replay a run from the log with this agent: its tools, policy, instructions and budgets."""
-    return await replay_recording(read_recording(entries, artifacts), agent)
+    return await replay_recording(await asyncio.to_thread(read_recording, entries, artifacts), agent)
 
 
 async def replay_recording(recording: Recording, agent: Agent | None = None) -> ModelReplay:
@@ -120,7 +121,8 @@ async def replay_recording(recording: Recording, agent: Agent | None = None) -> 
     was = environment.recording
     try:
         more = await _drive(environment)
-        now = read_recording(await environment.app.log.read(was.run_id), environment.app.artifacts)
+        replayed = await environment.app.log.read(was.run_id)
+        now = await asyncio.to_thread(read_recording, replayed, environment.app.artifacts)
         now = _with_fork_verification(now, environment)
     finally:
         await environment.app.close()

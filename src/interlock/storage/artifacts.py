@@ -1,15 +1,26 @@
 """Artifacts: evidence stored by reference. The id is `sha256:<hex>` of the content, so reads can be verified."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
+from threading import Lock
+from time import monotonic
 from typing import Protocol
 
 from ..domain.errors import ArtifactError
 
+#: How long a store or a process may take a digest as stored without asking again. Erasure leaves what is younger than
+#: a multiple of this, so nothing is removed that was taken as stored.
+REMEMBERED_SECONDS = 600.0
+
 
 class ArtifactStore(Protocol):
-    """Stores content by its digest."""
+    """Stores content by its digest.
+
+    Its methods may wait for a disk or a network: they are called in threads, several at once, and an event that refers
+    to an artifact is recorded after `keep` returned. A store that never waits says so with `immediate = True`, and is
+    called in the event loop.
+    """
 
     def keep(self, content: bytes) -> str:
         """Store the content durably and return its id. Storing the same content twice stores it once."""
@@ -35,6 +46,34 @@ class ArtifactStore(Protocol):
 MAX_ARTIFACT_BYTES = 100 * 2**20
 
 _is_id = re.compile(r"sha256:[0-9a-f]{64}").fullmatch
+
+
+class RememberedDigests:
+    """The digests that a store need not ask for again, for some time. Used by several threads.
+
+    Args:
+        seconds: How long each is remembered.
+        most: How many are remembered; the oldest are forgotten.
+    """
+
+    def __init__(
+        self, seconds: float = REMEMBERED_SECONDS, most: int = 4_096, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._seconds, self._most, self._clock = seconds, most, clock
+        self._added_at: dict[bytes, float] = {}
+        self._lock = Lock()
+
+    def __contains__(self, digest: bytes) -> bool:
+        added_at = self._added_at.get(digest)
+        return added_at is not None and self._clock() - added_at < self._seconds
+
+    def add(self, digest: bytes) -> None:
+        """Remember a digest from now on."""
+        with self._lock:
+            self._added_at.pop(digest, None)
+            self._added_at[digest] = self._clock()
+            if len(self._added_at) > self._most:
+                del self._added_at[next(iter(self._added_at))]
 
 
 def compute_artifact_id(content: bytes) -> str:

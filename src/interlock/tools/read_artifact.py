@@ -4,6 +4,7 @@ A long output is shown as an excerpt, and this reads the rest. `read_range` and 
 content; the tool adds who may read what.
 """
 
+import asyncio
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 from typing import Annotated
@@ -81,10 +82,10 @@ def format_passage(found: Passage) -> str:
     return f"[{found.byte_range}{matches}{rest}]\n{found.text}"
 
 
-def _check_known(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
+async def _check_known(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
     """Check that the run knows the artifact, whatever else is in the store."""
     try:
-        context.artifacts.size_bytes(arguments["artifact_id"])
+        await asyncio.to_thread(context.artifacts.size_bytes, arguments["artifact_id"])
     except ArtifactError as error:
         return CheckProblem(message=f"{error}.")
     return None

@@ -1,5 +1,6 @@
 """The MCP server of the gateway: requests of clients become governed calls, at every protocol version of the SDK."""
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -251,7 +252,7 @@ class GatewayServer:
         outcome = await self._govern(ctx, read_tool_name(server), {"uri": uri}, params)
         match outcome:
             case Observation():
-                return to_resource_result(outcome, self._gate.artifacts.read)
+                return await asyncio.to_thread(to_resource_result, outcome, self._gate.artifacts.read)
             case types.CallToolResult():
                 raise _pending_error(outcome)
             case _:
@@ -265,7 +266,7 @@ class GatewayServer:
         outcome = await self._govern(ctx, prompt_tool_name(server), arguments, params)
         match outcome:
             case Observation():
-                return to_prompt_result(outcome, self._gate.artifacts.read)
+                return await asyncio.to_thread(to_prompt_result, outcome, self._gate.artifacts.read)
             case types.CallToolResult():
                 raise _pending_error(outcome)
             case _:
@@ -279,7 +280,7 @@ class GatewayServer:
         outcome = await self._govern(ctx, completion_tool_name(server), arguments, None)
         match outcome:
             case Observation():
-                return to_completion_result(outcome, self._gate.artifacts.read)
+                return await asyncio.to_thread(to_completion_result, outcome, self._gate.artifacts.read)
             case types.CallToolResult():
                 raise _pending_error(outcome)
             case _:
@@ -337,6 +338,8 @@ class GatewayServer:
         error = to_upstream_error(observation)
         if error is not None:
             raise MCPError.from_error_data(error)
+        if observation.artifacts:
+            return await asyncio.to_thread(to_call_result, observation, self._gate.artifacts.read)
         return to_call_result(observation, self._gate.artifacts.read)
 
 

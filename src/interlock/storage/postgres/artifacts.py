@@ -5,9 +5,9 @@ digest, a range by checking the whole artifact once in this process.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
+from math import inf
 from tempfile import SpooledTemporaryFile
 from typing import Any
 from weakref import finalize
@@ -15,7 +15,14 @@ from weakref import finalize
 import psycopg
 
 from ...domain.errors import ArtifactError, LogError
-from ..artifacts import check_range, compute_artifact_id, format_artifact_id, limit_size, parse_artifact_id
+from ..artifacts import (
+    RememberedDigests,
+    check_range,
+    compute_artifact_id,
+    format_artifact_id,
+    limit_size,
+    parse_artifact_id,
+)
 from .connection import Connection, ConnectionPool, Connector, Parameters, execute
 from .migrate import check_schema
 from .queries import QUERIES
@@ -23,8 +30,6 @@ from .queries import QUERIES
 PART_BYTES = 1 << 20
 _DIGEST_CHARS = 64
 _is_prefix = re.compile(rf"[0-9a-f]{{4,{_DIGEST_CHARS}}}").fullmatch
-#: How many artifacts are remembered as stored, and as checked.
-_MAX_REMEMBERED = 4_096
 
 
 class PostgresArtifacts:
@@ -44,8 +49,8 @@ class PostgresArtifacts:
         with connector.open("interlock-artifacts") as connection:
             check_schema(connection, connector)
         self._pool = ConnectionPool(connector, "interlock-artifacts", connections, patience_seconds)
-        self._stored: OrderedDict[bytes, None] = OrderedDict()
-        self._checked: OrderedDict[bytes, None] = OrderedDict()
+        self._stored = RememberedDigests()
+        self._checked = RememberedDigests(inf)
         self._finalizer = finalize(self, self._pool.close)
 
     def keep(self, content: bytes) -> str:
@@ -90,7 +95,7 @@ class PostgresArtifacts:
         content = self._read_parts(digest, 0, total // PART_BYTES)
         if sha256(content).digest() != digest:
             raise ArtifactError(f"artifact {artifact_id} is not what was kept")
-        _remember(self._checked, digest)
+        self._checked.add(digest)
         return content[start:end]
 
     def size_bytes(self, artifact_id: str) -> int:
@@ -102,7 +107,8 @@ class PostgresArtifacts:
 
     def path(self, artifact_id: str) -> str:
         """Return an empty path: artifacts in a database have none."""
-        self.size_bytes(artifact_id)
+        if _digest_of(artifact_id) not in self._stored:
+            self.size_bytes(artifact_id)
         return ""
 
     def find(self, prefix: str) -> list[str]:
@@ -124,7 +130,7 @@ class PostgresArtifacts:
                         execute(connection, QUERIES["add_artifact_part"], (digest, number, part))
 
         self._run(store)
-        _remember(self._stored, digest)
+        self._stored.add(digest)
 
     def _read_parts(self, digest: bytes, first: int, last: int) -> bytes:
         return b"".join([bytes(row[0]) for row in self._query("artifact_parts", (digest, first, last))])
@@ -144,9 +150,3 @@ class PostgresArtifacts:
 
 def _digest_of(artifact_id: str) -> bytes:
     return bytes.fromhex(parse_artifact_id(artifact_id))
-
-
-def _remember(known: "OrderedDict[bytes, None]", digest: bytes) -> None:
-    known[digest] = None
-    if len(known) > _MAX_REMEMBERED:
-        known.popitem(last=False)

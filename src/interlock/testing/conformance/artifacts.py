@@ -1,6 +1,7 @@
 """What every artifact store promises."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import pytest
@@ -115,6 +116,15 @@ class ArtifactStoreConformance(ConformanceSuite):
         with pytest.raises(ArtifactError):
             artifacts.keep_stream(read_endless_stream())
         assert chunks_read == 5
+
+    def test_threads_use_it_at_once(self, artifacts: ArtifactStore) -> None:
+        def work(number: int) -> bool:
+            content = CONTENT + bytes([number % 3])
+            artifact_id = artifacts.keep(content)
+            return artifacts.keep_stream([content]) == artifact_id and artifacts.read(artifact_id) == content
+
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(work, range(12)))
 
     def test_failed_stream_keeps_nothing(self, artifacts: ArtifactStore) -> None:
         def read_broken_stream() -> Iterator[bytes]:

@@ -7,6 +7,7 @@ They start nothing and change only a task of the same run, so they need no permi
 was started.
 """
 
+import asyncio
 from typing import Annotated
 
 import msgspec
@@ -68,7 +69,8 @@ def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
         """
         task = await tasks.find(context, task_id)
         if task is None:
-            return _add_artifact_passage(_view_remembered(context, task_id), context, offset, limit)
+            view = _view_remembered(context, task_id)
+            return await asyncio.to_thread(_add_artifact_passage, view, context, offset, limit)
         return _make_view(task, context, task.read(offset, limit))
 
     async def wait_task(
