@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from interlock.domain.event import CallObserved, InvocationStarted
 from tests.hooks.support import Hooked, Office, open_office
 
@@ -38,6 +40,25 @@ async def test_same_call_of_another_session_attaches_and_runs_once() -> None:
     assert ended == Hooked(0, b"", b"")
     assert observed == [("t1", True, "")]
     assert "PENDING" in third.reason
+
+
+@pytest.mark.parametrize("sessions", [("s-1", "s-1"), ("s-1", "s-2")])
+async def test_same_call_at_the_same_moment_asks_once(sessions: tuple[str, str]) -> None:
+    """Two hook processes ask about it, and one of them may execute it after the approval."""
+    async with open_office() as office:
+        hooks = [
+            office.payload("PreToolUse", session_id=session, tool_name="Bash", tool_use_id=f"t{number}", **MAKE)
+            for number, session in enumerate(sessions)
+        ]
+        asking = [asyncio.create_task(office.hook("claude", hook, entry="cli")) for hook in hooks]
+        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)  # one is refused while the other is held
+        await office.answer()
+        decided = await asyncio.gather(*asking)
+        kinds = await office.kinds()
+
+    assert sorted(hooked.decision for hooked in decided) == ["allow", "deny"]
+    assert kinds.count("ApprovalRequested") == 1
+    assert kinds.count("InvocationStarted") == 1
 
 
 async def test_session_end_leaves_unknown_outcomes() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -69,6 +70,8 @@ class _External:
         loop = asyncio.get_running_loop()
         self.permitted: asyncio.Future[JsonObject] = loop.create_future()
         self.outcome: asyncio.Future[Any] = loop.create_future()
+        #: Set when a person has to answer first.
+        self.asked = asyncio.Event()
 
 
 class _Running(msgspec.Struct):
@@ -103,6 +106,8 @@ class Governor:
         #: By our name: what was declared.
         self._declared: dict[str, ForeignTool] = {}
         self._external: dict[tuple[str, str], _External] = {}
+        #: By what is called: held until it is known whether the call is permitted or waits.
+        self._placing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: By session and call, or by session and what is called where calls have no ids.
         self._running: defaultdict[tuple[str, str], list[_Running]] = defaultdict(list)
         self._verdicts: OrderedDict[tuple[str, str], asyncio.Future[Verdict]] = OrderedDict()
@@ -144,18 +149,27 @@ class Governor:
         intent = ToolIntent(
             call_id=event.call_id or self._number(session, key), tool_name=name, arguments=call.arguments
         )
-        place = await self._sessions.find(session, intent)
-        position = (place.run_id, place.call_id)
-        if position in self._external:
-            return Verdict(kind="deny", reason="The same call is under way. Wait for its result. Nothing was executed.")
-        self._external[position] = external = _External()
+        # The same call at the same moment finds what became of the first one: its question, or its permission.
+        lock = self._placing.setdefault(key, asyncio.Lock())
+        async with lock:
+            place = await self._sessions.find(session, intent)
+            position = (place.run_id, place.call_id)
+            if position in self._external:
+                return Verdict(
+                    kind="deny", reason="The same call is under way. Wait for its result. Nothing was executed."
+                )
+            self._external[position] = external = _External()
 
-        async def hold(question: Question) -> None:
-            if event.asks == "hold":
-                await _wait(left, min(seconds, self._contract.hold_seconds))
+            async def hold(question: Question) -> None:
+                external.asked.set()
+                if event.asks == "hold":
+                    await _wait(left, min(seconds, self._contract.hold_seconds))
 
-        task = asyncio.create_task(self._sessions.call(session, intent, waits=hold, place=place))
-        task.add_done_callback(lambda _: self._external.pop(position, None))
+            task = asyncio.create_task(self._sessions.call(session, intent, waits=hold, place=place))
+            task.add_done_callback(lambda _: self._external.pop(position, None))
+            asking = asyncio.create_task(external.asked.wait())
+            await asyncio.wait([task, external.permitted, asking], return_when=asyncio.FIRST_COMPLETED)
+            asking.cancel()
         await asyncio.wait([task, external.permitted], return_when=asyncio.FIRST_COMPLETED)
         if not external.permitted.done():
             return self._refuse(await task, event)
