@@ -92,7 +92,9 @@ class SqliteLog:
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         """Read entries of a run."""
-        return await asyncio.to_thread(self._read_now, run_id, after_seq, limit)
+        parameters = (run_id, after_seq, -1 if limit is None else limit)
+        query = self._query_key if limit == 1 else self._query
+        return _cut_rows(await query(partial(unpack, run_id), "read", *parameters), after_seq, limit)
 
     async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
         """Return the snapshot of a run and the entries from its event on."""
@@ -260,16 +262,13 @@ class SqliteLog:
     async def _query(self, make: Callable[..., T], query: str, *parameters: str | int) -> list[T]:
         return await asyncio.to_thread(self._query_now, make, QUERIES[query], parameters)
 
-    def _read_now(self, run_id: str, after_seq: int, limit: int | None) -> list[LogEntry]:
-        parameters = (run_id, after_seq, -1 if limit is None else limit)
-        rows = self._query_now(partial(unpack, run_id), QUERIES["read"], parameters)
-        # The first row may begin before, and the last one end behind. One that was edited by hand may have any `seq`.
-        return [entry for row in rows for entry in row if type(entry.seq) is not int or entry.seq > after_seq][:limit]
-
     def _load_now(self, run_id: str, limit: int | None) -> StoredRun:
         found = self._query_now(_make_snapshot, QUERIES["load_snapshot"], (run_id,))
         snapshot = found[0] if found and type(found[0].seq) is int else None  # edited by hand, it may be anything
-        return StoredRun(snapshot, self._read_now(run_id, -1 if snapshot is None else snapshot.seq - 1, limit))
+        after_seq = -1 if snapshot is None else snapshot.seq - 1
+        parameters = (run_id, after_seq, -1 if limit is None else limit)
+        rows = self._query_now(partial(unpack, run_id), QUERIES["read"], parameters)
+        return StoredRun(snapshot, _cut_rows(rows, after_seq, limit))
 
     async def _query_key(self, make: Callable[..., T], query: str, *parameters: str | int) -> list[T]:
         """Read the few rows of one key. That takes less than a hop to a thread, unless another thread reads."""
@@ -291,6 +290,13 @@ class SqliteLog:
             return []
         except sqlite3.Error as error:
             raise LogError(f"cannot read the log {self._path}: {error}") from error
+
+
+def _cut_rows(rows: Sequence[list[LogEntry]], after_seq: int, limit: int | None) -> list[LogEntry]:
+    """Return the entries of appends that were asked for: the first row may begin before, and the last one end behind.
+    One that was edited by hand may have any `seq`.
+    """
+    return [entry for row in rows for entry in row if type(entry.seq) is not int or entry.seq > after_seq][:limit]
 
 
 def _check_writable(connection: sqlite3.Connection) -> None:
