@@ -82,3 +82,18 @@ def test_missing_url_is_one_sentence(cli: Run, home: Path) -> None:
     result = cli("runs", "list", "--log", "postgres:")
 
     assert (result.exit_code, "INTERLOCK_DATABASE_URL has no URL" in result.stderr) == (2, True)
+
+
+def test_reindex_makes_rows_of_older_versions_again(cli: Run, postgres: PostgresServer) -> None:
+    schema = postgres.new_schema()
+    asyncio.run(_ask(postgres, schema))
+    postgres.execute("UPDATE runs SET indexed_seq = 0; DELETE FROM indexed_runs; DELETE FROM indexed_actions", schema)
+    where = ("--url", postgres.url, "--database-schema", schema)
+
+    assert "indexed 1 run" in cli("database", "reindex", *where).stdout
+
+    assert "nothing to do" in cli("database", "reindex", *where).stdout
+    assert postgres.query("SELECT run_id, status, open_questions FROM listed_runs", schema) == [
+        ("run-on-another-host", "PAUSED_APPROVAL", 1)
+    ]
+    assert postgres.query("SELECT run_id, status FROM listed_actions", schema) == [("run-on-another-host", "PENDING")]

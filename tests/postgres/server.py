@@ -22,7 +22,8 @@ _NOBODY = 65534
 _WORKER = "worker"
 _EMPTY = """
 DELETE FROM runs; DELETE FROM processes; DELETE FROM appends; DELETE FROM commands; DELETE FROM snapshots;
-DELETE FROM effects; DELETE FROM artifacts; DELETE FROM procrastinate_jobs
+DELETE FROM effects; DELETE FROM artifacts; DELETE FROM procrastinate_jobs;
+DELETE FROM indexed_runs; DELETE FROM indexed_actions
 """
 _FOLDERS = ("/dev/shm", "/tmp")
 _SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "log_min_messages=fatal")
@@ -105,6 +106,11 @@ class PostgresServer:
         if not self._shared:
             self._shared = self.new_schema()
         self.execute(_EMPTY, self._shared)
+        return self._shared
+
+    @property
+    def shared_schema(self) -> str:
+        """The schema that `empty_schema` emptied last, with what was written since."""
         return self._shared
 
     @property

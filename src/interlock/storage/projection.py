@@ -95,8 +95,12 @@ class IndexRows(Protocol):
         """Add a run, and return it."""
         ...
 
+    def has_action(self, run_id: str, action_id: str) -> bool:
+        """Return True if a question with this id was asked in the run."""
+        ...
+
     def get_action(self, run_id: str, action_id: str) -> IndexedAction | None:
-        """Return a question, or None."""
+        """Return a question that is about to change, or None."""
         ...
 
     def add_action(self, action: IndexedAction) -> None:
@@ -210,7 +214,7 @@ def _apply_question_asked(
     context: _EventContext, fact: facts.ApprovalRequested | facts.InputRequested | facts.ConsentRequested
 ) -> None:
     question, run = fact.question, context.run
-    if context.rows.get_action(run.run_id, question.action_id) is not None:
+    if context.rows.has_action(run.run_id, question.action_id):
         raise IllegalTransitionError(f"{question.action_id} was asked twice")
     is_open = not run.state.is_over and run.damaged_at < 0
     context.rows.add_action(

@@ -45,18 +45,15 @@ from .index_runs import (
 
 
 @pytest.mark.requirement("R124", "R126", "R165", "R166")
-async def test_after_every_event_of_real_runs_the_rows_are_what_the_ledger_says(tmp_path: Path) -> None:
+async def test_after_every_event_of_real_runs_the_rows_are_what_the_ledger_says(tmp_path: Path, log: MemoryLog) -> None:
     feed = await (await real_runs()).feed()
-    growing = MemoryLog()
-    index = RunIndex(tmp_path / "index.db", growing)
+    index = RunIndex(tmp_path / "index.db", log)
 
     for placed in feed:
-        growing.append(placed.entry.run_id, [placed.entry])
+        log.append(placed.entry.run_id, [placed.entry])
         await assert_rows_are_those_of_the_ledgers(index, [placed.entry.run_id])
 
-    states = {
-        row.run_id: row.state for row in [await index.get_run(run_id) for run_id in await growing.run_ids()] if row
-    }
+    states = {row.run_id: row.state for row in [await index.get_run(run_id) for run_id in await log.run_ids()] if row}
     assert len(feed) > 100
     assert {states["run_done"], states["run_cancelled"], states["run_fork"]} == {
         RunState.COMPLETED,
@@ -134,7 +131,7 @@ def _invoked(name: str) -> Fact:
 
 _WORDS = ("ask", "ask", "ask", "grant", "grant", "refuse", "expire", "void", "invoke", "invoke", "say", "warn")
 _RUN_WORDS = ("pause", "pause", "resume", "resume", "complete", "degrade", "fail", "cancel")
-_STEPS = st.lists(
+STEPS = st.lists(
     st.tuples(
         st.integers(0, 2),
         st.tuples(st.sampled_from(_WORDS + _RUN_WORDS), st.integers(0, 3), st.sampled_from(("approval", "consent"))),
@@ -145,7 +142,7 @@ _STEPS = st.lists(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(_STEPS)
+@given(STEPS)
 async def test_whichever_way_runs_go_the_rows_are_what_the_ledgers_say(
     tmp_path: Path, steps: list[tuple[int, tuple[str, int, Kind], bool]]
 ) -> None:
@@ -163,8 +160,7 @@ async def test_whichever_way_runs_go_the_rows_are_what_the_ledgers_say(
     await index.close()
 
 
-async def test_an_event_that_cannot_be_read_marks_its_run_and_the_others_go_on(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_an_event_that_cannot_be_read_marks_its_run_and_the_others_go_on(tmp_path: Path, log: MemoryLog) -> None:
     bad, good = paused(log, "run_bad"), begun(log, "run_good")
     bad.add_raw(b"{not json")
     good.add(RunCompleted(message="Done."))
@@ -182,8 +178,9 @@ async def test_an_event_that_cannot_be_read_marks_its_run_and_the_others_go_on(t
     await index.close()
 
 
-async def test_what_comes_after_damage_is_applied_and_the_first_damage_stays_told(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_what_comes_after_damage_is_applied_and_the_first_damage_stays_told(
+    tmp_path: Path, log: MemoryLog
+) -> None:
     run = begun(log, "run_1")
     run.add(RunResumed())  # it was not paused
     run.add_raw(b"\xff")
@@ -206,8 +203,9 @@ async def test_what_comes_after_damage_is_applied_and_the_first_damage_stays_tol
         (granted("act_other"), "act_other was never asked"),
     ],
 )
-async def test_a_fact_that_does_not_fit_only_marks_the_run_damaged(tmp_path: Path, misfit: Fact, why: str) -> None:
-    log = MemoryLog()
+async def test_a_fact_that_does_not_fit_only_marks_the_run_damaged(
+    tmp_path: Path, log: MemoryLog, misfit: Fact, why: str
+) -> None:
     run = paused(log, "run_1")
     index = RunIndex(tmp_path / "index.db", log)
     before, asked = await index.get_run("run_1"), await index.get_action("act_run_1")
@@ -275,8 +273,7 @@ async def test_no_bytes_in_one_run_keep_another_from_its_row(tmp_path: Path, bod
     await index.close()
 
 
-async def test_a_run_inside_another_acts_for_whoever_that_one_acts_for(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_a_run_inside_another_acts_for_whoever_that_one_acts_for(tmp_path: Path, log: MemoryLog) -> None:
     begun(log, "run_1", requester="user:ada", created_by="key:bot")
     paused(log, "run_1.in", agent="helper", parent_run_id="run_1", parent_call_id="c")
     index = RunIndex(tmp_path / "index.db", log)
@@ -303,8 +300,7 @@ async def test_a_question_that_a_fork_tells_anew_is_that_of_the_run_it_was_asked
     await index.close()
 
 
-async def test_open_questions_expire_in_runs_that_are_not_over(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_open_questions_expire_in_runs_that_are_not_over(tmp_path: Path, log: MemoryLog) -> None:
     soon, over = paused(log, "run_soon", expires_at=T0 + 10), paused(log, "run_over", expires_at=T0 + 5)
     paused(log, "run_later", expires_at=T0 + 20)
     paused(log, "run_never")
@@ -321,8 +317,8 @@ async def test_open_questions_expire_in_runs_that_are_not_over(tmp_path: Path) -
     await index.close()
 
 
-async def test_without_open_questions_nothing_expires(tmp_path: Path) -> None:
-    index = RunIndex(tmp_path / "index.db", MemoryLog())
+async def test_without_open_questions_nothing_expires(tmp_path: Path, log: MemoryLog) -> None:
+    index = RunIndex(tmp_path / "index.db", log)
 
     assert (await index.get_next_expiry(), await index.list_expired_runs(T0), await index.get_run("run_1")) == (
         0,

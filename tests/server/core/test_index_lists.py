@@ -2,9 +2,10 @@
 
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -21,6 +22,9 @@ from interlock.server.core.index.statements import SQLITE, SqlStatement, Stateme
 
 from .index_runs import Kind, asking, begun, granted, paused
 
+if TYPE_CHECKING:
+    from tests.postgres.server import PostgresServer
+
 _BUILDER = StatementBuilder(SQLITE)
 AGENTS, PEOPLE, KINDS = (
     ("boss", "helper", "clerk"),
@@ -30,9 +34,8 @@ AGENTS, PEOPLE, KINDS = (
 STATUSES = ("RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED")
 
 
-def _many() -> MemoryLog:
+def _many(log: MemoryLog) -> MemoryLog:
     """60 runs of three agents and three people, in all states, some inside of others."""
-    log = MemoryLog()
     for number in range(60):
         kind: Kind = ("approval", "input", "consent")[number % 3]
         about = {
@@ -55,12 +58,26 @@ def _many() -> MemoryLog:
     return log
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["file", "postgres"])
+async def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunIndex]:
+    async with AsyncExitStack() as opened:
+        log = MemoryLog()
+        if request.param == "postgres":
+            server: PostgresServer = request.getfixturevalue("postgres")
+            stored = await opened.enter_async_context(server.open_log(server.new_schema()))
+            log = import_module("tests.server.core.mirrored_log").MirroredLog(stored)
+        index = RunIndex(tmp_path_factory.mktemp("lists") / "index.db", _many(log))
+        await index.catch_up()
+        yield index
+        await index.close()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def index(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunIndex]:
-    index = RunIndex(tmp_path_factory.mktemp("lists") / "index.db", _many())
+async def index_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    index = RunIndex(tmp_path_factory.mktemp("plans") / "index.db", _many(MemoryLog()))
     await index.catch_up()
-    yield index
     await index.close()
+    return index.own_paths[0]
 
 
 async def _all_runs(index: RunIndex, query: RunQuery) -> list[RunRow]:
@@ -260,10 +277,10 @@ _PLANNED: list[tuple[Callable[[Any], SqlStatement], Any]] = [
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("make", "query"), _PLANNED)
 async def test_a_page_is_read_in_order_from_an_index_and_nothing_is_sorted(
-    index: RunIndex, make: Callable[[Any], SqlStatement], query: RunQuery | ActionQuery
+    index_file: str, make: Callable[[Any], SqlStatement], query: RunQuery | ActionQuery
 ) -> None:
     statement = make(query)
-    reading = sqlite3.connect(index.own_paths[0])
+    reading = sqlite3.connect(index_file)
 
     plan = [
         row[3] for row in reading.execute(f"EXPLAIN QUERY PLAN {statement.sql}", to_sql_values(statement.parameters))

@@ -4,6 +4,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from ...storage.postgres.index_tables import reindex
 from ...storage.postgres.migrate import SchemaStatus, grant, migrate, read_status
 from ..display.output import echo_result
 from ..exit_codes import format_exit_codes
@@ -39,9 +40,22 @@ def database() -> None:
 def migrate_database(url: UrlOption, schema: SchemaOption = "interlock", as_json: JsonOption = False) -> None:
     """Create the schema, or bring it up to date. Run it once before a new version starts."""
     applied = migrate(url, schema)
+    indexed = reindex(url, schema)
     found = read_status(url, schema)
-    lines = [f"  applied {step}" for step in applied] or ["  nothing to do"]
-    echo_result(as_json, {"applied": applied, **msgspec.to_builtins(found)}, _describe(found), *lines)
+    lines = [f"  applied {step}" for step in applied] + _describe_indexed(indexed)
+    result = {"applied": applied, "indexed_runs": indexed, **msgspec.to_builtins(found)}
+    echo_result(as_json, result, _describe(found), *(lines or ["  nothing to do"]))
+
+
+@app.command("reindex", epilog=_EXITS)
+def reindex_database(url: UrlOption, schema: SchemaOption = "interlock", as_json: JsonOption = False) -> None:
+    """Bring up to date what lists show of runs that an older version has written.
+
+    `migrate` and a server that starts do it, too. Runs can be used meanwhile.
+    """
+    indexed = reindex(url, schema)
+    lines = _describe_indexed(indexed) or ["  nothing to do"]
+    echo_result(as_json, {"indexed_runs": indexed}, _describe(read_status(url, schema)), *lines)
 
 
 @app.command("grant", epilog=_EXITS)
@@ -65,6 +79,10 @@ def status(url: UrlOption, schema: SchemaOption = "interlock", as_json: JsonOpti
     found = read_status(url, schema)
     hint = "  `interlock database migrate` brings it up to date." if found.version < found.needed_version else ""
     echo_result(as_json, msgspec.to_builtins(found), _describe(found), *([hint] if hint else []))
+
+
+def _describe_indexed(count: int) -> list[str]:
+    return [f"  indexed {count} {'run' if count == 1 else 'runs'}"] if count else []
 
 
 def _describe(found: SchemaStatus) -> str:

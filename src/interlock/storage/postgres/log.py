@@ -26,6 +26,7 @@ from ..packing import pack_state, unpack, unpack_state
 from .changes import ChangeSignal
 from .connection import WRITER, Connection, ConnectionPool, Connector, Parameters, execute, first_line
 from .heartbeat import Heartbeat
+from .index_tables import IndexTables
 from .migrate import check_schema
 from .operations import ProcessLeases, claim_effect, enqueue
 from .queries import QUERIES
@@ -88,6 +89,8 @@ class PostgresLog:
         self._readers = ConnectionPool(self._connector, "interlock-reader", self._reader_count, self._patience_seconds)
         #: The runs that workers resume.
         self.queues = RunQueues(self._readers)
+        #: What lists show of runs and questions.
+        self.index = IndexTables(self._readers)
         self._writer = writer = PostgresWriter(
             self._connector, connection, self._patience_seconds, heartbeat.report_write, heartbeat.end
         )

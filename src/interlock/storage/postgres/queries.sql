@@ -7,7 +7,8 @@
 WITH head AS (
     UPDATE runs SET next_seq = next_seq + %(count)s,
         state = coalesce(%(state)s, state), is_woken = is_woken OR %(is_woken)s,
-        wake_at = least(wake_at, to_timestamp(%(wake_at)s::float8)), touched_at = clock_timestamp()
+        wake_at = least(wake_at, to_timestamp(%(wake_at)s::float8)), touched_at = clock_timestamp(),
+        indexed_seq = indexed_seq + %(count)s, updated_at = coalesce(%(updated_at)s, updated_at)
     WHERE run_id = %(run_id)s AND next_seq = %(seq)s AND token = %(token)s RETURNING number
 )
 INSERT INTO appends (run, seq, count, position, bodies, hashes)
@@ -16,16 +17,19 @@ SELECT number, %(seq)s, %(count)s,
     %(bodies)b, %(hashes)b
 FROM head RETURNING 1
 
+-- `is_indexed`: the rows of lists that are given know all events of the run, also those of this append. A question that
+-- is asked here has its place in this transaction as its number.
 -- name: append_many
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(
         %(run_ids)s::text[], %(seqs)s::bigint[], %(counts)s::bigint[], %(tokens)s::bigint[],
-        %(states)s::smallint[], %(woken)s::boolean[], %(wake_ats)s::float8[], %(parents)s::text[]
-    ) AS w (run_id, seq, count, token, state, is_woken, wake_at, parent)
+        %(states)s::smallint[], %(woken)s::boolean[], %(wake_ats)s::float8[], %(parents)s::text[],
+        %(updated_ats)s::bigint[], %(indexed)s::boolean[]
+    ) AS w (run_id, seq, count, token, state, is_woken, wake_at, parent, updated_at, is_indexed)
 ),
 new AS (
-    INSERT INTO runs (run_id, next_seq, state, is_woken, wake_at, parent, queue)
-    SELECT run_id, count, coalesce(state, 0), is_woken, to_timestamp(wake_at), parent,
+    INSERT INTO runs (run_id, next_seq, state, is_woken, wake_at, parent, indexed_seq, updated_at, queue)
+    SELECT run_id, count, coalesce(state, 0), is_woken, to_timestamp(wake_at), parent, count, coalesce(updated_at, 0),
         (SELECT above.queue FROM runs AS above WHERE above.run_id = wanted.parent)
     FROM wanted
     WHERE seq = 0 AND token = 0
@@ -36,24 +40,83 @@ head AS (
         state = coalesce(wanted.state, runs.state), is_woken = runs.is_woken OR wanted.is_woken,
         wake_at = least(runs.wake_at, to_timestamp(wanted.wake_at)),
         parent = coalesce(wanted.parent, runs.parent), touched_at = clock_timestamp(),
+        indexed_seq = CASE WHEN is_indexed THEN runs.next_seq ELSE runs.indexed_seq END + wanted.count,
+        updated_at = coalesce(wanted.updated_at, runs.updated_at),
         queue = coalesce(runs.queue, (SELECT above.queue FROM runs AS above WHERE above.run_id = wanted.parent))
     FROM wanted
     WHERE runs.run_id = wanted.run_id AND runs.next_seq = wanted.seq AND runs.token = wanted.token
     RETURNING runs.run_id, runs.number
 ),
 writable AS (SELECT run_id, number FROM new UNION ALL SELECT run_id, number FROM head),
+base AS (
+    SELECT (pg_current_xact_id()::text::bigint + transaction_offset) << 20 AS position FROM positions
+),
 written AS (
     INSERT INTO appends (run, seq, count, position, bodies, hashes)
-    SELECT number, r.seq, r.count,
-        ((pg_current_xact_id()::text::bigint + (SELECT transaction_offset FROM positions)) << 20) + r.place,
-        r.bodies, r.hashes
+    SELECT number, r.seq, r.count, base.position + r.place, r.bodies, r.hashes
     FROM unnest(
         %(row_run_ids)s::text[], %(row_seqs)s::bigint[], %(row_counts)s::integer[], %(places)s::bigint[],
         %(bodies)b::bytea[], %(hashes)b::bytea[]
     ) AS r (run_id, seq, count, place, bodies, hashes)
+    JOIN writable USING (run_id), base
+),
+listed AS (
+    INSERT INTO indexed_runs AS known (number, state, status, agent, requester, created_by, parent, framework, kind, inside, task, message, created_at,
+        open_questions, begun, damaged_at, words)
+    SELECT number, state, status, agent, requester, created_by, parent, framework, kind, inside, task, message, created_at,
+        open_questions, begun, damaged_at, words
+    FROM json_to_recordset(%(indexed_runs)s) AS r (
+        run_id text, state text, status text, agent text, requester text, created_by text, parent text,
+        framework text, kind text, inside smallint, task text, message text, created_at bigint, open_questions bigint,
+        begun boolean, damaged_at bigint, words text
+    )
     JOIN writable USING (run_id)
+    ON CONFLICT (number) DO UPDATE SET
+        state = CASE WHEN known.is_closed THEN known.state ELSE excluded.state END,
+        status = CASE WHEN known.is_closed THEN known.status ELSE excluded.status END,
+        message = CASE WHEN known.is_marked THEN known.message ELSE excluded.message END,
+        damaged_at = CASE WHEN known.is_marked THEN known.damaged_at ELSE excluded.damaged_at END,
+        open_questions = CASE WHEN known.is_marked THEN 0 ELSE excluded.open_questions END,
+        agent = excluded.agent, requester = excluded.requester, created_by = excluded.created_by,
+        parent = excluded.parent, framework = excluded.framework, kind = excluded.kind, inside = excluded.inside,
+        task = excluded.task, created_at = excluded.created_at, begun = excluded.begun, words = excluded.words
+),
+asked AS (
+    INSERT INTO indexed_actions (number, run, action_id, state, status, agent, requester, created_by, call_id, tool,
+        capability, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by)
+    SELECT CASE WHEN a.number < 1 << 20 THEN base.position ELSE 0 END + a.number, writable.number, action_id, state, status, agent, requester, created_by, call_id,
+        tool, capability, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by
+    FROM json_to_recordset(%(asked)s) AS a (
+        number bigint, run_id text, action_id text, state text, status text, agent text, requester text,
+        created_by text, call_id text, tool text, capability text, kind text, payload_hash text, risk text,
+        asked_at bigint, expires_at bigint, asked_seq bigint, decided_at bigint, decided_by text
+    )
+    JOIN writable USING (run_id), base
+),
+answered AS (
+    UPDATE indexed_actions AS known SET state = a.state, status = a.status, decided_at = a.decided_at,
+        decided_by = a.decided_by
+    FROM json_to_recordset(%(answered)s) AS a (
+        run_id text, action_id text, state text, status text, decided_at bigint, decided_by text
+    )
+    JOIN writable USING (run_id)
+    WHERE run = writable.number AND known.action_id = a.action_id
 )
 SELECT run_id FROM writable
+
+-- The row of a run, and the questions that an event may still change.
+-- name: load_indexed_run
+SELECT runs.number, run_id, coalesce(indexed_runs.state, ''), coalesce(agent, ''), coalesce(requester, ''),
+    coalesce(created_by, ''), coalesce(indexed_runs.parent, ''), coalesce(framework, ''), coalesce(kind, ''),
+    coalesce(task, ''), coalesce(message, ''), coalesce(created_at, 0), updated_at, next_seq - 1,
+    coalesce(open_questions, 0), coalesce(begun, false), coalesce(damaged_at, -1), indexed_seq = next_seq
+FROM runs LEFT JOIN indexed_runs USING (number) WHERE run_id = %s AND next_seq > 0
+
+-- name: load_indexed_actions
+SELECT indexed_actions.number, action_id, run_id, indexed_actions.state, status, agent, requester, created_by, call_id,
+    tool, capability, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by
+FROM runs JOIN indexed_actions ON run = runs.number
+WHERE run_id = %(run_id)s AND (indexed_actions.state IN ('pending', 'approved') OR %(are_all)s)
 
 -- name: load_head
 SELECT next_seq, token, holder FROM runs WHERE run_id = %s
@@ -327,3 +390,29 @@ DELETE FROM procrastinate_jobs WHERE task_name = 'interlock.advance' AND status 
     SELECT 1 FROM procrastinate_workers
     WHERE id = worker_id AND last_heartbeat > clock_timestamp() - %s * interval '1 second'
 )
+
+-- Runs whose rows in lists do not know all events.
+-- name: runs_to_index
+SELECT number, run_id, next_seq, token FROM runs
+WHERE number > %s AND next_seq > 0 AND indexed_seq <> next_seq ORDER BY number LIMIT %s
+
+-- name: read_positions
+SELECT position, seq, count, bodies, hashes FROM appends WHERE run = %s ORDER BY seq
+
+-- name: mark_damaged
+WITH marked AS (
+    UPDATE indexed_runs SET is_marked = true, message = %(message)s, open_questions = 0,
+        damaged_at = CASE WHEN damaged_at < 0 THEN runs.next_seq - 1 ELSE damaged_at END,
+        is_closed = is_closed OR %(is_closed)s,
+        state = CASE WHEN %(is_closed)s THEN %(closed_state)s ELSE indexed_runs.state END,
+        status = CASE WHEN %(is_closed)s THEN %(closed_status)s ELSE status END
+    FROM runs WHERE runs.number = indexed_runs.number AND run_id = %(run_id)s RETURNING indexed_runs.number
+)
+UPDATE indexed_actions SET status = %(unanswered)s FROM marked WHERE run = marked.number AND status = 'PENDING'
+
+-- The newest events of all runs, as far back as people look. The last condition is that of their reader.
+-- name: recent_appends
+SELECT position, run_id, seq, count, bodies, hashes, agent, status
+FROM (SELECT * FROM appends ORDER BY position DESC LIMIT %s) AS recent
+JOIN runs ON runs.number = run JOIN indexed_runs USING (number)
+WHERE position < %s AND

@@ -14,6 +14,7 @@ when the lease is over.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from queue import SimpleQueue
 from threading import Thread, current_thread
 from time import monotonic, sleep
@@ -26,8 +27,9 @@ from ...domain.event import LogEntry
 from ..leases import NO_TOKEN, ProcessIdentity, fenced_error
 from ..packing import HASH_BYTES, PackedRow, pack
 from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, first_line, is_lost
+from .indexing import ASKED_ONCE, AppendedEvents, IndexUpdate, RunIndexer
 from .queries import QUERIES
-from .run_state import RowChange, find_row_change
+from .run_state import RowChange, ScannedEvent, find_row_change
 
 T = TypeVar("T")
 
@@ -74,6 +76,7 @@ class PostgresWriter:
         self._patience_seconds = patience_seconds
         self._on_write = on_write
         self._on_end = on_end
+        self._indexer = RunIndexer()
         self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
         #: What the group that is being written waits for, and from when on that is a problem.
         self._waiting: tuple[str, float] | None = None
@@ -188,34 +191,62 @@ class PostgresWriter:
         A run that was started or answered without a lease is woken in the same transaction. With a lease, its release
         does that: no worker can have the run before.
         """
-        changes = [find_row_change(_entries_of(pending)) for pending in appends]
+        scanned = [[ScannedEvent(entry) for entry in _entries_of(pending)] for pending in appends]
+        changes = [find_row_change(events) for events in scanned]
         woken = [
             pending.run_id
             for pending, change in zip(appends, changes, strict=True)
             if change.is_woken and pending.token == NO_TOKEN
         ]
+        places = count()
+        events = [
+            AppendedEvents(pending.run_id, pending.token, some, [next(places) for _ in some])
+            for pending, some in zip(appends, scanned, strict=True)
+        ]
+        is_exact = False
+        while True:
+            try:
+                update = self._indexer.project(self._connection, events, is_exact=is_exact)
+                refused = self._append_and_wake(appends, changes, update, woken)
+            except psycopg.errors.UniqueViolation as error:
+                self._indexer.forget()
+                if is_exact or error.diag.constraint_name != ASKED_ONCE:
+                    raise
+                is_exact = True
+            except BaseException:
+                self._indexer.forget()
+                raise
+            else:
+                self._indexer.remember(events, update, refused)
+                return refused
+
+    def _append_and_wake(
+        self, appends: list[_PendingWrite], changes: list[RowChange], update: IndexUpdate, woken: list[str]
+    ) -> set[str]:
         if not woken:
-            return self._append_statement(appends, changes)
+            return self._append_statement(appends, changes, update)
         with self._connection.transaction():
-            refused = self._append_statement(appends, changes)
+            refused = self._append_statement(appends, changes, update)
             execute(self._connection, QUERIES["wake"], ([run_id for run_id in woken if run_id not in refused],))
         return refused
 
-    def _append_statement(self, appends: list[_PendingWrite], changes: list[RowChange]) -> set[str]:
+    def _append_statement(
+        self, appends: list[_PendingWrite], changes: list[RowChange], update: IndexUpdate
+    ) -> set[str]:
         packed = [(pending, list(pack(_entries_of(pending)))) for pending in appends]
         (only, rows), *more = packed
         seq = rows[0][0]
-        if not more and len(rows) == 1 and seq:
-            ((_, count, bodies, hashes),) = rows
-            values = {"run_id": only.run_id, "seq": seq, "count": count, "token": only.token}
+        if not more and len(rows) == 1 and update.is_empty:
+            ((_, number, bodies, hashes),) = rows
+            values = {"run_id": only.run_id, "seq": seq, "count": number, "token": only.token}
             values |= {"bodies": bodies, "hashes": hashes, **changes[0]._asdict()}
             found = execute(self._connection, QUERIES["append_one"], values)
             return set() if found.fetchone() else {only.run_id}
-        written = {row[0] for row in self._append_many(packed, changes)}
+        written = {row[0] for row in self._append_many(packed, changes, update)}
         return {pending.run_id for pending in appends} - written
 
     def _append_many(
-        self, packed: list[tuple[_PendingWrite, list[PackedRow]]], changes: list[RowChange]
+        self, packed: list[tuple[_PendingWrite, list[PackedRow]]], changes: list[RowChange], update: IndexUpdate
     ) -> list[tuple[Any, ...]]:
         rows = [(pending.run_id, *row) for pending, some in packed for row in some]
         places = [0]
@@ -230,12 +261,14 @@ class PostgresWriter:
             "woken": [change.is_woken for change in changes],
             "wake_ats": [change.wake_at for change in changes],
             "parents": [change.parent for change in changes],
+            "updated_ats": [change.updated_at for change in changes],
             "row_run_ids": [row[0] for row in rows],
             "row_seqs": [row[1] for row in rows],
             "row_counts": [row[2] for row in rows],
             "places": places[:-1],
             "bodies": [row[3] for row in rows],
             "hashes": [row[4] for row in rows],
+            **update._asdict(),
         }
         return execute(self._connection, QUERIES["append_many"], values).fetchall()
 

@@ -75,6 +75,10 @@ class RowBuffer:
         self._runs[run.run_id] = run
         return run
 
+    def has_action(self, run_id: str, action_id: str) -> bool:
+        """Return True if the buffer or the index has the action."""
+        return self.get_action(run_id, action_id) is not None
+
     def get_action(self, run_id: str, action_id: str) -> IndexedAction | None:
         """Return an action from the buffer or the index, or None."""
         key = (run_id, action_id)

@@ -12,9 +12,11 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from ....storage.event_log import EventLog
+from ....storage.indexed_log import IndexedLog
 from .activity import ActivityRow
 from .feed_follower import IndexListener, IndexUnavailableError
 from .index_updater import IndexUpdater
+from .postgres_index import PostgresIndex
 from .rows import ActionQuery, ActionRow, DamagedRun, Page, RunQuery, RunRow
 from .statements import (
     ACTION_COLUMNS,
@@ -86,9 +88,9 @@ class RunIndex:
     """The index of runs and questions. Belongs to one event loop."""
 
     def __init__(self, path: str | os.PathLike[str], log: EventLog, *, clock: Callable[[], float] = monotonic) -> None:
-        """Set up the index of a log. `path` is its file, which is opened on first use."""
+        """Set up the index of a log. `path` is its file, for a log that has no index of its own."""
         self.log = log
-        self._store: IndexStore = IndexUpdater(Path(path), log)
+        self._store: IndexStore = PostgresIndex(log) if isinstance(log, IndexedLog) else IndexUpdater(Path(path), log)
         self._clock = clock
         self._counts: OrderedDict[tuple[object, ...], tuple[float, Counter[str]]] = OrderedDict()
         self._builder = StatementBuilder(self._store.dialect)

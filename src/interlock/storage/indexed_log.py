@@ -1,0 +1,46 @@
+"""A log that writes what lists show together with the events, so that its readers need no index of their own."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from .event_log import EventLog, FeedEntry
+
+
+class RecentEvent(NamedTuple):
+    """An event, with what lists show of its run."""
+
+    placed: FeedEntry
+    agent: str
+    status: str
+
+
+class StoredIndex(Protocol):
+    """The rows of runs and questions in the database of a log: `listed_runs` and `listed_actions`."""
+
+    async def fetch(self, sql: str, parameters: Sequence[str | int]) -> list[Any]:
+        """Return the rows of a query."""
+        ...
+
+    async def list_recent(
+        self, before: int, limit: int, where: str, parameters: Sequence[str | int]
+    ) -> list[RecentEvent]:
+        """Return the events of the newest appends below a position whose runs fulfil a condition, newest first."""
+        ...
+
+    async def mark_damaged(self, run_id: str, message: str, *, is_closed: bool) -> None:
+        """Show a run as damaged, and a closed one as cancelled."""
+        ...
+
+    async def reindex(self) -> int:
+        """Make the rows again that do not know all events of their run. Return how many runs that were."""
+        ...
+
+
+@runtime_checkable
+class IndexedLog(EventLog, Protocol):
+    """A log with an index."""
+
+    @property
+    def index(self) -> StoredIndex:
+        """The index of this log."""
+        ...
