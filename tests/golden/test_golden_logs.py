@@ -8,18 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from interlock import LogEntry, Replay, dry_run, read_export, replay_model, to_json, to_ndjson, verify
+from tests.each import each
 
 from .reading import LOGS, PARTS, chain_hashes, log_names, read_log, read_summary
 from .scenes import AGENTS
 
 NAMES = log_names()
+each_log = each("name", NAMES)
 #: Differences that a replay of a run with a refused consent shows today: the refusal is not taken from the record.
 REPLAY_DIFFERENCES = {"consents": ("decision", "observation")}
-
-
-@pytest.fixture(params=NAMES)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def test_every_log_has_its_summary() -> None:
@@ -27,6 +24,7 @@ def test_every_log_has_its_summary() -> None:
     assert sorted(path.stem for path in LOGS.glob("*.json")) == NAMES
 
 
+@each_log
 def test_a_golden_log_verifies(name: str) -> None:
     entries = read_log(name)
     audit = verify(entries, entries[0].run_id)
@@ -35,6 +33,7 @@ def test_a_golden_log_verifies(name: str) -> None:
     assert [entry.hash for entry in entries] == chain_hashes(entries)
 
 
+@each_log
 def test_an_edited_golden_log_has_a_flaw(name: str) -> None:
     edited = (LOGS / f"{name}.ndjson").read_bytes().replace(b'"seq":3,', b'"seq":3 ,')
     entries = read_export(edited.splitlines())
@@ -45,6 +44,7 @@ def test_an_edited_golden_log_has_a_flaw(name: str) -> None:
     assert "event 3" in audit.flaw.message
 
 
+@each_log
 def test_a_golden_log_is_exported_again_as_it_was(name: str) -> None:
     entries = read_log(name)
 
@@ -52,12 +52,14 @@ def test_a_golden_log_is_exported_again_as_it_was(name: str) -> None:
     assert read_export(b"".join(to_json(entries)).splitlines()) == entries
 
 
+@each_log
 @pytest.mark.parametrize("part", PARTS)
 def test_a_golden_log_says_what_it_said(name: str, part: str) -> None:
     """Event by event, in its final state, to the model and the user, to operators, and in every export schema."""
     assert PARTS[part](read_log(name)) == read_summary(name)[part]
 
 
+@each_log
 def test_a_replay_steps_through_every_event(name: str) -> None:
     entries = read_log(name)
     replay = Replay(entries)

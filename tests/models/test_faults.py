@@ -14,6 +14,7 @@ import pytest
 from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.models.anthropic_messages import AnthropicMessages
 from interlock.models.openai_chat import OpenAIChat
+from tests.each import each
 from tests.models.loopback import Reply, serving
 from tests.models.wire import ASKED, HELLO, KEY, answer, answer_to, provider_at, talking
 
@@ -34,8 +35,8 @@ async def fault(kind: str, *replies: Reply) -> ModelError:
 
 
 @both
-@pytest.mark.parametrize(
-    ("status", "again"),
+@each(
+    "status, again",
     [
         *((status, False) for status in (301, 307, 400, 401, 403, 404, 413, 422)),
         *((status, True) for status in (408, 409, 429, 500, 502, 503, 529)),
@@ -99,7 +100,7 @@ GARBLED = {
 
 
 @both
-@pytest.mark.parametrize("name", GARBLED)
+@each("name", GARBLED)
 async def test_an_answer_that_cannot_be_read_is_asked_for_again(kind: str, name: str) -> None:
     event = b"event: content_block_delta\n" if kind == "anthropic" else b""
 

@@ -9,6 +9,7 @@ from interlock.domain.tool import CallContext, PermissionMode
 from interlock.policy.engine.example_event import example_event
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
+from tests.each import each
 
 GROUPS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("everyday_commands.toml").read_text("utf-8"))
 COMMANDS = {command: answers.split() for group in GROUPS.values() for command, answers in group.items()}
@@ -44,12 +45,12 @@ def test_contained_asks_about_two_of_thirty(workspace: Path) -> None:
     assert len(asked[PermissionMode.DEFAULT]) == 25
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_without_a_sandbox_contained_asks_as_default(command: str, workspace: Path) -> None:
     assert decide(command, PermissionMode.CONTAINED, workspace, contained=False) == COMMANDS[command][0]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_rules_hold_in_contained(command: str, workspace: Path) -> None:
     ask, deny = Rule(id="r", verdict="ask", tools="bash"), Rule(id="r", verdict="deny", tools="bash")
 

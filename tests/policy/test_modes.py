@@ -11,6 +11,7 @@ from interlock.policy.engine.example_event import ToolDeclaration, example_event
 from interlock.policy.engine.rule import DefaultVerdict, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
+from tests.each import each
 
 MODES = tuple(PermissionMode)
 
@@ -54,13 +55,9 @@ KINDS = {
     "delegates": Kind("ask_agent", {}, "deny ask ask ask allow", {"risk": ("delegate",)}),
     "reads and executes": Kind("job", {}, "deny ask ask ask allow", {"risk": ("read", "execute")}),
 }
-cells = pytest.mark.parametrize(
-    ("kind", "mode", "alone"),
-    [
-        pytest.param(kind, mode, alone, id=f"{name}, {mode}")
-        for name, kind in KINDS.items()
-        for mode, alone in zip(MODES, kind.verdicts.split(), strict=True)
-    ],
+cells = each(
+    "kind, mode, alone",
+    [(kind, mode, alone) for kind in KINDS.values() for mode, alone in zip(MODES, kind.verdicts.split(), strict=True)],
 )
 
 

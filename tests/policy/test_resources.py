@@ -10,6 +10,7 @@ from interlock.policy.engine.example_event import ToolDeclaration, example_event
 from interlock.policy.engine.rule import ResourceDeclaration, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from tests.corpora import spellings
+from tests.each import each
 
 SECRETS = Rule(id="secrets", verdict="deny", path="secrets/**")
 DOTENV = Rule(id="dotenv", verdict="deny", path=".env")
@@ -46,8 +47,8 @@ def bash(workspace: Path, script: str, policy: RulePolicy = DENIES) -> Decision:
     return decide(workspace, "bash", {"command": script.replace("WORKSPACE", str(workspace))}, policy)
 
 
-@pytest.mark.parametrize("tool", spellings.load("paths to secrets"))
-@pytest.mark.parametrize(
+@each("tool", spellings.load("paths to secrets"))
+@each(
     "path",
     [
         "secrets/key",
@@ -94,7 +95,7 @@ def test_what_is_called_alike_is_not_refused(path: str, workspace: Path) -> None
 SPELLINGS = spellings.load("commands that read secrets")
 
 
-@pytest.mark.parametrize("script", SPELLINGS)
+@each("script", SPELLINGS)
 def test_commands_are_refused_however_they_name_the_path(script: str, workspace: Path) -> None:
     decision = bash(workspace, script)
 
@@ -252,10 +253,7 @@ def test_a_workspace_that_is_reached_by_a_link_is_the_same_workspace(tmp_path: P
         assert decide(root, "read_file", {"path": path}).verdict == "deny"
 
 
-@pytest.mark.parametrize(
-    "script",
-    spellings.load("commands that name a host"),
-)
+@each("script", spellings.load("commands that name a host"))
 def test_commands_are_refused_however_they_name_the_host(script: str, workspace: Path) -> None:
     decision = bash(workspace, script)
 

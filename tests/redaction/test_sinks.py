@@ -18,6 +18,7 @@ from interlock.audit import schemas
 from interlock.audit.export import read_export
 from interlock.redaction.redactor import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
+from tests.each import each
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 DECLARED = "cor/rect+horse &battery-staple"
@@ -40,8 +41,8 @@ FORMS: dict[str, Callable[[str], str]] = {
     "unseen characters": "\u200b".join,
     "quoted": lambda secret: f'"{secret}"\n',
 }
-by_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-by_secret = pytest.mark.parametrize("secret", [TOKEN, DECLARED], ids=["token", "declared"])
+by_form = each("form", FORMS.values())
+by_secret = each("secret", [TOKEN, DECLARED])
 
 
 def cores(secret: str) -> set[str]:
@@ -129,7 +130,7 @@ async def test_no_way_out_shows_a_secret(form: Callable[[str], str], secret: str
 
 @by_form
 @by_secret
-@pytest.mark.parametrize("tool_name", ["fail", "write", "no_such_tool"])
+@each("tool_name", ["fail", "write", "no_such_tool"])
 async def test_no_failure_or_question_shows_a_secret(form: Callable[[str], str], secret: str, tool_name: str) -> None:
     assert leaked(secret, await Run().texts(tool_name, {"text": form(secret)})) == []
 
@@ -148,7 +149,7 @@ async def test_no_key_shows_a_secret(form: Callable[[str], str], secret: str) ->
 
 @by_form
 @by_secret
-@pytest.mark.parametrize("place", ["value", "list", "key", "unknown field"])
+@each("place", ["value", "list", "key", "unknown field"])
 async def test_no_validation_error_shows_a_secret(form: Callable[[str], str], secret: str, place: str) -> None:
     written = form(secret)
     bad = {

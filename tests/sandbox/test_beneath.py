@@ -21,6 +21,7 @@ from interlock.sandbox.host.beneath import (
     open_real_path_by_walk,
     walk_beneath,
 )
+from tests.each import each
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 
@@ -79,8 +80,8 @@ def outcome(reach: PathOpener, root_fd: int, path: str, flags: int) -> int | tup
 
 
 @both_ways
-@pytest.mark.parametrize(
-    ("path", "expected"),
+@each(
+    "path, expected",
     [
         ("f", "f"),
         ("a/../f", "f"),
@@ -99,8 +100,8 @@ def test_what_lies_beneath_is_opened_and_its_real_place_told(
 
 
 @both_ways
-@pytest.mark.parametrize(
-    ("path", "error"),
+@each(
+    "path, error",
     [
         ("..", EXDEV),
         ("up", EXDEV),

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -9,6 +10,7 @@ from interlock.sandbox.host.beneath import PathOpener
 from interlock.sandbox.workspace.refusals import PathRefusedError
 from interlock.sandbox.workspace.workspace import Workspace
 from tests.corpora.path_escape import CANARY, MORE, Case, Scene, load
+from tests.each import each
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 
@@ -20,9 +22,9 @@ pytestmark = pytest.mark.requirement("R229")
 
 
 @both_ways
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+@each("case", CASES)
 def test_a_path_leads_where_it_may_and_nowhere_else(case: Case, reach: PathOpener, tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
+    scene = Scene(Path(mkdtemp(dir=tmp_path)))
     path = scene.set_up(case)
     before = scene.around()
 

@@ -11,6 +11,7 @@ from interlock.sandbox.interface import CommandLimits
 from interlock.tools.search import ripgrep
 from tests.corpora import path_escape
 from tests.corpora.path_escape import Case, Scene
+from tests.each import each
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.tools.search_runs import SearchRun, run, text_of
 
@@ -200,7 +201,7 @@ async def test_secrets_and_what_rules_close_are_not_listed(run: SearchRun) -> No
 
 
 @pytest.mark.requirement("R229")
-@pytest.mark.parametrize("case", [*CASES, *MORE], ids=lambda case: case.id)
+@each("case", [*CASES, *MORE])
 async def test_no_search_leads_outside(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     scene = Scene(tmp_path_factory.mktemp("scene"))
     path = scene.set_up(case)

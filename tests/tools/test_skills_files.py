@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import example, given
@@ -15,6 +16,7 @@ from interlock.tools.skills import skill_folder
 from interlock.tools.skills.skill_tools import MAX_SKILL_BYTES, skills
 from tests.corpora import path_escape
 from tests.corpora.path_escape import CANARY, Case, Scene
+from tests.each import each
 from tests.tools.file_runs import socket_at
 from tests.tools.skill_runs import TEXT, SkillRun, text_of, write_file, write_skill
 
@@ -83,12 +85,12 @@ CASES = [*path_escape.load(), *path_escape.MORE]
 READS = [case for case in CASES if case.op == "read" and not case.allowed and case.category != "toctou"]
 
 
-@pytest.mark.parametrize("case", READS, ids=lambda case: case.id)
+@each("case", READS)
 async def test_no_known_way_out_of_a_folder_leads_out_of_a_skill(tmp_path: Path, case: Case) -> None:
-    scene = Scene(tmp_path)
+    scene = Scene(Path(mkdtemp(dir=tmp_path)))
     write_file(scene.workspace, "SKILL.md", TEXT.format(name="ws"))
     file = scene.set_up(case)
-    loaded = await SkillRun(tmp_path).load("ws", file=file)
+    loaded = await SkillRun(scene.folder).load("ws", file=file)
 
     assert CANARY not in repr(loaded)
 

@@ -29,6 +29,7 @@ from interlock import (
 from interlock.domain.tool import JsonObject
 from interlock.policy.engine.example_event import TOOL_DEFAULTS
 from interlock.policy.interface import PolicyEvent
+from tests.each import each
 from tests.support import call
 
 from .runs import LocalRun, Person, local_run, text_of
@@ -275,7 +276,7 @@ _SAMPLES: dict[str, JsonObject] = {
 
 
 @pytest.mark.requirement("R213")
-@pytest.mark.parametrize("name", _SAMPLES)
+@each("name", _SAMPLES)
 @pytest.mark.parametrize(
     "rules",
     [

@@ -13,6 +13,7 @@ from interlock.domain.call import Answer, Question
 from interlock.interaction.interface import InteractionProvider
 from interlock.interaction.providers import CallbackInteractionProvider
 from interlock.testing.conformance.interaction import make_question
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.pipeline.approval.provider_suite import ProviderSuite
 
@@ -61,8 +62,8 @@ NAMED = Answer(approved=True, reason="Looks fine.", by="ada", channel="rest")
 
 
 @callbacks
-@pytest.mark.parametrize(
-    ("said", "answer"),
+@each(
+    "said, answer",
     [
         (True, Answer(approved=True, by="callback", channel="callback")),
         (False, Answer(approved=False, by="callback", channel="callback")),
@@ -77,8 +78,8 @@ async def test_yes_no_an_answer_and_nothing_are_understood(
 
 
 @callbacks
-@pytest.mark.parametrize(
-    ("said", "answer"),
+@each(
+    "said, answer",
     [
         ("ls -l", Answer(approved=True, value="ls -l", by="callback", channel="callback")),
         ({"a": [1, None]}, Answer(approved=True, value={"a": [1, None]}, by="callback", channel="callback")),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from interlock.domain.call import Question
 from interlock.domain.payload import ApprovalBinding, ExecutionEnvironment, FileOperand
 from interlock.rendering.question import render_question
+from tests.each import each
 from tests.pipeline.approval.display_reader import parse_display
 from tests.pipeline.approval.person import HASH, make_question
 from tests.pipeline.approval.test_display import ARGUMENTS
@@ -67,7 +68,7 @@ ATTACKS = (
     Attack("p\u0430ypal.example", "a letter of another alphabet"),
 )
 both_widths = pytest.mark.parametrize("width", [80, 40])
-each_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.why)
+each_attack = each("attack", ATTACKS)
 
 
 def known_to_the_emulator(character: str) -> bool:

@@ -6,14 +6,11 @@ import pytest
 
 from interlock.tools.reports.report import MAX_FAILING, CheckReport, FailureLocation
 from interlock.tools.reports.report_reader import is_check_program, read_report
+from tests.each import each
 
 from .recorded import CASES, FIXTURES, Case, case
 
 PROGRAMS = ("pytest", "unittest", "jest", "vitest", "node", "tsc", "go", "cargo", "mypy", "ruff")
-
-
-def cases(*chosen: Case) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("recorded", chosen, ids=[recorded.name for recorded in chosen])
 
 
 def has_failures(recorded: Case) -> bool:
@@ -24,7 +21,7 @@ def read(recorded: Case, program: str | None = None) -> CheckReport | None:
     return read_report(program or recorded.program, recorded.text, recorded.exit_code)
 
 
-@cases(*CASES)
+@each("recorded", CASES)
 def test_a_recorded_output_is_read_as_expected(recorded: Case) -> None:
     assert read(recorded) == recorded.report
 
@@ -35,7 +32,7 @@ def test_every_recorded_file_has_an_expectation() -> None:
     assert files == {Path(recorded.name) for recorded in CASES}
 
 
-@cases(*(recorded for recorded in CASES if recorded.program in PROGRAMS and recorded.text.strip()))
+@each("recorded", [recorded for recorded in CASES if recorded.program in PROGRAMS and recorded.text.strip()])
 def test_no_other_program_finds_its_report_in_an_output(recorded: Case) -> None:
     found = {other: read(recorded, other) for other in PROGRAMS if other != recorded.program}
 
@@ -49,7 +46,10 @@ def test_no_output_is_ok_without_exit_code_0(exit_code: int | None) -> None:
     assert not any(report.ok for report in found if report)
 
 
-@cases(*(recorded for recorded in CASES if has_failures(recorded) and recorded.case != "imitated_after_the_end"))
+@each(
+    "recorded",
+    [recorded for recorded in CASES if has_failures(recorded) and recorded.case != "imitated_after_the_end"],
+)
 def test_an_output_with_failures_is_not_ok_though_a_pipe_hid_the_exit_code(recorded: Case) -> None:
     found = read_report(recorded.program, recorded.text, 0)
 
