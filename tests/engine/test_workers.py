@@ -48,7 +48,7 @@ def once(*run_ids: str) -> list[str]:
 async def test_submitted_run_is_executed_once_by_workers(office: Office) -> None:
     async with office.open_log() as log:
         await submit(log, "first")
-        with office.worker("--name", "one") as one, office.worker():
+        with office.worker("--name", "one") as one, office.worker("--name", "one"):
             assert one.greeting == "Worker one serves clerk on default.\n"
             await submit(log, "second", "third")
             assert await finish(log, "first", "second", "third") == ["completed"] * 3

@@ -1,6 +1,7 @@
 """The process of a server: its agents, its first account, its socket, and its life until a signal ends it."""
 
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -10,9 +11,11 @@ from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contex
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from .. import lazy_module
 from ..domain.errors import ConfigurationError, LogError
 from ..rendering.text import pluralize
 from .display.output import echo
@@ -34,14 +37,28 @@ try:
 except ModuleNotFoundError as missing:
     raise ConfigurationError("A server needs more than the command: pip install 'interlock[server]'") from missing
 
+from ..engine.interface import Engine
+from ..storage.artifacts import ArtifactStore
+from ..storage.event_log import EventLog
 from ..storage.file_artifacts import FileArtifacts
 from ..storage.sqlite.log import SqliteLog
 from .config.server_files import ServerFiles
+
+if TYPE_CHECKING:
+    from ..engine import postgres as engine_postgres
+    from ..storage.postgres import artifacts as postgres_artifacts
+    from ..storage.postgres import log as postgres_log
+else:
+    engine_postgres = lazy_module("..engine.postgres", __package__)
+    postgres_artifacts = lazy_module("..storage.postgres.artifacts", __package__)
+    postgres_log = lazy_module("..storage.postgres.log", __package__)
 
 FIRST_ACCOUNT = "admin"
 _MAX_HEADER_BYTES = 64 * 1024
 #: Requests under way have so long when the server stops; then they are cut off.
 _SHUTDOWN_GRACE_SECONDS = 3
+#: Connections for queries of a log in Postgres.
+_DATABASE_READERS = 4
 
 
 def prepare_server(
@@ -61,11 +78,17 @@ def prepare_server(
 
 
 async def run_server(
-    settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles, own_paths: Sequence[str] = ()
+    settings: ServerSettings,
+    served: Sequence[ServedAgent],
+    files: ServerFiles,
+    own_paths: Sequence[str] = (),
+    *,
+    is_worker: bool = True,
 ) -> None:
     """Serve until a signal. Calls under way are given a moment; every run can be resumed.
 
-    `own_paths` are files that no tool may access, beside those of the server and those that settings name.
+    `own_paths` are files that no tool may access, beside those of the server and those that settings name. Without
+    `is_worker` all runs are left to other processes.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     # Signals are handled until all is stopped, so they are left last.
@@ -74,10 +97,16 @@ async def run_server(
         settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, port=port))
         async with AsyncExitStack() as opened:
             with _reporting_failed_start():
-                log = await opened.enter_async_context(SqliteLog(files.log))
-                artifacts = FileArtifacts(files.artifacts)
+                log, artifacts, engine = await _open_storage(settings, files, opened)
                 service = Service(
-                    settings, served, log=log, artifacts=artifacts, state_folder=files.state, own_paths=own_paths
+                    settings,
+                    served,
+                    log=log,
+                    artifacts=artifacts,
+                    state_folder=files.state,
+                    own_paths=own_paths,
+                    engine=engine,
+                    is_worker=is_worker,
                 )
                 opened.push_async_callback(service.stop)
                 app = create_app(service)
@@ -95,6 +124,29 @@ async def run_server(
             _echo_welcome(service, password)
             await server.serve(sockets=[sock])
         _try_echo("Stopped.")
+
+
+async def _open_storage(
+    settings: ServerSettings, files: ServerFiles, opened: AsyncExitStack
+) -> tuple[EventLog, ArtifactStore, Engine | None]:
+    """Open the log and the artifacts. For a log in Postgres, return also the engine that all its processes share."""
+    if not files.database_url:
+        return await opened.enter_async_context(SqliteLog(files.log)), FileArtifacts(files.artifacts), None
+    for name in ("procrastinate", "psycopg.pool"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the engine reports what matters
+    url, schema, patience = files.database_url, files.database_schema, settings.worker.patience_seconds
+    artifacts = postgres_artifacts.PostgresArtifacts(url, schema=schema, patience_seconds=patience)
+    opened.callback(artifacts.close)
+    log = await opened.enter_async_context(
+        postgres_log.PostgresLog(
+            url,
+            schema=schema,
+            lease_seconds=settings.worker.lease_seconds,
+            patience_seconds=patience,
+            readers=_DATABASE_READERS,
+        )
+    )
+    return log, artifacts, engine_postgres.PostgresEngine(log, name=f"{os.uname().nodename}:{os.getpid()}")
 
 
 @contextmanager

@@ -62,6 +62,11 @@ class ConfigurationError(InterlockError):
 class WorkspaceMismatchError(ConfigurationError):
     """The run works in another folder than the one that it was opened with. Nothing was started."""
 
+    def __init__(self, message: str, workspace: str = "") -> None:
+        super().__init__(message)
+        #: The folder that the run works in.
+        self.workspace = workspace
+
 
 class ToolError(InterlockError):
     """A call stopped and was configured to raise. `observation` says where, why and what happened."""

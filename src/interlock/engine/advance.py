@@ -60,7 +60,11 @@ class RunRules:
 
     async def handle_unknown_agent(self, run_id: str, agent: str) -> None:
         """Raise the error for a run of an agent that is not here, or return to leave it alone."""
-        raise ConfigurationError(f"Run {run_id} waits for a worker with the agent {agent!r}.")
+        raise UnknownAgentError(f"Waits for a worker with the agent {agent!r}.")
+
+
+class UnknownAgentError(ConfigurationError):
+    """The agent of a run is not here. Another worker may have it."""
 
 
 class RunAdvancer:
@@ -172,7 +176,7 @@ class RunAdvancer:
         if count == 1 and not isinstance(error, LogError):  # for the log there is one report for all runs
             logger.warning("%s could not continue, and is tried again: %s", run_id, _describe(error))
         seconds = min(_MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS * 2 ** (count - 1))
-        return NextLook(retry_seconds=seconds, reason=f"Waiting to try again: {_describe(error)}")
+        return NextLook(retry_seconds=seconds, reason=_describe_wait(error))
 
     async def _fail(self, run_id: str, message: str) -> NextLook | None:
         """End a run that can never continue."""
@@ -185,6 +189,15 @@ class RunAdvancer:
             is_recorded = True
         self._failures.pop(run_id, None)
         return None if is_recorded else NextLook(is_left=True)
+
+
+def _describe_wait(error: Exception) -> str:
+    """Return what a run waits for after an error that may pass."""
+    if isinstance(error, UnknownAgentError):
+        return _describe(error)
+    if isinstance(error, WorkspaceMismatchError) and error.workspace:
+        return truncate(neutralize(f"Waits for a worker with the folder {error.workspace!r}."), _MAX_REASON_CHARS)
+    return f"Waiting to try again: {_describe(error)}"
 
 
 def _describe(error: Exception) -> str:

@@ -257,7 +257,8 @@ class Runner:
         if not self._has_workspace(begun):
             raise WorkspaceMismatchError(
                 f"Run {run_id} works in {begun.workspace!r}, and this runner in {self._workspace or 'no folder'!r}. "
-                f"Nothing was started. Use a Runner with workspace={begun.workspace!r}."
+                f"Nothing was started. Use a Runner with workspace={begun.workspace!r}.",
+                begun.workspace,
             )
         requester = begun.requester if begun.created_by else None
         handle = RunHandle(self, self._build_context(run_id, None, requester, begun.created_by))

@@ -36,6 +36,11 @@ def effects_in(folder: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
+def payer() -> Agent:
+    """For workers, which are told the folder by their environment."""
+    return agent_in(Path(os.environ["PAYER_FOLDER"]))
+
+
 def agent_in(folder: Path) -> Agent:
     @tool(risk="write")
     def pay(amount: int, context: ToolContext) -> str:
@@ -61,7 +66,7 @@ def agent_in(folder: Path) -> Agent:
     return Agent(name="payer", provider=ScriptedModel(turns, by_position=True), tools=[look, pay])
 
 
-async def _approve_all(service: Service) -> None:
+async def approve_all(service: Service) -> None:
     """Again and again, as people do who look at an inbox."""
     while True:
         rows = (await service.index.list_actions(ActionQuery(statuses=OPEN, limit=20))).rows
@@ -71,10 +76,10 @@ async def _approve_all(service: Service) -> None:
                     BOB, row.action_id, Approval(payload_hash=row.payload_hash)
                 )
                 print("approved", decided.action.run_id, row.action_id, flush=True)
-        await _written(service)
+        await written(service)
 
 
-async def _make(service: Service, count: int) -> None:
+async def make_all(service: Service, count: int) -> None:
     """All at once."""
 
     async def make(number: int) -> None:
@@ -98,21 +103,21 @@ async def _serve(folder: Path, count: int) -> None:
         )
         async with service:
             print("ready", flush=True)
-            approving = asyncio.create_task(_approve_all(service))
-            await _make(service, count)
-            while not await _is_done(service, count):
-                await _written(service)
+            approving = asyncio.create_task(approve_all(service))
+            await make_all(service, count)
+            while not await is_done(service, count):
+                await written(service)
             approving.cancel()
             await asyncio.gather(approving, return_exceptions=True)
             print("done", flush=True)
 
 
-async def _is_done(service: Service, count: int) -> bool:
+async def is_done(service: Service, count: int) -> bool:
     counts = await service.index.count_runs()
     return counts["COMPLETED"] + counts["FAILED"] == count
 
 
-async def _written(service: Service) -> None:
+async def written(service: Service) -> None:
     """Somebody wrote something, or soon will have."""
     changed = asyncio.Event()
     end = service.hub.subscribe(lambda page: changed.set())

@@ -185,7 +185,8 @@ async def test_run_of_another_folder_waits_for_the_configuration(tmp_path: Path)
     async with serving(tmp_path, world.one()) as service:
         await approve(service, (await asked(service, run_id))[0])
         await _waits(service, run_id)
-        assert "works in" in (await service.run_queries.get_run(ADMIN, run_id)).message
+        shown = (await service.run_queries.get_run(ADMIN, run_id)).message
+        assert shown == f"Waits for a worker with the folder {str(tmp_path / 'right')!r}."
     async with serving(tmp_path, right) as service:
         await status(service, run_id, "COMPLETED")
     assert world.changes == ["x"]

@@ -1,4 +1,4 @@
-"""`interlock serve`: REST, console and the worker behind them, in one process on one machine."""
+"""`interlock serve`: REST, console and the worker behind them, in one process."""
 
 import asyncio
 from importlib import import_module
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from ...domain.errors import ConfigurationError
 from ..config.server_files import ServerLogOption, lock_server, prepare_server_files
 from ..config.user_paths import find_user_paths
 from ..options import create_app
@@ -35,6 +36,9 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
         int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one. Default: 8321.")
     ] = None,
     log: ServerLogOption = None,
+    no_worker: Annotated[
+        bool, typer.Option("--no-worker", help="Leave all runs of a log in Postgres to `interlock worker`.")
+    ] = False,
 ) -> None:
     """Serve runs to people and programs: REST, console, approvals, audit.
 
@@ -48,6 +52,11 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     settings, served = process.prepare_server(config, agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
     files = prepare_server_files(log)
+    if no_worker and not files.database_url:
+        raise ConfigurationError(
+            "--no-worker needs a log in Postgres, such as --log postgres:. Only this server would continue the runs "
+            "of a file. Nothing was started."
+        )
     with lock_server(files.state):
         own_paths = (*find_user_paths().own_paths, *(() if config is None else (str(config),)))
-        asyncio.run(process.run_server(settings, served, files, own_paths))
+        asyncio.run(process.run_server(settings, served, files, own_paths, is_worker=not no_worker))

@@ -9,10 +9,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from ... import lazy_module
 from ...domain.errors import ConfigurationError, LogError
+from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_error
 from ..exit_codes import ExitCode, format_exit_codes
 from ..options import create_app, option
@@ -22,6 +24,7 @@ from .database import SchemaOption, UrlOption
 if TYPE_CHECKING:
     from ...engine import advance as engine_advance
     from ...engine import postgres as engine_postgres
+    from ...server.core import mcp_servers
     from ...server.core import settings as server_settings
     from ...server.core.runs import agent_loading, agent_runners
     from ...server.core.runs.served_agent import ServedAgent
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 else:
     engine_advance = lazy_module("...engine.advance", __package__)
     engine_postgres = lazy_module("...engine.postgres", __package__)
+    mcp_servers = lazy_module("...server.core.mcp_servers", __package__)
     server_settings = lazy_module("...server.core.settings", __package__)
     agent_loading = lazy_module("...server.core.runs.agent_loading", __package__)
     agent_runners = lazy_module("...server.core.runs.agent_runners", __package__)
@@ -56,20 +60,24 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
         typer.Option("--agent", "-a", metavar="PLACE", help="Agent to serve, as package.module:name. Repeatable."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Server settings, for their agents.")
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Server settings, for [agents] and [worker]."),
     ] = None,
     schema: SchemaOption = "interlock",
     queues: Annotated[
         list[str] | None, option("Queue to serve. Repeatable. Default: default.", "--queue", "-q", metavar="NAME")
     ] = None,
-    concurrency: Annotated[int, option("Maximum number of runs at once. Default: 50.", min=1, max=10_000)] = 50,
+    concurrency: Annotated[
+        int | None, option("Maximum number of runs at once. Default: 50.", min=1, max=10_000)
+    ] = None,
     name: Annotated[str | None, option("Name of the worker in logs. Default: host and process.")] = None,
     lease: Annotated[
-        float, option("Seconds without a heartbeat after which other workers take over. Default: 6.", min=1, max=600)
-    ] = 6.0,
+        float | None,
+        option("Seconds without a heartbeat after which other workers take over. Default: 6.", min=1, max=600),
+    ] = None,
     patience: Annotated[
-        float, option("Seconds that the database may be gone before the worker exits. Default: 20.", min=0)
-    ] = 20.0,
+        float | None, option("Seconds that the database may be gone before the worker exits. Default: 20.", min=0)
+    ] = None,
     stop_seconds: Annotated[
         float, option("Seconds that running calls have when the worker is stopped. Default: 10.", min=0)
     ] = 10.0,
@@ -82,52 +90,65 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # the engine reports what matters
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-    served = _load_agents(config, agents or [])
+    settings = server_settings.ServerSettings() if config is None else server_settings.read_settings(config)
+    served = _load_agents(settings, agents or [])
+    options = {"queues": tuple(queues or ()), "concurrency": concurrency}
+    options |= {"lease_seconds": lease, "patience_seconds": patience}
+    table = msgspec.structs.replace(
+        settings.worker, **{key: value for key, value in options.items() if value not in (None, ())}
+    )
     name = name or f"{os.uname().nodename}:{os.getpid()}"
-    with closing(postgres_artifacts.PostgresArtifacts(url, schema=schema, patience_seconds=patience)) as artifacts:
-        code = asyncio.run(
-            _serve(
-                postgres_log.PostgresLog(
-                    url, schema=schema, lease_seconds=lease, patience_seconds=patience, readers=_CONNECTIONS
-                ),
-                artifacts,
-                served,
-                name=name,
-                queues=queues or ["default"],
-                concurrency=concurrency,
-                stop_seconds=stop_seconds,
-            )
+    with closing(
+        postgres_artifacts.PostgresArtifacts(url, schema=schema, patience_seconds=table.patience_seconds)
+    ) as artifacts:
+        log = postgres_log.PostgresLog(
+            url,
+            schema=schema,
+            lease_seconds=table.lease_seconds,
+            patience_seconds=table.patience_seconds,
+            readers=_CONNECTIONS,
         )
+        limits = {} if config is None else agent_runners.build_options(settings)
+        runners = agent_runners.AgentRunners(served, log, artifacts, None, **limits)
+        _prepare_tools(runners, config)
+        code = asyncio.run(_serve(log, runners, table, name=name, stop_seconds=stop_seconds))
     raise typer.Exit(code)
 
 
-def _load_agents(config: Path | None, references: Sequence[str]) -> "list[ServedAgent]":
-    settings = server_settings.ServerSettings() if config is None else server_settings.read_settings(config)
+def _load_agents(settings: "server_settings.ServerSettings", references: Sequence[str]) -> "list[ServedAgent]":
     served = agent_loading.load_agents(settings.agents, references)
     if not served:
         raise ConfigurationError(
             "There is no agent to serve. Name one with --agent package.module:name or --config. Nothing was started."
         )
-    return served
+    if not settings.mcp.agents:
+        return served
+    return mcp_servers.add_mcp_tools(served, settings.mcp, str(find_user_paths().make_state_folder()))
 
 
-async def _serve(  # noqa: PLR0913 - every keyword is explicit
+def _prepare_tools(runners: "agent_runners.AgentRunners", config: Path | None) -> None:
+    """Keep tools from the files of the user and of the worker, and let background tasks outlive it."""
+    user_paths = find_user_paths()
+    runners.protect_paths((*user_paths.own_paths, *(() if config is None else (str(config),))))
+    if user_paths.tasks is not None:
+        runners.use_task_folder(str(user_paths.tasks))
+
+
+async def _serve(
     log: "postgres_log.PostgresLog",
-    artifacts: "postgres_artifacts.PostgresArtifacts",
-    served: "list[ServedAgent]",
+    runners: "agent_runners.AgentRunners",
+    table: "server_settings.WorkerTable",
     *,
     name: str,
-    queues: Sequence[str],
-    concurrency: int,
     stop_seconds: float,
 ) -> ExitCode:
     """Serve until a signal, or until the database is gone."""
-    runners = agent_runners.AgentRunners(served, log, artifacts, None)
+    queues = table.queues
     engine = engine_postgres.PostgresEngine(log, name=name)
     advancer = engine_advance.RunAdvancer(runners.by_agent)
     stopped, code = asyncio.Event(), ExitCode.OK
     with signal_handlers(dict.fromkeys((signal.SIGTERM, signal.SIGINT), stopped.set)):
-        serving = asyncio.create_task(engine.serve(advancer.advance, queues=queues, concurrency=concurrency))
+        serving = asyncio.create_task(engine.serve(advancer.advance, queues=queues, concurrency=table.concurrency))
         announcing = asyncio.create_task(_announce(engine.ready, name, list(runners.by_agent), queues))
         waiting = asyncio.create_task(stopped.wait())
         try:

@@ -185,7 +185,7 @@ class RunFiles(msgspec.Struct, frozen=True):
 
 def find_run_files(log_path: Path | None, user_paths: UserPaths) -> RunFiles:
     """Return the files of the log named with `--log` or `INTERLOCK_LOG`, else of the default one. Creates nothing."""
-    if _is_in_database(log_path):
+    if is_in_database(log_path):
         raise ConfigurationError(
             f"This command needs a log in a file, and --log is {log_path}. A log in Postgres can be listed, watched, "
             "verified and answered. Nothing was started."
@@ -216,18 +216,19 @@ def _require_existing(path: Path) -> None:
 
 def open_artifacts(log_path: Path | None) -> "FileArtifacts | PostgresArtifacts | None":
     """Open the artifacts of the log; None where there are none."""
-    if log_path is not None and _is_in_database(log_path):
-        url, schema = _find_database(log_path)
+    if log_path is not None and is_in_database(log_path):
+        url, schema = find_database(log_path)
         return postgres_artifacts.PostgresArtifacts(url, schema=schema)
     folder = find_run_files(log_path, find_user_paths()).artifacts
     return FileArtifacts(folder) if folder.is_dir() else None
 
 
-def _is_in_database(log_path: Path | None) -> bool:
+def is_in_database(log_path: Path | None) -> bool:
+    """Return True for a log in Postgres."""
     return log_path is not None and str(log_path).startswith(DATABASE_PREFIX)
 
 
-def _find_database(log_path: Path) -> tuple[str, str]:
+def find_database(log_path: Path) -> tuple[str, str]:
     """Return the URL and the schema of a log in Postgres. The URL is not in the command line, where others see it."""
     url = os.environ.get(DATABASE_VARIABLE, "")
     if not url:
@@ -238,8 +239,8 @@ def _find_database(log_path: Path) -> tuple[str, str]:
 @asynccontextmanager
 async def open_log(log_path: Path | None) -> AsyncGenerator[EventLog]:
     """Open the log, which has to exist."""
-    if log_path is not None and _is_in_database(log_path):
-        url, schema = _find_database(log_path)
+    if log_path is not None and is_in_database(log_path):
+        url, schema = find_database(log_path)
         async with postgres_log.PostgresLog(url, schema=schema) as log:
             yield log
         return

@@ -1,4 +1,6 @@
-"""The server's files beside the log: one private folder, used by one server at a time."""
+"""The server's files beside the log: one private folder, used by one server at a time. A log in Postgres is shared by
+servers, each with a folder of its own.
+"""
 
 import fcntl
 import os
@@ -11,14 +13,17 @@ import msgspec
 import typer
 
 from ...domain.errors import ConfigurationError
-from .logs import find_run_files
+from .logs import find_database, find_run_files, is_in_database
 from .user_paths import find_user_paths, make_private_folder
 
 #: `--log`, for commands about a server.
 ServerLogOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--log", envvar="INTERLOCK_LOG", metavar="FILE", help="Log of the server's runs. Default: the user's own."
+        "--log",
+        envvar="INTERLOCK_LOG",
+        metavar="FILE",
+        help="Log of the server's runs: a file, or postgres:SCHEMA. Default: the user's own.",
     ),
 ]
 
@@ -30,6 +35,9 @@ class ServerFiles(msgspec.Struct, frozen=True):
     artifacts: Path
     #: Accounts, keys, the index, keys to sign and to seal with.
     state: Path
+    #: Where the log and the artifacts are in Postgres.
+    database_url: str = ""
+    database_schema: str = ""
 
 
 def prepare_server_files(log_path: Path | None) -> ServerFiles:
@@ -37,6 +45,10 @@ def prepare_server_files(log_path: Path | None) -> ServerFiles:
     of `interlock audit`.
     """
     user_paths = find_user_paths()
+    if log_path is not None and is_in_database(log_path):
+        url, schema = find_database(log_path)
+        state = make_private_folder(user_paths.make_state_folder() / f"{schema}.server")
+        return ServerFiles(log_path, state / "artifacts", state, url, schema)
     files = find_run_files(log_path, user_paths)
     if log_path is None:
         return ServerFiles(files.log, files.artifacts, user_paths.make_state_folder())

@@ -22,9 +22,8 @@ from ...engine.local import LocalEngine
 from ...history.fold import load_run
 from ...oauth.consents import ConsentRequest, OAuthConsents
 from ...oauth.interface import ConsentProvider, NoConsents
-from ...pipeline.parts import Clock, Limits, RuleChange
+from ...pipeline.parts import Clock, RuleChange
 from ...rendering.text import describe_unknown
-from ...scheduler import HandlerSlots
 from ...storage.artifacts import ArtifactStore
 from ...storage.event_log import EventLog
 from .audit.audit_log import AuditLog
@@ -47,7 +46,7 @@ from .index.run_index import RunIndex
 from .live.hub import EventHub
 from .mcp_servers import McpServerService, add_mcp_tools
 from .policy_service import PolicyService
-from .runs.agent_runners import AgentRunners
+from .runs.agent_runners import AgentRunners, build_options
 from .runs.approval_service import ApprovalService
 from .runs.damaged_runs import DamagedRuns
 from .runs.indexed_runs import IndexedRuns, ServerRules, SingleServerRules
@@ -324,19 +323,7 @@ class Service:
 
     def _create_runners(self, served_agents: Sequence[ServedAgent]) -> AgentRunners:
         consents: ConsentProvider = self._oauth or NoConsents()
-        server = self.settings.server
-        limits = Limits(
-            approval_seconds=server.approval_seconds,
-            consent_seconds=server.consent_seconds,
-            max_open_questions=server.max_open_questions,
-            four_eyes=server.four_eyes,
-        )
-        options = {
-            "limits": limits,
-            "clock": Clock(now=self.now),
-            "record_rule": self._record_rule,
-            "max_concurrency": HandlerSlots(server.max_handlers),
-        }
+        options = build_options(self.settings) | {"clock": Clock(now=self.now), "record_rule": self._record_rule}
         runners = AgentRunners(served_agents, self.log, self.artifacts, consents, **options)
         runners.protect_paths(self._own_paths)
         runners.use_task_folder(str(self.state_folder / TASK_FOLDER))

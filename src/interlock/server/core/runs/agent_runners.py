@@ -7,13 +7,28 @@ from typing import Any
 
 from ....domain.errors import ConfigurationError
 from ....oauth.interface import ConsentProvider
+from ....pipeline.parts import Limits
 from ....runs.command_poller import CommandPoller
 from ....runs.handle import RunHandle
 from ....runs.inbox import Inbox
 from ....runs.runner import Runner
+from ....scheduler import HandlerSlots
 from ....storage.artifacts import ArtifactStore
 from ....storage.event_log import EventLog
+from ..settings import ServerSettings
 from .served_agent import ServedAgent, map_by_name
+
+
+def build_options(settings: ServerSettings) -> dict[str, Any]:
+    """Return the options that the runners of all processes have that serve with these settings."""
+    server = settings.server
+    limits = Limits(
+        approval_seconds=server.approval_seconds,
+        consent_seconds=server.consent_seconds,
+        max_open_questions=server.max_open_questions,
+        four_eyes=server.four_eyes,
+    )
+    return {"limits": limits, "max_concurrency": HandlerSlots(server.max_handlers)}
 
 
 class AgentRunners:

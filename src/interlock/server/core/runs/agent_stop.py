@@ -40,10 +40,11 @@ class AgentStop:
         self._agent = agent
         self._cancel_run = cancel_run
         self._cancel_tasks: dict[str, asyncio.Task[RunRow | None]] = {}
+        self._deadline = 0.0
 
     async def cancel_all(self) -> AgentStopResult:
         """Cancel all unfinished runs of the agent, active ones first."""
-        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+        self._deadline = deadline = asyncio.get_running_loop().time() + STOP_SECONDS
         for _ in range(_MAX_ROUNDS):
             if not (new_rows := [row for row in await self._list_unfinished() if row.run_id not in self._cancel_tasks]):
                 break
@@ -70,9 +71,20 @@ class AgentStop:
 
     async def _try_cancel(self, row: RunRow) -> RunRow | None:
         try:
-            return await self._cancel_run(row)
+            return await self._wait_until_over(await self._cancel_run(row))
         except InterlockError:  # it came to its end in another way
             return None
+
+    async def _wait_until_over(self, row: RunRow) -> RunRow:
+        """Wait for the process that has the run, where that is another one."""
+        log, loop = self._index.log, asyncio.get_running_loop()
+        while not row.is_over and (remaining := self._deadline - loop.time()) > 0:
+            seen = log.version()
+            found = await self._index.get_run(row.run_id)
+            if found is None or found.is_over:
+                return found or row
+            await log.wait_for_change(seen, remaining)
+        return row
 
     async def _list_unfinished(self) -> list[RunRow]:
         found, cursor = list[RunRow](), ""

@@ -41,6 +41,9 @@ from .worker import RunWorker
 
 MAX_TASK_CHARS = 1_000_000
 _EXCERPT_CHARS = 200
+#: How long a run of another process may be missing in the index that the log has.
+_INDEX_SECONDS = 5.0
+_POLL_SECONDS = 0.05
 _is_person_name = re.compile(r"(?:user:)?([a-z0-9][a-z0-9._-]{0,63})").fullmatch
 _is_idempotency_key = re.compile(r"[!-~]{1,200}").fullmatch
 
@@ -161,7 +164,7 @@ class RunService:
         except (RunClaimedError, LogFencedError):
             return await self._get_existing_run(run_id), False
         except ConfigurationError as error:
-            existing = await self._index.get_run(run_id)
+            existing = await self._find_recorded(run_id)
             if existing is None:
                 raise InvalidRequestError("on_behalf_of", str(error)) from None
             return existing, False
@@ -190,13 +193,24 @@ class RunService:
         if ledger is not None and ledger.state is RunState.RUNNING:
             redact = runner.app.parts.redactor.redact
             return describe_new_run(ledger, redact(escape_surrogates(task)))
-        row = await self._index.get_run(run_id)
+        row = await self._find_recorded(run_id)
         if row is None:
             raise not_found_error("run", run_id)
         return row
 
+    async def _find_recorded(self, run_id: str) -> RunRow | None:
+        """Return a run as soon as the index has it; None when the log does not."""
+        log, loop = self._runners.log, asyncio.get_running_loop()
+        until = loop.time() + _INDEX_SECONDS
+        while True:
+            seen = log.version()
+            row = await self._index.get_run(run_id)
+            if row is not None or loop.time() > until or not await log.read(run_id, limit=1):
+                return row
+            await log.wait_for_change(seen, _POLL_SECONDS)
+
     async def _get_existing_run(self, run_id: str) -> RunRow:
-        existing = await self._index.get_run(run_id)
+        existing = await self._find_recorded(run_id)
         if existing is None:
             raise UnavailableError(
                 "run_is_being_made", f"{run_id} is being made by another server. Nothing was started. Try again."
