@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ PASSWORD = "correct horse battery"
 PEOPLE: dict[str, list[str]] = {"olga": ["operator"], "oscar": ["operator"], "audrey": ["auditor"], "sam": []}
 _ROOT = Path(__file__).parents[3]
 _COMMAND = [sys.executable, "-c", "from interlock.cli.main import main; main()", "serve"]
-_AGENT = "tests.server.story.agents:shop"
+AGENT = "tests.server.story.agents:shop"
 
 
 class Served:
@@ -113,15 +113,27 @@ class Served:
         )
 
 
-@contextmanager
-def serving(
-    folder: Path, port: int = 0, under: Sequence[str] = (), descriptors: Sequence[int] = ()
-) -> Generator[Served]:
-    """Ends with the test, however that ends. `under` are words in front of the command, which inherits descriptors."""
+def environ_in(folder: Path) -> dict[str, str]:
+    """The environment of a process that lives in a folder."""
     modules = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH", ""))))
     environ = {"HOME": str(folder), "PYTHONPATH": modules, LEDGER: str(folder / "ledger")}
-    environ |= {name: value for name, value in os.environ.items() if name.startswith("COV")}
-    words = [*under, *_COMMAND, "--agent", _AGENT, "--port", str(port), "--log", str(folder / "runs.db")]
+    return environ | {name: value for name, value in os.environ.items() if name.startswith("COV")}
+
+
+@contextmanager
+def serving(
+    folder: Path,
+    port: int = 0,
+    under: Sequence[str] = (),
+    descriptors: Sequence[int] = (),
+    *,
+    options: Sequence[str] = (),
+    variables: Mapping[str, str] = {},
+) -> Generator[Served]:
+    """Ends with the test, however that ends. `under` are words in front of the command, which inherits descriptors."""
+    environ = {**environ_in(folder), **variables}
+    options = options or ("--log", str(folder / "runs.db"))
+    words = [*under, *_COMMAND, "--agent", AGENT, "--port", str(port), *options]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "pass_fds": descriptors}
     with (
         (folder / "stderr").open("a") as errors,
