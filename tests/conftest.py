@@ -65,6 +65,15 @@ def log_backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return request.param
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What `open_database` of `tests.logs` opens below `tmp_path`."""
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        keep_in_postgres(tmp_path, server, server.server_url)
+    return request.param
+
+
 @pytest.fixture
 def budget(request: pytest.FixtureRequest) -> Iterator[Budget]:
     """The time of a long test. What it did is shown at the end of the run."""

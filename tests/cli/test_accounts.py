@@ -8,7 +8,7 @@ import pytest
 
 from interlock.cli.commands import accounts
 from interlock.server.core.audit.audit_log import AuditLog
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.identity.accounts import Accounts
 
 from .conftest import Run
@@ -91,7 +91,7 @@ def test_an_account_is_disabled_and_enabled_and_what_is_not_there_is_unknown(cli
 
 
 async def _right(log: Path, password: str) -> tuple[bool, list[str]]:
-    database = Database(log.with_name(f"{log.name}.server") / "server.db")
+    database = SqliteDatabase(log.with_name(f"{log.name}.server") / "server.db")
     try:
         found = await Accounts(database).authenticate("ada", password)
         return found is not None, [entry.by for entry in await AuditLog(database).read()]

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -55,10 +55,12 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, *options: object, under: Sequence[str] = ()) -> Generator[Served]:
+def served(
+    home: Path, *options: object, under: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> Generator[Served]:
     words = [*under, *COMMAND, "--port", "0", *map(str, options)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": home}
-    with subprocess.Popen(words, env=environment(home), **pipes) as process:
+    with subprocess.Popen(words, env={**environment(home), **(variables or {})}, **pipes) as process:
         try:
             yield Served(process, _greeting(process))
         finally:

@@ -1,5 +1,8 @@
 """Tokens and flows that are gone with the process."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 from interlock.domain.tool import ConsentBinding
 from interlock.oauth.tokens import FlowMiss, SealedFlow, SealedGrant
 
@@ -22,6 +25,11 @@ class MemoryTokens:
     async def list_grants(self, user: str) -> tuple[SealedGrant, ...]:
         theirs = [kept for kept in self._grants.values() if kept.binding.user == user]
         return tuple(sorted(theirs, key=lambda kept: (kept.binding.agent, kept.binding.tool, kept.since)))
+
+    @asynccontextmanager
+    async def lock(self, binding: ConsentBinding) -> AsyncGenerator[None]:
+        """Nothing: there is one process."""
+        yield
 
     async def put_flow(self, flow: SealedFlow, now: int, at_most: int) -> None:
         for flows in (self._flows, self._used):

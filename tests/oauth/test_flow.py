@@ -13,7 +13,7 @@ from interlock.domain.errors import ConsentError
 from interlock.oauth.consents import ConsentResult
 from interlock.oauth.flow import Callback, FlowRefusal
 from interlock.oauth.tokens import TokenStore
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.token_table import TokenTable
 from tests.oauth.memory import MemoryTokens
 
@@ -22,7 +22,7 @@ from .scene import ADA, BINDING, READ, REDIRECT, Scene, at_provider, bound_to, g
 
 @pytest.fixture(params=["memory", "table"])
 def store(request: pytest.FixtureRequest) -> Iterator[TokenStore]:
-    database = Database(":memory:")
+    database = SqliteDatabase(":memory:")
     stores: dict[str, Callable[[], TokenStore]] = {"memory": MemoryTokens, "table": lambda: TokenTable(database)}
     yield stores[request.param]()
     database.close()

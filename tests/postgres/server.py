@@ -19,11 +19,16 @@ from interlock.storage.postgres.migrate import grant, migrate
 from tests.patience import HANG_SECONDS
 
 _NOBODY = 65534
-_WORKER = "worker"
+_WORKER, _SERVER = "worker", "server"
 _EMPTY = """
 DELETE FROM runs; DELETE FROM processes; DELETE FROM appends; DELETE FROM commands; DELETE FROM snapshots;
 DELETE FROM effects; DELETE FROM artifacts; DELETE FROM procrastinate_jobs;
-DELETE FROM indexed_runs; DELETE FROM indexed_actions
+DELETE FROM indexed_runs; DELETE FROM indexed_actions; SET session_replication_role = replica;
+DELETE FROM journal; DELETE FROM accounts; DELETE FROM api_keys; DELETE FROM sessions; DELETE FROM login_attempts;
+DELETE FROM login_networks; DELETE FROM consent_tokens; DELETE FROM consent_locks; DELETE FROM oauth_flows;
+DELETE FROM schedule_marks; DELETE FROM forward_positions; DELETE FROM forward_set_aside; DELETE FROM signing_keys;
+DELETE FROM checkpoints; DELETE FROM checkpoint_runs; DELETE FROM checkpoint_copies; DELETE FROM damaged_runs;
+DELETE FROM served_agents
 """
 _FOLDERS = ("/dev/shm", "/tmp")
 _SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "log_min_messages=fatal")
@@ -59,7 +64,7 @@ class PostgresServer:
         self._run("pg_isready", "-q", "-h", str(self.folder), wait=True)
         if self._is_new:
             self._is_new = False
-            self.execute("CREATE ROLE worker LOGIN")
+            self.execute("CREATE ROLE worker LOGIN; CREATE ROLE server LOGIN")
         return self
 
     def start_for(self, address: str) -> "PostgresServer":
@@ -92,11 +97,20 @@ class PostgresServer:
         with psycopg.connect(self.url, autocommit=True, options=f"-c search_path={schema}") as connection:
             return connection.execute(query).fetchall()
 
+    def end_sessions(self, application_name: str) -> None:
+        """End connections from the side of the server."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s",
+                (application_name,),
+            )
+
     def new_schema(self) -> str:
-        """The name of a schema with an empty log, which the role of `worker_url` can use."""
+        """The name of a schema with an empty log, which the roles of `worker_url` and `server_url` can use."""
         schema = f"log_{next(self._numbers)}"
         migrate(self.url, schema)
         grant(self.url, _WORKER, schema)
+        grant(self.url, _SERVER, schema, is_server=True)
         return schema
 
     def empty_schema(self) -> str:
@@ -117,6 +131,11 @@ class PostgresServer:
     def worker_url(self) -> str:
         """With the rights of a process that uses a log, and no more."""
         return self.url.replace("postgres@", f"{_WORKER}@")
+
+    @property
+    def server_url(self) -> str:
+        """With the rights of `interlock serve`, and no more."""
+        return self.url.replace("postgres@", f"{_SERVER}@")
 
     def open_log(self, schema: str, **options: Any) -> PostgresLog:
         return PostgresLog(self.worker_url, schema=schema, **options)

@@ -6,12 +6,20 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    suppress,
+)
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -26,12 +34,13 @@ try:
     from starlette.applications import Starlette
 
     from ..server.console.app import mount_console
+    from ..server.core.database.interface import Database
     from ..server.core.identity.principal import IdentityProblem, Role
     from ..server.core.runs.agent_loading import load_agents
     from ..server.core.runs.demo_agents import demo_agents
     from ..server.core.runs.served_agent import ServedAgent
     from ..server.core.service import Service
-    from ..server.core.settings import ServerSettings, ServerTable, read_settings
+    from ..server.core.settings import DatabaseTable, ServerSettings, ServerTable, read_settings
     from ..server.rest.app import create_api
     from ..server.rest.connections import BoundedHttpProtocol
 except ModuleNotFoundError as missing:
@@ -42,14 +51,19 @@ from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog
 from ..storage.file_artifacts import FileArtifacts
 from ..storage.sqlite.log import SqliteLog
+from .config.logs import find_database, find_run_files
 from .config.server_files import ServerFiles
+from .config.user_paths import find_user_paths
+from .options import DATABASE_VARIABLE
 
 if TYPE_CHECKING:
     from ..engine import postgres as engine_postgres
+    from ..server.core.database import postgres as postgres_database
     from ..storage.postgres import artifacts as postgres_artifacts
     from ..storage.postgres import log as postgres_log
 else:
     engine_postgres = lazy_module("..engine.postgres", __package__)
+    postgres_database = lazy_module("..server.core.database.postgres", __package__)
     postgres_artifacts = lazy_module("..storage.postgres.artifacts", __package__)
     postgres_log = lazy_module("..storage.postgres.log", __package__)
 
@@ -57,8 +71,6 @@ FIRST_ACCOUNT = "admin"
 _MAX_HEADER_BYTES = 64 * 1024
 #: Requests under way have so long when the server stops; then they are cut off.
 _SHUTDOWN_GRACE_SECONDS = 3
-#: Connections for queries of a log in Postgres.
-_DATABASE_READERS = 4
 
 
 def prepare_server(
@@ -97,15 +109,16 @@ async def run_server(
         settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, port=port))
         async with AsyncExitStack() as opened:
             with _reporting_failed_start():
-                log, artifacts, engine = await _open_storage(settings, files, opened)
+                storage = await opened.enter_async_context(_open_storage(settings, files))
                 service = Service(
                     settings,
                     served,
-                    log=log,
-                    artifacts=artifacts,
+                    log=storage.log,
+                    artifacts=storage.artifacts,
                     state_folder=files.state,
+                    database=storage.database,
                     own_paths=own_paths,
-                    engine=engine,
+                    engine=storage.engine,
                     is_worker=is_worker,
                 )
                 opened.push_async_callback(service.stop)
@@ -126,27 +139,47 @@ async def run_server(
         _try_echo("Stopped.")
 
 
-async def _open_storage(
-    settings: ServerSettings, files: ServerFiles, opened: AsyncExitStack
-) -> tuple[EventLog, ArtifactStore, Engine | None]:
-    """Open the log and the artifacts. For a log in Postgres, return also the engine that all its processes share."""
-    if not files.database_url:
-        return await opened.enter_async_context(SqliteLog(files.log)), FileArtifacts(files.artifacts), None
+def use_database(settings: ServerSettings, log: Path) -> ServerSettings:
+    """Return the settings with the database of `--log postgres:`."""
+    _, schema = find_database(log)
+    table = msgspec.structs.replace(settings.database or DatabaseTable(), url_env=DATABASE_VARIABLE, schema=schema)
+    return msgspec.structs.replace(settings, database=table)
+
+
+class _Storage(NamedTuple):
+    log: EventLog
+    artifacts: ArtifactStore
+    #: None: files of this server alone.
+    database: Database | None = None
+    engine: Engine | None = None
+
+
+@asynccontextmanager
+async def _open_storage(settings: ServerSettings, files: ServerFiles) -> AsyncGenerator[_Storage]:
+    """Open log and artifacts, in files or in the database that servers share."""
+    table = settings.database
+    if table is None or files.runs is not None:
+        runs = files.runs or find_run_files(None, find_user_paths())
+        async with SqliteLog(runs.log) as log:
+            yield _Storage(log, FileArtifacts(runs.artifacts))
+        return
     for name in ("procrastinate", "psycopg.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the engine reports what matters
-    url, schema, patience = files.database_url, files.database_schema, settings.worker.patience_seconds
+    url, schema, readers = table.read_url(os.environ), table.schema, table.readers
+    patience = settings.worker.patience_seconds
+    # First: it says what the role may not do.
+    database = postgres_database.PostgresDatabase(url, schema, readers)
     artifacts = postgres_artifacts.PostgresArtifacts(url, schema=schema, patience_seconds=patience)
-    opened.callback(artifacts.close)
-    log = await opened.enter_async_context(
-        postgres_log.PostgresLog(
+    with closing(database), closing(artifacts):
+        async with postgres_log.PostgresLog(
             url,
             schema=schema,
+            readers=readers,
             lease_seconds=settings.worker.lease_seconds,
             patience_seconds=patience,
-            readers=_DATABASE_READERS,
-        )
-    )
-    return log, artifacts, engine_postgres.PostgresEngine(log, name=f"{os.uname().nodename}:{os.getpid()}")
+        ) as log:
+            engine = engine_postgres.PostgresEngine(log, name=f"{os.uname().nodename}:{os.getpid()}")
+            yield _Storage(log, artifacts, database, engine)
 
 
 @contextmanager
@@ -186,6 +219,8 @@ async def create_first_account(service: Service) -> str:
         return ""
     password = secrets.token_urlsafe(18)
     created = await service.accounts.create(FIRST_ACCOUNT, password, roles=(Role.ADMIN, Role.OPERATOR), by="system")
+    if isinstance(created, IdentityProblem) and created.kind == "conflict":
+        return ""  # another server that shares the database was faster
     if isinstance(created, IdentityProblem):
         raise ConfigurationError(f"The first account could not be made: {created.field} {created.problem}.")
     return password

@@ -2,7 +2,8 @@
 
 A token that is valid for another minute is returned. Another one is refreshed, silently and once: concurrent callers
 wait for the same exchange, and it continues when they stop waiting, because the provider may have invalidated the old
-refresh token by then. Refreshing, saving and deleting for one binding happen one after the other.
+refresh token by then. Refreshing, saving and deleting for one binding happen one after the other, also
+where several processes use the same store.
 
 A denied refresh means that the user has to be asked again. Any other failure says nothing about the user's intent, so
 they are not asked: `ConsentError`.
@@ -10,8 +11,8 @@ they are not asked: `ConsentError`.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from time import time_ns
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -230,8 +231,13 @@ class OAuthConsents:
             await self._grants.forget(binding)
             return None
 
-    def _lock(self, binding: ConsentBinding) -> asyncio.Lock:
-        return self._locks.setdefault(binding, asyncio.Lock())
+    @asynccontextmanager
+    async def _lock(self, binding: ConsentBinding) -> AsyncGenerator[None]:
+        """Wait for others of this process first, and then for other processes: two renewals of one token would end it
+        at providers that accept a refresh token once.
+        """
+        async with self._locks.setdefault(binding, asyncio.Lock()), self._grants.lock(binding):
+            yield
 
 
 def _covers_scopes(client: ProviderClient, tokens: Tokens, consent: Consent) -> bool:

@@ -5,6 +5,7 @@ so a row that replaces another one is worthless.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -99,6 +100,12 @@ class TokenStore(FlowStore, Protocol):
 
     async def list_grants(self, user: str) -> tuple[SealedGrant, ...]: ...
 
+    def lock(self, binding: ConsentBinding) -> AbstractAsyncContextManager[None]:
+        """Let one process at a time renew, replace or revoke the tokens of a binding. Raise `ConsentError` when
+        another one does so for too long.
+        """
+        ...
+
 
 class ConsentGrant(msgspec.Struct, frozen=True, kw_only=True):
     """A stored consent, as sealed. The listed fields beside it decide nothing."""
@@ -154,6 +161,10 @@ class GrantStore:
     async def forget(self, binding: ConsentBinding) -> bool:
         """Delete a grant. Return True if there was one."""
         return await self._store.forget(binding)
+
+    def lock(self, binding: ConsentBinding) -> AbstractAsyncContextManager[None]:
+        """Let one process at a time change the grant."""
+        return self._store.lock(binding)
 
     async def list_grants(self, user: str) -> tuple[GrantSummary, ...]:
         """List the grants of a user without their tokens."""

@@ -4,14 +4,14 @@ DIE_AT it kills itself right before, or after, that transaction is committed."""
 import asyncio
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from interlock.server.core.audit_sinks.forwarder import ForwarderOptions, Forwarders
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Connection
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.storage.sqlite.log import SqliteLog
 
 from .forwarded import ENVIRON, render, webhook
@@ -19,13 +19,13 @@ from .forwarded import ENVIRON, render, webhook
 T = TypeVar("T")
 
 
-class Dying(Database):
+class Dying(SqliteDatabase):
     def __init__(self, path: Path, die_at: int, after: bool) -> None:
         super().__init__(path)
         self._left = die_at
         self._after = after
 
-    def run_now(self, change: Callable[[sqlite3.Connection], T]) -> T:
+    def run_now(self, change: Callable[[Connection], T]) -> T:
         self._left -= 1
         if self._left == 0 and not self._after:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,9 @@
 """A server without its doors, for tests: agents that say what a script says, people, and what to wait for."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from time import time_ns
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from interlock import Rule, RulePolicy, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.event import Fact
+from interlock.engine.interface import Engine
 from interlock.models.scripted import ScriptedModel, ScriptedTurn
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
@@ -20,6 +22,7 @@ from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.storage.event_log import EventLog
 from interlock.storage.file_artifacts import FileArtifacts
+from tests.logs import find_postgres, open_database, open_log
 from tests.patience import HANG_SECONDS
 from tests.runs.support import calls, facts
 
@@ -29,6 +32,11 @@ ADA = Principal(name="user:ada", kind="person", roles=frozenset({Role.OPERATOR})
 BOB = Principal(name="user:bob", kind="person", roles=frozenset({Role.OPERATOR}))
 BOT = Principal(name="key:bot", kind="key", roles=frozenset({Role.AGENT}), agents=frozenset({"one", "boss"}))
 OPEN = frozenset({"PENDING"})
+#: Of servers that share a database.
+KEYS = {
+    "INTERLOCK_SIGNING_KEY": "c2lnbmluZ3NpZ25pbmdzaWduaW5nc2lnbmluZ3NpZ24=",
+    "INTERLOCK_SEALING_KEY": "c2VhbGluZ3NlYWxpbmdzZWFsaW5nc2VhbGluZ3NlYWw=",
+}
 ASK_CHANGE = RulePolicy([Rule(id="ask-change", verdict="ask", tools="change")], default="allow")
 
 
@@ -79,11 +87,16 @@ async def serving(  # what may be chosen
     settings: ServerSettings | None = None,
     now: Callable[[], int] = time_ns,
     state: str = "state",
+    environ: Mapping[str, str] = KEYS,
     **options: Any,
 ) -> AsyncGenerator[Service]:
-    """With a log of its own in the folder, unless one is given."""
+    """With a log of its own in the folder, unless one is given. Where the folder is one of `keep_in_postgres`, log and
+    database are there.
+    """
     served = [ServedAgent(agent=each) if isinstance(each, Agent) else each for each in agents]
-    own = SqliteLog(folder / "runs.db") if log is None else None
+    own = open_log(folder / "runs.db") if log is None else None
+    if find_postgres(folder / "server.db"):
+        options = {"database": open_database(folder / "server.db"), "engine": _engine_of(own or log), **options}
     (folder / state).mkdir(exist_ok=True)
     try:
         service = Service(
@@ -92,6 +105,7 @@ async def serving(  # what may be chosen
             log=own or log or SqliteLog(":memory:"),
             artifacts=FileArtifacts(folder / "artifacts"),
             state_folder=folder / state,
+            environ=environ,
             now=now,
             **options,
         )
@@ -100,6 +114,11 @@ async def serving(  # what may be chosen
     finally:
         if own is not None:
             await own.close()
+
+
+def _engine_of(log: EventLog | None) -> Engine:
+    engine: Engine = import_module("interlock.engine.postgres").PostgresEngine(log)
+    return engine
 
 
 async def until(service: Service, look: Callable[[], Awaitable[_T | None]]) -> _T:

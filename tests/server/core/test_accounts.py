@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from interlock.server.core.audit.audit_log import AuditLog
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Database
 from interlock.server.core.identity import passwords
 from interlock.server.core.identity.accounts import Account, Accounts
 from interlock.server.core.identity.passwords import DUMMY_HASH, find_password_problem, hash_password, verify_password
@@ -24,7 +24,7 @@ ADMIN = frozenset({Role.ADMIN})
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(tmp_path: Path, database_backend: str) -> Iterator[Database]:
     with opened(tmp_path / "server.db") as database:
         yield database
 

@@ -6,7 +6,6 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from sqlite3 import Connection
 from threading import Event
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.server.core.audit.audit_log import AuditLog
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Connection, Database
 from interlock.server.core.identity.api_keys import ApiKey, ApiKeys, NewApiKey
 from interlock.server.core.identity.principal import IdentityProblem, Principal, Role
 from tests.patience import HANG_SECONDS
@@ -27,7 +26,7 @@ BILLING = frozenset({"billing"})
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(tmp_path: Path, database_backend: str) -> Iterator[Database]:
     with opened(tmp_path / "server.db") as database:
         yield database
 

@@ -15,12 +15,14 @@ from interlock.audit.signed_checkpoint import SignedCheckpoint, parse_checkpoint
 from interlock.domain.event import LogEntry, RunStarted, WarningRaised
 from interlock.server.core.audit.checkpoints import Checkpoints
 from interlock.server.core.audit.signing import Signer, is_signature
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.storage.event_log import FeedEntry
 from interlock.storage.memory import MemoryLog
 from interlock.storage.sqlite.log import SqliteLog
 from tests.history.recorded import record
 from tests.log_around import LogAround
+from tests.logs import open_database
 
 
 def events(run_id: str, count: int) -> list[LogEntry]:
@@ -33,8 +35,8 @@ def signer(tmp_path: Path) -> Signer:
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    with closing(Database(tmp_path / "server.db")) as opened:
+def db(tmp_path: Path, database_backend: str) -> Iterator[Database]:
+    with closing(open_database(tmp_path / "server.db")) as opened:
         yield opened
 
 
@@ -104,7 +106,7 @@ async def test_a_long_log_is_signed_in_pieces(db: Database, signer: Signer, monk
 async def test_checkpoints_go_on_where_they_were_after_a_restart(tmp_path: Path, signer: Signer) -> None:
     for count in (3, 7):
         async with SqliteLog(tmp_path / "runs.db") as log:
-            with closing(Database(tmp_path / "server.db")) as db:
+            with closing(SqliteDatabase(tmp_path / "server.db")) as db:
                 there = len(await log.read("run_1"))
                 pending = log.append("run_1", events("run_1", count)[there:])
                 assert pending is not None
@@ -244,13 +246,14 @@ async def test_a_log_that_was_replaced_is_signed_anew_and_the_checkpoints_say_so
     ],
 )
 async def test_what_was_done_to_the_checkpoints_is_found(
-    db: Database, signer: Signer, tmp_path: Path, change: str, message: str
+    signer: Signer, tmp_path: Path, change: str, message: str
 ) -> None:
-    taken = await checkpointed(MemoryLog(), db, signer)
-    with closing(sqlite3.connect(tmp_path / "server.db")) as connection, connection:
-        connection.execute(change)
+    with closing(SqliteDatabase(tmp_path / "server.db")) as db:
+        taken = await checkpointed(MemoryLog(), db, signer)
+        with closing(sqlite3.connect(tmp_path / "server.db")) as connection, connection:
+            connection.execute(change)
 
-    found = await taken.verify()
+        found = await taken.verify()
 
     assert found.flaw is not None
     assert message in found.flaw.message

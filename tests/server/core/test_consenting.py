@@ -16,7 +16,7 @@ from interlock.oauth.consents import ConsentRequest, ConsentResult
 from interlock.oauth.flow import Callback
 from interlock.server.core.audit.audit_log import AuditLog, AuditLogEntry
 from interlock.server.core.consent_service import ConsentDecision, ConsentProblem, ConsentRedirect, ConsentService
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, Page
 from tests.oauth.scene import READ, REDIRECT, Scene, at_provider, bound_to, gives
@@ -112,7 +112,7 @@ class Desk:
 
 @pytest.fixture
 async def desk() -> AsyncGenerator[Desk]:
-    database = Database(":memory:")
+    database = SqliteDatabase(":memory:")
     async with at_provider() as scene:
         board, journal = Board(), AuditLog(database, scene.clock)
         consenting = ConsentService(

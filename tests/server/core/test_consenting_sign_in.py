@@ -15,7 +15,7 @@ from interlock import ConfigurationError
 from interlock.domain.errors import ConsentError
 from interlock.oauth.flow import Callback, FlowRefusal
 from interlock.oauth.providers import OAuthProvider
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.identity.accounts import Account, Accounts
 from interlock.server.core.identity.oidc import OidcSignIn, RoleRule, SignInSettings
 from interlock.server.core.identity.principal import Role
@@ -32,7 +32,7 @@ RULES = (RoleRule(claim="groups", value="interlock-operators", role=Role.OPERATO
 
 @pytest.fixture
 def people() -> Iterator[Accounts]:
-    database = Database(":memory:")
+    database = SqliteDatabase(":memory:")
     yield Accounts(database)
     database.close()
 

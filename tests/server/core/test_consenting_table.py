@@ -8,7 +8,7 @@ import pytest
 
 from interlock.oauth.consents import ConsentResult, OAuthConsents
 from interlock.oauth.flow import Callback
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.sealing import SealingKeys
 from interlock.server.core.token_table import TokenTable
 from tests.oauth.scene import ADA, BINDING, READ, REDIRECT, at_provider, bound_to, gives
@@ -22,12 +22,12 @@ def _bytes_in(folder: Path) -> bytes:
 
 
 async def test_tokens_outlive_the_process_and_are_found_by_the_same_key_only(tmp_path: Path) -> None:
-    database = Database(tmp_path / "server.db")
+    database = SqliteDatabase(tmp_path / "server.db")
     async with at_provider(store=TokenTable(database)) as scene:
         await scene.consent()
         database.close()
 
-        reopened = Database(tmp_path / "server.db")
+        reopened = SqliteDatabase(tmp_path / "server.db")
         provider = scene.consents._clients["mail"].provider  # pyright: ignore[reportPrivateUsage]
         for key, token in ((b"k" * 32, "access-1"), (b"x" * 32, None)):
             consents = OAuthConsents([provider], TokenTable(reopened), SealingKeys([key]), scene.clock)
@@ -36,7 +36,7 @@ async def test_tokens_outlive_the_process_and_are_found_by_the_same_key_only(tmp
 
 
 async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_path: Path) -> None:
-    database = Database(tmp_path / "server.db")
+    database = SqliteDatabase(tmp_path / "server.db")
     access, refresh = SECRETS
     async with at_provider(store=TokenTable(database), answer=gives(access, refresh_token=refresh)) as scene:
         begun = await scene.consents.begin(ADA, REDIRECT, "a-session-id")
@@ -55,7 +55,7 @@ async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_pa
 
 @pytest.mark.requirement("P23")
 async def test_a_row_in_the_place_of_another_is_worth_nothing() -> None:
-    database = Database(":memory:")
+    database = SqliteDatabase(":memory:")
     table = TokenTable(database)
     async with at_provider(store=table) as scene:
         await scene.consent()
@@ -83,7 +83,7 @@ async def test_tokens_of_the_old_form_ask_again(tmp_path: Path) -> None:
     old.commit()
     old.close()
 
-    database = Database(tmp_path / "server.db")
+    database = SqliteDatabase(tmp_path / "server.db")
     async with at_provider(store=TokenTable(database)) as scene:
         assert await scene.consents.needs_consent(BINDING, READ)
         assert await scene.consents.list_grants("user:ada") == ()
@@ -95,7 +95,7 @@ async def test_tokens_of_the_old_form_ask_again(tmp_path: Path) -> None:
 
 
 async def test_what_a_row_says_in_plain_decides_nothing() -> None:
-    database = Database(":memory:")
+    database = SqliteDatabase(":memory:")
     table = TokenTable(database)
     async with at_provider(store=table, answer=gives(scope="mail.read")) as scene:
         await scene.consent()
@@ -111,7 +111,7 @@ async def test_what_a_row_says_in_plain_decides_nothing() -> None:
 
 
 async def test_of_a_way_that_is_over_nothing_is_kept() -> None:
-    database = Database(":memory:")
+    database = SqliteDatabase(":memory:")
     async with at_provider(store=TokenTable(database)) as scene:
         assert isinstance(await scene.consent(), ConsentResult)
         await scene.consents.begin(ADA, REDIRECT, "session")

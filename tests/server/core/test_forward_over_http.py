@@ -12,7 +12,7 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.audit_sinks.forwarder import ForwarderOptions, Forwarders
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.triggers.webhook_signature import compute_signature
 from interlock.storage.memory import MemoryLog
 from interlock.storage.sqlite.log import SqliteLog
@@ -116,7 +116,7 @@ class Patience:
 
 @asynccontextmanager
 async def forwarding(log: MemoryLog, port: int, patience: Patience) -> AsyncGenerator[Forwarders, None]:
-    db = Database(":memory:")
+    db = SqliteDatabase(":memory:")
     forwarders = Forwarders(log, db, [webhook(port)], {"interlock": render}, environ=ENVIRON, options=patience.pace)
     forwarders.start()
     try:
@@ -182,7 +182,7 @@ async def test_news_is_sent_at_once() -> None:
 
 
 def test_a_destination_without_its_secret_or_with_an_unknown_schema_does_not_start() -> None:
-    db = Database(":memory:")
+    db = SqliteDatabase(":memory:")
     with pytest.raises(ConfigurationError, match="SECRET has none"):
         Forwarders(MemoryLog(), db, [webhook(1)], {"interlock": render}, environ={})
     with pytest.raises(ConfigurationError, match="unknown schema"):

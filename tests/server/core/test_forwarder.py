@@ -1,6 +1,7 @@
 """Every event reaches every destination: in order, at least once, whatever the receiver does."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,11 @@ from interlock.server.core.audit_sinks.destination import FileDestination, check
 from interlock.server.core.audit_sinks.forwarder import Forwarder, ForwarderOptions, RunForwardResult
 from interlock.server.core.audit_sinks.positions import DeadLetter
 from interlock.server.core.audit_sinks.senders import SendDelay, SendOutcome, SendRejection, SendSuccess
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.storage.event_log import FeedEntry
 from interlock.storage.memory import MemoryLog
+from tests.logs import open_database
 from tests.storage.runs import append, chained
 
 from .forwarded import AT, Told, Unwilling, add_run, render
@@ -27,8 +30,8 @@ PACE = ForwarderOptions(batch_events=8, max_attempts=3, random=lambda: 1.0, now=
 
 
 @pytest.fixture
-def db() -> Iterator[Database]:
-    db = Database(":memory:")
+def db(tmp_path: Path, database_backend: str) -> Iterator[Database]:
+    db = open_database(tmp_path / "server.db")
     yield db
     db.close()
 
@@ -301,7 +304,7 @@ async def test_whatever_is_answered_and_whenever_it_restarts_no_event_is_lost(
     outcomes: list[SendOutcome], restarts: list[int], batch_events: int
 ) -> None:
     """Every event was sent and confirmed, or is set aside; and events of the run are confirmed in order."""
-    db, log = Database(":memory:"), MemoryLog()
+    db, log = SqliteDatabase(":memory:"), MemoryLog()
     expected = await add_run(log, "a", 13)
     sender, pace = Told(*outcomes), ForwarderOptions(batch_events=batch_events, max_attempts=2)
     for steps in restarts:

@@ -4,24 +4,30 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.event import next_hash
 from interlock.server.core.audit.audit_log import GENESIS, MAX_DETAILS, MAX_TEXT_CHARS, AuditLog, AuditLogEntry
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Database
+from interlock.server.core.database.postgres import PostgresDatabase
+from interlock.server.core.database.sqlite import SqliteDatabase
 
 from .people import FakeClock, opened
 
 ROWS = 6
 DELETE = "DELETE FROM journal WHERE seq = ?"
+BODY = "SELECT body FROM journal WHERE seq = ?"
+REFUSALS = (sqlite3.IntegrityError, psycopg.errors.InsufficientPrivilege)
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(tmp_path: Path, database_backend: str) -> Iterator[Database]:
     with opened(tmp_path / "server.db") as database:
         yield database
 
@@ -33,8 +39,16 @@ async def filled(database: Database) -> AuditLog:
     return journal
 
 
-def by_hand(database: Database, *statements: tuple[str, tuple[int, ...]]) -> None:
-    """As somebody would who has the file, and no respect for triggers."""
+def by_hand(database: Database, *statements: tuple[str, tuple[Any, ...]]) -> None:
+    """As somebody would who has the file, or the password of the database's owner, and no respect for triggers."""
+    if isinstance(database, PostgresDatabase):
+        owner: dict[str, Any] = database.connector.parameters_of("editor") | {"user": "postgres"}
+        with psycopg.connect(autocommit=True, **owner) as editor:
+            editor.execute("SET session_replication_role = replica")
+            for statement, values in statements:
+                editor.execute(statement.replace("?", "%s").encode(), values)
+        return
+    assert isinstance(database, SqliteDatabase)
     with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:
         connection.execute("DROP TRIGGER journal_is_not_edited")
         connection.execute("DROP TRIGGER journal_is_not_cut")
@@ -80,8 +94,8 @@ async def test_an_empty_journal_verifies(database: Database) -> None:
 
 async def test_the_table_refuses_edits(database: Database) -> None:
     journal = await filled(database)
-    for statement in ("UPDATE journal SET body = x''", "DELETE FROM journal"):
-        with pytest.raises(sqlite3.IntegrityError, match="only ever added to"):
+    for statement in ("UPDATE journal SET seq = seq + 100", "DELETE FROM journal"):
+        with pytest.raises(REFUSALS, match=r"only ever added to|permission denied"):
             await database.run(lambda connection, text=statement: connection.execute(text))
 
     assert (await journal.verify()).count == ROWS
@@ -90,7 +104,8 @@ async def test_the_table_refuses_edits(database: Database) -> None:
 @pytest.mark.parametrize("seq", range(1, ROWS + 1))
 async def test_an_edited_row_is_found_at_its_place(database: Database, seq: int) -> None:
     journal = await filled(database)
-    by_hand(database, ("UPDATE journal SET body = CAST(replace(body, 'ada', 'eve') AS BLOB) WHERE seq = ?", (seq,)))
+    (body,) = database.read_now(lambda connection: connection.execute(BODY, (seq,)).fetchone())
+    by_hand(database, ("UPDATE journal SET body = ? WHERE seq = ?", (body.replace(b"ada", b"eve"), seq)))
     check = await journal.verify()
 
     assert (check.count, check.broken_seq, check.problem) == (seq - 1, seq, f"row {seq} is not what was written")
@@ -136,7 +151,7 @@ async def test_a_row_that_cannot_be_read_is_shown_as_one(database: Database) -> 
     journal = await filled(database)
     by_hand(
         database,
-        ("UPDATE journal SET body = x'ff00' WHERE seq = ?", (2,)),
+        ("UPDATE journal SET body = ? WHERE seq = ?", (b"\xff\0", 2)),
         ("UPDATE journal SET body = 'text' WHERE seq = ?", (3,)),
     )
 

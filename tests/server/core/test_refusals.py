@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from interlock.server.core.audit.audit_log import AuditLog
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.identity import guard
 from interlock.server.core.identity.guard import REFUSAL_WINDOW_SECONDS, RefusalRecorder
 
 
 async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredth_are_written(tmp_path: Path) -> None:
-    database, clock = Database(tmp_path / "server.db"), [0.0]
+    database, clock = SqliteDatabase(tmp_path / "server.db"), [0.0]
     try:
         written = AuditLog(database)
         counted = RefusalRecorder(written, lambda: clock[0])
@@ -37,7 +37,7 @@ async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredt
 
 async def test_what_is_counted_does_not_grow_beyond_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "MAX_REFUSAL_COUNTERS", 5)
-    database = Database(tmp_path / "server.db")
+    database = SqliteDatabase(tmp_path / "server.db")
     try:
         counted = RefusalRecorder(AuditLog(database))
         for number in range(20):

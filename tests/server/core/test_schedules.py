@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Database
 from interlock.server.core.settings import parse_settings
 from interlock.server.core.triggers.due_times import Schedule, find_latest_due, find_next_due
 from interlock.server.core.triggers.schedules import DueRun, Schedules
 from tests.each import each
+from tests.logs import open_database
 
 SECOND = 10**9
 
@@ -35,8 +36,8 @@ EVERY_5 = schedule(cron="*/5 * * * *")
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    db = Database(tmp_path / "server.db")
+def db(tmp_path: Path, database_backend: str) -> Iterator[Database]:
+    db = open_database(tmp_path / "server.db")
     yield db
     db.close()
 

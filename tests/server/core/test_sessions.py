@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.server.core.audit.audit_log import AuditLog
-from interlock.server.core.database import Database
+from interlock.server.core.database.interface import Database
 from interlock.server.core.identity.accounts import Accounts
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.identity.sessions import (
@@ -26,7 +26,7 @@ ADA = Principal(name="user:ada", kind="person", roles=OPERATOR, agents=None)
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(tmp_path: Path, database_backend: str) -> Iterator[Database]:
     with opened(tmp_path / "server.db") as database:
         yield database
 

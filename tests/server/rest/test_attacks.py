@@ -172,7 +172,7 @@ async def test_an_editor_does_not_approve_their_edit(server: Running) -> None:
 
 async def test_failing_on_purpose_does_not_lock_out_the_owner(server: Running) -> None:
     """On a clock that stands still: the stranger would wait for ever."""
-    server.service.login_throttle = LoginThrottle(lambda: 1_000.0)
+    server.service.login_throttle = LoginThrottle(server.service.database, lambda: 1_000.0)
     await server.service.accounts.create("olga", PASSWORD, by="test")
     transport = httpx2.AsyncHTTPTransport(local_address="127.0.0.2")
     async with httpx2.AsyncClient(base_url=server.base, transport=transport) as stranger:

@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...domain.errors import ConfigurationError
-from ...server.core.database import Database
+from ...server.core.database.interface import Database
 from ...server.core.identity.accounts import Account, Accounts
 from ...server.core.identity.principal import IdentityProblem, Role
 from ..config.server_files import ServerLogOption

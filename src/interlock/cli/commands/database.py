@@ -63,14 +63,20 @@ def grant_rights(
     role: Annotated[str, argument("ROLE", "Role that a process uses the log with.")],
     url: UrlOption,
     schema: SchemaOption = "interlock",
+    is_server: Annotated[
+        bool, option("Also grant what `interlock serve` needs: accounts, keys, sessions.", "--serve")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Let a role use the log: it can add events, and cannot change or delete them.
 
-    Run it again after each migration.
+    Without --serve the role is for workers, which see no accounts, keys or sessions. Run it again after each
+    migration.
     """
-    grant(url, role, schema)
-    echo_result(as_json, {"role": role, "schema": schema}, f"{role} can use the log in the schema {schema}")
+    grant(url, role, schema, is_server=is_server)
+    extent = "the log and the tables of a server" if is_server else "the log"
+    result = {"role": role, "schema": schema, "server": is_server}
+    echo_result(as_json, result, f"{role} can use {extent} in the schema {schema}")
 
 
 @app.command(epilog=_EXITS)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...server.core.database import Database
+from ...server.core.database.interface import Database
 from ...server.core.identity.api_keys import ApiKey, ApiKeys
 from ...server.core.identity.principal import IdentityProblem, Role
 from ..config.server_files import ServerLogOption

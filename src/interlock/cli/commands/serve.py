@@ -1,6 +1,8 @@
-"""`interlock serve`: REST, console and the worker behind them, in one process."""
+"""`interlock serve`: REST, console and the worker behind them, in files or in a shared database."""
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +11,14 @@ import msgspec
 import typer
 
 from ...domain.errors import ConfigurationError
-from ..config.server_files import ServerLogOption, lock_server, prepare_server_files
+from ..config.logs import is_in_database
+from ..config.server_files import (
+    ServerFiles,
+    ServerLogOption,
+    lock_replica_folder,
+    lock_server,
+    prepare_server_files,
+)
 from ..config.user_paths import find_user_paths
 from ..options import create_app
 
@@ -51,12 +60,25 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
         config = folder / "serve.toml"
     settings, served = process.prepare_server(config, agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
-    files = prepare_server_files(log)
-    if no_worker and not files.database_url:
+    if is_in_database(log):
+        settings = process.use_database(settings, log)
+    if no_worker and settings.database is None:
         raise ConfigurationError(
             "--no-worker needs a log in Postgres, such as --log postgres:. Only this server would continue the runs "
             "of a file. Nothing was started."
         )
-    with lock_server(files.state):
-        own_paths = (*find_user_paths().own_paths, *(() if config is None else (str(config),)))
+    own_paths = (*find_user_paths().own_paths, *(() if config is None else (str(config),)))
+    with _lock_files(log, "" if settings.database is None else settings.database.schema) as files:
         asyncio.run(process.run_server(settings, served, files, own_paths, is_worker=not no_worker))
+
+
+@contextmanager
+def _lock_files(log: Path | None, schema: str) -> Generator[ServerFiles]:
+    """Lock the files of this server: those beside its log, or a folder for one that shares a database."""
+    if schema:
+        with lock_replica_folder(schema) as files:
+            yield files
+        return
+    files = prepare_server_files(log)
+    with lock_server(files.state):
+        yield files

@@ -4,17 +4,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from ... import lazy_module
 from ...rendering.times import format_rfc3339, format_utc
-from ...server.core.database import Database
+from ...server.core.database.interface import Database
+from ...server.core.database.sqlite import SqliteDatabase
 from ...server.core.identity.principal import IdentityProblem, Role
+from ..config.logs import find_database, is_in_database
 from ..config.server_files import prepare_server_files
 from ..config.user_paths import login_name
 from ..display.output import echo
 from ..exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from ...server.core.database import postgres as postgres_database
+else:
+    postgres_database = lazy_module("...server.core.database.postgres", __package__)
 
 _T = TypeVar("_T")
 
@@ -25,7 +33,7 @@ def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T 
     """
 
     async def opened() -> _T | IdentityProblem:
-        with closing(Database(prepare_server_files(log).state / "server.db")) as database:
+        with closing(_open(log)) as database:
             return await work(database)
 
     answer = asyncio.run(opened())
@@ -33,6 +41,12 @@ def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T 
         return answer
     echo(f"interlock: {answer.field}: {answer.problem}. Nothing was changed.", error=True)
     raise typer.Exit(ExitCode.FAILED if answer.kind == "conflict" else ExitCode.USAGE)
+
+
+def _open(log: Path | None) -> Database:
+    if log is not None and is_in_database(log):
+        return postgres_database.PostgresDatabase(*find_database(log))
+    return SqliteDatabase(prepare_server_files(log).state / "server.db")
 
 
 def get_actor() -> str:

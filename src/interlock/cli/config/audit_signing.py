@@ -10,7 +10,7 @@ from ...audit.signed_checkpoint import SignedCheckpoint
 from ...domain.event import LogEntry
 from ...server.core.audit.checkpoints import Checkpoints
 from ...server.core.audit.signing import Signer
-from ...server.core.database import Database
+from ...server.core.database.sqlite import SqliteDatabase
 from ...storage.memory import MemoryLog
 
 _DATABASE = "server.db"
@@ -21,7 +21,7 @@ def sign_run(key_path: Path, run_id: str, entries: Sequence[LogEntry]) -> Signed
     signed.
     """
     signer = Signer(key_path)
-    with closing(Database(key_path.with_name(_DATABASE))) as db:
+    with closing(SqliteDatabase(key_path.with_name(_DATABASE))) as db:
         return asyncio.run(Checkpoints(db, MemoryLog(), signer).take_for_run(run_id, entries))
 
 

@@ -1,11 +1,13 @@
-"""The server's files beside the log: one private folder, used by one server at a time. A log in Postgres is shared by
-servers, each with a folder of its own.
+"""The files of a server: one private folder, used by one server at a time.
+
+A server with a log in a file has everything there. One that shares a database has only folders of
+background tasks. Several of them on one host take the first folder that is free.
 """
 
 import fcntl
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -13,8 +15,11 @@ import msgspec
 import typer
 
 from ...domain.errors import ConfigurationError
-from .logs import find_database, find_run_files, is_in_database
+from .logs import RunFiles, find_run_files
 from .user_paths import find_user_paths, make_private_folder
+
+#: On one host.
+_MAX_REPLICAS = 100
 
 #: `--log`, for commands about a server.
 ServerLogOption: TypeAlias = Annotated[
@@ -28,16 +33,17 @@ ServerLogOption: TypeAlias = Annotated[
 ]
 
 
+class ServerRunningError(ConfigurationError):
+    """Another server uses the folder."""
+
+
 class ServerFiles(msgspec.Struct, frozen=True):
     """The files of a server."""
 
-    log: Path
-    artifacts: Path
+    #: None: in a database.
+    runs: RunFiles | None
     #: Accounts, keys, the index, keys to sign and to seal with.
     state: Path
-    #: Where the log and the artifacts are in Postgres.
-    database_url: str = ""
-    database_schema: str = ""
 
 
 def prepare_server_files(log_path: Path | None) -> ServerFiles:
@@ -45,14 +51,26 @@ def prepare_server_files(log_path: Path | None) -> ServerFiles:
     of `interlock audit`.
     """
     user_paths = find_user_paths()
-    if log_path is not None and is_in_database(log_path):
-        url, schema = find_database(log_path)
-        state = make_private_folder(user_paths.make_state_folder() / f"{schema}.server")
-        return ServerFiles(log_path, state / "artifacts", state, url, schema)
     files = find_run_files(log_path, user_paths)
     if log_path is None:
-        return ServerFiles(files.log, files.artifacts, user_paths.make_state_folder())
-    return ServerFiles(files.log, files.artifacts, make_private_folder(files.log.with_name(f"{files.log.name}.server")))
+        return ServerFiles(files, user_paths.make_state_folder())
+    return ServerFiles(files, make_private_folder(files.log.with_name(f"{files.log.name}.server")))
+
+
+@contextmanager
+def lock_replica_folder(schema: str) -> Generator[ServerFiles]:
+    """Create and lock a folder for a server that shares a database."""
+    parent = find_user_paths().make_state_folder()
+    for number in range(1, _MAX_REPLICAS + 1):
+        state = make_private_folder(parent / f"server-{schema}-{number}")
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(lock_server(state))
+            except ServerRunningError:
+                continue
+            yield ServerFiles(None, state)
+            return
+    raise ConfigurationError(f"{_MAX_REPLICAS} servers are already running here. Nothing was started.")
 
 
 @contextmanager
@@ -67,7 +85,7 @@ def lock_server(state: Path) -> Generator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigurationError(
+            raise ServerRunningError(
                 f"A server with the files in {state} is already running. Nothing was started. Pass another --log."
             ) from None
         yield

@@ -60,13 +60,18 @@ class SealingKeys:
             return None
 
 
-def load_sealing_keys(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> SealingKeys:
+def load_sealing_keys(path: str | os.PathLike[str] | None, environment: Mapping[str, str] | None = None) -> SealingKeys:
     """Load keys from `INTERLOCK_SEALING_KEY`, or else from the file, which is created with a new key where there is
-    none.
+    none. Servers on several hosts share no file, so they pass None.
     """
     configured = (os.environ if environment is None else environment).get(SEALING_KEY_ENV, "")
     if configured.strip():
         return SealingKeys(_parse_keys(configured, SEALING_KEY_ENV))
+    if path is None:
+        raise ConfigurationError(
+            f"Servers that share a database seal with one key: {_KEY_BYTES} random bytes in base64. {SEALING_KEY_ENV} "
+            f"is not set. `openssl rand -base64 {_KEY_BYTES}` makes one."
+        )
     try:
         if not os.path.lexists(path):
             _create_key_file(Path(path))

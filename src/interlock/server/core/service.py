@@ -5,7 +5,6 @@ place.
 import asyncio
 import logging
 import os
-import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,10 +28,11 @@ from ...storage.event_log import EventLog
 from .audit.audit_log import AuditLog
 from .audit.checkpoints import Checkpoints
 from .audit.service import AuditService
-from .audit.signing import Signer
+from .audit.signing import DatabaseSigner, Signer
 from .audit_sinks.forwarder import Forwarders
 from .consent_service import ConsentService
-from .database import Database
+from .database.interface import Connection, Database
+from .database.sqlite import SqliteDatabase
 from .health import HealthReporter, LogMonitor
 from .identity.accounts import Accounts
 from .identity.api_keys import ApiKeys
@@ -43,6 +43,7 @@ from .identity.principal import Principal, Role
 from .identity.sessions import Sessions
 from .index.rows import ActionRow
 from .index.run_index import RunIndex
+from .leader import Leadership
 from .live.hub import EventHub
 from .mcp_servers import McpServerService, add_mcp_tools
 from .policy_service import PolicyService
@@ -69,6 +70,9 @@ _POLL_SECONDS = 1.0
 _RETRY_SECONDS = 10.0
 _HEALTH_SECONDS = 20.0
 _CLOSE_SECONDS = 5.0
+#: How often schedules are marked as present.
+_RENEW_SCHEDULES_SECONDS = 3_600.0
+_INSERT_AGENT = "INSERT INTO served_agents (name) VALUES (?) ON CONFLICT DO NOTHING"
 
 #: In the folder for the server's own files.
 TASK_FOLDER = "tasks"
@@ -85,6 +89,7 @@ class Service:
         log: EventLog,
         artifacts: ArtifactStore,
         state_folder: Path,
+        database: Database | None = None,
         own_paths: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
         now: Callable[[], int] = time_ns,
@@ -94,7 +99,8 @@ class Service:
         """Set up the service. `state_folder` is for the server's own files; `own_paths` are more that no tool may
         touch, such as the configuration. `engine` is that of a log that many hosts share; by default, this process
         alone continues the runs. Without `is_worker` it leaves all runs to other processes. The log and the artifacts
-        are closed by their owner.
+        are closed by their owner. `database` is one that several servers share, and is closed with the service; by
+        default, it is a file in the folder.
         """
         self.settings = settings
         self._own_paths = (str(state_folder), *own_paths, *settings.own_paths)
@@ -109,7 +115,10 @@ class Service:
         self._failed_jobs: dict[str, str] = {}
         self._engine = engine
         self._is_worker = is_worker
-        self.database = Database(state_folder / "server.db")
+        self.database: Database = database or SqliteDatabase(state_folder / "server.db")
+        self.leadership = Leadership(self.database.create_leader_lock(), self._begin_leading, self._end_leading)
+        self._is_caught_up = False
+        self._schedules_renewed_at = 0
         try:
             self._create_components(served_agents, environ)
         except BaseException:
@@ -122,10 +131,11 @@ class Service:
         self.accounts = Accounts(self.database, now)
         self.api_keys = ApiKeys(self.database, now)
         self.sessions = Sessions(self.database, now)
-        self.login_throttle = LoginThrottle()
+        self.login_throttle = LoginThrottle(self.database, lambda: now() / 1e9)
         self.index = RunIndex(state_folder / "index.db", self.log)
         self.hub = EventHub(self.index, max_readers=settings.server.max_readers)
-        tokens, seal = TokenTable(self.database), load_sealing_keys(state_folder / "sealing.key", environ)
+        key_file = None if self.database.is_shared else state_folder / "sealing.key"
+        tokens, seal = TokenTable(self.database, now), load_sealing_keys(key_file, environ)
         self._oauth = OAuthConsents(settings.providers, tokens, seal, now, environ) if settings.providers else None
         served_agents = add_mcp_tools(served_agents, settings.mcp, str(state_folder))
         self.runners = self._create_runners(served_agents)
@@ -153,7 +163,11 @@ class Service:
         self.schedules = Schedules(self.database, settings.schedules, self._start_scheduled_run, now)
         self.webhooks = Webhooks(settings.webhooks, environ)
         self.forwarders = Forwarders(self.log, self.database, settings.forward, build_renderers(), environ=environ)
-        self.signer = Signer(state_folder / "signing.key", now=now)
+        self.signer = (
+            DatabaseSigner(self.database, environ, now=now)
+            if self.database.is_shared
+            else Signer(state_folder / "signing.key", now=now)
+        )
         self.checkpoints = self._create_checkpoints()
         self.audit_service = AuditService(
             guard=self.guard,
@@ -177,21 +191,21 @@ class Service:
         await self.index.catch_up()
         await self.damaged_runs.open()
         self.runners.removed_agents = await self.database.run(self._record_served_agents)
-        await self.schedules.open()
         await self.worker.start()
-        if self.consent_service is not None:
-            await self.consent_service.answer_covered_questions()
+        await self.leadership.check()
+        self._tasks = [asyncio.create_task(self._run_periodically("Leading", self.leadership.check))]
+        await self._answer_covered_questions()
         self.mcp_servers.start()
-        self.forwarders.start()
         self._unsubscribe = self.hub.subscribe(lambda page: self.forwarders.wake())
         jobs = {
             "Schedules": self._start_due_runs,
             "Checkpoints": self._take_checkpoint,
+            "Consents": self._answer_covered_questions,
             "Health reports": self._report_health,
             "Watching the event log": self._log_monitor.check,
             "Watching readiness": self._check_readiness,
         }
-        self._tasks = [asyncio.create_task(self._run_periodically(name, job)) for name, job in jobs.items()]
+        self._tasks += [asyncio.create_task(self._run_periodically(name, job)) for name, job in jobs.items()]
         self.is_started = True
 
     async def stop(self) -> None:
@@ -201,10 +215,11 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.worker.stop(self.settings.server.stop_seconds)
-        if was_started:
+        if was_started and self.leadership.is_leading:
             with suppress(Exception):  # the next start signs it
                 await self.checkpoints.take()
         self._unsubscribe()
+        await self.leadership.stop()
         await self.forwarders.stop()
         await self.hub.close()
         await self.mcp_servers.stop()
@@ -257,7 +272,31 @@ class Service:
         principal = Principal(name=f"schedule:{schedule.name}", kind="system", roles=frozenset((Role.OPERATOR,)))
         await self.run_service.create(principal, NewRun(agent=schedule.agent, task=schedule.task), due.run_id)
 
+    async def _begin_leading(self) -> None:
+        await self._renew_schedules()
+        self._is_caught_up = False
+        self.forwarders.start()
+
+    async def _end_leading(self) -> None:
+        await self.forwarders.pause()
+
+    async def _answer_covered_questions(self) -> float:
+        """Answer questions whose consent was given while no server led: once each time that this one begins to."""
+        if self.leadership.is_leading and not self._is_caught_up:
+            if self.consent_service is not None:
+                await self.consent_service.answer_covered_questions()
+            self._is_caught_up = True
+        return _POLL_SECONDS
+
+    async def _renew_schedules(self) -> None:
+        await self.schedules.open()
+        self._schedules_renewed_at = self.now()
+
     async def _start_due_runs(self) -> float:
+        if not self.leadership.is_leading:
+            return _POLL_SECONDS
+        if self.now() - self._schedules_renewed_at > _RENEW_SCHEDULES_SECONDS * 1e9:
+            await self._renew_schedules()
         due = self.schedules.get_next_due()
         if due is not None and due <= self.now():
             await self.schedules.start_due_runs(self.now())
@@ -274,14 +313,18 @@ class Service:
             self._health.report(self._failed_jobs, "jobs")
             await asyncio.sleep(seconds)
 
-    def _record_served_agents(self, connection: sqlite3.Connection) -> frozenset[str]:
-        """Remember the served agents, and return those that were served before and are no longer."""
+    def _record_served_agents(self, connection: Connection) -> frozenset[str]:
+        """Remember the served agents, and return those that were served before and are no longer. Where servers share
+        a database, another one may serve them.
+        """
         names = self.runners.served_agents
-        connection.executemany("INSERT OR IGNORE INTO served_agents VALUES (?)", [(name,) for name in names])
+        connection.executemany(_INSERT_AGENT, [(name,) for name in names])
         known = connection.execute("SELECT name FROM served_agents").fetchall()
-        return frozenset(name for (name,) in known) - names.keys()
+        return frozenset() if self.database.is_shared else frozenset(name for (name,) in known) - names.keys()
 
     async def _take_checkpoint(self) -> float:
+        if not self.leadership.is_leading:
+            return _POLL_SECONDS
         await self.checkpoints.take()
         return self.settings.server.checkpoint_seconds
 
@@ -369,6 +412,7 @@ class Service:
             read_audit_log_head=self.audit_log.read_head,
             read_audit_log_hash=self.audit_log.read_hash,
             copy_to=copy_to,
+            is_copying=lambda: self.leadership.is_leading,
             now=self.now,
         )
 

@@ -86,6 +86,27 @@ class ServerTable(_Table, frozen=True, kw_only=True):
         return self.host in _LOOPBACK
 
 
+class DatabaseTable(_Table, frozen=True, kw_only=True):
+    """The table `[database]`: runs, accounts and everything else in Postgres, shared by servers on several hosts."""
+
+    #: The environment variable with the URL, which may have a password.
+    url_env: str = "INTERLOCK_DATABASE_URL"
+    #: The schema that `interlock database migrate` created.
+    schema: str = "interlock"
+    #: Queries at once, of the log and of the server's own tables each.
+    readers: Annotated[int, msgspec.Meta(ge=1, le=50)] = 4
+
+    def read_url(self, environ: Mapping[str, str]) -> str:
+        """Return the URL. Raise `ConfigurationError` where there is none."""
+        url = environ.get(self.url_env, "").strip()
+        if not url:
+            raise ConfigurationError(
+                f"[database] needs the URL of a Postgres database in the environment variable {self.url_env}, which is "
+                "not set. Expected: postgresql://user@host/database"
+            )
+        return url
+
+
 class AgentTable(_Table, frozen=True, kw_only=True):
     """A table `[agents.<name>]`."""
 
@@ -152,6 +173,8 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     providers: tuple[OAuthProvider, ...] = ()
     sign_in: SignInSettings | None = None
     gateway: GatewayTable | None = None
+    #: None: files of one server.
+    database: DatabaseTable | None = None
     mcp: McpTable = McpTable()
     worker: WorkerTable = WorkerTable()
 

@@ -22,7 +22,7 @@ SCHEMA_VERSION = len(MIGRATIONS)
 
 #: This step also creates the tables of jobs, as the package that uses them defines them.
 _JOBS_STEP = "0003_queues"
-_GRANTS = Path(__file__).with_name("grants.sql")
+_GRANTS, _SERVER_GRANTS = (Path(__file__).with_name(name) for name in ("grants.sql", "server_grants.sql"))
 
 #: Any number that other programs hardly use for an advisory lock.
 _LOCK = 7_070_220_001
@@ -73,10 +73,13 @@ def migrate(url: str, schema: str = "interlock") -> list[str]:
     return [migration.stem for migration in MIGRATIONS[version:]]
 
 
-def grant(url: str, role: str, schema: str = "interlock") -> None:
-    """Let a role use the log, and nothing else: it can add events, and cannot change or delete them."""
+def grant(url: str, role: str, schema: str = "interlock", *, is_server: bool = False) -> None:
+    """Let a role use the log, and nothing else: it can add events, and cannot change or delete them. A server also uses
+    accounts, keys, sessions and the other tables of its own.
+    """
     connector = Connector(url, schema)
-    statements = sql.SQL(cast(LiteralString, _GRANTS.read_text()))
+    files = (_GRANTS, _SERVER_GRANTS) if is_server else (_GRANTS,)
+    statements = sql.SQL(cast(LiteralString, "".join(file.read_text() for file in files)))
     names = {"schema": sql.Identifier(schema), "role": sql.Identifier(role)}
     try:
         with connector.open("interlock-migrate") as connection, connection.transaction():

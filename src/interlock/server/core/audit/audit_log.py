@@ -6,7 +6,6 @@ sign. A change of an account or a key is written with its row, in one transactio
 """
 
 import re
-import sqlite3
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from itertools import islice
@@ -19,7 +18,7 @@ import msgspec
 from ....domain.event import escape_line_breaks, next_hash
 from ....domain.json import escape_surrogates
 from ....domain.rendering import truncate
-from ..database import Database
+from ..database.interface import Connection, Database
 
 GENESIS = sha256(b"interlock/journal/v1\n").digest()
 MAX_PAGE = 1_000
@@ -103,7 +102,7 @@ class AuditLog:
     async def read_hash(self, seq: int) -> bytes | None:
         """Return the hash over all rows up to that one; None: there is none."""
 
-        def find(connection: sqlite3.Connection) -> bytes | None:
+        def find(connection: Connection) -> bytes | None:
             row = connection.execute(_SELECT_HASH, (seq,)).fetchone()
             return row[0] if row else None
 
@@ -127,7 +126,7 @@ class AuditLog:
         return check
 
 
-def append_event(connection: sqlite3.Connection, at: int, event: AuditEvent) -> AuditLogEntry:
+def append_event(connection: Connection, at: int, event: AuditEvent) -> AuditLogEntry:
     """Append an event inside the transaction of the change itself: both are written, or neither."""
     count, previous = _read_head(connection)
     entry = AuditLogEntry(
@@ -148,7 +147,7 @@ def _sanitize_text(text: str) -> str:
     return truncate(escape_surrogates(_mask_keys(r"\1_(hidden)", text[: 4 * MAX_TEXT_CHARS])), MAX_TEXT_CHARS)
 
 
-def _read_head(connection: sqlite3.Connection) -> tuple[int, bytes]:
+def _read_head(connection: Connection) -> tuple[int, bytes]:
     return connection.execute(_SELECT_HEAD).fetchone() or (0, GENESIS)
 
 

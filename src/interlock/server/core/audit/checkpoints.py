@@ -8,7 +8,6 @@ goes to an external file if one is named, which a change of the log and this dat
 
 import asyncio
 import os
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -34,8 +33,8 @@ from ....audit.signed_checkpoint import SignedCheckpoint
 from ....domain.event import LogEntry, genesis_hash, next_hash
 from ....rendering.times import format_rfc3339
 from ....storage.event_log import EventLog
-from ..database import Database
-from .signing import Signer, is_signature
+from ..database.interface import Connection, Database
+from .signing import SigningKeys, is_signature
 
 _INSERT_CHECKPOINT = "INSERT INTO checkpoints (number, run_id, position, document, signature) VALUES (?, ?, ?, ?, ?)"
 _INSERT_RUN = "INSERT INTO checkpoint_runs (run_id, number, count, head) VALUES (?, ?, ?, ?)"
@@ -49,7 +48,8 @@ _SELECT_NAMING_RUN = (
     "WHERE checkpoint_runs.run_id = ? AND number > ? ORDER BY number LIMIT ?"
 )
 _SELECT_COPIED = "SELECT coalesce(max(number), 0) FROM checkpoint_copies WHERE path = ?"
-_UPSERT_COPIED = "INSERT OR REPLACE INTO checkpoint_copies (path, number) VALUES (?, ?)"
+_UPSERT_COPIED = """INSERT INTO checkpoint_copies (path, number) VALUES (?, ?)
+    ON CONFLICT (path) DO UPDATE SET number = excluded.number"""
 
 #: How many events are read at once, and for one checkpoint at most; how many checkpoints are read at once.
 _PAGE, _MAX_EVENTS, _MAX_LISTED = 500, 10_000, 100
@@ -85,22 +85,25 @@ class Checkpoints:
         self,
         db: Database,
         log: EventLog,
-        signer: Signer,
+        signer: SigningKeys,
         *,
         read_audit_log_head: ReadAuditLogHead | None = None,
         read_audit_log_hash: ReadAuditLogHash | None = None,
         copy_to: str | os.PathLike[str] | None = None,
+        is_copying: Callable[[], bool] = lambda: True,
         now: Callable[[], int] = time.time_ns,
     ) -> None:
         self._db, self._log, self._signer, self._now = db, log, signer, now
         self._audit_log_head, self._audit_log_hash = read_audit_log_head, read_audit_log_hash
         self._copy_to = None if copy_to is None else Path(copy_to)
+        #: Whether this server writes the copy: where several share a database, one of them does.
+        self._is_copying = is_copying
         self._lock = asyncio.Lock()
         #: Why the copy outside lags behind; empty: it does not. The next checkpoint tries again.
         self.copy_problem = ""
 
     async def take(self) -> SignedCheckpoint | None:
-        """Sign what changed since the last checkpoint; None when nothing did."""
+        """Sign what changed since the last checkpoint; None when nothing did, or another server signed it meanwhile."""
         async with self._lock:
             last = await self._load_last("")
             statement = None if last is None else _decode_statement(last)
@@ -111,7 +114,11 @@ class Checkpoints:
                 heads, position = await self._collect_heads(position)
                 if not heads and (taken or not has_changed or audit_log_head is None):
                     break
-                taken = await self._db.run(partial(self._sign_and_insert, "", heads, position, audit_log_head))
+                insert = partial(self._sign_next, last, heads, position, audit_log_head)
+                signed = await self._db.run(insert)
+                if signed is None:
+                    return taken
+                last = taken = signed
             await self._copy_to_file()
             return taken
 
@@ -149,7 +156,7 @@ class Checkpoints:
     async def verify_run(self, run_id: str) -> SignedVerification:
         """Verify the events of a run against the chain and everything signed about them."""
         entries = await self._log.read(run_id)
-        keys = keys_by_id(self._signer.list_keys())
+        keys = keys_by_id(await asyncio.to_thread(self._signer.list_keys))
         statements = (
             _treat_unreadable_as_forged(read_statement(signed, keys, is_signature))
             for signed in self._iterate_naming_run(run_id)
@@ -160,7 +167,7 @@ class Checkpoints:
         """Verify that all checkpoints are present, and that the log has every event that they name. Reads all of
         them.
         """
-        keys = keys_by_id(self._signer.list_keys())
+        keys = keys_by_id(await asyncio.to_thread(self._signer.list_keys))
         (max_number,) = await self._db.read(lambda connection: connection.execute(_SELECT_MAX_NUMBER).fetchone())
         progress, runs, contradictions = CheckpointSequence(), set[str](), list[str]()
         while page := await self._db.read(partial(_select_page, after=progress.number, limit=_MAX_LISTED)):
@@ -214,20 +221,34 @@ class Checkpoints:
                 break
         return heads, position
 
+    def _sign_next(
+        self,
+        last: SignedCheckpoint | None,
+        heads: dict[str, ChainHead],
+        position: int,
+        audit_log_head: ChainHead | None,
+        connection: Connection,
+    ) -> SignedCheckpoint | None:
+        """Sign what follows on `last`; None if that is not the last one any more."""
+        row = connection.execute(_SELECT_LAST_OF_RUN, ("",)).fetchone()
+        if (None if row is None else SignedCheckpoint(*row)) != last:
+            return None
+        return self._sign_and_insert("", heads, position, audit_log_head, connection)
+
     def _sign_and_insert(
         self,
         run_id: str,
         heads: dict[str, ChainHead],
         position: int | None,
         audit_log_head: ChainHead | None,
-        connection: sqlite3.Connection,
+        connection: Connection,
     ) -> SignedCheckpoint:
         """Sign in one transaction with the choice of the key: a later signature never uses an older key."""
         number, last_position, last_document = connection.execute(_SELECT_LAST).fetchone() or (0, 0, b"")
         (max_number,) = connection.execute(
             _SELECT_MAX_NUMBER
         ).fetchone()  # more: some were taken away, and their numbers stay missing
-        key = self._signer.get_current_key()
+        key = self._signer.get_current_key(connection)
         statement = CheckpointStatement(
             number=max(number, max_number) + 1,
             at=format_rfc3339(self._now(), 6),
@@ -264,7 +285,7 @@ class Checkpoints:
 
     async def _copy_to_file(self) -> None:
         """Copy new checkpoints to the file in order, each at least once. What fails is copied with the next one."""
-        if self._copy_to is None:
+        if self._copy_to is None or not self._is_copying():
             return
         path = str(self._copy_to.absolute())
         try:
@@ -280,16 +301,16 @@ class Checkpoints:
         return await self._db.read(partial(_select_page, after=after, limit=limit))
 
 
-def _select_page(connection: sqlite3.Connection, after: int, limit: int) -> list[SignedCheckpoint]:
+def _select_page(connection: Connection, after: int, limit: int) -> list[SignedCheckpoint]:
     rows = connection.execute(_SELECT_PAGE, (after, min(max(limit, 0), _MAX_LISTED)))
     return [SignedCheckpoint(*row) for row in rows]
 
 
-def _select_naming_run(connection: sqlite3.Connection, run_id: str, after: int) -> list[tuple[int, bytes, bytes]]:
+def _select_naming_run(connection: Connection, run_id: str, after: int) -> list[tuple[int, bytes, bytes]]:
     return connection.execute(_SELECT_NAMING_RUN, (run_id, after, _MAX_LISTED)).fetchall()
 
 
-def _copy_page(connection: sqlite3.Connection, path: str) -> bool:
+def _copy_page(connection: Connection, path: str) -> bool:
     """Copy a page; its position is saved last. Return True if there may be more."""
     (copied,) = connection.execute(_SELECT_COPIED, (path,)).fetchone()
     page = _select_page(connection, copied, _MAX_LISTED)

@@ -28,7 +28,7 @@ from ..identity.permissions import Operation
 from ..identity.principal import Principal
 from .audit_log import AuditLog, AuditLogCheck, AuditLogEntry
 from .checkpoints import CheckpointCheck, Checkpoints
-from .signing import Signer
+from .signing import SigningKeys
 
 PAGE_EVENTS = 200
 PIECE_BYTES = 64 * 1024
@@ -157,7 +157,7 @@ class AuditService:
         log: EventLog,
         audit_log: AuditLog,
         checkpoints: Checkpoints,
-        signer: Signer,
+        signer: SigningKeys,
         forwarders: Forwarders,
         host: str = "",
     ) -> None:

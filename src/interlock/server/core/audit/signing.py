@@ -1,20 +1,24 @@
-"""The signing key of checkpoints: Ed25519, in a file readable by its owner only.
+"""The signing key of checkpoints: Ed25519, in a file readable by its owner only, or in the environment of servers.
 
-The private key is `signing.key`, as PEM; it is made on first use. Beside it, `signing.pub` has every public key that
-was ever used, the oldest first, so that what an old key signed can be checked after it was replaced. Replacing
-or creating the key holds a lock on the folder; a process that signs sees the new key before its next
+In a folder, the private key is `signing.key`, as PEM; it is made on first use. Beside it, `signing.pub` has every
+public key that was ever used, the oldest first, so that what an old key signed can be checked after it was replaced.
+Replacing or creating the key holds a lock on the folder; a process that signs sees the new key before its next
 signature.
+
+Servers that share a database have the private key in `INTERLOCK_SIGNING_KEY`, and the public ones in the database. A
+server that starts with a new key replaces the earlier one: a server that still has that can sign nothing more.
 """
 
 import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Generator
+from base64 import b64decode
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -29,7 +33,13 @@ from cryptography.hazmat.primitives.serialization import (
 from ....audit.keys import PublicKey, derive_key_id, read_keys
 from ....domain.errors import ConfigurationError
 from ....rendering.times import format_rfc3339
+from ..database.interface import Connection, Database
+from ..errors import ConflictError
 
+SIGNING_KEY_ENV = "INTERLOCK_SIGNING_KEY"
+
+_SELECT_KEYS = "SELECT key_id, public_key, since, until FROM signing_keys ORDER BY number"
+_INSERT_KEY = "INSERT INTO signing_keys (number, key_id, public_key, since, until) VALUES (?, ?, ?, ?, '')"
 _MAX_BYTES = 1 << 20
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -40,6 +50,50 @@ class SigningKey(NamedTuple):
     key_id: str
     public: bytes
     sign: Callable[[bytes], bytes]
+
+
+class SigningKeys(Protocol):
+    """The keys that checkpoints are signed with."""
+
+    def get_current_key(self, connection: Connection | None = None) -> SigningKey:
+        """Return the current key; with a connection, the one that is current in its transaction."""
+        ...
+
+    def list_keys(self) -> tuple[PublicKey, ...]:
+        """Return all keys that were ever used, the oldest first. Blocks."""
+        ...
+
+
+class DatabaseSigner:
+    """The signing key of servers that share a database."""
+
+    def __init__(
+        self, database: Database, environ: Mapping[str, str], *, now: Callable[[], int] = time.time_ns
+    ) -> None:
+        """Load the key of `INTERLOCK_SIGNING_KEY`. Raise `ConfigurationError` if there is none, or it was replaced."""
+        self._database = database
+        self._key = _to_signing_key(_parse_key(environ.get(SIGNING_KEY_ENV, "")))
+        at = format_rfc3339(now(), 6)
+        is_current = database.run_now(lambda connection: _register_key(connection, self._key, at))
+        if not is_current:
+            raise ConfigurationError(
+                f"{SIGNING_KEY_ENV} has the key {self._key.key_id}, which another server has replaced. Set the new one."
+            )
+
+    def get_current_key(self, connection: Connection | None = None) -> SigningKey:
+        """Return the key. Raise `ConflictError` if another server has replaced it."""
+        if connection is not None and not _is_newest(connection, self._key.key_id):
+            raise ConflictError(
+                "signing_key_replaced",
+                f"This server signs with the key {self._key.key_id}, which was replaced. Start it again with the new "
+                f"{SIGNING_KEY_ENV}. Nothing was signed.",
+            )
+        return self._key
+
+    def list_keys(self) -> tuple[PublicKey, ...]:
+        """Return all keys that were ever used, the oldest first; the last one is in use."""
+        rows = self._database.read_now(lambda connection: connection.execute(_SELECT_KEYS).fetchall())
+        return tuple(PublicKey(key=key, public=public, since=since, until=until) for key, public, since, until in rows)
 
 
 class Signer:
@@ -65,7 +119,7 @@ class Signer:
         """The paths of its files, which no tool may access."""
         return str(self.path.resolve()), str(self.public_path.resolve())
 
-    def get_current_key(self) -> SigningKey:
+    def get_current_key(self, connection: Connection | None = None) -> SigningKey:
         """Return the current key. Use the same object for id and signature: another process may rotate it."""
         with suppress(FileNotFoundError):
             if _get_file_version(os.stat(self.path, follow_symlinks=False)) != self._loaded_version:
@@ -143,8 +197,47 @@ def _load_key(path: Path) -> tuple[_FileVersion, SigningKey]:
         private = None
     if not isinstance(private, Ed25519PrivateKey):
         raise ConfigurationError(f"{path} is no Ed25519 key. Restore it from a copy, or move it away to have one made.")
+    return version, _to_signing_key(private)
+
+
+def _to_signing_key(private: Ed25519PrivateKey) -> SigningKey:
     public = private.public_key().public_bytes_raw()
-    return version, SigningKey(derive_key_id(public), public, private.sign)
+    return SigningKey(derive_key_id(public), public, private.sign)
+
+
+def _parse_key(configured: str) -> Ed25519PrivateKey:
+    """Parse a key from the environment: 32 bytes in base64, or PEM. What cannot be read is not repeated."""
+    text = configured.strip()
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        if text.startswith("-----BEGIN"):
+            private = load_pem_private_key(text.encode(), None)
+        else:
+            plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+            seed = b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+            private = Ed25519PrivateKey.from_private_bytes(seed)
+        if isinstance(private, Ed25519PrivateKey):
+            return private
+    found = "has another" if text else "is not set"
+    raise ConfigurationError(
+        f"Servers that share a database sign with one Ed25519 key: 32 random bytes in base64, or PEM. "
+        f"{SIGNING_KEY_ENV} {found}. `openssl rand -base64 32` makes one."
+    )
+
+
+def _register_key(connection: Connection, key: SigningKey, at: str) -> bool:
+    """Add a new key, which replaces the others. Return False for one that was replaced."""
+    rows = connection.execute("SELECT number, key_id FROM signing_keys ORDER BY number").fetchall()
+    if key.key_id in [known for _, known in rows]:
+        return rows[-1][1] == key.key_id
+    connection.execute("UPDATE signing_keys SET until = ? WHERE until = ''", (at,))
+    number = rows[-1][0] + 1 if rows else 1
+    connection.execute(_INSERT_KEY, (number, key.key_id, key.public.hex(), at))
+    return True
+
+
+def _is_newest(connection: Connection, key_id: str) -> bool:
+    row = connection.execute("SELECT key_id FROM signing_keys ORDER BY number DESC LIMIT 1").fetchone()
+    return row is not None and row[0] == key_id
 
 
 def _read_private_file(path: Path) -> bytes:

@@ -25,7 +25,7 @@ from ....domain.errors import ConfigurationError
 from ....storage.event_log import EventLog, FeedEntry
 from ..addresses import Resolver, resolve_with_system
 from ..configured_secret import read_secret
-from ..database import Database
+from ..database.interface import Database
 from ..safe_http import SafeClient, create_ssl_context
 from .batch_builder import BatchBuilder, PreparedBatch
 from .destination import (
@@ -143,6 +143,10 @@ class Forwarder:
         """Check for new events."""
         self._wake_event.set()
 
+    def forget_position(self) -> None:
+        """Load the position again before the next batch: another server may have advanced it."""
+        self._saved_position = self._prepared = None
+
     async def run(self) -> None:
         """Send batches until cancelled."""
         while True:
@@ -177,7 +181,7 @@ class Forwarder:
 
     async def get_status(self) -> ForwarderStatus:
         """Return the position, the backlog and the last problem of the forwarder."""
-        saved = await self._load_position()
+        saved = self._saved_position or await self._check_log(await self._positions.load())
         pending = await self._log.feed(saved.position, MAX_WAITING_COUNTED)
         return ForwarderStatus(
             name=self.name,
@@ -387,7 +391,9 @@ class Forwarders:
         return self._forwarders.get(name)
 
     def start(self) -> None:
-        """Start sending, each in its own task."""
+        """Start sending, each in its own task, where the last sender stopped."""
+        for forwarder in self._forwarders.values():
+            forwarder.forget_position()
         self._tasks = [
             asyncio.create_task(forwarder.run(), name=f"forward:{name}") for name, forwarder in self._forwarders.items()
         ]
@@ -401,11 +407,17 @@ class Forwarders:
         """List the state of every forwarder."""
         return [await forwarder.get_status() for forwarder in self._forwarders.values()]
 
-    async def stop(self) -> None:
-        """Stop; unfinished batches are sent again at the next start."""
+    async def pause(self) -> None:
+        """Stop sending until the next start; unfinished batches are sent again then, or by another server."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        for forwarder in self._forwarders.values():
+            forwarder.forget_position()
+
+    async def stop(self) -> None:
+        """Stop for good."""
+        await self.pause()
         for forwarder in self._forwarders.values():
             await forwarder.close()

@@ -2,12 +2,18 @@
 position, a dead letter, or still to come: never lost between them.
 """
 
-import sqlite3
 from collections.abc import Sequence
 
 import msgspec
 
-from ..database import Database
+from ..database.interface import Connection, Database
+
+_UPSERT_POSITION = """INSERT INTO forward_positions (destination, position, hash, sending, sent_at)
+    VALUES (?, ?, ?, ?, ?) ON CONFLICT (destination) DO UPDATE SET
+    position = excluded.position, hash = excluded.hash, sending = excluded.sending, sent_at = excluded.sent_at"""
+_UPSERT_DEAD_LETTER = """INSERT INTO forward_set_aside (destination, position, run_id, seq, problem, at)
+    VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (destination, position) DO UPDATE SET
+    run_id = excluded.run_id, seq = excluded.seq, problem = excluded.problem, at = excluded.at"""
 
 
 class ForwardPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +49,7 @@ class ForwardPositionStore:
     async def load(self) -> ForwardPosition:
         """Load the position of the destination."""
 
-        def find(connection: sqlite3.Connection) -> ForwardPosition:
+        def find(connection: Connection) -> ForwardPosition:
             row = connection.execute(
                 "SELECT position, hash, sending, sent_at FROM forward_positions WHERE destination = ?",
                 (self._destination,),
@@ -59,13 +65,13 @@ class ForwardPositionStore:
     async def save(self, position: ForwardPosition, dead_letters: Sequence[DeadLetter] = ()) -> None:
         """Save the position and the dead letters before it in one transaction."""
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: Connection) -> None:
             connection.execute(
-                "INSERT OR REPLACE INTO forward_positions VALUES (?, ?, ?, ?, ?)",
+                _UPSERT_POSITION,
                 (self._destination, position.position, position.hash, position.sending, position.sent_at),
             )
             connection.executemany(
-                "INSERT OR REPLACE INTO forward_set_aside VALUES (?, ?, ?, ?, ?, ?)",
+                _UPSERT_DEAD_LETTER,
                 [(self._destination, one.position, one.run_id, one.seq, one.problem, one.at) for one in dead_letters],
             )
 
@@ -74,7 +80,7 @@ class ForwardPositionStore:
     async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List events that the destination did not accept."""
 
-        def find(connection: sqlite3.Connection) -> list[DeadLetter]:
+        def find(connection: Connection) -> list[DeadLetter]:
             rows = connection.execute(
                 "SELECT position, run_id, seq, problem, at FROM forward_set_aside"
                 " WHERE destination = ? AND position > ? ORDER BY position LIMIT ?",
@@ -87,7 +93,7 @@ class ForwardPositionStore:
     async def count_dead_letters(self) -> int:
         """Count events that the destination did not accept."""
 
-        def count(connection: sqlite3.Connection) -> int:
+        def count(connection: Connection) -> int:
             query = "SELECT count(*) FROM forward_set_aside WHERE destination = ?"
             return int(connection.execute(query, (self._destination,)).fetchone()[0])
 
@@ -96,7 +102,7 @@ class ForwardPositionStore:
     async def delete_dead_letter(self, position: int) -> None:
         """Delete a dead letter that was delivered."""
 
-        def delete(connection: sqlite3.Connection) -> None:
+        def delete(connection: Connection) -> None:
             connection.execute(
                 "DELETE FROM forward_set_aside WHERE destination = ? AND position = ?", (self._destination, position)
             )

@@ -1,11 +1,11 @@
 """Accounts in the database: the table, and the statements that read and change it with the audit log."""
 
-import sqlite3
 from typing import Any
 
 import msgspec
 
 from ..audit.audit_log import AuditEvent, append_event
+from ..database.interface import Connection
 from .principal import (
     IdentityProblem,
     Principal,
@@ -23,8 +23,8 @@ MAX_ACCOUNTS = 10_000
 ACCOUNT_COLUMNS = "name, password IS NOT NULL, roles, agents, disabled, created_at, issuer, subject"
 _INSERT_ACCOUNT = """INSERT INTO accounts (name, password, roles, agents, created_at, issuer, subject)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_SELECT_HASH = "SELECT password FROM accounts WHERE name = ? AND NOT disabled"
-_SELECT_OTHER_ADMINS = "SELECT roles FROM accounts WHERE name != ? AND NOT disabled AND agents IS NULL"
+_SELECT_HASH = "SELECT password FROM accounts WHERE name = ? AND disabled = 0"
+_SELECT_OTHER_ADMINS = "SELECT roles FROM accounts WHERE name != ? AND disabled = 0 AND agents IS NULL"
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,30 +62,30 @@ def to_account(row: tuple[Any, ...]) -> Account:
     )
 
 
-def list_accounts(connection: sqlite3.Connection) -> tuple[Account, ...]:
+def list_accounts(connection: Connection) -> tuple[Account, ...]:
     """List all accounts by name."""
     rows = connection.execute(f"SELECT {ACCOUNT_COLUMNS} FROM accounts ORDER BY name").fetchall()  # noqa: S608
     return tuple(map(to_account, rows))
 
 
-def find_by_name(connection: sqlite3.Connection, name: str) -> Account | None:
+def find_by_name(connection: Connection, name: str) -> Account | None:
     """Return an account by name, or None."""
     # What cannot be a name may be text that SQLite does not take.
     return None if check_name(name) else _select_one(connection, "name = ?", name)
 
 
-def find_by_subject(connection: sqlite3.Connection, issuer: str, subject: str) -> Account | None:
+def find_by_subject(connection: Connection, issuer: str, subject: str) -> Account | None:
     """Return the account of an identity provider's subject, or None."""
     return _select_one(connection, "issuer = ? AND subject = ?", issuer, subject)
 
 
-def find_password_hash(connection: sqlite3.Connection, name: str) -> str | None:
+def find_password_hash(connection: Connection, name: str) -> str | None:
     """Return the password hash; None also for disabled accounts and those without a password."""
     row = connection.execute(_SELECT_HASH, (name,)).fetchone()
     return row[0] if row else None
 
 
-def is_last_admin(connection: sqlite3.Connection, account: Account) -> bool:
+def is_last_admin(connection: Connection, account: Account) -> bool:
     """Return True if there is no other admin of all agents."""
     if account.disabled or Role.ADMIN not in account.roles or account.agents is not None:
         return False
@@ -94,7 +94,7 @@ def is_last_admin(connection: sqlite3.Connection, account: Account) -> bool:
 
 
 def insert_account(
-    connection: sqlite3.Connection, account: Account, password: str | None, by: str
+    connection: Connection, account: Account, password: str | None, by: str
 ) -> Account | IdentityProblem:
     """Insert an account and record it in the audit log. Return a problem if it cannot be created."""
     if find_by_name(connection, account.name):
@@ -110,7 +110,7 @@ def insert_account(
     return account
 
 
-def set_password(connection: sqlite3.Connection, account: Account, password: str, at: int, by: str) -> Account:
+def set_password(connection: Connection, account: Account, password: str, at: int, by: str) -> Account:
     """Set the password, end the sessions of the account and record it in the audit log."""
     update = "UPDATE accounts SET password = ?, stamp = stamp + 1 WHERE name = ?"
     connection.execute(update, (password, account.name))
@@ -118,7 +118,7 @@ def set_password(connection: sqlite3.Connection, account: Account, password: str
     return account
 
 
-def set_roles(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
+def set_roles(connection: Connection, account: Account, at: int, by: str) -> Account:
     """Set the roles and agents of the account, and return it."""
     row = (encode_roles(account.roles), encode_agents(account.agents), account.name)
     connection.execute("UPDATE accounts SET roles = ?, agents = ? WHERE name = ?", row)
@@ -129,15 +129,15 @@ def set_roles(connection: sqlite3.Connection, account: Account, at: int, by: str
     return account
 
 
-def set_disabled(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
+def set_disabled(connection: Connection, account: Account, at: int, by: str) -> Account:
     """Enable or disable an account, end its sessions and record it in the audit log."""
     update = "UPDATE accounts SET disabled = ?, stamp = stamp + 1 WHERE name = ?"
-    connection.execute(update, (account.disabled, account.name))
+    connection.execute(update, (int(account.disabled), account.name))
     action = "account.disabled" if account.disabled else "account.enabled"
     append_event(connection, at, AuditEvent(by=by, action=action, target=account.principal.name))
     return account
 
 
-def _select_one(connection: sqlite3.Connection, condition: str, *values: str) -> Account | None:
+def _select_one(connection: Connection, condition: str, *values: str) -> Account | None:
     row = connection.execute(f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE {condition}", values).fetchone()  # noqa: S608
     return to_account(row) if row else None

@@ -5,14 +5,13 @@ the audit log. An account's stamp grows when its password changes or it is disab
 """
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import time_ns
 
 from msgspec.structs import replace
 
-from ..database import Database
+from ..database.interface import Connection, Database
 from . import account_rows
 from .account_rows import Account
 from .passwords import DUMMY_HASH, find_password_problem, hash_password, verify_password
@@ -57,7 +56,7 @@ class Accounts:
             return refusal
         hashed = await self._hash(password)
 
-        def change(connection: sqlite3.Connection, account: Account) -> Account | IdentityProblem:
+        def change(connection: Connection, account: Account) -> Account | IdentityProblem:
             if account.issuer:
                 return IdentityProblem(
                     "password", f"is kept by {account.issuer}, where this account comes from", "conflict"
@@ -75,7 +74,7 @@ class Accounts:
             return refusal
         is_full_admin = Role.ADMIN in roles and agents is None
 
-        def change(connection: sqlite3.Connection, account: Account) -> Account | IdentityProblem:
+        def change(connection: Connection, account: Account) -> Account | IdentityProblem:
             if (account.roles, account.agents) == (roles, agents):
                 return account
             if not is_full_admin and account_rows.is_last_admin(connection, account):
@@ -144,7 +143,7 @@ class Accounts:
         by, at = f"oidc:{issuer}", self._now()
         new = Account(name=name, created_at=at, has_password=False, issuer=issuer, subject=subject)
 
-        def change(connection: sqlite3.Connection) -> Account | IdentityProblem:
+        def change(connection: Connection) -> Account | IdentityProblem:
             known = account_rows.find_by_subject(connection, issuer, subject)
             if known is None:
                 account = replace(new, roles=roles or frozenset(), agents=agents)
@@ -160,7 +159,7 @@ class Accounts:
             return await asyncio.to_thread(hash_password, password)
 
     async def _set_disabled(self, name: str, disabled: bool, by: str) -> Account | IdentityProblem:
-        def change(connection: sqlite3.Connection, account: Account) -> Account | IdentityProblem:
+        def change(connection: Connection, account: Account) -> Account | IdentityProblem:
             if account.disabled == disabled:
                 return account
             if disabled and account_rows.is_last_admin(connection, account):
@@ -170,9 +169,9 @@ class Accounts:
         return await self._update(name, change)
 
     async def _update(
-        self, name: str, change: Callable[[sqlite3.Connection, Account], Account | IdentityProblem]
+        self, name: str, change: Callable[[Connection, Account], Account | IdentityProblem]
     ) -> Account | IdentityProblem:
-        def changed(connection: sqlite3.Connection) -> Account | IdentityProblem:
+        def changed(connection: Connection) -> Account | IdentityProblem:
             account = account_rows.find_by_name(connection, name)
             return (
                 change(connection, account)

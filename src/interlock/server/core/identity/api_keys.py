@@ -6,7 +6,6 @@ no database; revoking in this process forgets it at once, and in another one aft
 
 import hmac
 import re
-import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..audit.audit_log import AuditEvent, append_event
-from ..database import Database
+from ..database.interface import Connection, Database
 from ..errors import StorageError
 from .principal import (
     IdentityProblem,
@@ -187,8 +186,8 @@ def _check_expiry(expires_at: int, now: int) -> IdentityProblem | None:
     return None
 
 
-def _insert_key(connection: sqlite3.Connection, key: ApiKey, digest: bytes) -> ApiKey | IdentityProblem:
-    active_keys = f"SELECT count(*), total(name = ?) FROM api_keys WHERE {_ACTIVE_CONDITION}"  # noqa: S608
+def _insert_key(connection: Connection, key: ApiKey, digest: bytes) -> ApiKey | IdentityProblem:
+    active_keys = f"SELECT count(*), count(CASE WHEN name = ? THEN 1 END) FROM api_keys WHERE {_ACTIVE_CONDITION}"  # noqa: S608
     count, same_name = connection.execute(active_keys, (key.name, key.created_at)).fetchone()
     if same_name:
         return IdentityProblem("name", f"there is a living key `{key.name}` already; revoke it first", "conflict")
@@ -205,7 +204,7 @@ def _insert_key(connection: sqlite3.Connection, key: ApiKey, digest: bytes) -> A
     return key
 
 
-def _revoke_key(connection: sqlite3.Connection, key_id: str, at: int, by: str) -> ApiKey | IdentityProblem:
+def _revoke_key(connection: Connection, key_id: str, at: int, by: str) -> ApiKey | IdentityProblem:
     key = _find_by_id(connection, key_id)
     if key is None:
         return IdentityProblem("key_id", "there is no such key", "unknown")
@@ -218,7 +217,7 @@ def _revoke_key(connection: sqlite3.Connection, key_id: str, at: int, by: str) -
     return msgspec.structs.replace(key, revoked_at=at)
 
 
-def _authenticate_key(connection: sqlite3.Connection, key_id: str, digest: bytes, now: int) -> ApiKey | None:
+def _authenticate_key(connection: Connection, key_id: str, digest: bytes, now: int) -> ApiKey | None:
     """Return the key, if it is that one and active."""
     row = connection.execute("SELECT CAST(hash AS BLOB) FROM api_keys WHERE key_id = ?", (key_id,)).fetchone()
     if row is None or not hmac.compare_digest(row[0], digest):
@@ -227,7 +226,7 @@ def _authenticate_key(connection: sqlite3.Connection, key_id: str, digest: bytes
     return key if key is not None and key.is_active(now) else None
 
 
-def _find_by_id(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
+def _find_by_id(connection: Connection, key_id: str) -> ApiKey | None:
     if not _is_key_id(key_id):
         return None
     query = f"SELECT {_COLUMNS} FROM api_keys WHERE key_id = ?"  # noqa: S608

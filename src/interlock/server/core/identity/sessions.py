@@ -8,7 +8,6 @@ nothing more is stored.
 
 import hmac
 import re
-import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -19,7 +18,7 @@ from time import time_ns
 import msgspec
 
 from ..audit.audit_log import AuditEvent, append_event
-from ..database import Database
+from ..database.interface import Connection, Database
 from ..errors import StorageError
 from .account_rows import ACCOUNT_COLUMNS, to_account
 from .principal import Principal, check_name
@@ -39,10 +38,10 @@ _INSERT_SESSION = (
     "INSERT INTO sessions (session_id, name, stamp, started_at, used_at, ends_at) VALUES (?, ?, ?, ?, ?, ?)"
 )
 _DELETE_EXPIRED = "DELETE FROM sessions WHERE ends_at <= ? OR used_at <= ?"
-_DELETE_EXCESS = """DELETE FROM sessions WHERE session_id IN (
-    SELECT session_id FROM sessions WHERE name = ? ORDER BY started_at DESC LIMIT -1 OFFSET ?)"""
+_DELETE_EXCESS = """DELETE FROM sessions WHERE name = ? AND session_id NOT IN (
+    SELECT session_id FROM sessions WHERE name = ? ORDER BY started_at DESC LIMIT ?)"""
 _SELECT_SESSION = f"""SELECT started_at, used_at, ends_at, {ACCOUNT_COLUMNS} FROM sessions JOIN accounts USING (name)
-    WHERE session_id = ? AND sessions.stamp = accounts.stamp AND NOT disabled"""  # noqa: S608
+    WHERE session_id = ? AND sessions.stamp = accounts.stamp AND disabled = 0"""  # noqa: S608
 _TOUCH_SESSION = "UPDATE sessions SET used_at = ? WHERE session_id = ?"
 _SELECT_BY_ACCOUNT = (
     "SELECT session_id, started_at, used_at, ends_at FROM sessions WHERE name = ? ORDER BY started_at DESC"
@@ -169,21 +168,19 @@ def _is_expired(used_at: int, ends_at: int, now: int) -> bool:
     return ends_at <= now or used_at + IDLE_NS <= now
 
 
-def _insert_session(
-    connection: sqlite3.Connection, name: str, session_id: str, now: int, detail: Mapping[str, str]
-) -> bool:
-    row = connection.execute("SELECT stamp FROM accounts WHERE name = ? AND NOT disabled", (name,)).fetchone()
+def _insert_session(connection: Connection, name: str, session_id: str, now: int, detail: Mapping[str, str]) -> bool:
+    row = connection.execute("SELECT stamp FROM accounts WHERE name = ? AND disabled = 0", (name,)).fetchone()
     if row is None:
         return False
     connection.execute(_DELETE_EXPIRED, (now, now - IDLE_NS))
-    connection.execute(_DELETE_EXCESS, (name, MAX_SESSIONS_PER_PERSON - 1))
+    connection.execute(_DELETE_EXCESS, (name, name, MAX_SESSIONS_PER_PERSON - 1))
     connection.execute(_INSERT_SESSION, (session_id, name, row[0], now, now, now + LIFETIME_NS))
     person = f"user:{name}"
     append_event(connection, now, AuditEvent(by=person, action="session.started", target=person, detail=detail))
     return True
 
 
-def _delete_sessions(connection: sqlite3.Connection, condition: str, value: str, now: int, by: str) -> int:
+def _delete_sessions(connection: Connection, condition: str, value: str, now: int, by: str) -> int:
     query = f"DELETE FROM sessions WHERE {condition} RETURNING name"  # noqa: S608
     ended = connection.execute(query, (value,)).fetchall()
     for (name,) in ended:

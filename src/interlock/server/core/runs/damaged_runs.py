@@ -6,7 +6,6 @@ by cancelling it: that is recorded beside the log, in the audit log.
 """
 
 import logging
-import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from time import time_ns
@@ -15,7 +14,7 @@ from ....domain.errors import IllegalTransitionError, LogCorruptError
 from ....history.fold import fold_entries
 from ....storage.event_log import EventLog
 from ..audit.audit_log import AuditEvent, append_event
-from ..database import Database
+from ..database.interface import Connection, Database
 from ..errors import ConflictError
 from ..index.rows import DamagedRun
 from ..index.run_index import RunIndex
@@ -23,7 +22,7 @@ from ..index.run_index import RunIndex
 logger = logging.getLogger("interlock.server")
 
 _SELECT_ALL = "SELECT run_id, problem, closed_by, reason FROM damaged_runs"
-_INSERT = "INSERT OR IGNORE INTO damaged_runs (run_id, problem, found_at) VALUES (?, ?, ?)"
+_INSERT = "INSERT INTO damaged_runs (run_id, problem, found_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _CLOSE = "UPDATE damaged_runs SET closed_at = ?, closed_by = ?, reason = ? WHERE run_id = ? AND closed_at = 0"
 _CLOSED_MESSAGE = "Closed because its events are damaged."
 
@@ -65,7 +64,7 @@ class DamagedRuns:
         """Close a damaged run: it counts as cancelled. The audit log says who did it."""
         at, reason = self._now(), reason.strip() or _CLOSED_MESSAGE
 
-        def close(connection: sqlite3.Connection) -> DamagedRun:
+        def close(connection: Connection) -> DamagedRun:
             if connection.execute(_CLOSE, (at, by, reason, run_id)).rowcount:
                 event = AuditEvent(by=by, action="runs.close_damaged", target=run_id, detail={"reason": reason})
                 append_event(connection, at, event)
@@ -77,7 +76,7 @@ class DamagedRuns:
         row = (run.run_id, run.problem, self._now())
         if await self._database.run(lambda connection: connection.execute(_INSERT, row).rowcount):
             logger.warning("%s is damaged, and left alone from now on: %s", run.run_id, run.problem)
-            await self._index.mark_damaged(run)
+        await self._index.mark_damaged(run)
 
 
 def _to_damaged_run(row: tuple[str, str, str, str]) -> DamagedRun:

@@ -5,23 +5,33 @@ run's id is made of the schedule and the due time; so a crash between the two st
 second run. What was due while the server was down is started once, for the latest due time. A schedule that is new,
 changed or enabled again counts from now on: runs of last month are not made up. So does one whose mark is ahead of
 the clock by more than an hour: the clock was wrong, and the schedule must not rest until it would have been right.
+
+Where servers share a database, one of them may have an older configuration for a while. So the mark of a schedule that
+a server does not have stays, until servers have run for a day without one that has it.
 """
 
-import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from time import time_ns
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from ....domain.errors import InterlockError
-from ..database import Database
+from ..database.interface import Connection, Database
 from .due_times import NANOSECONDS_PER_SECOND, Schedule, check_schedules, find_latest_due, find_next_due
 
 #: How long a schedule rests whose run could not be started.
 RETRY_SECONDS = 60
 #: A mark that lies further ahead was made by a clock that was wrong.
 _MAX_CLOCK_SKEW_SECONDS = 3600
+#: How long servers run without a schedule before it counts as removed, where others may have it.
+KEEP_SECONDS = 86_400
+
+#: In the row that says when a server was running last, whatever its schedules.
+_ANY_SCHEDULE = ""
+_SELECT_MARKS = "SELECT name, definition, due_at, seen_at FROM schedule_marks"
+_UPSERT_MARK = """INSERT INTO schedule_marks (name, definition, due_at, seen_at) VALUES (?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET
+    definition = excluded.definition, due_at = excluded.due_at, seen_at = excluded.seen_at"""
 
 
 class DueRun(msgspec.Struct, frozen=True):
@@ -48,6 +58,12 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class _Mark(NamedTuple):
+    definition: str
+    due_at: int
+    seen_at: int
+
+
 class Schedules:
     """Starts scheduled runs."""
 
@@ -65,23 +81,32 @@ class Schedules:
         self._retry_at: dict[str, int] = {}
 
     async def open(self) -> None:
-        """Load what was started before, and reset new or changed schedules. Call once, first."""
+        """Load what was started before, and reset new or changed schedules. Call first, and every few hours, so that
+        the schedules count as present.
+        """
         now = self._now()
 
-        def write(connection: sqlite3.Connection) -> dict[str, int]:
-            known = {
-                str(name): (str(definition), int(due_at))
-                for name, definition, due_at in connection.execute("SELECT * FROM schedule_marks")
-            }
-            for name in known.keys() - {schedule.name for schedule in self._schedules}:
+        def write(connection: Connection) -> dict[str, int]:
+            known = {row[0]: _Mark(*row[1:]) for row in connection.execute(_SELECT_MARKS).fetchall()}
+            last_run = known.pop(_ANY_SCHEDULE, _Mark("", 0, 0)).seen_at
+            is_removed = {name: self._is_removed(name, mark.seen_at, last_run) for name, mark in known.items()}
+            for name in [name for name, removed in is_removed.items() if removed]:
                 connection.execute("DELETE FROM schedule_marks WHERE name = ?", (name,))
+                del known[name]
+            marks: dict[str, int] = {}
             for schedule in self._schedules:
-                if known.get(schedule.name, ("", 0))[0] != schedule.definition:
-                    known[schedule.name] = (schedule.definition, now)
-                    _save_mark(connection, schedule, now)
-            return {name: due_at for name, (_, due_at) in known.items()}
+                mark = known.get(schedule.name)
+                marks[schedule.name] = mark.due_at if mark and mark.definition == schedule.definition else now
+                _save_mark(connection, schedule, marks[schedule.name], now)
+            connection.execute(_UPSERT_MARK, (_ANY_SCHEDULE, "", 0, now))
+            return marks
 
         self._marks = await self._db.run(write)
+
+    def _is_removed(self, name: str, seen_at: int, last_run: int) -> bool:
+        if self._db.is_shared:
+            return last_run - seen_at > KEEP_SECONDS * NANOSECONDS_PER_SECOND
+        return all(schedule.name != name for schedule in self._schedules)
 
     def get_next_due(self) -> int | None:
         """Return when to call `start_due_runs` next; None: never."""
@@ -120,8 +145,8 @@ class Schedules:
         name = due.schedule.name
         try:
             await self._start(due)
-            await self._db.run(lambda connection: _save_mark(connection, due.schedule, due.due_at))
-        except (InterlockError, OSError, sqlite3.Error) as error:
+            await self._db.run(lambda connection: _save_mark(connection, due.schedule, due.due_at, now))
+        except Exception as error:  # of this schedule: the others are started all the same
             self._problems[name] = str(error)
             self._retry_at[name] = now + RETRY_SECONDS * NANOSECONDS_PER_SECOND
             return False
@@ -131,7 +156,8 @@ class Schedules:
         return True
 
     def _get_mark(self, schedule: Schedule, now: int) -> int:
-        if self._marks[schedule.name] > now + _MAX_CLOCK_SKEW_SECONDS * NANOSECONDS_PER_SECOND:
+        # A server that does not lead has loaded none.
+        if self._marks.setdefault(schedule.name, now) > now + _MAX_CLOCK_SKEW_SECONDS * NANOSECONDS_PER_SECOND:
             self._marks[schedule.name] = now
             self._retry_at.pop(schedule.name, None)
         return self._marks[schedule.name]
@@ -141,7 +167,5 @@ class Schedules:
         return None if due_at is None else max(due_at, self._retry_at.get(schedule.name, 0))
 
 
-def _save_mark(connection: sqlite3.Connection, schedule: Schedule, due_at: int) -> None:
-    connection.execute(
-        "INSERT OR REPLACE INTO schedule_marks VALUES (?, ?, ?)", (schedule.name, schedule.definition, due_at)
-    )
+def _save_mark(connection: Connection, schedule: Schedule, due_at: int, now: int) -> None:
+    connection.execute(_UPSERT_MARK, (schedule.name, schedule.definition, due_at, now))

@@ -44,7 +44,7 @@ async def sign_in(call: PublicCall, body: SignInRequest) -> Response:
 
 async def start_session(service: Service, name: str, password: str, address: str) -> tuple[Principal, NewSession]:
     """Start a session. Raise `ApiError` 401 when name or password are wrong, 429 after too many failures."""
-    wait = service.login_throttle.start_attempt(name, address)
+    wait = await service.login_throttle.start_attempt(name, address)
     if wait:
         raise ApiError(
             429,
@@ -57,7 +57,7 @@ async def start_session(service: Service, name: str, password: str, address: str
     if principal is None or new is None:
         await service.audit_log.add(f"user:{name}", "session.started", outcome="refused", detail={"from": address})
         raise _WRONG_PASSWORD
-    service.login_throttle.record_success(name, address)
+    await service.login_throttle.record_success(name, address)
     return principal, new
 
 
@@ -83,13 +83,13 @@ async def change_password(call: Call, body: ChangePasswordRequest) -> None:
     """Change your own password. All of your sessions end."""
     service, address = call.service, get_address(call.request)
     name = call.principal.name.removeprefix("user:")
-    if service.login_throttle.start_attempt(name, address):
+    if await service.login_throttle.start_attempt(name, address):
         raise ApiError(
             429, "too_many_attempts", "Too many failed attempts. Try again later.", headers={"Retry-After": "15"}
         )
     if await service.accounts.authenticate(name, body.current) is None:
         raise invalid_request(FieldProblem("current", "is not your password"))
-    service.login_throttle.record_success(name, address)
+    await service.login_throttle.record_success(name, address)
     changed = await service.accounts.set_password(name, body.new, by=call.principal.name)
     if isinstance(changed, IdentityProblem):
         raise invalid_request(FieldProblem("new", changed.problem))

@@ -1,4 +1,4 @@
-"""The server's database beside the log, in one SQLite file: accounts, keys, tokens, positions, signatures.
+"""The server's database in one SQLite file, for one server.
 
 One connection writes and one reads, each used by one thread at a time. Every change is a transaction that is durable
 when it returns; a read is a transaction that waits for no writer. While another process has locked the file, or the
@@ -19,9 +19,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from ...domain.errors import ConfigurationError
-from ...storage.sqlite.database import split_statements
-from .errors import StorageError
+from ....domain.errors import ConfigurationError
+from ....storage.sqlite.database import split_statements
+from ..errors import StorageError
+from .interface import CHANGED, UNCERTAIN, UNCHANGED, Connection
 
 T = TypeVar("T")
 
@@ -40,12 +41,23 @@ _TRANSIENT_ERRORS = frozenset(
         sqlite3.SQLITE_CANTOPEN,
     }
 )
-_UNCHANGED = "Nothing was changed. Try again."
-_UNCERTAIN = "It is not known whether the change was made: look before you try again."
 
 
-class Database:
-    """The SQLite database of the server."""
+class OwnLock:
+    """The lock of a server that has no others beside it."""
+
+    def hold(self) -> bool:
+        """Return True."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+class SqliteDatabase:
+    """The SQLite database of a server."""
+
+    is_shared = False
 
     def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         """Prepare a database. Opening creates a missing file, for its owner only. `:memory:` ends with `close`."""
@@ -71,13 +83,13 @@ class Database:
         path = str(Path(self.path).resolve())
         return tuple(f"{path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
-    async def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, change: Callable[[Connection], T]) -> T:
         """Run a change in one transaction, in a thread. The result is durable. When it raises, nothing was changed,
         unless a `StorageError` says that it is not known.
         """
         return await asyncio.to_thread(self.run_now, change)
 
-    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, query: Callable[[Connection], T]) -> T:
         """Run a query in a thread, on one state of the database. It waits for no writer."""
         return await asyncio.to_thread(self.read_now, query)
 
@@ -93,26 +105,26 @@ class Database:
             return str(error)
         return ""
 
-    def run_now(self, change: Callable[[sqlite3.Connection], T]) -> T:
+    def run_now(self, change: Callable[[Connection], T]) -> T:
         """Run a change in a transaction. Raise a storage error that says whether it was committed."""
         with self._write_lock:
-            outcome = _UNCHANGED
+            outcome = UNCHANGED
             try:
                 connection = self._writer or self._open()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     result = change(connection)
-                    outcome = _UNCERTAIN
+                    outcome = UNCERTAIN
                     connection.execute("COMMIT")
                 except BaseException:
-                    self._roll_back(connection, is_certain=outcome is _UNCHANGED)
+                    self._roll_back(connection, is_certain=outcome is UNCHANGED)
                     raise
             except sqlite3.Error as error:
                 raise self._to_storage_error(error, outcome) from error
             self.problem = ""
             return result
 
-    def read_now(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def read_now(self, query: Callable[[Connection], T]) -> T:
         """Run a query on the read-only connection."""
         if self.path == ":memory:":
             return self.run_now(query)
@@ -126,6 +138,10 @@ class Database:
                     connection.execute("ROLLBACK")
             except sqlite3.Error as error:
                 raise self._to_storage_error(error, "Try again.") from error
+
+    def create_leader_lock(self) -> OwnLock:
+        """Return a lock that this server always has."""
+        return OwnLock()
 
     def close(self) -> None:
         """Close all connections."""
@@ -158,7 +174,7 @@ class Database:
         if code != sqlite3.SQLITE_BUSY:
             self.problem = str(error)
         name = "storage_full" if code == sqlite3.SQLITE_FULL else "database_unavailable"
-        changed = {_UNCHANGED: "no", _UNCERTAIN: "unknown"}.get(outcome)
+        changed = CHANGED.get(outcome)
         message = f"The server's database cannot be used right now: {error}. {outcome}"
         return StorageError(name, message, {} if changed is None else {"changed": changed})
 
