@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.postgres.server import PostgresServer
+from tests.server.core.serving import KEYS
 from tests.server.story.agents import LEDGER
 from tests.server.story.process import AGENT, Served, environ_in, serving
 
@@ -15,19 +16,22 @@ _COMMAND = [sys.executable, "-c", "from interlock.cli.main import main; main()"]
 
 @contextmanager
 def cluster(postgres: PostgresServer, folder: Path) -> Generator[tuple[Served, Served]]:
-    """Two servers with `--no-worker`, where the same people have accounts, and one worker."""
+    """Two servers with `--no-worker`, which share accounts and keys, and one worker."""
     schema = postgres.new_schema()
-    variables = {"INTERLOCK_DATABASE_URL": postgres.worker_url, LEDGER: str(folder / "ledger")}
+    ledger = {LEDGER: str(folder / "ledger")}
+    variables = {"INTERLOCK_DATABASE_URL": postgres.server_url, **KEYS, **ledger}
     with ExitStack() as stack:
         served: list[Served] = []
         for name in ("first", "second"):
             (folder / name).mkdir()
             options = ("--log", f"postgres:{schema}", "--no-worker")
             served.append(stack.enter_context(serving(folder / name, options=options, variables=variables)))
-            served[-1].settle()
+        served[0].settle()
+        served[1].key = served[0].key
         words = [*_COMMAND, "worker", "--agent", AGENT, "--database-schema", schema]
+        environ = environ_in(folder) | ledger | {"INTERLOCK_DATABASE_URL": postgres.worker_url}
         worker = stack.enter_context(
-            subprocess.Popen(words, env=environ_in(folder) | variables, cwd=folder, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(words, env=environ, cwd=folder, stdout=subprocess.PIPE, text=True)
         )
         stack.callback(worker.kill)
         assert worker.stdout
