@@ -1,10 +1,9 @@
 """How long tests wait, and how much work they accept."""
 
 import asyncio
-import os
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from time import process_time
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,19 +13,44 @@ T = TypeVar("T")
 HANG_SECONDS = 50
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for a fact of this event loop or of its threads that no event announces."""
+def _pauses() -> Generator[float]:
+    """How long to wait between looks. Without a pause, looking takes the processor from what is waited for."""
+    seconds = 0.001
+    while True:
+        yield seconds
+        seconds = min(1.5 * seconds, 0.05)
+
+
+async def eventually(look: Callable[[], T]) -> T:
+    """Return what is found first: a fact of this process or of another one that no event announces."""
+
+    async def read() -> T:
+        return look()
+
+    return await eventually_read(read)
+
+
+async def eventually_read(read: Callable[[], Awaitable[T]]) -> T:
+    """Return what is read first, as `eventually` does."""
     async with asyncio.timeout(HANG_SECONDS):
-        while not holds():
-            await asyncio.to_thread(os.sched_yield)
+        for pause in _pauses():
+            if found := await read():
+                return found
+            await asyncio.sleep(pause)  # noqa: TID251 - here only
+    raise AssertionError("it looks again for ever")
+
+
+def wait_until(look: Callable[[], T]) -> T:
+    """Return what is found first, where there is no event loop."""
+    return asyncio.run(eventually(look))
 
 
 @contextmanager
 def cpu_seconds_below(limit: float) -> Generator[None]:
     """Fail when this process works longer. Unlike time on a clock, a busy machine does not change it."""
-    before = process_time()
+    before = time.process_time()
     yield
-    assert process_time() - before < limit
+    assert time.process_time() - before < limit
 
 
 async def with_time_to_begin(attempt: Callable[[float], Awaitable[T]], has_begun: Callable[[T], bool]) -> T:

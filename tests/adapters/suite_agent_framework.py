@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ from interlock.testing.adapters import (
 )
 from interlock.testing.adapters.harness import open_gate
 from tests.adapters.page import run_blocks
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually_read
 
 
 class ScriptedClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
@@ -262,12 +261,15 @@ async def test_a_question_inside_an_agent_tool_waits_there(tmp_path: Path, sampl
         client = ScriptedClient(((ScriptedCall("outer", "delegate", {"task": "Pay 5."}),),))
         outer = Agent(client=client, tools=[inner.as_tool(name="delegate")], middleware=interlocked(gate))
         run = asyncio.create_task(_run(gate, outer, AgentSession(session_id=THREAD), "Go."))
-        async with asyncio.timeout(HANG_SECONDS):
-            while not run.done() and not (asked := await gate.inbox.pending()):
-                await asyncio.to_thread(os.sched_yield)
+
+        async def has_asked() -> bool:
             assert not run.done(), run.result()
-            await gate.inbox.approve(asked[0], by="ada")
-            turn = await run
+            return bool(await gate.inbox.pending())
+
+        await eventually_read(has_asked)
+        (asked,) = await gate.inbox.pending()
+        await gate.inbox.approve(asked, by="ada")
+        turn = await asyncio.wait_for(run, HANG_SECONDS)
 
     assert (turn.text, sample.paid) == (DONE, [5])
 

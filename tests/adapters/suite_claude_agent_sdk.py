@@ -40,7 +40,7 @@ from interlock.testing.adapters import (
 )
 from interlock.testing.adapters.harness import open_gate
 from tests.adapters.fake_anthropic import serve
-from tests.patience import HANG_SECONDS, eventually
+from tests.patience import HANG_SECONDS, eventually, eventually_read
 
 SESSION = "5f0c3a52-6f1e-4c89-9a39-0f7d2f6d4b10"
 
@@ -307,14 +307,17 @@ async def test_a_question_of_a_sub_agent_waits_there(tmp_path: Path, sample: Sam
         run = asyncio.create_task(
             _run_once(gate, script, sample, inner=inner, tools=["Agent"], agents={"clerk": clerk})
         )
-        async with asyncio.timeout(HANG_SECONDS):
-            while not run.done() and not (asked := await gate.questions(HARNESS.run_id)):
-                await asyncio.to_thread(os.sched_yield)
-            assert not run.done(), run.result()
-            await gate.inbox.approve(asked[0], by="ada")
-            turn = await run
 
-    assert (turn.text, sample.paid, asked[0].agent) == (DONE, [5], "clerk"), turn.read
+        async def has_asked() -> bool:
+            assert not run.done(), run.result()
+            return bool(await gate.questions(HARNESS.run_id))
+
+        await eventually_read(has_asked)
+        (asked,) = await gate.questions(HARNESS.run_id)
+        await gate.inbox.approve(asked, by="ada")
+        turn = await asyncio.wait_for(run, HANG_SECONDS)
+
+    assert (turn.text, sample.paid, asked.agent) == (DONE, [5], "clerk"), turn.read
 
 
 async def test_a_call_that_the_cli_denies_itself_ends(tmp_path: Path, sample: SampleTools) -> None:

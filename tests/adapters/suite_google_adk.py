@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -40,7 +39,7 @@ from interlock.testing.adapters import (
     Turn,
 )
 from interlock.testing.adapters.harness import open_gate
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually_read
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
 
@@ -267,12 +266,15 @@ async def test_a_question_inside_an_agent_tool_waits_there(tmp_path: Path, sampl
     agent = LlmAgent(name="shop", model=model, tools=[AgentTool(inner)])
     async with open_gate(tmp_path) as gate:
         run = asyncio.create_task(_run_once(gate, agent, tmp_path))
-        async with asyncio.timeout(HANG_SECONDS):
-            while not run.done() and not (asked := await gate.inbox.pending()):
-                await asyncio.to_thread(os.sched_yield)
+
+        async def has_asked() -> bool:
             assert not run.done(), run.result()
-            await gate.inbox.approve(asked[0], by="ada")
-            turn = await run
+            return bool(await gate.inbox.pending())
+
+        await eventually_read(has_asked)
+        (asked,) = await gate.inbox.pending()
+        await gate.inbox.approve(asked, by="ada")
+        turn = await asyncio.wait_for(run, HANG_SECONDS)
 
     assert (turn.text, sample.paid) == (DONE, [5])
 

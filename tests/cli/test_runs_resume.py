@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-import threading
-import time
 from pathlib import Path
 
 import msgspec
@@ -16,7 +14,7 @@ from interlock.cli.session.resume import ResumableRun, load_resumable, prepare_r
 from interlock.domain.tool import PermissionMode
 from interlock.models.scripted import ScriptedTurn, to_script, tool_call
 from interlock.storage.sqlite.log import SqliteLog
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, wait_until
 from tests.pipeline.approval.person import at_terminal
 
 from .conftest import Run, newest, write
@@ -218,7 +216,7 @@ def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(
     with started("run", TASK, "--script", script, "--mode", "trusted", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        wait_for_file(project / "effects")
+        wait_until((project / "effects").exists)
         process.kill()
 
     ended = cli("runs", "resume", "last", "--script", script, "--headless", "--mode", "trusted")
@@ -235,14 +233,6 @@ def to_file(script: Path, *turns: ScriptedTurn) -> Path:
 
 def waiting_question(cli: Run) -> str:
     return json.loads(cli("approvals", "list", "--json").stdout)[-1]["action_id"]
-
-
-def wait_for_file(path: Path) -> None:
-    """Somebody else's process makes it, and sets no event."""
-    end = time.monotonic() + HANG_SECONDS
-    while not path.exists():
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
 
 
 def resumed(run_id: str, **settings: str) -> ResumableRun:

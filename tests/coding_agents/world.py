@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from interlock import Inbox, Question, SqliteLog
 from tests.coding_agents.model import Model
+from tests.patience import wait_until
 
 #: Until an agent is killed. It only ends what would never end: on a busy machine opencode needs half a minute.
 AGENT_SECONDS = 200
@@ -170,10 +171,15 @@ class World:
 
     def _kill(self, command: bytes) -> None:
         home = f"HOME={self.home}".encode()
-        while found := [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_process(path, home, command)]:
+
+        def is_gone() -> bool:
+            found = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_process(path, home, command)]
             for pid in found:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            return not found
+
+        wait_until(is_gone)
 
     def write_policy(self, rules: str) -> Path:
         """Write the policy of this user."""

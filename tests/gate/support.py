@@ -1,14 +1,12 @@
 """A small desk of tools behind a gate: `look` reads, `pay` writes a line into a file for each payment."""
 
-import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from interlock import Gate, ToolIntent
 from interlock.domain.event import Event, decode_event
-from tests.patience import HANG_SECONDS
+from tests.patience import eventually_read
 
 SCHEMA = {
     "type": "object",
@@ -57,6 +55,4 @@ async def events(gate: Gate, run_id: str) -> list[Event]:
 
 async def until_asked(gate: Gate, run_id: str) -> None:
     """Wait until the run asks something."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while not await gate.questions(run_id):
-            await asyncio.to_thread(os.sched_yield)
+    await eventually_read(lambda: gate.questions(run_id))

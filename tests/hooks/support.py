@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator
@@ -19,7 +18,7 @@ from interlock.hooks.daemon import HookDaemon
 from interlock.runs.inbox import Inbox
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.storage.sqlite.log import SqliteLog
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually_read
 
 PAYLOADS = Path(__file__).with_name("payloads")
 
@@ -108,10 +107,7 @@ class Office:
         await (inbox.approve if approved else inbox.reject)(question, by="ana", **fields)
 
     async def until_asked(self) -> None:
-        inbox = Inbox(self.log)
-        async with asyncio.timeout(HANG_SECONDS):
-            while not await inbox.pending():
-                await asyncio.to_thread(os.sched_yield)
+        await eventually_read(Inbox(self.log).pending)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from interlock.hooks.daemon import lock_daemon
 from interlock.hooks.daemon_status import read_status
 from interlock.hooks.install import write_start_file
 from interlock.runs.inbox import Inbox
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually_read, wait_until
 
 
 class Machine:
@@ -45,21 +45,23 @@ class Machine:
         """Kill the daemon, and return when it is gone."""
         process = read_status(self.state).pid
         os.kill(process, signal.SIGKILL)
-        deadline = os.times().elapsed + HANG_SECONDS
-        while os.times().elapsed < deadline:
-            with lock_daemon(self.state) as is_gone:
-                if is_gone:
-                    return
-            os.sched_yield()
-        raise AssertionError("the daemon does not end")
+
+        def is_gone() -> bool:
+            with lock_daemon(self.state) as is_ours:
+                return bool(is_ours)
+
+        wait_until(is_gone)
 
     async def approve(self) -> None:
         async with SqliteLog(self.state / "runs.db") as log, Inbox(log) as inbox:
             (question,) = await inbox.pending()
             await inbox.approve(question, by="ana")
-            async with asyncio.timeout(HANG_SECONDS):
-                while await inbox.pending():  # the daemon, which has the run, records it
-                    await asyncio.to_thread(os.sched_yield)
+
+            async def is_recorded() -> bool:
+                """Return True when the daemon, which has the run, has recorded the answer."""
+                return not await inbox.pending()
+
+            await eventually_read(is_recorded)
 
     async def facts(self) -> list[Any]:
         async with SqliteLog(self.state / "runs.db") as log:

@@ -1,10 +1,5 @@
 """Running one command in a sandbox, under the short names that the tests of sandboxes use."""
 
-import asyncio
-import threading
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from interlock.sandbox.commands import probe
@@ -16,7 +11,7 @@ from interlock.testing.commands import find_successful as works
 from interlock.testing.commands import make_command as a_command
 from interlock.testing.commands import run_command as run
 
-__all__ = ["Outcome", "Printed", "a_command", "run", "until", "usable", "works"]
+__all__ = ["Outcome", "Printed", "a_command", "run", "usable", "works"]
 
 
 def usable(backend: SandboxBackend) -> CommandSandbox:
@@ -25,10 +20,3 @@ def usable(backend: SandboxBackend) -> CommandSandbox:
     if not finding.works:
         pytest.skip(f"{backend} does not work here: {finding.why_not}")
     return probe.choose_sandbox(backend)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Let other threads and processes run until the condition holds."""
-    async with asyncio.timeout(50):
-        while not condition():
-            await asyncio.to_thread(threading.get_ident)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from interlock.sandbox.commands.helper_process import helper_process
 from interlock.sandbox.commands.running_command import Launch, run_launch
 from interlock.sandbox.host.programs import find_bwrap
 from interlock.sandbox.interface import CommandExit, CommandLimits, OutputStream
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, wait_until
 
 from .commands import Printed, a_command, run
 from .ordinary_user import ROOT, pytest_as_ordinary_user
@@ -385,10 +384,7 @@ def test_nothing_outlives_this_process_when_it_is_killed_while_a_sandbox_is_made
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=False)
 
-    until = time.monotonic() + HANG_SECONDS
-    while (left := running_with(str(tmp_path))) and time.monotonic() < until:
-        os.sched_yield()
-    assert left == []
+    wait_until(lambda: not running_with(str(tmp_path)))
 
 
 def a_launch(*argv: str) -> Launch:

@@ -6,10 +6,9 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,7 +16,7 @@ import pytest_asyncio
 from interlock.sandbox.handlers import threads
 from interlock.sandbox.handlers.threads import ThreadPool
 from interlock.sandbox.interface import SandboxFullError
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually, wait_until
 
 
 @pytest_asyncio.fixture
@@ -25,13 +24,6 @@ async def pool() -> AsyncIterator[ThreadPool]:
     pool = ThreadPool()
     yield pool
     pool.close()
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Let other threads run until the condition holds."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while not condition():
-            await asyncio.to_thread(threading.get_ident)
 
 
 @pytest.mark.requirement("R107")
@@ -141,7 +133,7 @@ async def test_a_cancelled_handler_runs_on_and_its_thread_is_free_again_when_it_
     future.cancel()
     release.set()
     assert await asyncio.to_thread(ran_on.wait, 5)
-    await until(lambda: _has_room(pool))
+    await eventually(lambda: _has_room(pool))
 
     assert pool.thread_count == 1
     pool.close()
@@ -165,14 +157,14 @@ def test_a_handler_that_ends_after_its_loop_was_closed_disturbs_nobody() -> None
     release.set()
     pool.close()
 
-    asyncio.run(until(lambda: pool.thread_count == 0))
+    wait_until(lambda: pool.thread_count == 0)
 
 
 async def test_a_thread_that_is_idle_for_long_enough_ends() -> None:
     pool = ThreadPool(idle_seconds=0.001)
     await pool.run(threading.get_ident, {})
 
-    await until(lambda: pool.thread_count == 0)
+    await eventually(lambda: pool.thread_count == 0)
 
 
 async def test_no_job_is_lost_to_a_thread_that_is_just_ending() -> None:
@@ -196,7 +188,7 @@ async def test_an_idle_thread_keeps_nothing_of_its_last_call_alive(pool: ThreadP
     await pool.run(handler, {"thing": thing})
     del thing
 
-    await until(lambda: gone() is None)
+    await eventually(lambda: gone() is None)
 
 
 async def test_a_debugger_that_traces_new_threads_sees_the_handler() -> None:
@@ -224,11 +216,11 @@ async def test_closing_ends_idle_threads_at_once_and_busy_ones_when_they_are_don
 
     pool.close()
     pool.close()
-    await until(lambda: pool.thread_count == 1)
+    await eventually(lambda: pool.thread_count == 1)
     release.set()
 
     assert await busy
-    await until(lambda: pool.thread_count == 0)
+    await eventually(lambda: pool.thread_count == 0)
 
 
 async def test_a_closed_pool_starts_nothing() -> None:

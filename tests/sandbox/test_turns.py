@@ -11,8 +11,9 @@ from interlock.sandbox.commands import workspace_lease
 from interlock.sandbox.host import process_tree
 from interlock.sandbox.host.process_tree import list_children, list_descendants
 from interlock.sandbox.interface import CommandSandbox, ExclusiveUntil, OutputStream, RunningCommand
+from tests.patience import eventually
 
-from .commands import Printed, a_command, until, usable
+from .commands import Printed, a_command, usable
 from .ordinary_user import pytest_as_ordinary_user
 
 #: Children, a daemon in a session of its own, and a loop that never waits.
@@ -70,7 +71,7 @@ async def test_others_are_stopped_while_it_runs(sandbox: CommandSandbox, workspa
     during = states(inside)
     await alone.stop()
     clock = (workspace / folder / "clock").stat().st_mtime_ns
-    await until(lambda: (workspace / folder / "clock").stat().st_mtime_ns != clock)
+    await eventually(lambda: (workspace / folder / "clock").stat().st_mtime_ns != clock)
     await busy.stop()
 
     assert during <= {"T", "Z"}
@@ -93,7 +94,7 @@ async def test_others_continue_after_it(sandbox: CommandSandbox, workspace: Path
     if alone == "end":
         await running.wait(20)
     clock = (workspace / "clock").stat().st_mtime_ns
-    await until(lambda: (workspace / "clock").stat().st_mtime_ns != clock)
+    await eventually(lambda: (workspace / "clock").stat().st_mtime_ns != clock)
     await running.stop()
     await busy.stop()
 
@@ -120,7 +121,7 @@ async def test_other_folders_are_left_alone(sandbox: CommandSandbox, workspace: 
     alone = await sandbox.start(a_command("sleep 1000", one, exclusive_until="end"), Printed())
 
     clock = (other / "clock").stat().st_mtime_ns
-    await until(lambda: (other / "clock").stat().st_mtime_ns != clock)
+    await eventually(lambda: (other / "clock").stat().st_mtime_ns != clock)
     await alone.stop()
     await busy.stop()
 
@@ -135,7 +136,7 @@ async def test_what_does_not_stop_means_nothing_runs(
     with pytest.raises(SandboxSetupError, match=r"could not be stopped.*Nothing was executed"):
         await sandbox.start(a_command("touch ran", workspace, exclusive_until="end"), Printed())
     clock = (workspace / "clock").stat().st_mtime_ns
-    await until(lambda: (workspace / "clock").stat().st_mtime_ns != clock)
+    await eventually(lambda: (workspace / "clock").stat().st_mtime_ns != clock)
     await busy.stop()
 
     assert not (workspace / "ran").exists()

@@ -112,6 +112,11 @@ class Terminal:
         return result.observations[0]
 
 
+async def over(task_id: str) -> None:
+    """Wait until a task has come to its end, without a call that tells of it."""
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == task_id))
+
+
 def shell_in(root: Path, commands: CommandSandbox, **options: Any) -> ShellTools:
     workspace = Workspace(root)
     folder = workspace.open_root()

@@ -9,7 +9,7 @@ from interlock.domain.errors import SandboxSetupError
 from interlock.domain.event import InvocationStarted, WarningRaised
 from interlock.sandbox.interface import CommandSpec, OutputHandler, RunningCommand
 from tests.support import facts
-from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
+from tests.tools.shell import Play, PlayedSandbox, Terminal, over, terminal
 
 
 class CarefulSandbox(PlayedSandbox):
@@ -108,11 +108,10 @@ async def test_the_first_call_that_tells_of_the_end_of_a_task_warns_of_what_it_p
     async with terminal(tmp_path, PlayedSandbox(Play(changes=plant))) as shell:
         started = await shell.run("direnv", background=True)
         task_id = started.facts["task"]["id"]
-        report = started.facts["task"]
-        while report["status"] == "running":
-            assert await warnings(shell) == []
-            told = await shell.call(teller, **({} if teller == "list_tasks" else {"task_id": task_id}))
-            report = told.facts["tasks"][0] if teller == "list_tasks" else told.facts["task"]
+        await over(task_id)
+        assert await warnings(shell) == []
+        told = await shell.call(teller, **({} if teller == "list_tasks" else {"task_id": task_id}))
+        report = told.facts["tasks"][0] if teller == "list_tasks" else told.facts["task"]
         await shell.call("read_task", task_id=task_id)
         (warning,) = await warnings(shell)
 

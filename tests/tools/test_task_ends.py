@@ -14,10 +14,9 @@ from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.verification import Verification
 from interlock.sandbox.interface import CommandExit, CommandSpec, OutputHandler, RunningCommand
 from interlock.tools.shell.tasks import MAX_ENDED
-from tests.patience import HANG_SECONDS
-from tests.pipeline.batch.stage import others_ran
+from tests.patience import eventually_read
 from tests.support import call, facts
-from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
+from tests.tools.shell import Play, PlayedSandbox, Terminal, over, terminal
 
 PASSED = Play(output=(("stdout", b"2 passed in 0.01s\n"),))
 FAILED = Play(output=(("stdout", b"1 failed, 1 passed in 0.01s\n"),), exit_code=1)
@@ -64,17 +63,12 @@ async def start(shell: Terminal, command: str = "pytest -q") -> str:
     return found
 
 
-async def over(task_id: str) -> None:
-    """It has come to its end, and nobody was told."""
-    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == task_id))
-
-
 async def begins(shell: Terminal, call_id: str) -> None:
-    async with asyncio.timeout(HANG_SECONDS):
-        while call_id not in [
-            fact.call_id for fact in await facts(shell.runtime) if isinstance(fact, InvocationStarted)
-        ]:
-            await others_ran()
+    async def has_begun() -> bool:
+        started = [fact.call_id for fact in await facts(shell.runtime) if isinstance(fact, InvocationStarted)]
+        return call_id in started
+
+    await eventually_read(has_begun)
 
 
 async def verdict(shell: Terminal) -> Verification:

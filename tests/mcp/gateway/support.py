@@ -25,7 +25,7 @@ from interlock.mcp.gateway.server import GatewayServer
 from interlock.mcp.gateway.stdio import message_streams
 from interlock.registry.json_schema import tool_from_schema
 from tests.gate.support import SCHEMA
-from tests.patience import HANG_SECONDS
+from tests.patience import eventually_read
 
 Era: TypeAlias = Literal["2026-07-28", "2025-11-25"]
 ERAS: tuple[Era, ...] = ("2026-07-28", "2025-11-25")
@@ -165,10 +165,7 @@ async def decide(gate: Gate, *, approved: bool = True, reason: str = "") -> Ques
 
 async def until_asked(gate: Gate) -> Question:
     """Wait until there is a question."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while not (pending := await gate.inbox.pending()):
-            await asyncio.to_thread(os.sched_yield)
-    return pending[0]
+    return (await eventually_read(gate.inbox.pending))[0]
 
 
 async def read_facts(gate: Gate) -> list[Fact]:

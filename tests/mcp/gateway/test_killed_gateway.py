@@ -1,7 +1,6 @@
 """A gateway process that is killed at any point, with a client that tries again: a payment happens at most once."""
 
 import asyncio
-import os
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from interlock import Inbox, SqliteLog
 from tests.mcp.gateway.processes import gateway_process
 from tests.mcp.gateway.support import text_of
-from tests.patience import HANG_SECONDS
+from tests.patience import eventually
 
 
 async def _approve(folder: Path) -> None:
@@ -22,9 +21,7 @@ async def _approve(folder: Path) -> None:
 
 
 async def _until_hanging(folder: Path) -> None:
-    async with asyncio.timeout(HANG_SECONDS):
-        while not await asyncio.to_thread((folder / "hangs").exists):
-            await asyncio.to_thread(os.sched_yield)
+    await eventually((folder / "hangs").exists)
 
 
 def _paid(folder: Path) -> int:

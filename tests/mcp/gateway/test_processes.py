@@ -1,7 +1,6 @@
 """`interlock gateway` as processes: several on one log, and one whose policy is read again."""
 
 import asyncio
-import os
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ from mcp import Client
 from interlock import Inbox, SqliteLog
 from tests.mcp.gateway.processes import gateway_process
 from tests.mcp.gateway.support import text_of
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually
 
 PAY: dict[str, Any] = {"hangs": ""}
 
@@ -64,9 +63,7 @@ async def test_a_policy_that_is_broken_on_reload_is_not_used(tmp_path: Path) -> 
             if message:
                 policy.write_text(f"version: 1\n{text}\n")
                 process.send_signal(signal.SIGHUP)
-                async with asyncio.timeout(HANG_SECONDS):
-                    while message not in await asyncio.to_thread(said.read_text):
-                        await asyncio.to_thread(os.sched_yield)
+                await eventually(lambda message=message: message in said.read_text())
             assert shown in text_of(await client.call_tool("bank_pay", PAY))
 
     assert f"{policy}:3: this is not YAML" in said.read_text()

@@ -21,7 +21,7 @@ from interlock import FileArtifacts, LocalTools, Observation, RulePolicy, Sqlite
 from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.tasks.client import list_workspaces
 from interlock.sandbox.tasks.protocol import SupervisorIdentity
-from tests.patience import HANG_SECONDS, eventually
+from tests.patience import HANG_SECONDS, eventually, eventually_read
 
 ROOT = Path(__file__).parents[3]
 RUN_ID = "run_tasks"
@@ -48,9 +48,11 @@ class TaskRun:
 
     async def printed(self, task_id: str, text: str) -> None:
         """Wait until a task has printed this."""
-        async with asyncio.timeout(HANG_SECONDS):
-            while text not in text_of(await self.call("read_task", task_id=task_id)):
-                await asyncio.to_thread(os.sched_yield)
+
+        async def is_there() -> bool:
+            return text in text_of(await self.call("read_task", task_id=task_id))
+
+        await eventually_read(is_there)
 
 
 def text_of(said: Observation) -> str:

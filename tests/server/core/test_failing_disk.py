@@ -11,7 +11,7 @@ import errno
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count
@@ -26,7 +26,7 @@ import pytest
 
 from interlock import SqliteLog, verify
 from interlock.domain.event import CallObserved, RunCompleted
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, wait_until
 from tests.runs.support import facts
 from tests.server.story.agents import task
 from tests.server.story.process import serving
@@ -53,13 +53,6 @@ PROBLEMS = {
 def pause() -> None:
     """Let others work, before something is looked at again that no event announces."""
     Event().wait(0.01)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = monotonic() + HANG_SECONDS
-    while not holds():
-        assert monotonic() < deadline
-        pause()
 
 
 class Server:
@@ -92,7 +85,7 @@ class Server:
                     for name in ("ada", "bob"):
                         made = admin.post("/v1/keys", json={"name": name, "roles": ["operator"]})
                         self._keys[name] = made.json()["secret"]
-            wait_for(lambda: not self.find_problems())
+            wait_until(lambda: not self.find_problems())
             yield
 
     def break_at(self, fault: str, moment: int) -> None:
@@ -175,10 +168,10 @@ def failing(server: Server, fault: str) -> Generator[None]:
         if fault == "locked":
             other.execute("BEGIN IMMEDIATE")
             server.look()
-        wait_for(lambda: bool(server.find_problems()))
+        wait_until(lambda: bool(server.find_problems()))
         server.is_noticed = True
         server.delays.append(monotonic() - server.broken_at)
-        wait_for(lambda: server.reports[0] > server.reports[1])
+        wait_until(lambda: server.reports[0] > server.reports[1])
         yield
     server.disk.repair()
 
@@ -214,9 +207,9 @@ def survive(folder: Path, faults: Sequence[tuple[str, int]]) -> Server:
             if is_last:
                 lives.enter_context(server.running())
             refunding.result(HANG_SECONDS)
-            wait_for(lambda: not server.find_problems())
+            wait_until(lambda: not server.find_problems())
             if not is_last:
-                wait_for(lambda: server.reports[0] == server.reports[1])
+                wait_until(lambda: server.reports[0] == server.reports[1])
         server.process.process.send_signal(signal.SIGTERM)
         assert server.process.process.wait(HANG_SECONDS) == 0
     asyncio.run(check(server))
