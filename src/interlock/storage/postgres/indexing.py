@@ -2,7 +2,7 @@
 
 The process that appends works it out, so every process with this code keeps the rows right, and none has to catch up.
 Most appends change nothing but the time of the last event, which needs no knowledge of the run. The others need its row
-and its open questions: they are read once per lease, as no other process can change them meanwhile.
+and its open questions: they come with the lease, as no other process can change them while it is in force.
 
 A fault marks the row of its run as damaged, and never fails the append.
 """
@@ -10,7 +10,7 @@ A fault marks the row of its run as damaged, and never fails the append.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
@@ -78,9 +78,9 @@ def rebuild(connection: Connection, number: int, run_id: str) -> tuple[IndexUpda
 class _KnownRun:
     """The row of a run, and its questions as far as they are known."""
 
-    def __init__(self, run: IndexedRun, actions: Sequence[IndexedAction] = ()) -> None:
+    def __init__(self, run: IndexedRun, actions: dict[str, IndexedAction] | None = None) -> None:
         self.run = run
-        self.actions = {action.action_id: action for action in actions}
+        self.actions = actions or {}
         self.asked: set[str] = set()
         self.answered: set[str] = set()
 
@@ -117,6 +117,14 @@ class RunIndexer:
             self._known.move_to_end(append.run_id)
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
+
+    def learn(self, run_id: str, token: int, run: dict[str, Any] | None, actions: list[dict[str, Any]] | None) -> None:
+        """Keep the rows of a run as they are when its lease is acquired: they cannot change while it is in force."""
+        if run is not None:
+            self._known[run_id] = token, _read_known(run_id, run, actions)
+            self._known.move_to_end(run_id)
+            if len(self._known) > _MAX_KNOWN:
+                self._known.popitem(last=False)
 
     def forget(self) -> None:
         """Forget all rows: it is unknown which of them were written."""
@@ -184,7 +192,7 @@ class _Rows:
         """Return a question, or None. It is marked as changed."""
         known, key = self._touched[run_id], fit_key(action_id)
         if key not in known.actions and not self._is_complete:
-            known.actions = {each.action_id: each for each in self._load_actions(run_id, are_all=True)} | known.actions
+            known.actions = self._load_actions(run_id) | known.actions
         known.answered.add(key)
         return known.actions.get(key)
 
@@ -216,14 +224,12 @@ class _Rows:
         return IndexUpdate(indexed, *(_encode(rows).decode() if rows else None for rows in (runs, asked, answered)))
 
     def _load(self, run_id: str) -> _KnownRun:
-        row = execute(self._connection, QUERIES["load_indexed_run"], (run_id,)).fetchone()
+        values = {"run_id": run_id, "are_all": False}
+        row = execute(self._connection, QUERIES["load_indexed_run"], values).fetchone()
         if row is None:
             return _KnownRun(IndexedRun(number=0, run_id=run_id))
-        *values, is_current = row
-        if not is_current:
-            return self._project(row[0], run_id)
-        run = msgspec.convert(dict(zip(_RUN_FIELDS, values, strict=True)), IndexedRun)
-        return _KnownRun(run, self._load_actions(run_id, are_all=False))
+        number, is_current, run, actions = row
+        return _read_known(run_id, run, actions) if is_current and run else self._project(number, run_id)
 
     def _project(self, number: int, run_id: str) -> _KnownRun:
         """Make the rows of a run again, from all of its events."""
@@ -238,13 +244,24 @@ class _Rows:
         _apply(AppendedEvents(run_id, NO_TOKEN, events, [place for _, place in entries]), rows)
         known = rows.take_run(run_id)
         known.run.updated_at = next((event.at for event in reversed(events) if event.at), 0)
-        stored = {action.action_id for action in self._load_actions(run_id, are_all=True)}
+        stored = self._load_actions(run_id).keys()
         known.asked, known.answered = known.actions.keys() - stored, known.actions.keys() & stored
         return known
 
-    def _load_actions(self, run_id: str, *, are_all: bool) -> list[IndexedAction]:
-        found = execute(self._connection, QUERIES["load_indexed_actions"], {"run_id": run_id, "are_all": are_all})
-        return [msgspec.convert(dict(zip(_ACTION_FIELDS, row, strict=True)), IndexedAction) for row in found]
+    def _load_actions(self, run_id: str) -> dict[str, IndexedAction]:
+        values = {"run_id": run_id, "are_all": True}
+        row = execute(self._connection, QUERIES["load_indexed_run"], values).fetchone()
+        return _read_actions(run_id, row[3]) if row else {}
+
+
+def _read_known(run_id: str, run: dict[str, Any], actions: list[dict[str, Any]] | None) -> _KnownRun:
+    found = msgspec.convert({**run, "run_id": run_id}, IndexedRun)
+    return _KnownRun(found, _read_actions(run_id, actions))
+
+
+def _read_actions(run_id: str, actions: list[dict[str, Any]] | None) -> dict[str, IndexedAction]:
+    found = [msgspec.convert({**action, "run_id": run_id}, IndexedAction) for action in actions or ()]
+    return {action.action_id: action for action in found}
 
 
 def _apply(append: AppendedEvents, rows: _Rows) -> bool:

@@ -181,7 +181,8 @@ class PostgresLog:
         _check_text(run_id)
         leases = self._leases
         self._heartbeat.watch_loop()
-        acquiring = self._writer.run_operation(run_id, partial(leases.acquire, run_id=run_id, force=force))
+        acquire = partial(leases.acquire, run_id=run_id, force=force, indexer=self._writer.indexer)
+        acquiring = self._writer.run_operation(run_id, acquire)
         try:
             return await asyncio.shield(acquiring)
         except asyncio.CancelledError:  # it is acquired all the same, and would never be released

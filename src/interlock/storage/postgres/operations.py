@@ -7,6 +7,7 @@ from ...domain.errors import LogError
 from ..event_log import EffectClaim, Lease, QueuedCommand
 from ..leases import ProcessIdentity, claimed_error, this_process
 from .connection import Connection, execute
+from .indexing import RunIndexer
 from .queries import QUERIES
 from .writer import load_process
 
@@ -18,12 +19,16 @@ class ProcessLeases:
         self.process = process
         self.claims: set[Lease] = set()
 
-    def acquire(self, connection: Connection, is_retry: bool, run_id: str, force: bool) -> Lease | LogError:
+    def acquire(
+        self, connection: Connection, is_retry: bool, run_id: str, force: bool, indexer: RunIndexer
+    ) -> Lease | LogError:
         """Acquire the lease of a run, unless a living process has it."""
         values = {"run_id": run_id, "process": self.process, "force": force}
         while True:
             row = execute(connection, QUERIES["acquire"], values).fetchone()
             lease = Lease(run_id, row[0]) if row else self._find_own(connection, run_id) if is_retry else None
+            if row:
+                indexer.learn(run_id, *row)
             if lease is not None:
                 self.claims.add(lease)
                 return lease

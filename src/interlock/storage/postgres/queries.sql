@@ -104,19 +104,14 @@ answered AS (
 )
 SELECT run_id FROM writable
 
--- The row of a run, and the questions that an event may still change.
+-- The rows of a run in lists, and those of its questions that an event may still change, or all. None where the rows do
+-- not know all events.
 -- name: load_indexed_run
-SELECT runs.number, run_id, coalesce(indexed_runs.state, ''), coalesce(agent, ''), coalesce(requester, ''),
-    coalesce(created_by, ''), coalesce(indexed_runs.parent, ''), coalesce(framework, ''), coalesce(kind, ''),
-    coalesce(task, ''), coalesce(message, ''), coalesce(created_at, 0), updated_at, next_seq - 1,
-    coalesce(open_questions, 0), coalesce(begun, false), coalesce(damaged_at, -1), indexed_seq = next_seq
-FROM runs LEFT JOIN indexed_runs USING (number) WHERE run_id = %s AND next_seq > 0
-
--- name: load_indexed_actions
-SELECT indexed_actions.number, action_id, run_id, indexed_actions.state, status, agent, requester, created_by, call_id,
-    tool, capability, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by
-FROM runs JOIN indexed_actions ON run = runs.number
-WHERE run_id = %(run_id)s AND (indexed_actions.state IN ('pending', 'approved') OR %(are_all)s)
+SELECT runs.number, indexed_seq = next_seq, to_json(indexed_runs), (
+    SELECT json_agg(indexed_actions) FROM indexed_actions
+    WHERE run = runs.number AND (state IN ('pending', 'approved') OR %(are_all)s)
+)
+FROM runs LEFT JOIN indexed_runs USING (number) WHERE run_id = %(run_id)s AND next_seq > 0
 
 -- name: load_head
 SELECT next_seq, token, holder FROM runs WHERE run_id = %s
@@ -190,7 +185,8 @@ ORDER BY position LIMIT %(limit)s
 SELECT position + count - 1 FROM appends
 WHERE position < %s ORDER BY position DESC LIMIT 1
 
--- A process whose beat cannot be seen here began after this statement: it is alive.
+-- A process whose beat cannot be seen here began after this statement: it is alive. The rows of lists are those of before
+-- it: they are returned only where nothing was appended since.
 -- name: acquire
 INSERT INTO runs AS held (run_id, token, last_token, holder) VALUES (%(run_id)s, 1, 1, %(process)s)
 ON CONFLICT (run_id) DO UPDATE SET token = held.last_token + 1, last_token = held.last_token + 1, holder = %(process)s
@@ -198,7 +194,13 @@ WHERE %(force)s OR held.token = 0 OR EXISTS (
     SELECT 1 FROM processes
     WHERE id = held.holder AND beat_at <= clock_timestamp() - lease_seconds * interval '1 second'
 )
-RETURNING token
+RETURNING token, (
+    SELECT to_json(indexed_runs) FROM runs JOIN indexed_runs USING (number)
+    WHERE number = held.number AND next_seq = held.next_seq AND indexed_seq = next_seq
+), (
+    SELECT json_agg(indexed_actions) FROM indexed_actions
+    WHERE run = held.number AND indexed_actions.state IN ('pending', 'approved')
+)
 
 -- A run that was started or answered under the lease is woken: no worker could have it before. The job that is queued
 -- already is locked, so that no worker takes it, and looks, before this is finished.
@@ -371,7 +373,10 @@ WITH living AS MATERIALIZED (
 ),
 candidate AS (
     SELECT number FROM runs
-    WHERE state = 0 AND queue IS NOT NULL AND (token <> 0 OR touched_at < clock_timestamp() - interval '5 seconds')
+    WHERE state = 0 AND queue IS NOT NULL AND CASE
+        WHEN token = 0 THEN touched_at < clock_timestamp() - interval '5 seconds'
+        ELSE holder NOT IN (SELECT id FROM living)
+    END
     UNION
     SELECT number FROM runs WHERE wake_at <= clock_timestamp() AND state < 2
     UNION

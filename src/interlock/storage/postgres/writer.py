@@ -76,7 +76,8 @@ class PostgresWriter:
         self._patience_seconds = patience_seconds
         self._on_write = on_write
         self._on_end = on_end
-        self._indexer = RunIndexer()
+        #: What lists show of the runs that are written. Used by operations, too.
+        self.indexer = RunIndexer()
         self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
         #: What the group that is being written waits for, and from when on that is a problem.
         self._waiting: tuple[str, float] | None = None
@@ -206,18 +207,18 @@ class PostgresWriter:
         is_exact = False
         while True:
             try:
-                update = self._indexer.project(self._connection, events, is_exact=is_exact)
+                update = self.indexer.project(self._connection, events, is_exact=is_exact)
                 refused = self._append_and_wake(appends, changes, update, woken)
             except psycopg.errors.UniqueViolation as error:
-                self._indexer.forget()
+                self.indexer.forget()
                 if is_exact or error.diag.constraint_name != ASKED_ONCE:
                     raise
                 is_exact = True
             except BaseException:
-                self._indexer.forget()
+                self.indexer.forget()
                 raise
             else:
-                self._indexer.remember(events, update, refused)
+                self.indexer.remember(events, update, refused)
                 return refused
 
     def _append_and_wake(

@@ -54,6 +54,9 @@ class Dialect(NamedTuple):
 
     runs: str
     actions: str
+    #: The tables that have what a list is narrowed by, but for the id of a question's run.
+    run_leads: str
+    action_leads: str
     placeholder: str
     #: Before a column: do not take its index.
     unindexed: str
@@ -65,8 +68,10 @@ class Dialect(NamedTuple):
     by_expiry: str
 
 
-SQLITE = Dialect("runs", "actions", "?", "+", "instr", "1", "0", " INDEXED BY actions_by_expiry")
-POSTGRES = Dialect("listed_runs", "listed_actions", "%s", "", "strpos", "true", "false", "")
+SQLITE = Dialect("runs", "actions", "runs", "actions", "?", "+", "instr", "1", "0", " INDEXED BY actions_by_expiry")
+POSTGRES = Dialect(
+    "listed_runs", "listed_actions", "indexed_runs", "indexed_actions", "%s", "", "strpos", "true", "false", ""
+)
 
 
 class SqlStatement(NamedTuple):
@@ -80,6 +85,8 @@ class SqlStatement(NamedTuple):
 
 class _Table(NamedTuple):
     name: str
+    #: Where the numbers of a page are found.
+    leads: str
     columns: str
     order: str
 
@@ -120,7 +127,8 @@ class StatementBuilder:
             rest += self._build_visibility(query.agents, query.person)
         at = _decode_cursor(query.cursor)
         rest += [SqlCondition("number < ?", (at,))] if at else []
-        return self._build_page(_Table(self._dialect.runs, RUN_COLUMNS, "DESC"), leads, rest, query.limit)
+        table = _Table(self._dialect.runs, self._dialect.run_leads, RUN_COLUMNS, "DESC")
+        return self._build_page(table, leads, rest, query.limit)
 
     def build_actions(self, query: ActionQuery) -> SqlStatement:
         """Build the query for a list of actions."""
@@ -137,7 +145,10 @@ class StatementBuilder:
             rest += self._build_visibility(query.agents, query.person)
         at = _decode_cursor(query.cursor)
         rest += [SqlCondition("number > ?", (at,))] if at else []
-        return self._build_page(_Table(self._dialect.actions, ACTION_COLUMNS, "ASC"), leads, rest, query.limit)
+        found_in = self._dialect.action_leads if query.run_id is None else self._dialect.actions
+        return self._build_page(
+            _Table(self._dialect.actions, found_in, ACTION_COLUMNS, "ASC"), leads, rest, query.limit
+        )
 
     def build_counts(
         self, column: str, rows: str, agents: Collection[str] | None, person: str | None
@@ -196,7 +207,7 @@ class StatementBuilder:
         in_order = f"ORDER BY number {table.order} LIMIT {limit + 1}"
         narrowed = "".join(f" AND {condition.sql}" for condition in rest)
         numbers = [
-            f"SELECT number FROM (SELECT number FROM {table.name} WHERE {lead.sql}{narrowed} {in_order}) AS subquery"  # noqa: S608
+            f"SELECT number FROM (SELECT number FROM {table.leads} WHERE {lead.sql}{narrowed} {in_order}) AS subquery"  # noqa: S608
             for lead in leads
         ]
         if len(numbers) > _MAX_PARTS:
