@@ -131,7 +131,7 @@ class Adapter:
     async def execute(self, script, log=None):
         self.script, self.turn = script, 0
         assert await self.run([{"role": "user", "content": "go"}], log or Log()) == "done"
-        return sum(message["role"] == "tool" for message in self.seen)
+        return sum([message["role"] == "tool" for message in self.seen])
 
     async def model(self, messages):
         MARK.enter()

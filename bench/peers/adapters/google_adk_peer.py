@@ -113,7 +113,7 @@ class Adapter:
     async def execute(self, script, sessions=None):
         _, last = await self.begin(sessions or self.sessions, script)
         assert last.content.parts[0].text == "done"
-        return sum(bool(part.function_response) for content in STATE["seen"] for part in content.parts or [])
+        return sum([bool(part.function_response) for content in STATE["seen"] for part in content.parts or []])
 
     async def pause_resume(self, turns):
         path, script = self.new_path(), self.prepare(turns, 1, "async")

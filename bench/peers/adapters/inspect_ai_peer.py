@@ -111,7 +111,7 @@ class Adapter:
         STATE["script"], STATE["turn"] = script, 0
         _, last = await self.model.generate_loop("go", tools=self.tools)
         assert last.completion == "done"
-        return sum(isinstance(message, ChatMessageTool) for message in STATE["seen"])
+        return sum([isinstance(message, ChatMessageTool) for message in STATE["seen"]])
 
     async def pause_resume(self, turns):
         raise NotImplementedError("an approver blocks in the process")

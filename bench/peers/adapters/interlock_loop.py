@@ -131,7 +131,7 @@ class Adapter:
         self.model.plan, self.model.turn = plan, 0
         result = await runner.run("go")
         assert result.text == "done", result
-        return sum(type(message) is ToolMessage for message in self.model.seen)
+        return sum([type(message) is ToolMessage for message in self.model.seen])
 
     async def pause_resume(self, turns: int) -> Figures:
         path, log = self.new_log()

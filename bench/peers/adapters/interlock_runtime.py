@@ -32,7 +32,7 @@ class Adapter(interlock_loop.Adapter):
             calls = response.get("tool_calls")
             if calls:
                 messages.extend((await runner.execute(calls)).messages)
-        return sum(1 for message in messages if message["role"] == "tool")
+        return sum([message["role"] == "tool" for message in messages])
 
     async def pause_resume(self, turns: int) -> Any:
         raise NotImplementedError("needs the agent loop")

@@ -124,7 +124,7 @@ class Adapter:
         else:
             result = await graph.ainvoke(task, THREAD, durability=DURABILITY)
         assert result["messages"][-1].content == "done"
-        return sum(isinstance(message, ToolMessage) for message in STATE["seen"])
+        return sum([isinstance(message, ToolMessage) for message in STATE["seen"]])
 
     async def pause_resume(self, turns):
         path = self.new_path()

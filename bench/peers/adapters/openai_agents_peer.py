@@ -115,7 +115,7 @@ class Adapter:
         self.model.script, self.model.turn = script, 0
         result = await Runner.run(self.agent, "go", **self.options, **options)
         assert result.final_output == "done"
-        return sum(isinstance(item, dict) and item.get("type") == "function_call_output" for item in self.model.seen)
+        return sum([isinstance(item, dict) and item.get("type") == "function_call_output" for item in self.model.seen])
 
     async def pause_resume(self, turns):
         script = self.prepare(turns, 1, "async")

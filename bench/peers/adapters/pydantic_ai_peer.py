@@ -103,7 +103,7 @@ class Adapter:
         STATE["script"], STATE["turn"] = script, 0
         result = await self.agent.run("go", usage_limits=NO_LIMITS)
         assert result.output == "done"
-        return sum(isinstance(part, ToolReturnPart) for message in STATE["seen"] for part in message.parts)
+        return sum([isinstance(part, ToolReturnPart) for message in STATE["seen"] for part in message.parts])
 
     async def pause_resume(self, turns):
         script = self.prepare(turns, 1, "async")

@@ -54,7 +54,7 @@ def parse(text: str | bytes) -> Json:
         value = _from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:  # UnicodeEncodeError is one, too
         raise InvalidJsonError(str(error)) from None
-    if _large_number(raw) or (len(raw) > MAX_DEPTH and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH):
+    if _large_number(raw) or (raw[MAX_DEPTH:] and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH):
         check_value(value)
     return value
 

@@ -117,7 +117,8 @@ def render_for_model(observation: Observation) -> str:
     if content is None or not content.text:
         return header
     text = content.text if _suspect(content.text) is None else neutralize(content.text)
-    quoted, format = text.replace("\n", "\n| "), content.format if content.format in _FORMATS else "text"
+    quoted = text.replace("\n", "\n| ") if "\n" in text else text
+    format = content.format if content.format in _FORMATS else "text"
     return f'{header}\n<{ENVELOPE_TAG} trust="{TRUST_LABEL}" format="{format}">\n| {quoted}\n</{ENVELOPE_TAG}>'
 
 

@@ -235,7 +235,7 @@ async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome
                     return result
                 case _:
                     pass
-            if not result.binary and not result.attachments and len(result.model_text) <= tool.max_output_chars:
+            if not result.binary and not result.attachments and not result.model_text[tool.max_output_chars :]:
                 try:
                     return observe(call_id, tool, result, None, parts.redactor)
                 except StoreNeededError:

@@ -77,7 +77,7 @@ def observe(
             return observe_failure(call_id, tool.name, kept, redactor, result.duration_ms)
         attached, lines = kept
         text = f"{text}\n{lines}" if text else lines
-    if result.binary or len(text) > tool.max_output_chars:
+    if result.binary or text[tool.max_output_chars :]:
         if artifacts is None:
             raise StoreNeededError
         cut = _cut(text, result, tool.max_output_chars, artifacts)

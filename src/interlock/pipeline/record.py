@@ -24,8 +24,21 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ..domain.commands import AnswerClaim, command_key, encode_command
+from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
-from ..domain.event import NEWER, Event, Fact, LogEntry, decode_event, encode_event, escape_line_breaks
+from ..domain.event import (
+    NEWER,
+    Event,
+    Fact,
+    InvocationCompleted,
+    InvocationStarted,
+    LogEntry,
+    ModelRequested,
+    PolicyEvaluated,
+    decode_event,
+    encode_event,
+    escape_line_breaks,
+)
 from ..domain.json import encode, escape_surrogates
 from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
@@ -157,10 +170,16 @@ class Recorder:
             body = encode_event(event)
             self.escaped = fact = decode_event(LogEntry(run_id, seq, body, b"")).fact
         if type(fact) in NEWER:
-            for field, _ in NEWER[type(fact)]:
-                if field in body:
+            match fact:
+                case (  # what every call records has no field of a later version, and none is searched for
+                    PolicyEvaluated(decision=Decision(effect=None, effect_rule=None, ask="before", approver="person"))
+                    | InvocationStarted(effect="", trial="", arguments=None)
+                    | InvocationCompleted(decision=None, arguments=None)
+                    | ModelRequested(purpose="", estimated_tokens=0)
+                ):
+                    pass
+                case _:
                     body = encode_event(event)
-                    break
         if _FIRST_OF_BREAK in body or _FIRST_OF_NEXT_LINE in body:
             body = escape_line_breaks(body)
         if self._redact is not None:

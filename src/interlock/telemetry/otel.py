@@ -74,7 +74,7 @@ class Series:
 
     def add(self, value: float) -> None:
         """Add a measurement."""
-        self._counts[bisect_left(BOUNDS_MS, value)] += 1
+        self._counts[bisect_left(BOUNDS_MS, value) if value > BOUNDS_MS[0] else 0] += 1
         self._sum += value
         # Not `min` and `max`: two calls less for every measurement.
         if value < self._min:  # noqa: PLR1730
