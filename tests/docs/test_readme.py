@@ -109,6 +109,22 @@ def test_the_layout_names_what_is_there() -> None:
             assert any((ROOT / place / path).exists() for place in ("", "src/interlock")), path
 
 
+def test_questions_of_newcomers_are_answered_within_three_opens() -> None:
+    """`folder/` > `file.py` (`name`): what to open, one after the other, and what to search there."""
+    rows = table_rows(section(CONTRIBUTING, "Where to look"))
+
+    assert len(rows) == 9
+    for question, answer in rows:
+        ways = re.findall(r"((?:`[\w/]+/` > )+`[\w/.]+`)(?: \(([^)]*)\))?", answer)
+        assert ways, question
+        for way, searched in ways:
+            opens = re.findall(r"`([\w/.]+)`", way)
+            file = ROOT / "src" / "interlock" / "".join(opens)
+            assert (len(opens) <= 3, file.exists()) == (True, True), way
+            for name in re.findall(r"`(?:\w+\.)?(\w+)`", searched):
+                assert name in file.read_text(), (question, name)
+
+
 @tool(visible=lambda situation: "It is closed today.")
 def closed() -> str:
     """Is never there."""

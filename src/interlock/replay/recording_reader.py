@@ -289,12 +289,12 @@ def _context_step(
 
 def _policy_part(decision: Decision) -> Decision:
     """Return what says how it was decided. What a person was shown is not kept: it names places of one machine."""
-    standing = decision.layer == _STANDING_APPROVAL_LAYER
+    is_standing = decision.layer == _STANDING_APPROVAL_LAYER
     return Decision(
-        verdict=Verdict.ASK if standing else decision.verdict,
+        verdict=Verdict.ASK if is_standing else decision.verdict,
         reason=decision.reason,
         rule_ids=decision.rule_ids,
-        layer="" if standing else decision.layer,
+        layer="" if is_standing else decision.layer,
         advice=decision.advice,
         target_arg=decision.target_arg,
     )

@@ -466,7 +466,7 @@ class LiveView:
             setattr(self._calls[call_id], name, value)
 
 
-def format_speech(speaker: str, text: str, width: int) -> list[Text]:
+def format_speech(author: str, text: str, width: int) -> list[Text]:
     """Format an earlier message for a conversation that is shown again."""
     rows = [row for line in neutralize_text(text).split("\n") for row in wrap_line(line, width - MARK_CELLS)]
-    return [Text(make_visible(shorten_line(speaker, _MAX_NAME_CHARS)), "bold"), *map(mark_row, rows)]
+    return [Text(make_visible(shorten_line(author, _MAX_NAME_CHARS)), "bold"), *map(mark_row, rows)]

@@ -526,8 +526,8 @@ async def _next_event(http: h11.Connection, channel: Channel, seconds: float) ->
     async with asyncio.timeout(seconds):
         while (event := http.next_event()) is h11.NEED_DATA:
             if http.they_are_waiting_for_100_continue:
-                go_on = h11.InformationalResponse(status_code=100, headers=[])
-                await channel.send(http.send(go_on) or b"")
+                proceed = h11.InformationalResponse(status_code=100, headers=[])
+                await channel.send(http.send(proceed) or b"")
             http.receive_data(await channel.receive())
     return event
 
