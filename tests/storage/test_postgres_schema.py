@@ -130,6 +130,39 @@ def test_role_of_a_worker_only_adds(postgres: PostgresServer, statement: Literal
         _At(postgres.worker_url).execute(statement, schema)
 
 
+@each("statement", [
+    "SELECT * FROM accounts",
+    "SELECT * FROM api_keys",
+    "SELECT * FROM sessions",
+    "SELECT * FROM login_attempts",
+    "SELECT * FROM oauth_flows",
+    "SELECT * FROM journal",
+    "SELECT * FROM signing_keys",
+    "INSERT INTO consent_tokens SELECT * FROM consent_tokens",
+])  # fmt: skip
+def test_role_of_a_worker_sees_no_accounts(postgres: PostgresServer, statement: LiteralString) -> None:
+    schema = postgres.empty_schema()
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        _At(postgres.worker_url).execute(statement, schema)
+
+
+@each("statement", [
+    "UPDATE appends SET bodies = ''",
+    "DELETE FROM appends",
+    "UPDATE journal SET body = ''",
+    "DELETE FROM journal",
+    "UPDATE checkpoints SET document = ''",
+    "DELETE FROM checkpoints",
+    "UPDATE signing_keys SET public_key = ''",
+    "DELETE FROM accounts",
+    "DROP TABLE accounts",
+])  # fmt: skip
+def test_role_of_a_server_changes_no_record(postgres: PostgresServer, statement: LiteralString) -> None:
+    schema = postgres.empty_schema()
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        _At(postgres.server_url).execute(statement, schema)
+
+
 @each("role", ["nobody", "", 'x"; DROP SCHEMA public; --'])
 def test_unknown_roles_get_no_rights(postgres: PostgresServer, role: str) -> None:
     with pytest.raises(LogError, match=r"cannot grant rights .*Nothing was changed"):
