@@ -62,7 +62,7 @@ class PostgresEngine:
 
     async def serve(self, advance: Advance, *, queues: Collection[str], concurrency: int) -> None:
         """Take jobs until `stop`. Raise `LogError` when the database was gone for longer than the log's patience."""
-        self._advance, self._slots = advance, asyncio.Semaphore(concurrency)
+        self._advance, self._slots, self._has_ended = advance, asyncio.Semaphore(concurrency), False
         reconciling = asyncio.create_task(self._reconcile_forever())
         self._working = working = asyncio.create_task(self._work_forever(sorted(queues), concurrency))
         stopping = asyncio.create_task(self._stopping.wait())
@@ -73,6 +73,7 @@ class PostgresEngine:
                     task.result()
         finally:
             self._has_ended = True
+            self._ready.clear()
             for task in (reconciling, working, stopping):
                 task.cancel()
             await asyncio.gather(reconciling, working, stopping, return_exceptions=True)
@@ -101,19 +102,22 @@ class PostgresEngine:
         )
         app = App(connector=connector)
         app.task(name=TASK)(self._run_job)
-        async with app.open_async():
-            self._ready.set()
-            await app.run_worker_async(
-                queues=queues,
-                name=self._name,
-                concurrency=concurrency,
-                install_signal_handlers=False,
-                fetch_job_polling_interval=_POLL_SECONDS,
-                shutdown_graceful_timeout=_JOB_GRACE_SECONDS,
-                update_heartbeat_interval=_WORKER_SECONDS / 4,
-                stalled_worker_timeout=_WORKER_SECONDS,
-                delete_jobs="always",
-            )
+        try:
+            async with app.open_async():
+                self._ready.set()
+                await app.run_worker_async(
+                    queues=queues,
+                    name=self._name,
+                    concurrency=concurrency,
+                    install_signal_handlers=False,
+                    fetch_job_polling_interval=_POLL_SECONDS,
+                    shutdown_graceful_timeout=_JOB_GRACE_SECONDS,
+                    update_heartbeat_interval=_WORKER_SECONDS / 4,
+                    stalled_worker_timeout=_WORKER_SECONDS,
+                    delete_jobs="always",
+                )
+        finally:
+            await connector.close_async()  # a pool that was still being opened, too
 
     async def _run_job(self, run_id: str) -> None:
         """Wait for the run, so that it counts. It continues when the worker of Procrastinate starts again."""

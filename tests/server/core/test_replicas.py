@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from interlock import Agent, Rule, RulePolicy, tool, verify
+from interlock import Agent, Inbox, Rule, RulePolicy, tool, verify
 from interlock.domain.event import ApprovalGranted, CallObserved, RunCancelled, RunCompleted
 from interlock.engine.postgres import PostgresEngine
 from interlock.server.core.identity.principal import Principal, Role
@@ -20,7 +20,7 @@ from interlock.server.core.runs.run_service import NewRun
 from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, WorkerTable
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually
 from tests.postgres.server import PostgresServer
 from tests.runs.support import calls, facts
 
@@ -32,15 +32,15 @@ ADMIN = Principal(name="user:root", kind="person", roles=frozenset({Role.ADMIN})
 class Replicas:
     """Servers on one log. Each has a folder of its own."""
 
-    def __init__(self, server: PostgresServer, folder: Path) -> None:
-        self._server, self._folder = server, folder
+    def __init__(self, server: PostgresServer, folder: Path, **options: float) -> None:
+        self._server, self._folder, self._options = server, folder, options
         self._schema = server.new_schema()
 
     @asynccontextmanager
     async def open(
         self, state: str, *agents: Agent | ServedAgent, is_worker: bool = True, **chosen: Any
     ) -> AsyncGenerator[Service]:
-        async with self._server.open_log(self._schema) as log:
+        async with self._server.open_log(self._schema, **self._options) as log:
             options: dict[str, Any] = {"engine": PostgresEngine(log, name=state), "is_worker": is_worker, **chosen}
             async with serving(self._folder, *agents, log=log, state=state, **options) as service:
                 yield service
@@ -236,3 +236,39 @@ async def test_hosts_with_other_clocks_share_runs(replicas: Replicas) -> None:
         assert verify(await early.log.read(run_id), run_id).ok
 
     assert world.changes == ["x"]
+
+
+async def test_child_run_of_a_run_that_is_over_is_ended(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def die(self: Inbox, ledger: object) -> None:
+        """The process died before it could end the child run."""
+
+    world = World()
+    async with replicas.open("first", world.boss()) as first:
+        run_id = await create(first, "boss")
+        (row,) = await asked(first, run_id)
+        with monkeypatch.context() as dying:
+            dying.setattr(Inbox, "cancel_children", die)
+            await first.run_service.cancel(ADMIN, run_id, "Enough.")
+        await first.worker.engine.wake([row.run_id])
+        await status(first, row.run_id, "FAILED")
+        assert isinstance((await facts(first.log, row.run_id))[-1], RunCancelled)
+
+    assert world.changes == []
+
+
+async def test_server_works_again_when_the_database_is_back(tmp_path: Path) -> None:
+    server = PostgresServer().start()
+    try:
+        replicas = Replicas(server, tmp_path, patience_seconds=0.5)
+        async with replicas.open("first", scripted("plain", "Hello.")) as first:
+            await first.worker.engine.ready.wait()
+            await asyncio.to_thread(server.stop)
+            await eventually(lambda: bool(first.worker.problem))
+            problems = await first.find_readiness_problems()
+            await asyncio.to_thread(server.start)
+            await eventually(lambda: not first.worker.problem and not first.log.problem)
+            await status(first, await create(first, "plain"), "COMPLETED")
+    finally:
+        server.close()
+
+    assert "Runs are not continued here." in problems

@@ -317,17 +317,19 @@ SELECT digest FROM artifacts WHERE digest BETWEEN %b AND %b ORDER BY digest
 INSERT INTO runs (run_id, queue) VALUES (%s, %s)
 ON CONFLICT (run_id) DO UPDATE SET queue = excluded.queue WHERE runs.next_seq = 0
 
--- A child run is driven by its parent, so the outermost run is woken.
+-- A child run is driven by its parent, so the outermost run is woken that is not over.
 -- name: wake
 WITH RECURSIVE line AS (
     SELECT number, run_id, queue, parent FROM runs WHERE run_id = ANY(%s)
     UNION
     SELECT above.number, above.run_id, above.queue, above.parent
-    FROM line JOIN runs AS above ON above.run_id = line.parent
+    FROM line JOIN runs AS above ON above.run_id = line.parent AND above.state < 2
 ),
 woken AS (
     UPDATE runs SET state = 0, is_woken = true, wake_at = NULL, touched_at = clock_timestamp()
-    WHERE number IN (SELECT number FROM line WHERE parent IS NULL) AND queue IS NOT NULL AND state < 2 AND next_seq > 0
+    WHERE number IN (SELECT number FROM line WHERE NOT EXISTS (
+        SELECT 1 FROM runs AS above WHERE above.run_id = line.parent AND above.state < 2
+    )) AND queue IS NOT NULL AND state < 2 AND next_seq > 0
     RETURNING run_id, queue
 ),
 queued AS MATERIALIZED (
@@ -384,7 +386,6 @@ candidate AS (
 )
 SELECT run_id FROM candidate JOIN runs USING (number)
 WHERE next_seq > 0 AND state < 2 AND queue IS NOT NULL
-    AND (parent IS NULL OR EXISTS (SELECT 1 FROM runs AS above WHERE above.run_id = runs.parent AND above.state < 2))
     AND (token = 0 OR holder NOT IN (SELECT id FROM living))
     AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = run_id AND status = 'todo')
 ORDER BY number LIMIT %s

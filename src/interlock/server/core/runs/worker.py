@@ -6,7 +6,6 @@ hosts (Postgres), a new run is recorded together with its job, and any worker co
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 
 from ....domain.errors import LogError
@@ -15,7 +14,8 @@ from ....engine.interface import Engine
 from ....runs.handle import RunHandle
 from ....runs.runner import Runner
 
-logger = logging.getLogger("interlock.server")
+#: After the log could not be used.
+_RETRY_SECONDS = 1.0
 
 
 class RunWorker:
@@ -31,8 +31,12 @@ class RunWorker:
         self._concurrency = concurrency
         self._serving: asyncio.Task[None] | None = None
         self.is_stopping = False
-        #: Why no run is continued any more; empty as long as they are.
-        self.problem = ""
+        self._last_error = ""
+
+    @property
+    def problem(self) -> str:
+        """Why no run is continued now; empty as long as they are."""
+        return "" if self.engine.ready.is_set() else self._last_error
 
     async def start(self) -> None:
         """Continue runs from now on."""
@@ -57,11 +61,13 @@ class RunWorker:
         return handle
 
     async def _serve(self) -> None:
-        try:
-            await self.engine.serve(self._advancer.advance, queues=self._queues, concurrency=self._concurrency)
-        except LogError as error:
-            self.problem = str(error)
-            logger.error("No run is continued any more: %s", error)
+        """Serve until the end. When the log cannot be used, try again until it can."""
+        while not self.is_stopping:
+            try:
+                await self.engine.serve(self._advancer.advance, queues=self._queues, concurrency=self._concurrency)
+            except LogError as error:
+                self._last_error = str(error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
 class SharedRunWorker(RunWorker):
