@@ -18,6 +18,7 @@ from tests.logs import keep_in_postgres
 from tests.soak.budget import Budget
 
 if TYPE_CHECKING:
+    from tests.postgres.network import Host
     from tests.postgres.server import PostgresServer
 
 #: Ignored by Python itself, which gives programs the default again.
@@ -55,6 +56,13 @@ def postgres() -> Iterator["PostgresServer"]:
         yield server.start()
     finally:
         server.close()
+
+
+@pytest.fixture
+def host() -> Iterator["Host"]:
+    """Another host, in a network namespace. Skipped where there are none."""
+    with import_module("tests.postgres.network").open_host() as opened:
+        yield opened
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

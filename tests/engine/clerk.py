@@ -9,6 +9,8 @@ from interlock.testing import ScriptedModel, ScriptedTurn, tool_call
 
 #: While there is this file, the first step does not return.
 HOLD = "hold"
+#: While there is this file, the first step does not return, and continues when it is gone.
+SLOW = "slow"
 
 
 def effects_of(folder: Path) -> list[str]:
@@ -29,6 +31,8 @@ def clerk() -> Agent:
         have_effect(context, number)
         if number == 1 and (folder / HOLD).exists():
             await asyncio.Event().wait()
+        while number == 1 and (folder / SLOW).exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # noqa: TID251 - another process removes it
         return "done"
 
     @tool(risk="write", concurrency="safe")

@@ -23,8 +23,9 @@ async def test_run_is_advanced_until_it_waits_and_until_it_is_over() -> None:
     async with Runner(clerk(), log=log) as runner, Inbox(log) as inbox:
         advancer, run_id = RunAdvancer({"clerk": runner}), await runner.submit("Do it.")
 
-        assert await advancer.advance(run_id) == NextLook()
-        assert await advancer.advance(run_id) == NextLook(), "nothing happened since"
+        look = await advancer.advance(run_id)
+        assert look == NextLook(seq=len(await log.read(run_id)))
+        assert await advancer.advance(run_id) == look, "nothing happened since"
         (question,) = await inbox.pending(run_id)
         await inbox.approve(question, by="ana")
         assert await advancer.advance(run_id) is None
@@ -58,5 +59,7 @@ async def test_paused_run_is_left_to_others() -> None:
         advancer, run_id = RunAdvancer({"clerk": runner}), await runner.submit("Do it.")
         advancer.pause()
 
-        assert await advancer.advance(run_id) == NextLook(is_left=True)
+        look = await advancer.advance(run_id)
+        assert look is not None
+        assert look.is_left
         assert not await log.lease_holder(run_id)

@@ -28,12 +28,6 @@ def office(postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return Office(postgres, tmp_path)
 
 
-async def submit(log: PostgresLog, *run_ids: str) -> None:
-    async with Runner(clerk(), log=log) as runner:
-        for run_id in run_ids:
-            assert await runner.submit("Do it.", run_id=run_id) == run_id
-
-
 async def finish(log: PostgresLog, *run_ids: str) -> list[str]:
     """Approve what the runs ask, and return how they ended."""
     async with asyncio.timeout(HANG_SECONDS):
@@ -47,10 +41,10 @@ def once(*run_ids: str) -> list[str]:
 
 async def test_submitted_run_is_executed_once_by_workers(office: Office) -> None:
     async with office.open_log() as log:
-        await submit(log, "first")
+        await office.submit(log, "first")
         with office.worker("--name", "one") as one, office.worker("--name", "one"):
             assert one.greeting == "Worker one serves clerk on default.\n"
-            await submit(log, "second", "third")
+            await office.submit(log, "second", "third")
             assert await finish(log, "first", "second", "third") == ["completed"] * 3
             assert one.stop() == 0
 
@@ -67,7 +61,7 @@ async def test_killed_worker_is_followed_after_its_lease(office: Office, seconds
     hold.touch()
     async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
         with office.worker() as doomed, office.worker("--queue", "default", "--queue", "other") as heir:
-            await submit(log, "run")
+            await office.submit(log, "run")
             while not office.effects():
                 await log.wait_for_change(log.version(), 0.05)
             holder = await log.lease_holder("run")
@@ -88,7 +82,7 @@ async def test_worker_that_was_stopped_for_too_long_repeats_nothing(office: Offi
     hold.touch()
     async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
         with office.worker("--stop-seconds", "0") as late:
-            await submit(log, "run")
+            await office.submit(log, "run")
             while not office.effects():
                 await log.wait_for_change(log.version(), 0.05)
             late.process.send_signal(SIGSTOP)
@@ -103,10 +97,30 @@ async def test_worker_that_was_stopped_for_too_long_repeats_nothing(office: Offi
     assert office.effects() == once("run")
 
 
+async def test_job_of_a_dead_worker_holds_nothing_up(office: Office) -> None:
+    """A worker died with the job of a run, and behind it another one waits."""
+    async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
+        await office.submit(log, "run")
+        office.server.execute(
+            "INSERT INTO procrastinate_workers (last_heartbeat) VALUES (now() - interval '1 hour');"
+            "INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock, args, status, worker_id) "
+            "SELECT queue_name, task_name, queueing_lock, args, 'doing', (SELECT max(id) FROM procrastinate_workers) "
+            "FROM procrastinate_jobs",
+            office.schema,
+        )
+        with office.worker() as worker:
+            assert await finish(log, "run") == ["completed"]
+            while office.jobs():
+                await log.wait_for_change(log.version(), 0.1)
+            assert worker.stop() == 0
+
+    assert office.effects() == once("run")
+
+
 async def test_stopped_worker_leaves_its_runs_to_others(office: Office) -> None:
     runs = [f"run-{number}" for number in range(8)]
     async with office.open_log() as log, asyncio.timeout(HANG_SECONDS):
-        await submit(log, *runs)
+        await office.submit(log, *runs)
         with office.worker("--concurrency", "2") as first:
             await approve(log, runs[0])
             assert first.stop() == 0
@@ -140,7 +154,7 @@ async def test_runs_of_other_queues_are_left_alone(office: Office) -> None:
         async with Runner(clerk(), log=log) as runner:
             await runner.submit("Do it.", run_id="elsewhere", queue="host-b")
         with office.worker():
-            await submit(log, "here")
+            await office.submit(log, "here")
             assert await finish(log, "here") == ["completed"]
         assert await log.read("elsewhere", after_seq=1) == []
 
@@ -161,12 +175,12 @@ def own_office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Offi
 async def test_restarted_database_delays_runs_and_changes_nothing(own_office: Office) -> None:
     async with own_office.open_log() as log:
         with own_office.worker() as worker:
-            await submit(log, "before")
+            await own_office.submit(log, "before")
             async with asyncio.timeout(HANG_SECONDS):
                 await approve(log, "before")
             own_office.server.stop(SIGQUIT)
             own_office.server.start()
-            await submit(log, "after")
+            await own_office.submit(log, "after")
             assert await finish(log, "after") == ["completed"]
             assert await wait_until_over(log, "before") == "completed"
             assert worker.stop() == 0

@@ -9,12 +9,13 @@ from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
 
-from interlock import Inbox
+from interlock import Inbox, Runner
 from interlock.storage.postgres.log import PostgresLog
 from tests.patience import HANG_SECONDS
+from tests.postgres.network import Host
 from tests.postgres.server import PostgresServer
 
-from .clerk import effects_of
+from .clerk import clerk, effects_of
 
 ROOT = Path(__file__).parents[2]
 LEASE_SECONDS = 3.0
@@ -37,13 +38,14 @@ class Worker:
 class Office:
     """A log in Postgres, and the folder with the effects of its runs."""
 
-    def __init__(self, server: PostgresServer, folder: Path) -> None:
-        self.server, self.folder = server, folder
+    def __init__(self, server: PostgresServer, folder: Path, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.server, self.folder, self.lease_seconds = server, folder, lease_seconds
         self.schema = server.new_schema()
 
     @contextmanager
-    def worker(self, *options: str) -> Generator[Worker]:
+    def worker(self, *options: str, host: Host | None = None) -> Generator[Worker]:
         words = [
+            *([] if host is None else ["ip", "netns", "exec", host.name]),
             sys.executable,
             "-c",
             "from interlock.cli.main import main; main()",
@@ -51,8 +53,9 @@ class Office:
             "--agent",
             "tests.engine.clerk:clerk",
         ]
-        words += ["--database-schema", self.schema, "--lease", str(LEASE_SECONDS), *options]
-        environ = os.environ | {"CLERK_FOLDER": str(self.folder), "INTERLOCK_DATABASE_URL": self.server.url}
+        words += ["--database-schema", self.schema, "--lease", str(self.lease_seconds), *options]
+        url = self.server.url if host is None else f"postgresql://postgres@{host.server_address}/postgres"
+        environ = os.environ | {"CLERK_FOLDER": str(self.folder), "INTERLOCK_DATABASE_URL": url}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environ}
         with subprocess.Popen(words, **pipes) as process:
             try:
@@ -61,7 +64,12 @@ class Office:
                 process.kill()
 
     def open_log(self) -> PostgresLog:
-        return self.server.open_log(self.schema, lease_seconds=LEASE_SECONDS)
+        return self.server.open_log(self.schema, lease_seconds=self.lease_seconds)
+
+    async def submit(self, log: PostgresLog, *run_ids: str) -> None:
+        async with Runner(clerk(), log=log) as runner:
+            for run_id in run_ids:
+                assert await runner.submit("Do it.", run_id=run_id) == run_id
 
     def effects(self) -> list[str]:
         return sorted(effects_of(self.folder))

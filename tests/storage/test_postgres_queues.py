@@ -151,6 +151,20 @@ async def test_run_that_was_woken_meanwhile_is_not_settled(log: PostgresLog, job
     assert not await log.queues.look("run")
 
 
+async def test_run_with_more_events_is_not_settled(log: PostgresLog, jobs: Jobs) -> None:
+    """One worker found that the run waits. Before it says so, the run is answered, and a second one looks."""
+    await start(log, "run", PAUSED)
+    await record(log, "run", ANSWERED)
+    assert await log.queues.look("run"), "the second one"
+    assert not await log.queues.settle("run", seq=2)
+    jobs.take()
+    jobs.age()
+
+    assert await log.queues.reconcile(LONG_AGO) == ["run"]
+    assert await log.queues.look("run")
+    assert await log.queues.settle("run", seq=3)
+
+
 async def test_held_run_is_left_to_its_process(log: PostgresLog) -> None:
     await start(log, "run")
     lease = await log.acquire("run")

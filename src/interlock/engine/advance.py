@@ -118,7 +118,7 @@ class RunAdvancer:
             return None
         is_waiting = bool(result.questions) or not self._is_stopping
         times = [question.expires_at for question in result.questions if question.expires_at]
-        return NextLook(at=min(times, default=0), is_left=not is_waiting)
+        return NextLook(at=min(times, default=0), seq=handle.stopped_seq, is_left=not is_waiting)
 
     def _find_live_handle(self, run_id: str) -> RunHandle | None:
         for runner in self._runners.values():

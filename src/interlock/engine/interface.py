@@ -16,6 +16,8 @@ class NextLook(msgspec.Struct, frozen=True):
 
     #: In nanoseconds since 1970; 0: when it is woken.
     at: int = 0
+    #: The number of events with which it was found to wait; None: it was not opened.
+    seq: int | None = None
     #: How long to wait after a failure; 0: there was none.
     retry_seconds: float = 0.0
     #: Another process has the run, or it was left behind for one: look at once, there.

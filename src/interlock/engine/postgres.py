@@ -16,6 +16,7 @@ from procrastinate.exceptions import ProcrastinateException
 from ..domain.errors import LogError
 from ..storage.postgres.log import PostgresLog
 from .interface import Advance, NextLook
+from .metrics import Gauge, Values
 
 logger = logging.getLogger("interlock.worker")
 
@@ -43,6 +44,8 @@ class PostgresEngine:
         self._working: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._has_ended = False
+        #: How many runs this process found that no living process had, and woke.
+        self.recovered_count = 0
 
     @property
     def ready(self) -> asyncio.Event:
@@ -85,6 +88,36 @@ class PostgresEngine:
             await asyncio.wait([self._working])
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
+
+    def list_gauges(self) -> tuple[Gauge, ...]:
+        """Return what metrics show of the queues."""
+        queues = self._log.queues
+
+        async def count_recovered() -> Values:
+            return {"": float(self.recovered_count)}
+
+        async def count_processes() -> Values:
+            return {"": float(await queues.count_processes())}
+
+        async def find_oldest() -> Values:
+            return {"": await queues.find_oldest_ready()}
+
+        async def count_running() -> Values:
+            return {"": float(len(self._running))}
+
+        return (
+            Gauge("interlock_runs", "Runs that are not over, by state.", "state", queues.count_runs),
+            Gauge("interlock_queue_depth", "Jobs that wait for a worker, by queue.", "queue", queues.count_jobs),
+            Gauge("interlock_oldest_ready_seconds", "Age of the oldest run that no worker has.", "", find_oldest),
+            Gauge("interlock_processes", "Processes that use the log and are alive.", "", count_processes),
+            Gauge("interlock_process_runs", "Runs that this worker has.", "", count_running),
+            Gauge(
+                "interlock_process_recovered_runs",
+                "Runs that this worker found without a living process, and woke.",
+                "",
+                count_recovered,
+            ),
+        )
 
     async def _work_forever(self, queues: list[str], concurrency: int) -> None:
         """Take jobs. When the database is gone, try again: the reconciler decides when that is over."""
@@ -144,8 +177,8 @@ class PostgresEngine:
                         case NextLook(retry_seconds=seconds, reason=reason) if seconds:
                             await queues.postpone(run_id, seconds, reason)
                             return
-                        case NextLook(at=wake_at):
-                            if await queues.settle(run_id, wake_at):
+                        case NextLook(at=wake_at, seq=seq):
+                            if await queues.settle(run_id, wake_at, seq):
                                 return
                 await queues.wake([run_id])
             except LogError as error:  # the reconciler finds the run when the database is back
@@ -153,7 +186,7 @@ class PostgresEngine:
 
     async def _reconcile_forever(self) -> None:
         while True:
-            await self._log.queues.reconcile(_WORKER_SECONDS)
+            self.recovered_count += len(await self._log.queues.reconcile(_WORKER_SECONDS))
             if self._log.refusal:
                 raise LogError(self._log.refusal)
             await asyncio.sleep(min(_RECONCILE_SECONDS, self._log.lease_seconds / 4))

@@ -60,6 +60,8 @@ class RunHandle:
         self.is_forced = False
         #: The last result, and what the log's version was then.
         self._cached_result: tuple[int, AgentResult] | None = None
+        #: The number of events with which the run was released last; None: it was not driven here.
+        self.stopped_seq: int | None = None
         self._observations = ObservationCollector(runner.log, situation.run_id)
 
     @property
@@ -298,6 +300,7 @@ class RunHandle:
             self._resume_requested = False
             step, has_commands = await self._run_session(session)
             ledger = session.run.ledger
+            self.stopped_seq = ledger.next_seq
             if session.run.ledger.is_over:
                 await self._runner.inbox.cancel_children(ledger)
                 await self._runner.app.end_run(self.run_id)

@@ -353,9 +353,11 @@ UPDATE runs SET is_woken = false, waiting_reason = NULL WHERE run_id = %s AND ne
 RETURNING state = 0 OR coalesce(wake_at <= clock_timestamp(), false)
     OR EXISTS (SELECT 1 FROM commands WHERE run = number)
 
+-- Of two workers that look at a run at the same time, the second finds it woken no more. So the events count, too.
 -- name: settle
 UPDATE runs SET state = 1, wake_at = to_timestamp(%(wake_at)s::float8)
-WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0 RETURNING 1
+WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0 AND next_seq = coalesce(%(seq)s, next_seq)
+RETURNING 1
 
 -- name: postpone
 UPDATE runs SET state = 1, waiting_reason = %(reason)s,
@@ -422,3 +424,17 @@ SELECT position, run_id, seq, count, bodies, hashes, agent, status
 FROM (SELECT * FROM appends ORDER BY position DESC LIMIT %s) AS recent
 JOIN runs ON runs.number = run JOIN indexed_runs USING (number)
 WHERE position < %s AND
+
+-- What metrics show: runs that are not over, jobs that wait, and living processes.
+-- name: count_runs_by_state
+SELECT CASE state WHEN 0 THEN 'ready' ELSE 'waiting' END, count(*) FROM runs WHERE state < 2 AND next_seq > 0 GROUP BY 1
+
+-- name: count_jobs_by_queue
+SELECT queue_name, count(*) FROM procrastinate_jobs WHERE task_name = 'interlock.advance' AND status = 'todo' GROUP BY 1
+
+-- name: count_processes
+SELECT count(*) FROM processes WHERE beat_at > clock_timestamp() - lease_seconds * interval '1 second'
+
+-- name: oldest_ready_seconds
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(touched_at)), 0) FROM runs
+WHERE state = 0 AND queue IS NOT NULL AND token = 0

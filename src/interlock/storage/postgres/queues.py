@@ -39,11 +39,11 @@ class RunQueues:
         rows = await self._execute("look", (run_id,))
         return bool(rows and rows[0][0])
 
-    async def settle(self, run_id: str, wake_at: int = 0) -> bool:
+    async def settle(self, run_id: str, wake_at: int = 0, seq: int | None = None) -> bool:
         """Record that the run waits until it is woken, or until `wake_at`, in nanoseconds since 1970. Return False, and
-        record nothing, when it was woken since `look`, or is over.
+        record nothing, when it was woken since `look`, has more events than `seq`, or is over.
         """
-        values = {"run_id": run_id, "wake_at": wake_at / 1e9 if wake_at else None}
+        values = {"run_id": run_id, "wake_at": wake_at / 1e9 if wake_at else None, "seq": seq}
         return bool(await self._execute("settle", values))
 
     async def postpone(self, run_id: str, seconds: float, reason: str = "") -> None:
@@ -71,6 +71,22 @@ class RunQueues:
             return found
 
         return await self._run(reconcile)
+
+    async def count_runs(self) -> dict[str, int]:
+        """Return how many runs are `ready` to continue or `waiting`. Reads the rows of all runs."""
+        return {"ready": 0, "waiting": 0} | dict(await self._execute("count_runs_by_state", None))
+
+    async def count_jobs(self) -> dict[str, int]:
+        """Return how many jobs wait, by queue."""
+        return dict(await self._execute("count_jobs_by_queue", None))
+
+    async def count_processes(self) -> int:
+        """Return how many processes that use the log are alive."""
+        return (await self._execute("count_processes", None))[0][0]
+
+    async def find_oldest_ready(self) -> float:
+        """Return for how many seconds the oldest run has waited for a worker; 0 when none does."""
+        return float((await self._execute("oldest_ready_seconds", None))[0][0])
 
     async def _execute(self, query: str, parameters: Any) -> list[tuple[Any, ...]]:
         def run(connection: Connection) -> list[tuple[Any, ...]]:
