@@ -16,7 +16,7 @@ from interlock.testing import ScriptedModel, ScriptedTurn, tool_call
 from tests.patience import HANG_SECONDS
 from tests.postgres.server import PostgresServer
 
-from .workers import Office, approve, wait_until_over
+from .workers import ROOT, Office, approve, wait_until_over
 
 
 async def fetch(port: int, path: str) -> tuple[int, str]:
@@ -79,6 +79,15 @@ async def test_health_and_other_paths(tmp_path: Path) -> None:
                 pass
 
     assert found == [200, 200, 404, 200]
+
+
+def test_every_metric_is_documented() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    sources = (*(ROOT / "src/interlock/engine").glob("*.py"), ROOT / "src/interlock/server/core/metrics.py")
+    names = {name for source in sources for name in re.findall(r'"(interlock_[a-z_]+)"', source.read_text())}
+
+    assert len(names) >= 14
+    assert {name for name in names if f"`{name}" not in page} == set()
 
 
 async def test_worker_serves_its_metrics(

@@ -25,8 +25,10 @@ import msgspec
 
 from .. import lazy_module
 from ..domain.errors import ConfigurationError, LogError
+from ..engine.metrics import ProcessMetrics
 from ..rendering.text import pluralize
 from .display.output import echo
+from .session.metrics_server import serve_metrics
 from .session.terminal import signal_handlers
 
 try:
@@ -36,6 +38,7 @@ try:
     from ..server.console.app import mount_console
     from ..server.core.database.interface import Database
     from ..server.core.identity.principal import IdentityProblem, Role
+    from ..server.core.metrics import list_gauges
     from ..server.core.runs.agent_loading import load_agents
     from ..server.core.runs.demo_agents import demo_agents
     from ..server.core.runs.served_agent import ServedAgent
@@ -89,13 +92,14 @@ def prepare_server(
     return settings, served
 
 
-async def run_server(
+async def run_server(  # noqa: PLR0913 - every keyword is explicit
     settings: ServerSettings,
     served: Sequence[ServedAgent],
     files: ServerFiles,
     own_paths: Sequence[str] = (),
     *,
     is_worker: bool = True,
+    metrics_port: int | None = None,
 ) -> None:
     """Serve until a signal. Calls under way are given a moment; every run can be resumed.
 
@@ -131,6 +135,10 @@ async def run_server(
                     served_gateway = import_module("interlock.cli.served_gateway")
                     gateway = served_gateway.serve_gateway(app, service, settings.gateway, files.state)
                     await opened.enter_async_context(gateway)
+            if metrics_port is not None:
+                metrics = ProcessMetrics(service.log, *list_gauges(service))
+                port = await opened.enter_async_context(serve_metrics(metrics, metrics_port))
+                echo(f"Metrics are at http://127.0.0.1:{port}/metrics.")
             password = await create_first_account(service)  # last of all: a password that was never shown is useless
             server = _Server(config, service)
             signals.enter_context(server.stop_on_signals())

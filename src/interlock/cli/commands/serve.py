@@ -48,6 +48,14 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     no_worker: Annotated[
         bool, typer.Option("--no-worker", help="Leave all runs of a log in Postgres to `interlock worker`.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Serve /metrics and /health on this port of the loopback interface, too. Default: not at all.",
+        ),
+    ] = None,
 ) -> None:
     """Serve runs to people and programs: REST, console, approvals, audit.
 
@@ -69,7 +77,9 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
         )
     own_paths = (*find_user_paths().own_paths, *(() if config is None else (str(config),)))
     with _lock_files(log, "" if settings.database is None else settings.database.schema) as files:
-        asyncio.run(process.run_server(settings, served, files, own_paths, is_worker=not no_worker))
+        asyncio.run(
+            process.run_server(settings, served, files, own_paths, is_worker=not no_worker, metrics_port=metrics_port)
+        )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,7 @@ from .database import SchemaOption, UrlOption
 
 if TYPE_CHECKING:
     from ...engine import advance as engine_advance
+    from ...engine import metrics as engine_metrics
     from ...engine import postgres as engine_postgres
     from ...server.core import mcp_servers
     from ...server.core import settings as server_settings
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from ...server.core.runs.served_agent import ServedAgent
     from ...storage.postgres import artifacts as postgres_artifacts
     from ...storage.postgres import log as postgres_log
+    from ..session import metrics_server
 else:
     engine_advance = lazy_module("...engine.advance", __package__)
+    engine_metrics = lazy_module("...engine.metrics", __package__)
     engine_postgres = lazy_module("...engine.postgres", __package__)
     mcp_servers = lazy_module("...server.core.mcp_servers", __package__)
     server_settings = lazy_module("...server.core.settings", __package__)
@@ -39,6 +42,7 @@ else:
     agent_runners = lazy_module("...server.core.runs.agent_runners", __package__)
     postgres_artifacts = lazy_module("...storage.postgres.artifacts", __package__)
     postgres_log = lazy_module("...storage.postgres.log", __package__)
+    metrics_server = lazy_module("..session.metrics_server", __package__)
 
 _EXITS = format_exit_codes(
     ok="stopped by a signal",
@@ -81,6 +85,10 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
     stop_seconds: Annotated[
         float, option("Seconds that running calls have when the worker is stopped. Default: 10.", min=0)
     ] = 10.0,
+    metrics_port: Annotated[
+        int | None,
+        option("Serve /metrics and /health on this port of the loopback interface. Default: not at all.", min=0),
+    ] = None,
 ) -> None:
     """Resume runs: those that were submitted, answered, are due, or were left behind by a worker that is gone.
 
@@ -111,7 +119,7 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
         limits = {} if config is None else agent_runners.build_options(settings)
         runners = agent_runners.AgentRunners(served, log, artifacts, None, **limits)
         _prepare_tools(runners, config)
-        code = asyncio.run(_serve(log, runners, table, name=name, stop_seconds=stop_seconds))
+        code = asyncio.run(_serve(log, runners, table, name=name, stop_seconds=stop_seconds, metrics_port=metrics_port))
     raise typer.Exit(code)
 
 
@@ -134,20 +142,26 @@ def _prepare_tools(runners: "agent_runners.AgentRunners", config: Path | None) -
         runners.use_task_folder(str(user_paths.tasks))
 
 
-async def _serve(
+async def _serve(  # noqa: PLR0913 - every keyword is explicit
     log: "postgres_log.PostgresLog",
     runners: "agent_runners.AgentRunners",
     table: "server_settings.WorkerTable",
     *,
     name: str,
     stop_seconds: float,
+    metrics_port: int | None,
 ) -> ExitCode:
     """Serve until a signal, or until the database is gone."""
     queues = table.queues
     engine = engine_postgres.PostgresEngine(log, name=name)
     advancer = engine_advance.RunAdvancer(runners.by_agent)
     stopped, code = asyncio.Event(), ExitCode.OK
-    with signal_handlers(dict.fromkeys((signal.SIGTERM, signal.SIGINT), stopped.set)):
+    async with AsyncExitStack() as stack:
+        stack.enter_context(signal_handlers(dict.fromkeys((signal.SIGTERM, signal.SIGINT), stopped.set)))
+        if metrics_port is not None:
+            metrics = engine_metrics.ProcessMetrics(log, *engine.list_gauges())
+            port = await stack.enter_async_context(metrics_server.serve_metrics(metrics, metrics_port))
+            echo(f"Metrics are at http://127.0.0.1:{port}/metrics.")
         serving = asyncio.create_task(engine.serve(advancer.advance, queues=queues, concurrency=table.concurrency))
         announcing = asyncio.create_task(_announce(engine.ready, name, list(runners.by_agent), queues))
         waiting = asyncio.create_task(stopped.wait())
