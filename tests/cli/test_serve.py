@@ -206,3 +206,15 @@ def test_elsewhere_than_on_this_machine_it_warns_where_nothing_encrypts(tmp_path
 
     assert code == 0
     assert said.startswith("Warning: 0.0.0.0 can be reached from elsewhere")
+
+
+def test_metrics_are_served_at_a_port_of_their_own(tmp_path: Path) -> None:
+    with served(tmp_path, "--demo", "--metrics-port", "0") as server:
+        (metrics_port,) = re.findall(r"Metrics are at http://127\.0\.0\.1:(\d+)/metrics", server.greeting)
+        server.port = int(metrics_port)
+        found = {path: server.get(path) for path in ("/metrics", "/health/ready")}
+        code, _ = server.stop()
+
+    assert (code, found["/health/ready"]) == (0, (200, b"ok\n"))
+    assert b'interlock_open_questions{kind="approval"} 0\n' in found["/metrics"][1]
+    assert b"interlock_oldest_question_seconds 0\n" in found["/metrics"][1]
