@@ -52,8 +52,8 @@ except ModuleNotFoundError as missing:
 from ..engine.interface import Engine
 from ..storage.artifacts import ArtifactStore
 from ..storage.event_log import EventLog
-from ..storage.file_artifacts import FileArtifacts
 from ..storage.sqlite.log import SqliteLog
+from .config import artifact_stores
 from .config.logs import find_database, find_run_files
 from .config.server_files import ServerFiles
 from .config.user_paths import find_user_paths
@@ -62,12 +62,10 @@ from .options import DATABASE_VARIABLE
 if TYPE_CHECKING:
     from ..engine import postgres as engine_postgres
     from ..server.core.database import postgres as postgres_database
-    from ..storage.postgres import artifacts as postgres_artifacts
     from ..storage.postgres import log as postgres_log
 else:
     engine_postgres = lazy_module("..engine.postgres", __package__)
     postgres_database = lazy_module("..server.core.database.postgres", __package__)
-    postgres_artifacts = lazy_module("..storage.postgres.artifacts", __package__)
     postgres_log = lazy_module("..storage.postgres.log", __package__)
 
 FIRST_ACCOUNT = "admin"
@@ -169,7 +167,7 @@ async def _open_storage(settings: ServerSettings, files: ServerFiles) -> AsyncGe
     if table is None or files.runs is not None:
         runs = files.runs or find_run_files(None, find_user_paths())
         async with SqliteLog(runs.log) as log:
-            yield _Storage(log, FileArtifacts(runs.artifacts))
+            yield _Storage(log, artifact_stores.open_for_file(settings.artifacts, runs.artifacts))
         return
     for name in ("procrastinate", "psycopg.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the engine reports what matters
@@ -177,7 +175,7 @@ async def _open_storage(settings: ServerSettings, files: ServerFiles) -> AsyncGe
     patience = settings.worker.patience_seconds
     # First: it says what the role may not do.
     database = postgres_database.PostgresDatabase(url, schema, readers)
-    artifacts = postgres_artifacts.PostgresArtifacts(url, schema=schema, patience_seconds=patience)
+    artifacts = artifact_stores.open_for_database(settings.artifacts, url, schema, patience)
     with closing(database), closing(artifacts):
         async with postgres_log.PostgresLog(
             url,

@@ -11,6 +11,7 @@ _NAMES = {
     "storage.memory_artifacts": ("MemoryArtifacts",),
     "storage.postgres.artifacts": ("PostgresArtifacts",),
     "storage.postgres.log": ("PostgresLog",),
+    "storage.s3_artifacts": ("S3Artifacts",),
     "storage.sqlite.log": ("SqliteLog",),
 }
 

@@ -8,6 +8,7 @@ from .memory import MemoryLog
 from .memory_artifacts import MemoryArtifacts
 from .postgres.artifacts import PostgresArtifacts
 from .postgres.log import PostgresLog
+from .s3_artifacts import S3Artifacts
 from .sqlite.log import SqliteLog
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "MemoryLog",
     "PostgresArtifacts",
     "PostgresLog",
+    "S3Artifacts",
     "SqliteLog",
 ]

@@ -82,6 +82,10 @@ def test_everything_that_a_server_has_can_be_said(tmp_path: Path) -> None:
         ("[server]\npublic_url = 'ftp://x.example'", "public_url has to be like"),
         ("[[[", "cannot be read"),
         ("server = 1", "Expected `object`"),
+        ('[artifacts]\nkind = "s3"', 'bucket and kind = "s3" belong together'),
+        ('[artifacts]\nkind = "files"\nprefix = "x"', 'need kind = "s3"'),
+        ('[artifacts]\nkind = "postgres"\nfolder = "x"', 'folder needs kind = "files"'),
+        ('[artifacts]\nkind = "s3"\nbucket = "x"\nsecret_access_key = "x"', "secret_access_key"),
     ],
 )
 def test_what_cannot_work_is_told_with_the_name_of_the_file(tmp_path: Path, text: str, words: str) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from ... import lazy_module
 from ...domain.errors import ConfigurationError, LogError
+from ..config import artifact_stores
 from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_error
 from ..exit_codes import ExitCode, format_exit_codes
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ...server.core import settings as server_settings
     from ...server.core.runs import agent_loading, agent_runners
     from ...server.core.runs.served_agent import ServedAgent
-    from ...storage.postgres import artifacts as postgres_artifacts
     from ...storage.postgres import log as postgres_log
     from ..session import metrics_server
 else:
@@ -40,7 +40,6 @@ else:
     server_settings = lazy_module("...server.core.settings", __package__)
     agent_loading = lazy_module("...server.core.runs.agent_loading", __package__)
     agent_runners = lazy_module("...server.core.runs.agent_runners", __package__)
-    postgres_artifacts = lazy_module("...storage.postgres.artifacts", __package__)
     postgres_log = lazy_module("...storage.postgres.log", __package__)
     metrics_server = lazy_module("..session.metrics_server", __package__)
 
@@ -107,7 +106,7 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
     )
     name = name or f"{os.uname().nodename}:{os.getpid()}"
     with closing(
-        postgres_artifacts.PostgresArtifacts(url, schema=schema, patience_seconds=table.patience_seconds)
+        artifact_stores.open_for_database(settings.artifacts, url, schema, table.patience_seconds)
     ) as artifacts:
         log = postgres_log.PostgresLog(
             url,

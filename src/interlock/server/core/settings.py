@@ -136,6 +136,32 @@ class WorkerTable(_Table, frozen=True, kw_only=True):
     patience_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20.0
 
 
+class ArtifactsTable(_Table, frozen=True, kw_only=True):
+    """The table `[artifacts]`: where large outputs are stored. Credentials of S3 come from the environment."""
+
+    #: `postgres` (the default of a log in Postgres), `files` (that of a log in a file), or `s3`.
+    kind: Literal["", "postgres", "files", "s3"] = ""
+    #: Of `files`: the folder. Empty: beside the log.
+    folder: str = ""
+    #: Of `s3`: the bucket, which has to exist.
+    bucket: str = ""
+    #: Of `s3`: the folder in the bucket.
+    prefix: str = ""
+    #: Of `s3`: the URL of a compatible store. Empty: AWS.
+    endpoint: str = ""
+    #: Of `s3`: the region of the bucket. Empty: `AWS_REGION`.
+    region: str = ""
+
+    def __post_init__(self) -> None:
+        """Reject settings of another kind, and a bucket that is missing."""
+        if (self.kind == "s3") != bool(self.bucket):
+            raise ConfigurationError('[artifacts] bucket and kind = "s3" belong together.')
+        if self.kind != "s3" and (self.prefix or self.endpoint or self.region):
+            raise ConfigurationError('[artifacts] prefix, endpoint and region need kind = "s3".')
+        if self.folder and self.kind != "files":
+            raise ConfigurationError('[artifacts] folder needs kind = "files".')
+
+
 class GatewayTable(_Table, frozen=True, kw_only=True):
     """The table `[gateway]`: MCP servers that are served at `/mcp`."""
 
@@ -177,6 +203,7 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     database: DatabaseTable | None = None
     mcp: McpTable = McpTable()
     worker: WorkerTable = WorkerTable()
+    artifacts: ArtifactsTable = ArtifactsTable()
 
     @property
     def own_paths(self) -> tuple[str, ...]:
