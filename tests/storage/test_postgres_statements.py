@@ -55,7 +55,7 @@ async def test_run_of_five_steps_is_thirteen_appends_of_one_statement(
     async with postgres.open_log(postgres.empty_schema()) as log, Runner(_agent(*[step] * 5), log=log) as runner:
         await runner.run("Do it.")
 
-    assert statements == {"acquire": 1, "append_one": 11, "append_many": 2, "release": 1, "has_commands": 1}
+    assert statements == {"acquire": 1, "append_one": 11, "append_listed": 2, "release": 1, "has_commands": 1}
 
 
 async def test_answer_of_another_process_needs_no_read_of_the_lists(
@@ -76,7 +76,7 @@ async def test_answer_of_another_process_needs_no_read_of_the_lists(
         assert (await handle.result()).text == "Done."
 
     assert statements["load_indexed_run"] == 0
-    assert statements["append_many"] == 3
+    assert statements["append_listed"] == 3
     listed = postgres.query("SELECT status, open_questions FROM listed_runs", schema)
     asked = postgres.query("SELECT status, decided_by FROM listed_actions", schema)
     assert (listed, asked) == ([("COMPLETED", 0)], [("EXECUTED", "user:ann")])

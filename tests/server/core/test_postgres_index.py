@@ -193,3 +193,16 @@ async def test_a_closed_damaged_run_stays_closed(tmp_path: Path, stored: Postgre
     assert row is not None
     assert (row.status, row.message, row.open_questions) == ("FAILED", damaged.message, 0)
     assert (await index.list_actions(ActionQuery(statuses=frozenset({"PENDING"})))).rows == ()
+
+
+async def test_child_of_a_leased_run_acts_for_the_same_person(tmp_path: Path, stored: PostgresLog) -> None:
+    """The row of its parent came with the lease."""
+    await _append(stored, begun(MemoryLog(), "run_1", requester="user:ada", created_by="key:bot"))
+    lease = await stored.acquire("run_1")
+
+    await _append(stored, paused(MemoryLog(), "run_1.in", agent="helper", parent_run_id="run_1", parent_call_id="c"))
+
+    await stored.release(lease)
+    row = await RunIndex(tmp_path / "index.db", stored).get_run("run_1.in")
+    assert row is not None
+    assert (row.requester, row.created_by) == ("user:ada", "key:bot")

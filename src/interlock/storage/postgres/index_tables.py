@@ -105,4 +105,4 @@ def _rebuild_run(connection: Connection, number: int, run_id: str, next_seq: int
         **rows,
         **update._asdict(),
     }
-    return bool(execute(connection, QUERIES["append_many"], values).fetchall())
+    return bool(execute(connection, QUERIES["append_listed"], values).fetchall())

@@ -153,10 +153,11 @@ class _Rows:
     def open_run(self, run_id: str, token: int, seq: int) -> None:
         """Make the row of a run known before its events, from `seq` on, are applied."""
         if seq == 0:
-            known = _KnownRun(IndexedRun(number=0, run_id=run_id))
+            known = _new_run(run_id)
         else:
             found = self._known.get(run_id)
-            known = found[1] if found is not None and found[0] == token != NO_TOKEN else self._load(run_id)
+            is_current = found is not None and found[0] == token != NO_TOKEN
+            known = (found[1] if found and is_current else self._load(run_id)) or _new_run(run_id)
         self._known[run_id] = token, known
         self._touched[run_id] = known
 
@@ -171,7 +172,7 @@ class _Rows:
         if known is None:
             found = self._known.get(run_id)
             known = found[1] if found else self._load(run_id)
-        return known.run if known.run.last_seq >= 0 or run_id in self._touched else None
+        return known.run if known else None
 
     def take_run(self, run_id: str) -> _KnownRun:
         """Return the rows of a run that events were applied to."""
@@ -223,11 +224,11 @@ class _Rows:
         ]
         return IndexUpdate(indexed, *(_encode(rows).decode() if rows else None for rows in (runs, asked, answered)))
 
-    def _load(self, run_id: str) -> _KnownRun:
+    def _load(self, run_id: str) -> _KnownRun | None:
         values = {"run_id": run_id, "are_all": False}
         row = execute(self._connection, QUERIES["load_indexed_run"], values).fetchone()
         if row is None:
-            return _KnownRun(IndexedRun(number=0, run_id=run_id))
+            return None
         number, is_current, run, actions = row
         return _read_known(run_id, run, actions) if is_current and run else self._project(number, run_id)
 
@@ -252,6 +253,10 @@ class _Rows:
         values = {"run_id": run_id, "are_all": True}
         row = execute(self._connection, QUERIES["load_indexed_run"], values).fetchone()
         return _read_actions(run_id, row[3]) if row else {}
+
+
+def _new_run(run_id: str) -> _KnownRun:
+    return _KnownRun(IndexedRun(number=0, run_id=run_id))
 
 
 def _read_known(run_id: str, run: dict[str, Any], actions: list[dict[str, Any]] | None) -> _KnownRun:

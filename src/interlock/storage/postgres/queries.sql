@@ -17,9 +17,8 @@ SELECT number, %(seq)s, %(count)s,
     %(bodies)b, %(hashes)b
 FROM head RETURNING 1
 
--- `is_indexed`: the rows of lists that are given know all events of the run, also those of this append. A question that
--- is asked here has its place in this transaction as its number.
--- name: append_many
+-- The beginning of `append_many` and `append_listed`, which end with `appended`.
+-- name: appending
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(
         %(run_ids)s::text[], %(seqs)s::bigint[], %(counts)s::bigint[], %(tokens)s::bigint[],
@@ -59,7 +58,11 @@ written AS (
         %(bodies)b::bytea[], %(hashes)b::bytea[]
     ) AS r (run_id, seq, count, place, bodies, hashes)
     JOIN writable USING (run_id), base
-),
+)
+
+-- The rows of lists of `append_listed`. `is_indexed`: those that are given know all events of the run, also those of this
+-- append. A question that is asked here has its place in this transaction as its number.
+-- name: listing
 listed AS (
     INSERT INTO indexed_runs AS known (number, state, status, agent, requester, created_by, parent, framework, kind, inside, task, message, created_at,
         open_questions, begun, damaged_at, words)
@@ -102,6 +105,8 @@ answered AS (
     JOIN writable USING (run_id)
     WHERE run = writable.number AND known.action_id = a.action_id
 )
+
+-- name: appended
 SELECT run_id FROM writable
 
 -- The rows of a run in lists, and those of its questions that an event may still change, or all. None where the rows do

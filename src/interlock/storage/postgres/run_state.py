@@ -40,7 +40,8 @@ def _types(*facts: Any) -> frozenset[str]:
     return frozenset(str(fact.__struct_config__.tag) for fact in facts)
 
 
-_KNOWN = _types(*get_args(Fact))
+#: Events that change no row of a list.
+_UNLISTED = _types(*get_args(Fact)) - INDEXED_TYPES
 _STARTED, _INVOKED = _types(RunStarted), _types(InvocationStarted)
 _ANSWERED = _types(
     UserMessageReceived,
@@ -53,6 +54,7 @@ _ANSWERED = _types(
 )
 _ASKED = _types(ApprovalRequested, ConsentRequested, InputRequested)
 _RESUMED, _PAUSED, _OVER = _types(RunResumed), _types(RunPaused), _types(*TERMINAL_EVENTS)
+_CHANGING = _STARTED | _ANSWERED | _ASKED | _RESUMED | _PAUSED | _OVER
 
 
 class _FactHead(msgspec.Struct, gc=False):
@@ -69,6 +71,7 @@ class _Head(msgspec.Struct, gc=False):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
+_UNREADABLE = _Head(seq=-1, run_id="", at=0, fact=_FactHead(type=""))
 
 
 class ScannedEvent:
@@ -80,27 +83,24 @@ class ScannedEvent:
         self.entry = entry
         #: Why it cannot be read; known only after `event` was asked for.
         self.problem = ""
-        self.type, self.at = "", 0
-        #: It changes rows of lists.
-        self.is_indexed = True
-        self._event: Event | None = None
         self._is_decoded = False
         try:
             head = _decode_head(entry.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return
-        if (head.seq, head.run_id) != (entry.seq, entry.run_id) or head.schema > SCHEMA_VERSION:
-            return
-        self.type, self.at = head.fact.type, clamp_integer(head.at)
-        is_known = self.type in _KNOWN
-        uses_answer = self.type not in _INVOKED or head.fact.action_id != ""
-        self.is_indexed = not is_known or (self.type in INDEXED_TYPES and uses_answer)
+            head = _UNREADABLE
+        if head.seq != entry.seq or head.run_id != entry.run_id or head.schema > SCHEMA_VERSION:
+            head = _UNREADABLE
+        self.at = clamp_integer(head.at)
+        self.type = kind = head.fact.type
+        #: It changes rows of lists.
+        self.is_indexed = kind not in _UNLISTED and (kind not in _INVOKED or head.fact.action_id != "")
 
     @property
     def event(self) -> Event | None:
         """The event; None when it cannot be decoded: `problem` says why."""
         if not self._is_decoded:
             self._is_decoded = True
+            self._event = None
             try:
                 self._event = decode_event(self.entry)
             except LogUnreadableError as error:
@@ -120,30 +120,29 @@ class RowChange(NamedTuple):
     updated_at: int | None = None
 
 
-_UNCHANGED = RowChange()
-
-
 def find_row_change(events: Sequence[ScannedEvent]) -> RowChange:
     """Return what these events change in the row of their run."""
-    change = _UNCHANGED
+    state: int | None = None
+    parent: str | None = None
+    wake_at: float | None = None
     updated_at: int | None = None
+    is_woken = False
     for event in events:
+        kind = event.type
         updated_at = event.at or updated_at
-        if event.type in _ANSWERED:
-            change = change._replace(state=CAN_CONTINUE, is_woken=True)
-        elif event.type in _STARTED:
-            change = change._replace(state=CAN_CONTINUE, is_woken=True, parent=_read_parent(event))
-        elif event.type in _ASKED:
+        if kind not in _CHANGING:
+            continue
+        if kind in _STARTED:
+            parent = _read_parent(event)
+        if kind in _STARTED or kind in _ANSWERED:
+            state, is_woken = CAN_CONTINUE, True
+        elif kind in _ASKED:
             expires_at = _read_expiry(event)
-            if expires_at and (change.wake_at is None or expires_at < change.wake_at):
-                change = change._replace(wake_at=expires_at)
-        elif event.type in _RESUMED:
-            change = change._replace(state=CAN_CONTINUE)
-        elif event.type in _PAUSED:
-            change = change._replace(state=WAITS)
-        elif event.type in _OVER:
-            change = change._replace(state=OVER)
-    return change._replace(updated_at=updated_at)
+            if expires_at and (wake_at is None or expires_at < wake_at):
+                wake_at = expires_at
+        else:
+            state = CAN_CONTINUE if kind in _RESUMED else WAITS if kind in _PAUSED else OVER
+    return RowChange(state, is_woken, wake_at, parent, updated_at)
 
 
 def _read_parent(event: ScannedEvent) -> str | None:

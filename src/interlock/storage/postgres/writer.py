@@ -271,7 +271,8 @@ class PostgresWriter:
             "hashes": [row[4] for row in rows],
             **update._asdict(),
         }
-        return execute(self._connection, QUERIES["append_many"], values).fetchall()
+        query = "append_many" if update.is_empty else "append_listed"
+        return execute(self._connection, QUERIES[query], values).fetchall()
 
     def _is_written(self, pending: _PendingWrite) -> bool:
         """Return True if the last entry is in the log, so that all of them are."""
