@@ -17,7 +17,7 @@ from typing import NamedTuple
 import uvicorn
 from fastapi import FastAPI
 
-from interlock.server.core.database import Database
+from interlock.server.core.database.sqlite import SqliteDatabase
 from interlock.server.core.identity.api_keys import ApiKeys, NewApiKey
 from interlock.server.core.identity.principal import Role
 
@@ -83,7 +83,7 @@ async def make_keys(folder: Path) -> Keys:
     """Before the server starts, as its own command does."""
     state = folder / "runs.db.server"
     state.mkdir(mode=0o700, exist_ok=True)
-    database = Database(state / "server.db")
+    database = SqliteDatabase(state / "server.db")
     try:
         keys = ApiKeys(database)
         made = [
