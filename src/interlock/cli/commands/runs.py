@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.tool import PermissionMode
+from ...policy.files.values import parse_duration
 from ...rendering.run_states import DisplayState, RunKind
 from ...rendering.text import shorten_line
 from ...rendering.times import format_duration
@@ -76,6 +77,9 @@ def list_(  # noqa: PLR0913, PLR0917 - one for each option
         typer.Option(metavar="KIND", help="Only runs of agents (agent), or sessions of clients (session)."),
     ] = None,
     nested: Annotated[bool, typer.Option("--nested", help="Include runs started by a call of another run.")] = False,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="List archived runs instead, and where they are.")
+    ] = False,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -84,6 +88,9 @@ def list_(  # noqa: PLR0913, PLR0917 - one for each option
     A run is paused until a person answers, running in a process, stopped because no process has it, idle because it
     answered all messages of a chat, or over.
     """
+    if archived:
+        asyncio.run(_load_module("session.archive").list_archived(log, limit, as_json))
+        return
     run_filter = RunFilter(limit=limit, states=frozenset(state or ()), include_nested=nested, kind=kind)
     found = run_with_log(log, lambda event_log: list_runs(event_log, run_filter)) if has_log(log) else []
     empty = "No matching runs." if state or kind else "No runs yet. `interlock run` starts one."
@@ -238,6 +245,38 @@ def undo(  # noqa: PLR0913, PLR0917 - one for each option
     module = _load_module("session.undo")
     options = module.UndoOptions(to=to, call=call, yes=yes, preview=preview, as_json=as_json)
     raise typer.Exit(asyncio.run(module.undo_run(log, run, options)))
+
+
+@app.command(epilog=_EXITS)
+def archive(  # noqa: PLR0913, PLR0917 - one for each option
+    run: Annotated[str, argument("[RUN]", "Run to archive. Default: all that --before names.")] = "",
+    before: Annotated[
+        str, typer.Option(metavar="AGE", help="Archive runs that ended this long ago, such as 30d. Default: 30d.")
+    ] = "30d",
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="FOLDER", help="Folder for the archives. Default: archive.")
+    ] = Path("archive"),
+    sign: Annotated[bool, typer.Option("--sign", help="Sign each archive with this user's key.")] = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move runs that are over from the log to files that anyone can verify.
+
+    Each file is written, read back and verified before its run is removed from the log. Artifacts stay. With a log in
+    Postgres, use the role that owns the tables.
+    """
+    seconds = parse_duration(before) or 0.0
+    module = _load_module("session.archive")
+    options = module.make_options(folder, sign=sign)
+    raise typer.Exit(asyncio.run(module.archive_runs(log, run, seconds, options, as_json)))
+
+
+@app.command(epilog=_EXITS)
+def restore(
+    file: Annotated[Path, argument("FILE", "Archive of a run.")], log: LogOption = None, as_json: JsonOption = False
+) -> None:
+    """Put an archived run back into its log, after verifying the file."""
+    asyncio.run(_load_module("session.archive").restore_archive(log, file, as_json))
 
 
 @app.command("export-test", epilog=_EXITS)

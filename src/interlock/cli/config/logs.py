@@ -27,6 +27,7 @@ from ...domain.event import Event, LogEntry, decode_event
 from ...domain.suggestions import suggest_id
 from ...storage.event_log import EventLog, Snapshot
 from ...storage.file_artifacts import FileArtifacts
+from ...storage.removal import RunRemoval, describe_removed
 from ...storage.sqlite.log import SqliteLog
 from ..options import DATABASE_PREFIX, DATABASE_VARIABLE, LOG_VARIABLE, argument
 from .user_paths import UserPaths, find_user_paths
@@ -147,7 +148,8 @@ async def read_stored_run(log: EventLog, run_id: str) -> RecordedRun:
 
 async def _read_log(path: str) -> list[RecordedRun]:
     async with SqliteLog(path) as log:
-        return [await read_stored_run(log, run_id) for run_id in await log.run_ids()]
+        archived = {removed.run_id for removed in await log.removed_runs()}
+        return [await read_stored_run(log, run_id) for run_id in await log.run_ids() if run_id not in archived]
 
 
 def _build_trace(snapshot: Snapshot | None) -> ProgressTrace:
@@ -272,7 +274,10 @@ def read_run(log_path: Path | None, run_ref: str) -> RecordedRun:
     """Read a run. Raise `ConfigurationError` when there is no such run."""
 
     async def read(log: EventLog) -> RecordedRun:
-        return await read_stored_run(log, match_run(await log.run_ids(), run_ref))
+        found = await read_stored_run(log, match_run(await log.run_ids(), run_ref))
+        if not found.entries:
+            await _refuse_archived(log, found.run_id)
+        return found
 
     return run_with_log(log_path, read)
 
@@ -281,8 +286,17 @@ async def resolve_run(log: EventLog, run_ref: str) -> str:
     """Return the id of a run. Raise `LogCorruptError` for one that has no events any more."""
     run_id = match_run(await log.run_ids(), run_ref)
     if not await log.read(run_id, limit=1):
+        await _refuse_archived(log, run_id)
         raise LogCorruptError(f"the log knows {run_id}, and none of its events is there: they were deleted")
     return run_id
+
+
+async def _refuse_archived(log: EventLog, run_id: str) -> None:
+    """Raise `ConfigurationError` with the place of a run that was archived."""
+    if isinstance(log, RunRemoval):
+        for removed in await log.removed_runs():
+            if removed.run_id == run_id:
+                raise ConfigurationError(f"{describe_removed(removed)}.")
 
 
 def match_run(run_ids: Sequence[str], run_ref: str) -> str:

@@ -23,6 +23,7 @@ from ...domain.event import LogEntry
 from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
 from ..leases import ProcessIdentity, lease_token, this_process
 from ..packing import pack_state, unpack, unpack_state
+from ..removal import RemovedRun, decode_record
 from .changes import ChangeSignal
 from .connection import WRITER, Connection, ConnectionPool, Connector, Parameters, execute, first_line
 from .heartbeat import Heartbeat
@@ -31,6 +32,7 @@ from .migrate import check_schema
 from .operations import ProcessLeases, claim_effect, enqueue
 from .queries import QUERIES
 from .queues import RunQueues
+from .removal import remove_run, restore_run
 from .writer import PostgresWriter
 
 T = TypeVar("T")
@@ -252,6 +254,18 @@ class PostgresLog:
         """Load the last snapshot of a run, or None."""
         rows = await self._query("load_snapshot", (run_id,))
         return Snapshot(rows[0][0], bytes(rows[0][1]), unpack_state(bytes(rows[0][2]), _PACKED)) if rows else None
+
+    async def remove_run(self, removed: RemovedRun) -> None:
+        """Take the events of a run out of the log, and leave the record. Needs the role that owns the tables."""
+        await self._change(removed.run_id, partial(remove_run, removed=removed))
+
+    async def restore_run(self, run_id: str, entries: Sequence[LogEntry]) -> None:
+        """Put the events of a removed run back. Needs the role that owns the tables."""
+        await self._change(run_id, partial(restore_run, run_id=run_id, entries=entries))
+
+    async def removed_runs(self) -> list[RemovedRun]:
+        """Return the records of removed runs, oldest run first."""
+        return [decode_record(bytes(row[0])).run for row in await self._query("list_removed")]
 
     async def close(self) -> None:
         """Finish pending writes, and give up the leases of this process."""

@@ -443,3 +443,40 @@ SELECT count(*) FROM processes WHERE beat_at > clock_timestamp() - lease_seconds
 -- name: oldest_ready_seconds
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(touched_at)), 0) FROM runs
 WHERE state = 0 AND queue IS NOT NULL AND token = 0
+
+-- No process has the run, and none can take it until this transaction ends.
+-- name: lock_removable
+SELECT number, token <> 0 AND EXISTS (
+    SELECT 1 FROM processes WHERE id = holder AND beat_at > clock_timestamp() - lease_seconds * interval '1 second'
+)
+FROM runs WHERE run_id = %s AND next_seq > 0 FOR UPDATE
+
+-- name: load_places
+SELECT position, seq, count, hashes FROM appends WHERE run = %s ORDER BY seq
+
+-- name: newest_position
+SELECT position + count - 1 FROM appends ORDER BY position DESC LIMIT 1
+
+-- name: add_removed
+INSERT INTO removed_runs (number, record) VALUES (%s, %b)
+
+-- name: find_removed
+SELECT number, record FROM removed_runs WHERE number = (SELECT number FROM runs WHERE run_id = %s) FOR UPDATE
+
+-- name: list_removed
+SELECT record FROM removed_runs ORDER BY number
+
+-- name: forget_removed
+DELETE FROM removed_runs WHERE number = %s
+
+-- name: remove_appends
+DELETE FROM appends WHERE run = %s
+
+-- name: remove_commands
+DELETE FROM commands WHERE run = %s
+
+-- name: remove_snapshot
+DELETE FROM snapshots WHERE run_id = %s
+
+-- name: restore_append
+INSERT INTO appends (run, position, seq, count, bodies, hashes) VALUES (%s, %s, %s, %s, %b, %b)

@@ -28,9 +28,11 @@ from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary
 from ..leases import ProcessIdentity, lease_token, this_process
 from ..packing import pack_state, unpack, unpack_state
 from ..polling import poll_for_change
+from ..removal import RemovedRun, decode_record
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
 from .queries import QUERIES
+from .removal import remove_run, restore_run
 from .upgrade import pack_old_events
 from .writer import SqliteWriter, execute_with_retry, is_busy
 
@@ -207,6 +209,18 @@ class SqliteLog:
         """Load the last snapshot of a run, or None."""
         found = await self._query(_make_snapshot, "load_snapshot", run_id)
         return found[0] if found else None
+
+    async def remove_run(self, removed: RemovedRun) -> None:
+        """Take the events of a run out of the log, and leave the record."""
+        await self._change(removed.run_id, partial(remove_run, removed=removed))
+
+    async def restore_run(self, run_id: str, entries: Sequence[LogEntry]) -> None:
+        """Put the events of a removed run back."""
+        await self._change(run_id, partial(restore_run, run_id=run_id, entries=entries))
+
+    async def removed_runs(self) -> list[RemovedRun]:
+        """Return the records of removed runs, oldest run first."""
+        return [record.run for record in await self._query(decode_record, "list_removed")]
 
     async def count_old_events(self) -> int:
         """Return how many events are stored as older versions did. `pack_old_events` packs them."""

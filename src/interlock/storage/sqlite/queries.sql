@@ -52,6 +52,7 @@ SELECT
     coalesce(
         (SELECT seq + count FROM appends WHERE run = number ORDER BY seq DESC LIMIT 1),
         (SELECT max(seq) + 1 FROM events WHERE run = number),
+        (SELECT next_seq FROM removed_runs WHERE run = number),
         0
     ),
     coalesce((SELECT token FROM claims WHERE run_id = ?1 AND pid <> 0), 0)
@@ -117,3 +118,31 @@ SELECT number, run_id, call_id, at FROM effects WHERE effect = ? ORDER BY number
 INSERT INTO effects (effect, run_id, call_id, at) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (
     SELECT 1 FROM effects WHERE effect = ?1 AND number > ?5 AND (run_id, call_id) <> (?2, ?3)
 )
+
+-- name: load_places
+SELECT run, position, seq, count, CAST(hashes AS BLOB) FROM appends
+WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY seq
+
+-- name: has_old_events
+SELECT EXISTS (SELECT 1 FROM events WHERE run = ?)
+
+-- name: add_removed
+INSERT INTO removed_runs (run, next_seq, record) VALUES (?, ?, ?)
+
+-- name: find_removed
+SELECT run, CAST(record AS BLOB) FROM removed_runs WHERE run = (SELECT number FROM runs WHERE run_id = ?)
+
+-- name: list_removed
+SELECT CAST(record AS BLOB) FROM removed_runs ORDER BY run
+
+-- name: forget_removed
+DELETE FROM removed_runs WHERE run = ?
+
+-- name: remove_appends
+DELETE FROM appends WHERE run = ?
+
+-- name: remove_commands
+DELETE FROM notes WHERE run = ?
+
+-- name: remove_snapshot
+DELETE FROM snapshots WHERE run_id = ?

@@ -1,0 +1,168 @@
+"""Archive runs: their events go from a log to verified exports, and back.
+
+The order makes it safe to be killed at any step: the file is durable and was read back and verified before the log
+gives up the events, which is one transaction. Until then the run is in the log; a file that is left behind is written
+again by the next try.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from ..domain.errors import ConfigurationError, LogCorruptError, LogError
+from ..domain.event import LogEntry, decode_event
+from ..domain.state.ledger import Ledger
+from ..storage.event_log import EventLog
+from ..storage.removal import RemovedRun, RunRemoval
+from .export import read_export, to_ndjson
+from .signed_checkpoint import SignedCheckpoint
+from .verify import verify
+
+_MAX_NAME_CHARS = 200
+
+
+class ArchivableLog(EventLog, RunRemoval, Protocol):
+    """A log that can give up the events of a run."""
+
+
+async def list_archivable(log: EventLog, before: int) -> list[str]:
+    """Return the runs that ended before a time in nanoseconds, oldest first."""
+    found: list[str] = []
+    for summary in reversed(await log.list_runs()):
+        try:
+            last = decode_event(summary.last)
+        except LogError:
+            continue  # damaged: it stays where it is
+        if last.at < before and (await _load_ledger(log, last.run_id)).is_over:
+            found.append(last.run_id)
+    return found
+
+
+class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where archives go, and who makes them.
+
+    Args:
+        folder: An absolute path. A missing folder is created.
+        by: Who archives.
+        sign: Makes the signed checkpoint of an archive; None when the run does not match what was signed before.
+        clock: Nanoseconds since 1970.
+    """
+
+    folder: Path
+    by: str
+    sign: Callable[[str, Sequence[LogEntry]], SignedCheckpoint | None] | None = None
+    clock: Callable[[], int] = time.time_ns
+
+
+async def archive_run(log: ArchivableLog, run_id: str, options: ArchiveOptions) -> RemovedRun:
+    """Write a run that is over to a file of a folder, verify the file, and take the run out of the log.
+
+    Raise `LogError` when the run cannot be archived: it is not over, is in use, or is damaged.
+    """
+    entries = await log.read(run_id)
+    ledger = _verify(entries, run_id, "log")
+    if not ledger.is_over:
+        raise LogError(f"{run_id} is {ledger.state.value}. Only a run that is over is archived. Nothing was removed.")
+    if holder := await log.lease_holder(run_id):
+        raise LogError(f"{run_id} is owned by running {holder}. Nothing was removed.")
+    signed = options.sign(run_id, entries) if options.sign is not None else None
+    if options.sign is not None and signed is None:
+        raise LogError(f"{run_id} does not match what was signed before. Nothing was removed.")
+    content = b"".join(to_ndjson(entries, signed))
+    file = options.folder / _file_name(run_id)
+    await asyncio.to_thread(_write_durably, file, content)
+    written = await asyncio.to_thread(file.read_bytes)
+    archived = read_export(written.splitlines())
+    _verify(archived, run_id, str(file))
+    if archived != entries:
+        raise LogError(f"{file} is not what was written. Nothing was removed.")
+    first = decode_event(entries[0])
+    removed = RemovedRun(
+        run_id=run_id,
+        event_count=len(entries),
+        head_hash=entries[-1].hash.hex(),
+        agent=str(getattr(first.fact, "agent", "")),
+        state=ledger.state.value,
+        started_at=first.at,
+        removed_at=options.clock(),
+        removed_by=options.by,
+        file=str(file),
+        file_sha256=sha256(written).hexdigest(),
+    )
+    await log.remove_run(removed)
+    return removed
+
+
+async def restore_run(log: ArchivableLog, file: Path) -> str:
+    """Verify an archive, and put its run back into the log that it was taken from. Return the id of the run."""
+    try:
+        content = await asyncio.to_thread(file.read_bytes)
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}. Nothing was restored.") from None
+    entries = read_export(content.splitlines())
+    if not entries:
+        raise LogError(f"{file} has no events. Nothing was restored.")
+    run_id = entries[0].run_id
+    _verify(entries, run_id, str(file))
+    await log.restore_run(run_id, entries)
+    return run_id
+
+
+async def _load_ledger(log: EventLog, run_id: str) -> Ledger:
+    ledger = Ledger(run_id=run_id)
+    with suppress(LogError):
+        for entry in await log.read(run_id):
+            ledger.apply(decode_event(entry))
+    return ledger
+
+
+def _verify(entries: Sequence[LogEntry], run_id: str, place: str) -> Ledger:
+    """Raise unless the events are one unbroken chain. Return the state that they lead to."""
+    checked = verify(entries, run_id)
+    if checked.flaw is not None or not entries:
+        problem = "it has no events" if checked.flaw is None else checked.flaw.message
+        raise LogCorruptError(f"{run_id} in {place} is damaged: {problem}. Nothing was changed.")
+    ledger = Ledger(run_id=run_id)
+    for entry in entries:
+        ledger.apply(decode_event(entry))
+    return ledger
+
+
+def _file_name(run_id: str) -> str:
+    name = quote(run_id, safe="")
+    if len(name) > _MAX_NAME_CHARS or name.startswith("."):
+        name = sha256(run_id.encode(errors="surrogatepass")).hexdigest()
+    return f"{name}.ndjson"
+
+
+def _write_durably(file: Path, content: bytes) -> None:
+    """Write a file that only its owner reads, completely or not at all."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = mkstemp(prefix=".archive-", suffix=".tmp", dir=file.parent)
+        try:
+            with open(descriptor, "wb") as writer:
+                writer.write(content)
+                writer.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, file)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise LogError(f"{file} cannot be written: {error.strerror}. Nothing was removed.") from error

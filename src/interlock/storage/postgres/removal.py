@@ -1,0 +1,68 @@
+"""Take the events of runs out of a database, and put them back: operations of the writer thread.
+
+Each is one transaction, and needs the role that owns the tables: the role of workers cannot delete events.
+"""
+
+from collections.abc import Sequence
+
+import psycopg
+
+from ...domain.errors import LogError
+from ...domain.event import LogEntry
+from ..packing import HASH_BYTES
+from ..removal import RemovedRun, StoredRecord, decode_record, encode_record, find_removal_problem, pack_restored
+from .connection import Connection, execute
+from .queries import QUERIES
+
+
+def remove_run(connection: Connection, is_retry: bool, removed: RemovedRun) -> LogError | None:
+    """Remove the events of a run, and leave the record."""
+    try:
+        with connection.transaction():
+            return _remove(connection, is_retry, removed)
+    except psycopg.errors.InsufficientPrivilege:
+        return _role_error()
+
+
+def _remove(connection: Connection, is_retry: bool, removed: RemovedRun) -> LogError | None:
+    run = execute(connection, QUERIES["lock_removable"], (removed.run_id,)).fetchone()
+    if run is None:
+        return LogError(f"there is no run {removed.run_id} in this log. Nothing was removed.")
+    number, is_held = run
+    if is_retry and execute(connection, QUERIES["find_removed"], (removed.run_id,)).fetchone():
+        return None
+    rows = execute(connection, QUERIES["load_places"], (number,)).fetchall()
+    newest = execute(connection, QUERIES["newest_position"]).fetchone()
+    last_hash = bytes(rows[-1][3])[-HASH_BYTES:] if rows else b""
+    places = [row[:3] for row in rows]
+    problem = find_removal_problem(removed, places, last_hash, newest[0] if newest else 0)
+    if is_held:
+        problem = f"{removed.run_id} is in use"
+    if problem:
+        return LogError(f"{problem}. Nothing was removed.")
+    execute(connection, QUERIES["add_removed"], (number, encode_record(StoredRecord(removed, tuple(places)))))
+    for query in ("remove_appends", "remove_commands"):
+        execute(connection, QUERIES[query], (number,))
+    execute(connection, QUERIES["remove_snapshot"], (removed.run_id,))
+    return None
+
+
+def restore_run(connection: Connection, is_retry: bool, run_id: str, entries: Sequence[LogEntry]) -> LogError | None:
+    """Put the events of a run back, and remove the record."""
+    try:
+        with connection.transaction():
+            found = execute(connection, QUERIES["find_removed"], (run_id,)).fetchone()
+            if found is None:
+                return None if is_retry else LogError(f"{run_id} is not archived. Nothing was restored.")
+            for row in pack_restored(decode_record(bytes(found[1])), entries):
+                execute(connection, QUERIES["restore_append"], (found[0], *row))
+            execute(connection, QUERIES["forget_removed"], (found[0],))
+            return None
+    except LogError as error:
+        return error
+    except psycopg.errors.InsufficientPrivilege:
+        return _role_error()
+
+
+def _role_error() -> LogError:
+    return LogError("This role cannot remove events. Use the role that owns the tables. Nothing was changed.")

@@ -1,0 +1,95 @@
+"""Runs whose events were taken out of a log. A record says what was there, and where it is now.
+
+The id of such a run stays taken, and its events keep their positions in the feed: what is restored is where it was, so
+a reader of the feed neither loses nor repeats anything.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from ..domain.errors import LogError
+from ..domain.event import LogEntry
+from .packing import pack
+
+
+class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a run that was archived."""
+
+    run_id: str
+    event_count: int
+    #: The hash of its last event, in hexadecimal digits.
+    head_hash: str
+    agent: str = ""
+    state: str = ""
+    started_at: int = 0
+    removed_at: int
+    removed_by: str
+    #: The archive: where it was written, and the SHA-256 digest of the file.
+    file: str
+    file_sha256: str
+
+
+def describe_removed(removed: RemovedRun) -> str:
+    """Return where a run is that was taken out of its log, and how it comes back."""
+    return f"{removed.run_id} was archived to {removed.file}. `interlock runs restore FILE` brings it back"
+
+
+@runtime_checkable
+class RunRemoval(Protocol):
+    """What a log offers that can give up events of runs. Needs more rights than using the log."""
+
+    async def remove_run(self, removed: RemovedRun) -> None:
+        """Take the events of a run out of the log, and leave the record. Raise `LogError`, and change nothing, when the
+        run is not what the record says, or is in use.
+        """
+        ...
+
+    async def restore_run(self, run_id: str, entries: Sequence[LogEntry]) -> None:
+        """Put the events back, and remove the record. Raise `LogError` when they are not those that were removed."""
+        ...
+
+    async def removed_runs(self) -> list[RemovedRun]:
+        """Return the records, oldest run first."""
+        ...
+
+
+#: The first position, the first `seq` and the number of events of a row.
+Place = tuple[int, int, int]
+
+
+class StoredRecord(msgspec.Struct, frozen=True):
+    """A record with the places of the rows."""
+
+    run: RemovedRun
+    places: tuple[Place, ...]
+
+
+encode_record = msgspec.json.Encoder().encode
+decode_record = msgspec.json.Decoder(StoredRecord).decode
+
+
+def find_removal_problem(removed: RemovedRun, places: Sequence[Place], last_hash: bytes, newest: int) -> str:
+    """Return why a run cannot be removed; empty when it can. `newest`: the last position of the log."""
+    if not places:
+        return f"the events of {removed.run_id} are not in this log"
+    position, seq, count = places[-1]
+    if seq + count != removed.event_count or last_hash.hex() != removed.head_hash:
+        return f"{removed.run_id} was changed meanwhile"
+    if position + count - 1 >= newest:
+        return f"{removed.run_id} has the newest event of the log, which stays"
+    return ""
+
+
+def pack_restored(record: StoredRecord, entries: Sequence[LogEntry]) -> list[tuple[int, int, int, bytes, bytes]]:
+    """Return the rows of a run at the places where they were. Raise unless these are its events."""
+    run = record.run
+    head_hash = entries[-1].hash.hex() if entries else ""
+    if len(entries) != run.event_count or head_hash != run.head_hash:
+        raise LogError(f"these are not the events of {run.run_id} that were removed. Nothing was restored.")
+    rows: list[tuple[int, int, int, bytes, bytes]] = []
+    for position, seq, count in record.places:
+        ((_, _, bodies, hashes),) = pack(entries[seq : seq + count])
+        rows.append((position, seq, count, bodies, hashes))
+    return rows
