@@ -1,12 +1,14 @@
 """`interlock serve` on several hosts: processes that share a database in Postgres."""
 
 import json
+from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 
+from tests.each import each
 from tests.patience import HANG_SECONDS
 from tests.postgres.server import PostgresServer
 from tests.server.core.serving import KEYS
@@ -54,49 +56,73 @@ def test_two_servers_share_accounts_keys_and_runs(
             assert server.stop() == (0, "")
 
 
+SIGNING, SEALING = "INTERLOCK_SIGNING_KEY", "INTERLOCK_SEALING_KEY"
+OTHER_KEY = "b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcm90aGVyb3Q="
 REFUSALS = [
     (URL, "", "INTERLOCK_DATABASE_URL has no URL"),
     (URL, "postgresql://ann:hunter2@127.0.0.1:1/runs", "cannot open the database runs on 127.0.0.1"),
-    (URL, "not a url: hunter2", "The URL of the database cannot be read"),
-    ("INTERLOCK_SIGNING_KEY", "", "INTERLOCK_SIGNING_KEY is not set"),
-    ("INTERLOCK_SIGNING_KEY", "hunter2", "INTERLOCK_SIGNING_KEY has another"),
-    ("INTERLOCK_SEALING_KEY", "", "INTERLOCK_SEALING_KEY is not set"),
+    (URL, "not a url: hunter2", "The URL of the database cannot be read. Expected: postgresql://user@host/database"),
+    (SIGNING, "", "INTERLOCK_SIGNING_KEY is not set. `openssl rand -base64 32` makes one"),
+    (SIGNING, "hunter2", "INTERLOCK_SIGNING_KEY has another"),
+    (SEALING, "", "INTERLOCK_SEALING_KEY is not set. `openssl rand -base64 32` makes one"),
+    (SEALING, "hunter2", "INTERLOCK_SEALING_KEY has to be 32 random bytes in base64"),
+]
+#: What the owner of a schema did to it, and what a server says then.
+CHANGES: list[tuple[LiteralString, str]] = [
+    ("REVOKE INSERT ON journal FROM server", "Run `interlock database grant server --serve`"),
+    ("REVOKE SELECT ON schema_steps FROM server", "Run `interlock database grant server --serve`"),
+    ("DELETE FROM schema_steps WHERE step > 5", "Run `interlock database migrate`"),
+    ("INSERT INTO schema_steps (step, name) VALUES (999, 'later')", "was written by a newer version of Interlock"),
 ]
 
 
-def test_a_start_that_lacks_something_says_what_in_a_sentence(
-    cli: Run, home: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(place: str, **variables: str) -> str:
+@pytest.fixture
+def start(cli: Run, home: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Fail to start a server, and return its message: one line, without the password that it was given."""
+
+    def start(schema: str, **variables: str) -> str:
         for name, value in {URL: postgres.server_url, **KEYS, **variables}.items():
             monkeypatch.setenv(name, value)
-        said = cli("serve", "--demo", "--port", "0", "--log", place)
+        said = cli("serve", "--demo", "--port", "0", "--log", f"postgres:{schema}")
         assert (said.exit_code, said.stderr.count("\n"), "hunter2" in said.stderr) == (2, 1, False)
+        assert "Nothing was started." in said.stderr
         return said.stderr
 
-    place = f"postgres:{postgres.new_schema()}"
+    return start
+
+
+def test_a_start_that_lacks_something_says_what(start: Callable[..., str], postgres: PostgresServer) -> None:
+    schema = postgres.new_schema()
     for name, value, message in REFUSALS:
-        assert message in start(place, **{name: value})
+        assert message in start(schema, **{name: value})
+    assert postgres.query("SELECT key_id FROM sealing_keys UNION SELECT key_id FROM signing_keys", schema) == []
 
-    message = start(place, **{URL: postgres.worker_url})
-    assert "Run `interlock database grant worker --serve`" in message
-    assert "has no log. Run `interlock database migrate`" in start("postgres:empty_schema_name")
-    postgres.execute("INSERT INTO schema_steps (step, name) VALUES (999, 'later')", place.removeprefix("postgres:"))
-    assert "was written by a newer version of Interlock" in start(place)
-    assert "Nothing was started." in start(place)
+    assert "Run `interlock database grant worker --serve`" in start(schema, **{URL: postgres.worker_url})
+    assert "has no log. Run `interlock database migrate`" in start("empty_schema_name")
+    careless = f"{postgres.server_url}&options=-csynchronous_commit%3Doff"
+    assert "synchronous_commit is 'off' and must be on or remote_apply" in start(schema, **{URL: careless})
 
 
-def test_a_server_with_a_replaced_signing_key_does_not_start(
-    cli: Run, home: Path, tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+@each("statement, message", CHANGES)
+def test_a_database_that_does_not_fit_says_what_to_do(
+    start: Callable[..., str], postgres: PostgresServer, statement: LiteralString, message: str
 ) -> None:
-    place = f"postgres:{postgres.new_schema()}"
+    schema = postgres.new_schema()
+    postgres.execute(statement, schema)
+    assert message in start(schema)
+
+
+def test_servers_with_different_keys_are_noticed(
+    start: Callable[..., str], home: Path, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """A new signing key replaces the old one. A new sealing key needs the old one beside it."""
+    schema = postgres.new_schema()
     variables = {URL: postgres.server_url, **KEYS}
-    new = variables | {"INTERLOCK_SIGNING_KEY": KEYS["INTERLOCK_SEALING_KEY"]}
-    for each in (variables, new):
-        with served(tmp_path, "--demo", "--log", place, variables=each) as server:
+    new = variables | {SIGNING: OTHER_KEY, SEALING: f"{OTHER_KEY}, {KEYS[SEALING]}"}
+    for each_server in (variables, new):
+        with served(tmp_path, "--demo", "--log", f"postgres:{schema}", variables=each_server) as server:
             assert server.stop() == (0, "")
 
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    said = cli("serve", "--demo", "--port", "0", "--log", place)
-    assert (said.exit_code, "which another server has replaced. Set the new one." in said.stderr) == (2, True)
+    assert "which other servers of this database seal with. Set the same value" in start(schema)
+    rest = {SEALING: OTHER_KEY}
+    assert "which another server has replaced. Set the new one." in start(schema, **rest)

@@ -147,7 +147,8 @@ async def run_server(  # noqa: PLR0913 - every keyword is explicit
 
 def use_database(settings: ServerSettings, log: Path) -> ServerSettings:
     """Return the settings with the database of `--log postgres:`."""
-    _, schema = find_database(log)
+    with _reporting_failed_start():
+        _, schema = find_database(log)
     table = msgspec.structs.replace(settings.database or DatabaseTable(), url_env=DATABASE_VARIABLE, schema=schema)
     return msgspec.structs.replace(settings, database=table)
 

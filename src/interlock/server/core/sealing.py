@@ -3,20 +3,26 @@
 A sealed value is a version, the key's id, a nonce and the ciphertext. The words that it is bound to are authenticated
 with it and not stored, so a value that was moved to another row does not open. Several keys are for rotation: the first
 one seals, and all of them open. Losing the keys loses the tokens, and users are asked again.
+
+Servers that share a database record there which key they seal with. One that could not open what the others seal does
+not start: its users would be asked again and again.
 """
 
 import os
 import stat
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_bytes, token_hex
+from time import time_ns
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ...domain.errors import ConfigurationError
+from ...rendering.times import format_rfc3339
+from .database.interface import Connection, Database
 
 SEALING_KEY_ENV = "INTERLOCK_SEALING_KEY"
 
@@ -41,6 +47,11 @@ class SealingKeys:
 
     def __repr__(self) -> str:
         return f"SealingKeys({', '.join(key.hex() for key in self._keys)})"
+
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """The ids of all keys. The first one seals."""
+        return self._current.hex(), *(key.hex() for key in self._keys if key != self._current)
 
     def seal(self, plain: bytes, bound: Sequence[str]) -> bytes:
         """Encrypt data with the current key, bound to its context."""
@@ -78,6 +89,27 @@ def load_sealing_keys(path: str | os.PathLike[str] | None, environment: Mapping[
         return SealingKeys(_parse_keys(_read_key_file(path), str(path)))
     except OSError as error:
         raise ConfigurationError(f"The sealing key {path} cannot be used: {error.strerror}.") from error
+
+
+def register_sealing_keys(database: Database, keys: SealingKeys, now: Callable[[], int] = time_ns) -> None:
+    """Record the key that this server seals with. Raise `ConfigurationError` if it lacks the key of the others."""
+
+    def register(connection: Connection) -> str:
+        newest, *others = keys.key_ids
+        row = connection.execute("SELECT number, key_id FROM sealing_keys ORDER BY number DESC LIMIT 1").fetchone()
+        number, recorded = row or (0, newest)
+        if recorded not in (newest, *others):
+            return recorded
+        if row is None or recorded != newest:
+            values = (number + 1, newest, format_rfc3339(now(), 6))
+            connection.execute("INSERT INTO sealing_keys (number, key_id, since) VALUES (?, ?, ?)", values)
+        return ""
+
+    if missing := database.run_now(register):
+        raise ConfigurationError(
+            f"{SEALING_KEY_ENV} lacks the key {missing}, which other servers of this database seal with. Set the same "
+            "value for all of them; to replace a key, write the new one before it, with a comma between them."
+        )
 
 
 def generate_sealing_key() -> str:

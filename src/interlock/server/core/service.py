@@ -57,7 +57,7 @@ from .runs.run_service import NewRun, RunService
 from .runs.served_agent import ServedAgent
 from .runs.undo_service import UndoService
 from .runs.worker import RunWorker, SharedRunWorker
-from .sealing import SealingKeys, load_sealing_keys
+from .sealing import SealingKeys, load_sealing_keys, register_sealing_keys
 from .settings import ServerSettings
 from .token_table import TokenTable
 from .triggers.schedules import DueRun, Schedules
@@ -168,6 +168,9 @@ class Service:
             if self.database.is_shared
             else Signer(state_folder / "signing.key", now=now)
         )
+        if isinstance(self.signer, DatabaseSigner):  # both keys can be read, so nothing is recorded of half a pair
+            register_sealing_keys(self.database, seal, now)
+            self.signer.register()
         self.checkpoints = self._create_checkpoints()
         self.audit_service = AuditService(
             guard=self.guard,

@@ -91,12 +91,17 @@ def grant(url: str, role: str, schema: str = "interlock", *, is_server: bool = F
         ) from error
 
 
-def check_schema(connection: Connection, connector: Connector) -> None:
+def check_schema(connection: Connection, connector: Connector, *, is_server: bool = False) -> None:
     """Raise unless the schema is the one of this version, and may be used."""
-    description, version = connector.description, read_version(connection)
+    description = connector.description
     row = connection.execute(_CHECK_RIGHT, (connector.schema,)).fetchone()
     if row is not None and not row[0]:
-        raise LogError(f"The {description} cannot be used: the role {row[1]} has no right to use it.")
+        command = f"interlock database grant {row[1]}{' --serve' if is_server else ''}"
+        raise LogError(
+            f"The {description} cannot be used: the role {row[1]} has no right to use it. Run `{command}` as the owner "
+            "of the schema. Nothing was changed."
+        )
+    version = read_version(connection)
     _check_not_newer(description, version)
     if version < SCHEMA_VERSION:
         found = (

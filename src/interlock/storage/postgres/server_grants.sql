@@ -1,5 +1,5 @@
 -- What `interlock serve` needs beside the log. Its journal, checkpoints and keys to check them with are only ever added.
-GRANT SELECT, INSERT ON journal, checkpoints, checkpoint_runs, signing_keys, served_agents TO {role};
+GRANT SELECT, INSERT ON journal, checkpoints, checkpoint_runs, signing_keys, sealing_keys, served_agents TO {role};
 GRANT UPDATE (until) ON signing_keys TO {role};
 GRANT SELECT, INSERT, UPDATE ON accounts, api_keys, damaged_runs, checkpoint_copies TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE

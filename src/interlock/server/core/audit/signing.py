@@ -70,12 +70,15 @@ class DatabaseSigner:
     def __init__(
         self, database: Database, environ: Mapping[str, str], *, now: Callable[[], int] = time.time_ns
     ) -> None:
-        """Load the key of `INTERLOCK_SIGNING_KEY`. Raise `ConfigurationError` if there is none, or it was replaced."""
+        """Load the key of `INTERLOCK_SIGNING_KEY`. Raise `ConfigurationError` if there is none."""
         self._database = database
+        self._now = now
         self._key = _to_signing_key(_parse_key(environ.get(SIGNING_KEY_ENV, "")))
-        at = format_rfc3339(now(), 6)
-        is_current = database.run_now(lambda connection: _register_key(connection, self._key, at))
-        if not is_current:
+
+    def register(self) -> None:
+        """Record the key, which replaces an earlier one. Raise `ConfigurationError` if it was replaced itself."""
+        at = format_rfc3339(self._now(), 6)
+        if not self._database.run_now(lambda connection: _register_key(connection, self._key, at)):
             raise ConfigurationError(
                 f"{SIGNING_KEY_ENV} has the key {self._key.key_id}, which another server has replaced. Set the new one."
             )

@@ -32,7 +32,8 @@ _BEGIN = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('interlock server
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 #: Not a mistake in a statement but the state of the database, which may pass. `InternalError`: it is read-only.
 _TRANSIENT_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-_HAS_RIGHTS = """SELECT has_table_privilege('accounts', 'UPDATE') AND has_table_privilege('journal', 'INSERT'),
+_HAS_RIGHTS = """SELECT has_table_privilege('accounts', 'UPDATE') AND has_table_privilege('journal', 'INSERT')
+    AND has_table_privilege('sealing_keys', 'INSERT'),
     current_user"""
 #: The database ends the session of a leader that is silent for so long. Only Postgres 13 does not know this setting.
 _SET_TIMEOUT = """SELECT set_config('idle_session_timeout', '10s', false)
@@ -55,8 +56,12 @@ class PostgresDatabase:
         self._is_closed = False
         self._writer: PostgresConnection | None = self.connector.open(APPLICATION_NAME)
         try:
-            check_schema(self._writer, self.connector)
+            check_schema(self._writer, self.connector, is_server=True)
             _check_rights(self._writer, self.connector)
+        except psycopg.errors.InsufficientPrivilege as error:
+            role = self._writer.info.user
+            self._writer.close()
+            raise _lacks_rights(role, self.connector) from error
         except psycopg.Error as error:
             self._writer.close()
             raise LogError(f"cannot use the {self.connector.description}: {first_line(error)}") from error
@@ -266,7 +271,11 @@ def _do_nothing(connection: Connection) -> None:
 def _check_rights(connection: PostgresConnection, connector: Connector) -> None:
     row = connection.execute(_HAS_RIGHTS).fetchone()
     if row is not None and not row[0]:
-        raise ConfigurationError(
-            f"The role {row[1]} may not use the tables of a server in the {connector.description}. Run "
-            f"`interlock database grant {row[1]} --serve`. Nothing was changed."
-        )
+        raise _lacks_rights(row[1], connector)
+
+
+def _lacks_rights(role: str, connector: Connector) -> ConfigurationError:
+    return ConfigurationError(
+        f"The role {role} may not use the tables of a server in the {connector.description}. Run "
+        f"`interlock database grant {role} --serve` as the owner of the schema. Nothing was changed."
+    )

@@ -84,6 +84,9 @@ CREATE TABLE signing_keys (
     since text NOT NULL, until text NOT NULL
 );
 
+-- The keys that servers sealed with, in the order of their use.
+CREATE TABLE sealing_keys (number bigint PRIMARY KEY, key_id text COLLATE "C" NOT NULL, since text NOT NULL);
+
 -- `run_id` is empty, but for those that are about one run alone.
 CREATE TABLE checkpoints (
     number bigint PRIMARY KEY, run_id text COLLATE "C" NOT NULL, position bigint NOT NULL, document bytea NOT NULL,
