@@ -161,6 +161,27 @@ async def test_runs_of_other_queues_are_left_alone(office: Office) -> None:
     assert office.effects() == once("here")
 
 
+async def test_worker_has_the_settings_of_its_servers(office: Office) -> None:
+    settings = office.folder / "serve.toml"
+    settings.write_text(f"""
+        [database]
+        schema = "{office.schema}"
+        [agents.clerk]
+        object = "tests.engine.clerk:clerk"
+        [worker]
+        queues = ["host-a"]
+        lease_seconds = {LEASE_SECONDS}
+    """)
+    async with office.open_log() as log:
+        async with Runner(clerk(), log=log) as runner:
+            await runner.submit("Do it.", run_id="run", queue="host-a")
+        with office.start("worker", "--config", str(settings), "--name", "one") as worker:
+            assert worker.greeting == "Worker one serves clerk on host-a.\n"
+            assert await finish(log, "run") == ["completed"]
+
+    assert office.effects() == once("run")
+
+
 @pytest.fixture
 def own_office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
     """With a server to stop."""

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
@@ -42,18 +42,19 @@ class Office:
         self.server, self.folder, self.lease_seconds = server, folder, lease_seconds
         self.schema = server.new_schema()
 
+    def worker(self, *options: str, host: Host | None = None) -> AbstractContextManager[Worker]:
+        named = ("--agent", "tests.engine.clerk:clerk", "--database-schema", self.schema)
+        return self.start("worker", *named, "--lease", str(self.lease_seconds), *options, host=host)
+
     @contextmanager
-    def worker(self, *options: str, host: Host | None = None) -> Generator[Worker]:
+    def start(self, *options: str, host: Host | None = None) -> Generator[Worker]:
         words = [
             *([] if host is None else ["ip", "netns", "exec", host.name]),
             sys.executable,
             "-c",
             "from interlock.cli.main import main; main()",
-            "worker",
-            "--agent",
-            "tests.engine.clerk:clerk",
+            *options,
         ]
-        words += ["--database-schema", self.schema, "--lease", str(self.lease_seconds), *options]
         url = self.server.url if host is None else f"postgresql://postgres@{host.server_address}/postgres"
         environ = os.environ | {"CLERK_FOLDER": str(self.folder), "INTERLOCK_DATABASE_URL": url}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environ}

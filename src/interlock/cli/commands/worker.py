@@ -18,9 +18,8 @@ from ..config import artifact_stores
 from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_error
 from ..exit_codes import ExitCode, format_exit_codes
-from ..options import create_app, option
+from ..options import DATABASE_VARIABLE, create_app, option
 from ..session.terminal import signal_handlers
-from .database import SchemaOption, UrlOption
 
 if TYPE_CHECKING:
     from ...engine import advance as engine_advance
@@ -57,16 +56,26 @@ app = create_app(_EXITS)
 
 @app.command(epilog=_EXITS)
 def worker(  # noqa: PLR0913, PLR0917 - the options of the command
-    url: UrlOption,
+    url: Annotated[
+        str | None,
+        option(
+            "Database of the log. Default: that of [database] in the settings.",
+            "--url",
+            metavar="URL",
+            envvar=DATABASE_VARIABLE,
+        ),
+    ] = None,
     agents: Annotated[
         list[str] | None,
         typer.Option("--agent", "-a", metavar="PLACE", help="Agent to serve, as package.module:name. Repeatable."),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Server settings, for [agents] and [worker]."),
+        typer.Option("--config", "-c", metavar="FILE", help="Server settings: agents, [database], [worker]."),
     ] = None,
-    schema: SchemaOption = "interlock",
+    schema: Annotated[
+        str | None, option("Schema of the tables. Default: interlock.", "--database-schema", metavar="NAME")
+    ] = None,
     queues: Annotated[
         list[str] | None, option("Queue to serve. Repeatable. Default: default.", "--queue", "-q", metavar="NAME")
     ] = None,
@@ -99,6 +108,10 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     settings = server_settings.ServerSettings() if config is None else server_settings.read_settings(config)
     served = _load_agents(settings, agents or [])
+    database = settings.database or server_settings.DatabaseTable()
+    if not url or database.url_env != DATABASE_VARIABLE:
+        url = database.read_url(os.environ)
+    schema = schema or database.schema
     options = {"queues": tuple(queues or ()), "concurrency": concurrency}
     options |= {"lease_seconds": lease, "patience_seconds": patience}
     table = msgspec.structs.replace(
