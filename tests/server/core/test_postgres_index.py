@@ -1,5 +1,6 @@
 """The index in Postgres answers as the one in a file does, and is never behind the log."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 
 from interlock import MemoryLog
+from interlock.domain.errors import LogFencedError
 from interlock.domain.event import RunCompleted, RunStarted
 from interlock.server.core.index.rows import ActionQuery, DamagedRun, RunQuery
 from interlock.server.core.index.run_index import RunIndex
@@ -206,3 +208,22 @@ async def test_child_of_a_leased_run_acts_for_the_same_person(tmp_path: Path, st
     row = await RunIndex(tmp_path / "index.db", stored).get_run("run_1.in")
     assert row is not None
     assert (row.requester, row.created_by) == ("user:ada", "key:bot")
+
+
+async def test_refused_append_of_a_group_is_not_listed(tmp_path: Path, stored: PostgresLog) -> None:
+    """Appends that wait for each other become one statement."""
+    runs = [paused(MemoryLog(), f"run_{number}") for number in range(20)]
+    entries = [await run.log.read(run.run_id) for run in runs]
+    lease = await stored.acquire("run_7")  # so that an append without it is refused
+
+    appended = [stored.append(run.run_id, some) for run, some in zip(runs, entries, strict=True)]
+    results = await asyncio.gather(*[each for each in appended if each], return_exceptions=True)
+
+    assert [type(each) for each in results if each] == [LogFencedError]
+    await stored.release(lease)
+    index = RunIndex(tmp_path / "index.db", stored)
+    listed = (await index.list_runs(RunQuery())).rows
+    asked = (await index.list_actions(ActionQuery(statuses=frozenset({"PENDING"})))).rows
+    expected = {run.run_id for run in runs} - {"run_7"}
+    assert ({row.run_id for row in listed}, {row.run_id for row in asked}) == (expected, expected)
+    assert len({row.action_id for row in asked}) == 19
