@@ -39,6 +39,10 @@ help: ## Show this list
 demo: $(READY) ## Repair a failing project, with a question and a crash: offline, in seconds
 	@$(BIN)/interlock demo
 
+.PHONY: demo-cluster
+demo-cluster: $(READY) ## Kill a worker of a cluster of servers and workers on Postgres: offline, in a minute
+	@$(BIN)/python -m scripts.demo_cluster
+
 # Two at a time: the types alone take longer than all other checks together, and do not use both cores. So what the tests
 # need is installed beside the other checks, and the tests begin beside the types.
 IN_ORDER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)

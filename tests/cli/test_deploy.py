@@ -35,7 +35,7 @@ def test_compose_files_are_consistent(file: Path) -> None:
     document = yaml.safe_load(file.read_text())
     services: dict[str, Any] = document["services"]
 
-    assert set(document) <= {"services", "volumes", "x-worker"}
+    assert set(document) <= {"services", "volumes", "x-server", "x-worker"}
     for service in services.values():
         assert ("build" in service) != ("image" in service)
         assert set(service.get("depends_on", {})) <= set(services)
@@ -48,7 +48,7 @@ def test_commands_of_the_cluster_have_these_options() -> None:
     services = yaml.safe_load((FOLDER / "compose.cluster.yaml").read_text())["services"]
     found = [words for service in services.values() for words in list_commands(service)]
 
-    assert sorted({words[0] for words in found}) == ["database", "worker"]
+    assert sorted({words[0] for words in found}) == ["database", "serve", "worker"]
     for name, *words in found:
         command = COMMANDS[name]
         if name == "database":
