@@ -227,3 +227,14 @@ async def test_refused_append_of_a_group_is_not_listed(tmp_path: Path, stored: P
     expected = {run.run_id for run in runs} - {"run_7"}
     assert ({row.run_id for row in listed}, {row.run_id for row in asked}) == (expected, expected)
     assert len({row.action_id for row in asked}) == 19
+
+
+async def test_rows_of_an_archived_run_stay(tmp_path: Path, postgres: PostgresServer, stored: PostgresLog) -> None:
+    await _append(stored, paused(MemoryLog(), "run_1"))
+    index = RunIndex(tmp_path / "index.db", stored)
+    expected = await _everything(index)
+
+    postgres.execute("UPDATE runs SET indexed_seq = 0; DELETE FROM appends", postgres.shared_schema)
+
+    assert await stored.index.reindex() == 0
+    assert await _everything(index) == expected

@@ -241,6 +241,8 @@ class _Rows:
             for position, seq, count, bodies, hashes in found
             for place, entry in enumerate(unpack(run_id, seq, count, bytes(bodies), bytes(hashes)))
         ]
+        if not entries:  # they were archived
+            return _new_run(run_id)
         events = [ScannedEvent(entry) for entry, _ in entries]
         _apply(AppendedEvents(run_id, NO_TOKEN, events, [place for _, place in entries]), rows)
         known = rows.take_run(run_id)

@@ -404,10 +404,11 @@ DELETE FROM procrastinate_jobs WHERE task_name = 'interlock.advance' AND status 
     WHERE id = worker_id AND last_heartbeat > clock_timestamp() - %s * interval '1 second'
 )
 
--- Runs whose rows in lists do not know all events.
+-- Runs whose rows in lists do not know all events. Those of an archived run stay as they are.
 -- name: runs_to_index
 SELECT number, run_id, next_seq, token FROM runs
-WHERE number > %s AND next_seq > 0 AND indexed_seq <> next_seq ORDER BY number LIMIT %s
+WHERE number > %s AND indexed_seq <> next_seq AND EXISTS (SELECT 1 FROM appends WHERE run = number)
+ORDER BY number LIMIT %s
 
 -- name: read_positions
 SELECT position, seq, count, bodies, hashes FROM appends WHERE run = %s ORDER BY seq
