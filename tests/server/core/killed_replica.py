@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from interlock.engine.postgres import PostgresEngine
+from interlock.server.core.database.postgres import PostgresDatabase
 from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings
@@ -18,11 +19,13 @@ from interlock.storage.postgres.artifacts import PostgresArtifacts
 from interlock.storage.postgres.log import PostgresLog
 
 from .killed_server import approve_all, is_done, make_all, payer, written
+from .serving import KEYS
 
 
 async def _serve(url: str, schema: str, folder: Path, count: int) -> None:
     state = folder / f"state-{os.getpid()}"
     state.mkdir()
+    database = PostgresDatabase(url, schema, 2)
     async with PostgresLog(url, schema=schema, lease_seconds=3) as log:
         service = Service(
             ServerSettings(),
@@ -30,6 +33,8 @@ async def _serve(url: str, schema: str, folder: Path, count: int) -> None:
             log=log,
             artifacts=PostgresArtifacts(url, schema=schema),
             state_folder=state,
+            database=database,
+            environ=KEYS,
             engine=PostgresEngine(log),
             is_worker=False,
         )
@@ -42,6 +47,7 @@ async def _serve(url: str, schema: str, folder: Path, count: int) -> None:
             approving.cancel()
             await asyncio.gather(approving, return_exceptions=True)
             print("done", flush=True)
+    database.close()
 
 
 if __name__ == "__main__":

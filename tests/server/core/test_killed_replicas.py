@@ -29,7 +29,7 @@ class Cluster:
     def __init__(self, server: PostgresServer, folder: Path, runs: int) -> None:
         self.schema = server.new_schema()
         self.said: list[str] = []
-        program = ["-m", "tests.server.core.killed_replica", server.worker_url, self.schema, str(folder), str(runs)]
+        program = ["-m", "tests.server.core.killed_replica", server.server_url, self.schema, str(folder), str(runs)]
         worker = ["-c", "from interlock.cli.main import main; main()", "worker", "--agent"]
         worker += ["tests.server.core.killed_server:payer", "--database-schema", self.schema, "--lease", "3"]
         self._programs = {"first": program, "second": program, "one": worker, "two": worker}

@@ -25,6 +25,7 @@ import msgspec
 
 from ...domain.decision import FailurePolicy
 from ...domain.errors import ConfigurationError
+from ...domain.ids import is_valid_name
 from ...domain.tool import PermissionMode
 from ...oauth.providers import OAuthProvider
 from .audit_sinks.destination import Destination, check_destinations
@@ -39,6 +40,9 @@ _Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 #: How settings are called whose value is the path of a file.
 _FILE_KEY_SUFFIXES = ("_file", "path", "tls_certificate", "tls_key")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+_MAX_QUEUE_CHARS = 128
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -223,6 +227,11 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
             raise ConfigurationError("[server] tls_certificate and tls_key belong together.")
         if server.public_url and not _is_origin(server.public_url):
             raise ConfigurationError('[server] public_url has to be like "https://interlock.example.com".')
+        for queue in (*self.worker.queues, *filter(None, (agent.queue for agent in self.agents.values()))):
+            if not is_valid_name(queue) or len(queue) > _MAX_QUEUE_CHARS:
+                raise ConfigurationError(f"{queue[:40]!r} cannot be the name of a queue.")
+        if not self.worker.queues:
+            raise ConfigurationError("[worker] queues needs at least one. `--no-worker` starts a server without any.")
         for proxy in server.trusted_proxies:
             if not _is_network(proxy):
                 raise ConfigurationError(f"[server] trusted_proxies has {proxy!r}, which is no address and no network.")
