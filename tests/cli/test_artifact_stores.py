@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock import FileArtifacts
-from interlock.cli.config.artifact_stores import open_for_file
+from interlock.cli.config.artifact_stores import open_for_database, open_for_file
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.settings import ArtifactsTable
 
@@ -38,3 +38,8 @@ def test_an_unreachable_store_is_refused_at_the_start(tmp_path: Path, monkeypatc
 
     with pytest.raises(ConfigurationError, match=r"\[artifacts\] .*Check `endpoint`"):
         open_for_file(ArtifactsTable(kind="s3", bucket="runs", endpoint="http://127.0.0.1:9"), tmp_path)
+
+
+def test_files_of_one_host_are_refused_with_a_shared_log() -> None:
+    with pytest.raises(ConfigurationError, match="other hosts do not have them"):
+        open_for_database(ArtifactsTable(kind="files"), "postgresql://nowhere", "interlock", 1.0)

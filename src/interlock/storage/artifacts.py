@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ..domain.errors import ArtifactError
 
-#: How long a store or a process may take a digest as stored without asking again. Erasure leaves what is younger than
-#: a multiple of this, so nothing is removed that was taken as stored.
+#: How long a store or a process takes a digest as stored without asking again. What was removed meanwhile, such as by
+#: hand, is stored again after that.
 REMEMBERED_SECONDS = 600.0
 
 

@@ -159,7 +159,7 @@ class S3Artifacts:
             try:
                 self._store.put(name, content(), mode="create", use_multipart=False)
             except AlreadyExistsError:
-                # Its age says that it is not in use: what is old may be removed with the run that it was stored for.
+                # Rules of a bucket may remove what is old, and this is in use again.
                 if _age_seconds(self._store.head(name)["last_modified"]) > REMEMBERED_SECONDS:
                     self._store.put(name, content(), use_multipart=False)
 
