@@ -73,6 +73,12 @@ class PostgresServer:
             file.write(f"host all all {address}/24 trust\n")
         return self.start(f"listen_addresses={address}")
 
+    @property
+    def pid(self) -> int:
+        """The process id of a server that was started."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop: SIGINT ends sessions, SIGQUIT crashes."""
         if self._process is not None:
