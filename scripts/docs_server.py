@@ -20,7 +20,7 @@ from interlock.server.core.identity.permissions import (
     Relationship,
 )
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.settings import AgentTable, GatewayTable, McpTable, ServerTable, WorkerTable
+from interlock.server.core.settings import AgentTable, DatabaseTable, GatewayTable, McpTable, ServerTable, WorkerTable
 from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
@@ -45,6 +45,11 @@ SERVER_TABLES: tuple[tuple[str, type, str], ...] = (
     ("[[forward]]", destination.SyslogDestination, 'To a collector of syslog: `kind = "syslog"`.'),
     ("[[forward]]", destination.FileDestination, 'To a file: `kind = "file"`.'),
     ("[gateway]", GatewayTable, "MCP servers that are served to MCP clients at `/mcp`."),
+    (
+        "[database]",
+        DatabaseTable,
+        "Everything in Postgres, shared by several servers. Without it: files of one server.",
+    ),
     ("[worker]", WorkerTable, "How the server continues runs of a log in Postgres."),
     ("[mcp]", McpTable, "MCP servers whose tools agents of this server use."),
     ("[[providers]]", OAuthProvider, "Where users consent to tools acting for them."),

@@ -60,7 +60,7 @@ SIGNING, SEALING = "INTERLOCK_SIGNING_KEY", "INTERLOCK_SEALING_KEY"
 OTHER_KEY = "b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcm90aGVyb3Q="
 REFUSALS = [
     (URL, "", "INTERLOCK_DATABASE_URL has no URL"),
-    (URL, "postgresql://ann:hunter2@127.0.0.1:1/runs", "cannot open the database runs on 127.0.0.1"),
+    (URL, "postgresql://ann:hunter2@127.0.0.1:1/runs", "Check the URL, and that Postgres runs there"),
     (URL, "not a url: hunter2", "The URL of the database cannot be read. Expected: postgresql://user@host/database"),
     (SIGNING, "", "INTERLOCK_SIGNING_KEY is not set. `openssl rand -base64 32` makes one"),
     (SIGNING, "hunter2", "INTERLOCK_SIGNING_KEY has another"),

@@ -76,7 +76,9 @@ class Connector:
         try:
             connection = self.connect(application_name)
         except psycopg.Error as error:
-            raise LogError(f"cannot open the {self.description}: {first_line(error)}") from error
+            raise LogError(
+                f"cannot open the {self.description}: {first_line(error)}. Check the URL, and that Postgres runs there"
+            ) from error
         try:
             _check_durability(connection, self.description)
         except BaseException:
