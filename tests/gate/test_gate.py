@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import ConfigurationError, Gate, Rule, RulePolicy, RunClaimedError, RunEndedError, RunPausedError, verify
+from interlock.storage.event_log import Lease
 from tests.gate.support import SCHEMA, Desk, answer, events, intent, open_gate
 
 
@@ -114,11 +115,11 @@ async def test_a_call_that_arrives_while_a_pause_releases_the_run_is_taken(tmp_p
         paused = asyncio.Event()
         release = gate.log.release
 
-        async def tell(lease: Any) -> None:
+        async def notify(lease: Lease) -> bool:
             paused.set()
-            await release(lease)
+            return await release(lease)
 
-        gate.log.release = tell
+        gate.log.release = notify
         asking = asyncio.ensure_future(gate.call("t", intent("pay", "c1"), desk.pay))
         await paused.wait()
         look = await gate.call("t", intent("look", "c2"), desk.pay)

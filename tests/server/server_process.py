@@ -7,7 +7,6 @@ done. There are two agents, `shop` and `other`, so that there is somebody else's
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
@@ -26,6 +25,7 @@ from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.policy import EgressRule
 from interlock.server.console.app import mount_console
+from interlock.server.core.database.interface import Connection
 from interlock.server.core.identity import account_rows
 from interlock.server.core.identity.account_rows import Account
 from interlock.server.core.identity.api_keys import NewApiKey
@@ -306,7 +306,7 @@ def _hashed() -> str:
     return hash_password(PASSWORD)
 
 
-def _add_account(connection: sqlite3.Connection, name: str) -> None:
+def _add_account(connection: Connection, name: str) -> None:
     if account_rows.find_by_name(connection, name) is None:
         new = Account(name=name, roles=PEOPLE[name], created_at=time_ns(), has_password=True)
         account_rows.insert_account(connection, new, _hashed(), "test")
