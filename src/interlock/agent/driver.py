@@ -59,10 +59,10 @@ async def _run_steps(session: AgentSession) -> AgentStep:
                 _finish(text, session)
             case Fail(reason=reason):
                 run.recorder.add(RunFailed(message=reason))
-            case Cancel(wish=wish):
+            case Cancel(command=command):
                 redact = run.parts.redactor.redact
                 end_open_calls("The run was cancelled.", run)
-                run.recorder.add(RunCancelled(message=redact(wish.message), by=redact(wish.by)))
+                run.recorder.add(RunCancelled(message=redact(command.message), by=redact(command.by)))
 
 
 async def _resume(session: AgentSession) -> None:

@@ -84,7 +84,7 @@ class Fail(msgspec.Struct, frozen=True):
 class Cancel(msgspec.Struct, frozen=True):
     """Cancel the run."""
 
-    wish: CancelCommand
+    command: CancelCommand
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -67,10 +67,10 @@ _FEED_EVENTS = 500
 _MAX_LIVE_RUNS = 256
 
 #: Waits for the answer to a question, and returns where it stays open. Ended when an answer from elsewhere is recorded.
-Hold: TypeAlias = Callable[[Question], Awaitable[None]]
+HoldFunction: TypeAlias = Callable[[Question], Awaitable[None]]
 #: `pause`: the call comes back with its question. `inline`: it stays where it is until a person answers. A function: it
 #: comes back when that has returned, or runs when a person has answered before.
-Waits: TypeAlias = Literal["pause", "inline"] | Hold
+Waits: TypeAlias = Literal["pause", "inline"] | HoldFunction
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ class Session(msgspec.Struct, frozen=True):
     framework: str = ""
 
 
-class Place(msgspec.Struct, frozen=True):
+class CallLocation(msgspec.Struct, frozen=True):
     """Where a call belongs: a new one of the session, or one that began before."""
 
     run_id: str
@@ -82,11 +82,11 @@ class Sessions:
         self._gate = gate
         self._log = gate.log
         #: Calls that wait or were left behind, by their key. Without a call id: the run that the next one is made in.
-        self._held: dict[str, Place] = {}
+        self._held: dict[str, CallLocation] = {}
         #: The newest call that ended, by key.
-        self._ended: OrderedDict[str, Place] = OrderedDict()
+        self._ended: OrderedDict[str, CallLocation] = OrderedDict()
         #: Calls whose question was withdrawn, each with the call that asked the same before.
-        self._withdrawn: dict[Place, Place] = {}
+        self._withdrawn: dict[CallLocation, CallLocation] = {}
 
     async def open(
         self, *, requester: str = "", client: str = "", session_id: str = "", framework: str = ""
@@ -111,30 +111,30 @@ class Sessions:
         await self._recover(session)
         keys = (key, _digest("sessions", *name)) if session_id else (_digest("sessions", *name),)
         for index in keys:
-            await self._add_to_index(index, Place(run_id, "-"))
+            await self._add_to_index(index, CallLocation(run_id, "-"))
         return session
 
-    async def find(self, session: Session, intent: ToolIntent) -> Place:
+    async def find(self, session: Session, intent: ToolIntent) -> CallLocation:
         """Return where the call belongs. The same call again, of the same client, belongs to the one that it repeats
         while that waits for a person or has no recorded outcome.
         """
         return await self._find(session, intent, self._key_of(session, intent))
 
-    async def _find(self, session: Session, intent: ToolIntent, key: str) -> Place:
+    async def _find(self, session: Session, intent: ToolIntent, key: str) -> CallLocation:
         place = self._held.get(key)
         if place is None and not self._gate.is_read_only(intent.tool_name):
             for claim in await self._log.effect_claims(key, 1):
-                place = Place(claim.run_id, claim.call_id, attached=True)
+                place = CallLocation(claim.run_id, claim.call_id, attached=True)
         if place is None or self._ended.get(key) == place:
-            return Place(session.run_id, intent.call_id)
+            return CallLocation(session.run_id, intent.call_id)
         if not place.call_id:
-            return Place(place.run_id, intent.call_id)
+            return CallLocation(place.run_id, intent.call_id)
         if _is_unfinished((await load_run(self._log, place.run_id)).ledger, place.call_id):
             self._held[key] = place
             return place
         self._held.pop(key, None)
         self._remember_end(key, place)
-        return Place(session.run_id, intent.call_id)
+        return CallLocation(session.run_id, intent.call_id)
 
     async def call(
         self,
@@ -143,7 +143,7 @@ class Sessions:
         execute: Callable[[JsonObject], Awaitable[Any]] | None = None,
         *,
         waits: Waits = "pause",
-        place: Place | None = None,
+        place: CallLocation | None = None,
     ) -> Settled:
         """Take a call through the pipeline, or continue the one that it repeats. For `waits` see `Gate.call`.
 
@@ -185,7 +185,7 @@ class Sessions:
             return settled
 
     async def judge(
-        self, session: Session, intent: ToolIntent, *, waits: Waits = "pause", place: Place | None = None
+        self, session: Session, intent: ToolIntent, *, waits: Waits = "pause", place: CallLocation | None = None
     ) -> Judged:
         """Decide about a call that the client executes, or continue the one that it repeats. See `Gate.judge`."""
         key = self._key_of(session, intent)
@@ -237,7 +237,7 @@ class Sessions:
         return _digest("call", session.requester, session.client, self._gate.workspace, digest)
 
     def _holder(
-        self, key: str, place: Place, waits: Waits, *, withdraws: bool = False
+        self, key: str, place: CallLocation, waits: Waits, *, withdraws: bool = False
     ) -> Callable[[Question], Awaitable[None]]:
         """Return what waits for an answer, and first makes the question known to other sessions.
 
@@ -259,37 +259,37 @@ class Sessions:
 
         return hold
 
-    async def _publish(self, key: str, place: Place) -> Place | None:
+    async def _publish(self, key: str, place: CallLocation) -> CallLocation | None:
         """Add a call that waits to the index. Return the one that is there and waits already, if there is one."""
         while True:
             newest = next(iter(await self._log.effect_claims(key, 1)), None)
             if newest is not None and (newest.run_id, newest.call_id) != (place.run_id, place.call_id):
                 ledger = (await load_run(self._log, newest.run_id)).ledger
                 if any(question.call_id == newest.call_id for question in ledger.open_questions()):
-                    return Place(newest.run_id, newest.call_id, attached=True)
+                    return CallLocation(newest.run_id, newest.call_id, attached=True)
             claim = EffectClaim(0, place.run_id, place.call_id, 0)
             if await self._log.claim_effect(key, claim, 0 if newest is None else newest.number):
                 return None
 
-    async def _withdraw(self, question: Question, place: Place, first: Place) -> None:
+    async def _withdraw(self, question: Question, place: CallLocation, first: CallLocation) -> None:
         self._withdrawn[place] = first
         with suppress(AnswerRefusedError, DecisionConflictError, RunEndedError):
             reason = f"The same call waits for approval in {first.run_id}."
             await self._gate.inbox.reject(question, by="interlock", reason=reason)
 
-    async def _add_to_index(self, key: str, place: Place) -> None:
+    async def _add_to_index(self, key: str, place: CallLocation) -> None:
         await self._log.claim_effect(key, EffectClaim(0, place.run_id, place.call_id, 0), _ALWAYS)
 
-    def _forget(self, key: str, place: Place, observation: Observation) -> None:
+    def _forget(self, key: str, place: CallLocation, observation: Observation) -> None:
         """Forget a call that ended. The run that knows of an unknown outcome is remembered until one is known."""
         held = self._held.get(key)
         if held is not None and (held.call_id == place.call_id or (not held.call_id and observation.ok)):
             del self._held[key]
             self._remember_end(key, place)
             if observation.failure is not None and observation.side_effects == "unknown":
-                self._held[key] = Place(place.run_id, "")
+                self._held[key] = CallLocation(place.run_id, "")
 
-    def _remember_end(self, key: str, place: Place) -> None:
+    def _remember_end(self, key: str, place: CallLocation) -> None:
         self._ended[key] = msgspec.structs.replace(place, attached=True)
         if len(self._ended) > _MAX_ENDED:
             self._ended.popitem(last=False)
@@ -310,10 +310,10 @@ class Sessions:
                 continue
             left = ledger.open_calls()
             for call_id in left:
-                place = Place(run_id, call_id, attached=True)
+                place = CallLocation(run_id, call_id, attached=True)
                 self._held.setdefault(self._key_of_digest(session, ledger.calls[call_id].digest), place)
             for digest in ledger.unknown_calls:
-                self._held.setdefault(self._key_of_digest(session, digest), Place(run_id, ""))
+                self._held.setdefault(self._key_of_digest(session, digest), CallLocation(run_id, ""))
             if not left and not ledger.unknown_calls:
                 await self._complete(run_id)
 
@@ -322,7 +322,7 @@ class Sessions:
         with suppress(RunPausedError, RunEndedError, RunClaimedError, ConfigurationError):
             await self._gate.complete(run_id, _LEFT)
 
-    async def _watch(self, place: Place, hold: Callable[[Question], Awaitable[None]]) -> Settled | None:
+    async def _watch(self, place: CallLocation, hold: Callable[[Question], Awaitable[None]]) -> Settled | None:
         """Wait for a call whose run another process has. Return None when that released it."""
         loaded = await load_run(self._log, place.run_id)
         holding: asyncio.Task[None] | None = None

@@ -25,7 +25,7 @@ from ..domain.state.ledger import CallEntry, Ledger
 from ..domain.state.lifecycle import CallState
 from ..domain.tool import CallContext, CheckProblem, SandboxScope, ToolContext, ToolDefinition
 from ..gate.gate import Gate, Settled
-from ..gate.sessions import Place, Session, Sessions
+from ..gate.sessions import CallLocation, Session, Sessions
 from ..history.fold import load_run
 from ..policy.engine.example_event import example_event
 from ..policy.engine.rule import Rule
@@ -77,7 +77,7 @@ class _External:
 class _Running(msgspec.Struct):
     """A call that the agent executes now."""
 
-    place: Place
+    place: CallLocation
     call: TranslatedCall
     external: _External
     task: "asyncio.Task[Settled]"
@@ -228,7 +228,7 @@ class Governor:
         ledger = (await load_run(self._gate.log, session.run_id)).ledger
         call_id = event.call_id or _find_left(ledger, _digest_call(name, call.arguments))
         intent = ToolIntent(call_id=call_id, tool_name=name, arguments=call.arguments)
-        place = Place(session.run_id, call_id)
+        place = CallLocation(session.run_id, call_id)
         if call_id not in ledger.calls:
             place = await self._sessions.find(session, intent)
             ledger = (await load_run(self._gate.log, place.run_id)).ledger
@@ -246,7 +246,7 @@ class Governor:
                 _REPORTED.reset(token)
 
     async def _report_claimed(
-        self, event: ToolReported, session: Session, intent: ToolIntent, place: Place, question: Question
+        self, event: ToolReported, session: Session, intent: ToolIntent, place: CallLocation, question: Question
     ) -> None:
         """Record that the agent executed a call which its own user approved, by its word."""
         client = self._contract.client
@@ -305,7 +305,7 @@ class Governor:
                 await self._sessions.call(
                     session,
                     await self._read_intent(session, call_id, ledger),
-                    place=Place(session.run_id, call_id, attached=True),
+                    place=CallLocation(session.run_id, call_id, attached=True),
                 )
         await self._sessions.end(session)
         self._open.pop(session_id, None)
