@@ -1,6 +1,6 @@
 """`python -m bench`: every figure that must be reached, with its target.
 `python -m bench peers`: the same, with other runtimes in the same rounds; `--write` refreshes the documentation.
-`python -m bench local|policy|daily|effects|service`: one part in detail.
+`python -m bench local|policy|daily|effects|service|cluster`: one part in detail.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import daily, effects, imports, local_tools, policy, report, service
+from . import cluster, daily, effects, imports, local_tools, policy, report, service
 from .peers import driver
 from .targets import Results, Series, judge
 
@@ -36,6 +36,9 @@ def main() -> int:
     elif options.command == "service":
         sizes = service.Sizes(rounds=options.part_rounds or service.Sizes().rounds)
         print(service.report(options.sections or tuple(service.SECTIONS), sizes))
+    elif options.command == "cluster":
+        sizes = cluster.Sizes(runs=options.runs, paused=options.paused, rows=options.rows)
+        print(cluster.report(options.sections or tuple(cluster.SECTIONS), sizes))
     elif options.command == "peers":
         names = options.only.split(",") if options.only else list(driver.PEERS)
         unknown = [name for name in names if name not in driver.PEERS]
@@ -118,6 +121,11 @@ def _parser() -> argparse.ArgumentParser:
     for name, sections in (("local", local_tools.SECTIONS), ("service", service.SECTIONS)):
         part = commands.add_parser(name, parents=[rounds], help=f"sections: {', '.join(sections)}")
         part.add_argument("sections", nargs="*", choices=(*sections, []), metavar="SECTION")
+    many = commands.add_parser("cluster", help=f"many hosts on Postgres: {', '.join(cluster.SECTIONS)}")
+    many.add_argument("sections", nargs="*", choices=(*cluster.SECTIONS, []), metavar="SECTION")
+    for name in ("runs", "paused", "rows"):
+        default = getattr(cluster.Sizes(), name)
+        many.add_argument(f"--{name}", type=_positive, default=default, help="how many (default: %(default)s)")
     commands.add_parser("policy", parents=[rounds], help="what deciding and asking cost")
     commands.add_parser("daily", parents=[rounds], help="questions of everyday work, by mode")
     commands.add_parser("effects", parents=[rounds], help="keeping apart, committing and undoing changes")

@@ -35,11 +35,11 @@ _SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "lo
 
 
 class PostgresServer:
-    """A cluster in a folder of its own, on a socket in that folder."""
+    """A cluster in a folder of its own, on a socket in that folder; without `parent` in memory, where possible."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: str = "") -> None:
         package = _find_package()
-        parent = next(folder for folder in _FOLDERS if os.access(folder, os.W_OK | os.X_OK))
+        parent = parent or next(folder for folder in _FOLDERS if os.access(folder, os.W_OK | os.X_OK))
         self.folder = Path(mkdtemp(prefix="pg-", dir=parent))
         user: dict[str, Any] = {}
         if os.geteuid() == 0:  # which Postgres refuses
