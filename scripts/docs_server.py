@@ -20,7 +20,15 @@ from interlock.server.core.identity.permissions import (
     Relationship,
 )
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.settings import AgentTable, DatabaseTable, GatewayTable, McpTable, ServerTable, WorkerTable
+from interlock.server.core.settings import (
+    AgentTable,
+    ArtifactsTable,
+    DatabaseTable,
+    GatewayTable,
+    McpTable,
+    ServerTable,
+    WorkerTable,
+)
 from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
@@ -51,6 +59,7 @@ SERVER_TABLES: tuple[tuple[str, type, str], ...] = (
         "Everything in Postgres, shared by several servers. Without it: files of one server.",
     ),
     ("[worker]", WorkerTable, "How the server continues runs of a log in Postgres."),
+    ("[artifacts]", ArtifactsTable, "Where large outputs are stored."),
     ("[mcp]", McpTable, "MCP servers whose tools agents of this server use."),
     ("[[providers]]", OAuthProvider, "Where users consent to tools acting for them."),
     ("[sign_in]", SignInSettings, "Signing in to the console with an identity provider."),

@@ -28,6 +28,7 @@ from .served import SECRET, Terminal, approve, begun, demo_server, exchanges, fi
 
 REST = text_of("docs/rest.md")
 SERVER = text_of("docs/server.md")
+SETTINGS = text_of("docs/settings.md")
 CONSENT = text_of("docs/consent.md")
 AUDIT = text_of("docs/audit.md")
 CONSOLE = text_of("docs/console.md")
@@ -113,6 +114,12 @@ async def test_an_export_is_verified_as_the_page_says(tmp_path: Path) -> None:
     assert re.fullmatch(r"OK: run_\w+: all \d+ events, signed at \S+ as checkpoint \d+ by key \w+; .*\n", said[0][1])
     assert said[1][0] == 1
     assert "breaks the chain" in said[1][1]
+
+
+def test_every_table_of_the_settings_is_on_its_page() -> None:
+    documented = {name.partition(".")[0] for name in re.findall(r"^\*\*`\[+([\w.]+)\]+`", SETTINGS, re.MULTILINE)}
+
+    assert documented == set(ServerSettings.__struct_fields__)
 
 
 @pytest.mark.parametrize("text", [block for page in (SERVER, CONSENT) for block in toml_blocks(page)])
