@@ -42,8 +42,8 @@ class Office:
         self.server, self.folder, self.lease_seconds = server, folder, lease_seconds
         self.schema = server.new_schema()
 
-    def worker(self, *options: str, host: Host | None = None) -> AbstractContextManager[Worker]:
-        named = ("--agent", "tests.engine.clerk:clerk", "--database-schema", self.schema)
+    def worker(self, *options: str, agent: str = "clerk", host: Host | None = None) -> AbstractContextManager[Worker]:
+        named = ("--agent", f"tests.engine.clerk:{agent}", "--database-schema", self.schema)
         return self.start("worker", *named, "--lease", str(self.lease_seconds), *options, host=host)
 
     @contextmanager
