@@ -3,7 +3,6 @@
 Both logs are on the disk: SQLite with `synchronous=FULL`, Postgres with `synchronous_commit=on`. They take turns.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -21,7 +20,17 @@ DISK = "/var/tmp"  # noqa: S108 - folders in it have random names
 EVENTS = (1, 5)
 _MESSAGE = "x" * 180
 _ROUNDS = 5
-_NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+#: Counts the transactions that write to the log; notifications and heartbeats are none of them.
+_COUNTER = """
+CREATE TABLE writes (transaction text);
+CREATE FUNCTION count_write() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+    $$ BEGIN INSERT INTO writes VALUES (pg_current_xact_id()::text); RETURN NULL; END $$;
+CREATE TRIGGER count_write AFTER INSERT OR UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION count_write();
+CREATE TRIGGER count_write AFTER INSERT ON appends FOR EACH ROW EXECUTE FUNCTION count_write();
+CREATE TRIGGER count_write AFTER INSERT OR UPDATE ON snapshots FOR EACH ROW EXECUTE FUNCTION count_write();
+CREATE TRIGGER count_write AFTER INSERT ON effects FOR EACH ROW EXECUTE FUNCTION count_write();
+CREATE TRIGGER count_write AFTER INSERT ON artifacts FOR EACH ROW EXECUTE FUNCTION count_write();
+"""
 
 
 async def compare_appends(server: PostgresServer, appends: int, events: int) -> tuple[float, float, float]:
@@ -30,10 +39,11 @@ async def compare_appends(server: PostgresServer, appends: int, events: int) -> 
     with TemporaryDirectory(dir=DISK) as folder:
         sqlite = SqliteLog(Path(folder) / "log.db")
         async with server.open_log(server.new_schema()) as postgres:
-            for number in range(_ROUNDS):
+            for number in range(_ROUNDS + 1):
                 ours = await _append_ms(postgres, f"run-{number}", appends, events)
                 theirs = await _append_ms(sqlite, f"run-{number}", appends, events)
-                ratios.append((ours / theirs, ours, theirs))
+                if number:  # the first round opens connections and prepares statements
+                    ratios.append((ours / theirs, ours, theirs))
         await sqlite.close()
     return sorted(ratios)[len(ratios) // 2]
 
@@ -53,12 +63,8 @@ async def _append_ms(log: EventLog, run_id: str, appends: int, events: int) -> f
 async def count_commits(server: PostgresServer) -> int:
     """Return how many transactions a run of five governed steps writes, from its start to its end."""
     schema = server.new_schema()
-    async with server.open_log(schema, lease_seconds=600) as log, Runner(agent(), log=log) as runner:
+    server.execute(_COUNTER, schema)
+    async with server.open_log(schema) as log, Runner(agent(), log=log) as runner:
         await runner.run("Count.")
-        before = _transactions(server.query(_NEXT_TRANSACTION, schema))
-        await runner.run("Count.")
-        return _transactions(server.query(_NEXT_TRANSACTION, schema)) - before
-
-
-def _transactions(rows: Sequence[tuple[int]]) -> int:
-    return rows[0][0]
+    ((commits,),) = server.query("SELECT count(DISTINCT transaction) FROM writes", schema)
+    return int(commits)

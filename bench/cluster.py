@@ -96,7 +96,11 @@ def _measure_appends(sizes: Sizes) -> list[Row]:
         for events in appends.EVENTS:
             ratio, ours, theirs = asyncio.run(appends.compare_appends(server, sizes.appends, events))
             text = f"{ratio:.2f}x ({ours:.2f} beside {theirs:.2f} ms)"
-            rows.append(_at_most(f"append of {events} events beside SQLite FULL", ratio, _MAX_RATIO, text, "x"))
+            rows.append(
+                _at_most(
+                    f"append of {events} event{'s'[: events > 1]} beside SQLite FULL", ratio, _MAX_RATIO, text, "x"
+                )
+            )
     return rows
 
 
