@@ -1,13 +1,13 @@
 """Runs go from a log to verified files, and back. Whatever stops it, the run is in the log or in its file."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interlock import Runner, SqliteLog
+from interlock import Runner
 from interlock.audit.archive import ArchivableLog, ArchiveOptions, archive_run, list_archivable, restore_run
 from interlock.audit.standalone_verifier import check
 from interlock.domain.errors import LogCorruptError, LogError, LogFencedError
@@ -18,17 +18,6 @@ from tests.postgres.server import PostgresServer
 from tests.runs.support import agent_of
 
 LATER = 1 << 62
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ArchivableLog]:
-    if request.param == "sqlite":
-        async with SqliteLog(tmp_path / "runs.db") as log:
-            yield log
-        return
-    postgres: PostgresServer = request.getfixturevalue("postgres")
-    async with PostgresLog(postgres.url, schema=postgres.empty_schema()) as log:
-        yield log
 
 
 def options(folder: Path) -> ArchiveOptions:
@@ -145,7 +134,7 @@ class KilledError(BaseException):
     """In place of a kill: nothing after it is executed."""
 
 
-@pytest.mark.parametrize("step", ["mkstemp", "replace", "read_bytes", "remove_run"])
+@pytest.mark.parametrize("step", ["mkstemp", "replace", "read_bytes", "remove_runs"])
 async def test_a_run_is_never_lost(
     log: ArchivableLog, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +151,7 @@ async def test_a_run_is_never_lost(
         elif step == "read_bytes":
             patched.setattr(Path, "read_bytes", kill)
         else:
-            patched.setattr(type(log), "remove_run", kill)
+            patched.setattr(type(log), "remove_runs", kill)
         with pytest.raises(KilledError):
             await archive_run(log, "run_1", options(tmp_path))
 

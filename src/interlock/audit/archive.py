@@ -68,12 +68,7 @@ async def archive_run(log: ArchivableLog, run_id: str, options: ArchiveOptions) 
 
     Raise `LogError` when the run cannot be archived: it is not over, is in use, or is damaged.
     """
-    entries = await log.read(run_id)
-    ledger = _verify(entries, run_id, "log")
-    if not ledger.is_over:
-        raise LogError(f"{run_id} is {ledger.state.value}. Only a run that is over is archived. Nothing was removed.")
-    if holder := await log.lease_holder(run_id):
-        raise LogError(f"{run_id} is owned by running {holder}. Nothing was removed.")
+    entries, ledger = await read_ended_run(log, run_id)
     signed = options.sign(run_id, entries) if options.sign is not None else None
     if options.sign is not None and signed is None:
         raise LogError(f"{run_id} does not match what was signed before. Nothing was removed.")
@@ -85,21 +80,38 @@ async def archive_run(log: ArchivableLog, run_id: str, options: ArchiveOptions) 
     _verify(archived, run_id, str(file))
     if archived != entries:
         raise LogError(f"{file} is not what was written. Nothing was removed.")
+    record = build_record(entries, ledger, at=options.clock(), by=options.by)
+    removed = msgspec.structs.replace(record, file=str(file), file_sha256=sha256(written).hexdigest())
+    await log.remove_runs([removed])
+    return removed
+
+
+async def read_ended_run(log: EventLog, run_id: str) -> tuple[list[LogEntry], Ledger]:
+    """Return the events of a run and the state that they lead to. Raise `LogError` when the run is not over, is in use,
+    or is damaged.
+    """
+    entries = await log.read(run_id)
+    ledger = _verify(entries, run_id, "log")
+    if not ledger.is_over:
+        raise LogError(f"{run_id} is {ledger.state.value}. Only a run that is over is removed. Nothing was removed.")
+    if holder := await log.lease_holder(run_id):
+        raise LogError(f"{run_id} is owned by running {holder}. Nothing was removed.")
+    return entries, ledger
+
+
+def build_record(entries: Sequence[LogEntry], ledger: Ledger, *, at: int, by: str) -> RemovedRun:
+    """Return the record of a run that is removed."""
     first = decode_event(entries[0])
-    removed = RemovedRun(
-        run_id=run_id,
+    return RemovedRun(
+        run_id=ledger.run_id,
         event_count=len(entries),
         head_hash=entries[-1].hash.hex(),
         agent=str(getattr(first.fact, "agent", "")),
         state=ledger.state.value,
         started_at=first.at,
-        removed_at=options.clock(),
-        removed_by=options.by,
-        file=str(file),
-        file_sha256=sha256(written).hexdigest(),
+        removed_at=at,
+        removed_by=by,
     )
-    await log.remove_run(removed)
-    return removed
 
 
 async def restore_run(log: ArchivableLog, file: Path) -> str:

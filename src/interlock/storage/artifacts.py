@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from threading import Lock
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..domain.errors import ArtifactError
 
@@ -43,6 +43,19 @@ class ArtifactStore(Protocol):
         ...
 
 
+@runtime_checkable
+class DeletableArtifacts(ArtifactStore, Protocol):
+    """A store that can delete. May need more rights than using it."""
+
+    def find(self, prefix: str) -> list[str]:
+        """Return the ids whose digest begins with these hexadecimal digits, at least four of them."""
+        ...
+
+    def delete(self, artifact_id: str) -> None:
+        """Delete an artifact. Do nothing when it is unknown."""
+        ...
+
+
 MAX_ARTIFACT_BYTES = 100 * 2**20
 
 _is_id = re.compile(r"sha256:[0-9a-f]{64}").fullmatch
@@ -74,6 +87,11 @@ class RememberedDigests:
             self._added_at[digest] = self._clock()
             if len(self._added_at) > self._most:
                 del self._added_at[next(iter(self._added_at))]
+
+    def discard(self, digest: bytes) -> None:
+        """Forget a digest."""
+        with self._lock:
+            self._added_at.pop(digest, None)
 
 
 def compute_artifact_id(content: bytes) -> str:

@@ -110,6 +110,17 @@ class FileArtifacts:
         with self._open(artifact_id):
             return "/".join(_path_parts(parse_artifact_id(artifact_id)))
 
+    def delete(self, artifact_id: str) -> None:
+        """Delete an artifact durably."""
+        digest = parse_artifact_id(artifact_id)
+        with (
+            _storage_errors(artifact_id),
+            suppress(FileNotFoundError),
+            self._open_folder(digest, create=False) as folder,
+        ):
+            os.unlink(digest, dir_fd=folder)
+            os.fsync(folder)
+
     def _check(self, file: int, digest: str) -> None:
         """Compare the content with the digest, unless this file was compared before."""
         seen = _file_identity(file)

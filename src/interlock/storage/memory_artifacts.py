@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from ..domain.errors import ArtifactError
 from .artifacts import check_range, compute_artifact_id, limit_size, parse_artifact_id
 
+_MIN_PREFIX_CHARS = 4
+
 
 class MemoryArtifacts:
     """Artifact store in memory."""
@@ -39,6 +41,16 @@ class MemoryArtifacts:
         """Return an empty path: artifacts in memory have none."""
         self._find(artifact_id)
         return ""
+
+    def find(self, prefix: str) -> list[str]:
+        """Return the ids whose digest begins with these hexadecimal digits, at least four of them."""
+        is_prefix = len(prefix) >= _MIN_PREFIX_CHARS
+        return sorted(each for each in self._contents if is_prefix and each.startswith(f"sha256:{prefix}"))
+
+    def delete(self, artifact_id: str) -> None:
+        """Delete an artifact."""
+        parse_artifact_id(artifact_id)
+        self._contents.pop(artifact_id, None)
 
     def _find(self, artifact_id: str) -> bytes:
         parse_artifact_id(artifact_id)

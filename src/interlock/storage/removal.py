@@ -1,10 +1,11 @@
-"""Runs whose events were taken out of a log. A record says what was there, and where it is now.
+"""Runs whose events were taken out of a log: archived to a file, or erased. A record says what was there.
 
-The id of such a run stays taken, and its events keep their positions in the feed: what is restored is where it was, so
-a reader of the feed neither loses nor repeats anything.
+The id of such a run stays taken. Events of an archived run keep their positions in the feed: what is restored is where
+it was, so a reader of the feed neither loses nor repeats anything.
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -15,7 +16,7 @@ from .packing import pack
 
 
 class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a run that was archived."""
+    """The record of a run that was archived or erased. It has nothing of what the run said or did."""
 
     run_id: str
     event_count: int
@@ -26,13 +27,20 @@ class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int = 0
     removed_at: int
     removed_by: str
-    #: The archive: where it was written, and the SHA-256 digest of the file.
-    file: str
-    file_sha256: str
+    #: The archive: where it was written, and the SHA-256 digest of the file. Empty for a run that was erased.
+    file: str = ""
+    file_sha256: str = ""
+    is_erased: bool = False
+    #: Why it was erased, and the artifacts that are deleted with it unless other runs refer to them.
+    reason: str = ""
+    artifacts: tuple[str, ...] = ()
 
 
 def describe_removed(removed: RemovedRun) -> str:
-    """Return where a run is that was taken out of its log, and how it comes back."""
+    """Return where a run is that was taken out of its log, and how it comes back; for an erased one who did it."""
+    if removed.is_erased:
+        at = datetime.fromtimestamp(removed.removed_at // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f"{removed.run_id} was erased at {at} by {removed.removed_by}: {removed.reason}"
     return f"{removed.run_id} was archived to {removed.file}. `interlock runs restore FILE` brings it back"
 
 
@@ -40,9 +48,9 @@ def describe_removed(removed: RemovedRun) -> str:
 class RunRemoval(Protocol):
     """What a log offers that can give up events of runs. Needs more rights than using the log."""
 
-    async def remove_run(self, removed: RemovedRun) -> None:
-        """Take the events of a run out of the log, and leave the record. Raise `LogError`, and change nothing, when the
-        run is not what the record says, or is in use.
+    async def remove_runs(self, removed: Sequence[RemovedRun]) -> None:
+        """Take the events of runs out of the log in one transaction, and leave the records. Raise `LogError`, and
+        change nothing, when a run is not what its record says, or is in use.
         """
         ...
 
@@ -85,6 +93,8 @@ def find_removal_problem(removed: RemovedRun, places: Sequence[Place], last_hash
 def pack_restored(record: StoredRecord, entries: Sequence[LogEntry]) -> list[tuple[int, int, int, bytes, bytes]]:
     """Return the rows of a run at the places where they were. Raise unless these are its events."""
     run = record.run
+    if run.is_erased:
+        raise LogError(f"{describe_removed(run)}. Nothing was restored.")
     head_hash = entries[-1].hash.hex() if entries else ""
     if len(entries) != run.event_count or head_hash != run.head_hash:
         raise LogError(f"these are not the events of {run.run_id} that were removed. Nothing was restored.")

@@ -150,6 +150,13 @@ class S3Artifacts:
         found = [name for name in names if name.startswith(prefix) and len(name) == _DIGEST_CHARS]
         return sorted(map(format_artifact_id, found))
 
+    def delete(self, artifact_id: str) -> None:
+        """Delete an artifact. Its older versions stay where the bucket keeps them."""
+        name, digest = _name_of(artifact_id), bytes.fromhex(parse_artifact_id(artifact_id))
+        self._find(artifact_id, lambda: self._store.delete(name))
+        self._stored.discard(digest)
+        self._checked.discard(digest)
+
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
@@ -191,7 +198,8 @@ class S3Artifacts:
         except (PermissionDeniedError, UnauthenticatedError):
             raise ArtifactError(
                 f"{what}: the credentials have no right to use the {self._place}. Check AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, and allow s3:GetObject, s3:PutObject and s3:ListBucket"
+                "AWS_SECRET_ACCESS_KEY, and allow s3:GetObject, s3:PutObject and s3:ListBucket, and to delete "
+                "s3:DeleteObject"
             ) from None
         except (BaseError, OSError) as error:
             raise ArtifactError(

@@ -10,14 +10,23 @@ import pytest
 from interlock.domain.errors import ArtifactError
 from interlock.storage.artifacts import MAX_ARTIFACT_BYTES
 from interlock.storage.file_artifacts import FileArtifacts
-from interlock.testing.conformance.artifacts import CONTENT, UNKNOWN_ID, ArtifactStoreConformance
+from interlock.testing.conformance.artifacts import (
+    CONTENT,
+    UNKNOWN_ID,
+    ArtifactDeletionConformance,
+    ArtifactStoreConformance,
+)
 
 
 @pytest.mark.requirement("R246")
-class TestFileArtifacts(ArtifactStoreConformance):
+class TestFileArtifacts(ArtifactStoreConformance, ArtifactDeletionConformance):
     @pytest.fixture
     def artifacts(self, tmp_path: Path) -> FileArtifacts:
         return FileArtifacts(tmp_path / "store")
+
+    @pytest.fixture
+    def deletable(self, artifacts: FileArtifacts) -> FileArtifacts:
+        return artifacts
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """Artifacts in Postgres."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 from interlock.domain.errors import ArtifactError, LogError
 from interlock.storage.postgres.artifacts import PART_BYTES, PostgresArtifacts
-from interlock.testing.conformance.artifacts import CONTENT, ArtifactStoreConformance
+from interlock.testing.conformance.artifacts import CONTENT, ArtifactDeletionConformance, ArtifactStoreConformance
 from tests.postgres.server import PostgresServer
 
 #: Three parts, the last one short.
@@ -36,9 +37,23 @@ def artifacts(open_store: Callable[[], PostgresArtifacts]) -> PostgresArtifacts:
     return open_store()
 
 
+@pytest.fixture
+def deletable(postgres: PostgresServer, schema: str) -> Iterator[PostgresArtifacts]:
+    with closing(PostgresArtifacts(postgres.url, schema=schema)) as store:
+        yield store
+
+
 @pytest.mark.requirement("R246")
-class TestPostgresArtifacts(ArtifactStoreConformance):
+class TestPostgresArtifacts(ArtifactStoreConformance, ArtifactDeletionConformance):
     """All that every store promises."""
+
+
+def test_workers_cannot_delete(artifacts: PostgresArtifacts) -> None:
+    artifact_id = artifacts.keep(CONTENT)
+
+    with pytest.raises(ArtifactError, match="permission denied"):
+        artifacts.delete(artifact_id)
+    assert artifacts.read(artifact_id) == CONTENT
 
 
 def test_ranges_cross_parts(open_store: Callable[[], PostgresArtifacts]) -> None:

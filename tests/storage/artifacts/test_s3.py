@@ -10,7 +10,7 @@ from obstore.store import S3Store
 
 from interlock.domain.errors import ArtifactError, ConfigurationError
 from interlock.storage.s3_artifacts import S3Artifacts
-from interlock.testing.conformance.artifacts import CONTENT, ArtifactStoreConformance
+from interlock.testing.conformance.artifacts import CONTENT, ArtifactDeletionConformance, ArtifactStoreConformance
 from tests.each import each
 
 SECRET = "s3cr3t-access-key"
@@ -48,8 +48,13 @@ def artifacts(endpoint: str) -> S3Artifacts:
     return S3Artifacts("runs", prefix="a/b", endpoint=endpoint)
 
 
+@pytest.fixture
+def deletable(artifacts: S3Artifacts) -> S3Artifacts:
+    return artifacts
+
+
 @pytest.mark.requirement("R246")
-class TestS3Artifacts(ArtifactStoreConformance):
+class TestS3Artifacts(ArtifactStoreConformance, ArtifactDeletionConformance):
     """All that every store promises."""
 
 

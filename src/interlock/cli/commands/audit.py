@@ -19,6 +19,7 @@ from ...audit.checkpoint import (
     read_statement,
     verify_sequence,
 )
+from ...audit.erase import matches_record
 from ...audit.export import read_checkpoints
 from ...audit.keys import PublicKey
 from ...audit.proof import SignedVerification, verify_signed
@@ -29,6 +30,7 @@ from ...audit.standalone_verifier import verify_signature
 from ...audit.verify import ChainVerification, Checkpoint, verify
 from ...domain.errors import ConfigurationError
 from ...rendering.text import pluralize
+from ...storage.removal import RemovedRun, describe_removed
 from ..config.audit_keys import load_keys, load_signing, read_own_keys
 from ..config.logs import (
     MAX_EXPORT_BYTES,
@@ -36,6 +38,7 @@ from ..config.logs import (
     RunArgument,
     count_unnamed_runs,
     is_log_file,
+    read_erased_runs,
     read_run,
     read_runs,
 )
@@ -103,14 +106,20 @@ def _find_foreign_checkpoints(run_ids: Set[str], evidence: Evidence) -> list[str
     ]
 
 
-def _find_missing_runs(run_ids: Set[str], evidence: Evidence) -> list[str]:
-    """Return signed runs that are missing in a whole log."""
+def _find_missing_runs(run_ids: Set[str], erased: Sequence[RemovedRun], evidence: Evidence) -> list[str]:
+    """Return signed runs that are missing in a whole log, and records of erased runs that are not what was signed."""
     statements = [statement for _, statement in evidence.external if isinstance(statement, CheckpointStatement)]
+    recorded = {each.run_id: each for each in erased}
     signed = {name: head.count for statement in statements for name, head in statement.runs.items()}
     return [
         f"{name}: modified: {pluralize(events, 'event')} signed, none found"
         for name, events in signed.items()
-        if name not in run_ids and events
+        if name not in run_ids and name not in recorded and events
+    ] + [
+        f"{name}: the record of the erased run is not what checkpoint {statement.number} signed"
+        for statement in statements
+        for name, head in statement.runs.items()
+        if name in recorded and not matches_record(recorded[name], head)
     ]
 
 
@@ -250,6 +259,7 @@ def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
     is_file = os.sep in what or what.endswith((".ndjson", ".json", ".db")) or os.path.isfile(what)
     runs = read_runs(what) if is_file else [read_run(log, what)]
     is_log = is_file and is_log_file(what)
+    erased = read_erased_runs(what) if is_log else []
     if expected and len(runs) > 1:
         raise ConfigurationError(f"--checkpoint is for one run, and {what} contains {len(runs):,} runs.")
     keys = load_keys(key or ())
@@ -273,9 +283,9 @@ def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
         *_find_file_problems(what, runs, count_unnamed_runs(what) if is_log else 0),
         *_find_foreign_checkpoints(proofs.keys(), evidence),
         *_find_checkpoint_flaws(evidence),
-        *(_find_missing_runs(proofs.keys(), evidence) if is_log else ()),
+        *(_find_missing_runs(proofs.keys(), erased, evidence) if is_log else ()),
     ]
-    _echo_proofs(proofs, evidence, as_json=as_json)
+    _echo_proofs(proofs, erased, evidence, as_json=as_json)
     for each in problems:
         echo(f"interlock: {each}", error=True)
     if problems or not all(proof.ok for proof in proofs.values()):
@@ -334,11 +344,17 @@ def _find_file_problems(what: str, runs: list[RecordedRun], unnamed: int) -> lis
     return [] if runs else [f"{what} contains no events"]
 
 
-def _echo_proofs(proofs: Mapping[str, SignedVerification], evidence: Evidence, *, as_json: bool) -> None:
+def _echo_proofs(
+    proofs: Mapping[str, SignedVerification], erased: Sequence[RemovedRun], evidence: Evidence, *, as_json: bool
+) -> None:
     end_checked = evidence.expected is not None
     if as_json:
-        echo_json([_proof_to_json(run_id, proof, end_checked=end_checked) for run_id, proof in proofs.items()])
+        verified = [_proof_to_json(run_id, proof, end_checked=end_checked) for run_id, proof in proofs.items()]
+        # neither intact nor modified
+        echo_json([*verified, *({"run_id": each.run_id, "ok": None, "erased": each} for each in erased)])
         return
+    for each in erased:
+        echo(describe_removed(each))
     for run_id, proof in proofs.items():
         _echo_proof(run_id, proof, evidence)
     if not end_checked and any(proof.ok and proof.statement is None for proof in proofs.values()):

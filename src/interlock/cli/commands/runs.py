@@ -77,9 +77,7 @@ def list_(  # noqa: PLR0913, PLR0917 - one for each option
         typer.Option(metavar="KIND", help="Only runs of agents (agent), or sessions of clients (session)."),
     ] = None,
     nested: Annotated[bool, typer.Option("--nested", help="Include runs started by a call of another run.")] = False,
-    archived: Annotated[
-        bool, typer.Option("--archived", help="List archived runs instead, and where they are.")
-    ] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived and erased runs instead.")] = False,
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -277,6 +275,22 @@ def restore(
 ) -> None:
     """Put an archived run back into its log, after verifying the file."""
     asyncio.run(_load_module("session.archive").restore_archive(log, file, as_json))
+
+
+@app.command(epilog=_EXITS)
+def erase(
+    run: RunArgument,
+    reason: Annotated[str, option("Why the run is erased. It stays in the record.", metavar="TEXT")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase a run that is over for good, with its child runs and the artifacts that only they refer to.
+
+    A record stays: id, number of events, last hash, who erased it, when and why. With a log in Postgres, use the role
+    that owns the tables.
+    """
+    raise typer.Exit(asyncio.run(_load_module("session.archive").erase(log, run, reason, yes, as_json)))
 
 
 @app.command("export-test", epilog=_EXITS)

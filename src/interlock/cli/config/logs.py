@@ -27,7 +27,7 @@ from ...domain.event import Event, LogEntry, decode_event
 from ...domain.suggestions import suggest_id
 from ...storage.event_log import EventLog, Snapshot
 from ...storage.file_artifacts import FileArtifacts
-from ...storage.removal import RunRemoval, describe_removed
+from ...storage.removal import RemovedRun, RunRemoval, describe_removed
 from ...storage.sqlite.log import SqliteLog
 from ..options import DATABASE_PREFIX, DATABASE_VARIABLE, LOG_VARIABLE, argument
 from .user_paths import UserPaths, find_user_paths
@@ -150,6 +150,16 @@ async def _read_log(path: str) -> list[RecordedRun]:
     async with SqliteLog(path) as log:
         archived = {removed.run_id for removed in await log.removed_runs()}
         return [await read_stored_run(log, run_id) for run_id in await log.run_ids() if run_id not in archived]
+
+
+def read_erased_runs(path: str) -> list[RemovedRun]:
+    """Return the records of the runs that were erased from a log."""
+
+    async def read() -> list[RemovedRun]:
+        async with SqliteLog(path) as log:
+            return [removed for removed in await log.removed_runs() if removed.is_erased]
+
+    return asyncio.run(read())
 
 
 def _build_trace(snapshot: Snapshot | None) -> ProgressTrace:
@@ -292,7 +302,7 @@ async def resolve_run(log: EventLog, run_ref: str) -> str:
 
 
 async def _refuse_archived(log: EventLog, run_id: str) -> None:
-    """Raise `ConfigurationError` with the place of a run that was archived."""
+    """Raise `ConfigurationError` for a run that was archived or erased: where it is, or who did it."""
     if isinstance(log, RunRemoval):
         for removed in await log.removed_runs():
             if removed.run_id == run_id:

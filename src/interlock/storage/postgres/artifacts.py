@@ -118,6 +118,13 @@ class PostgresArtifacts:
         first, last = (bytes.fromhex(prefix.ljust(_DIGEST_CHARS, digit)) for digit in "0f")
         return [format_artifact_id(bytes(row[0]).hex()) for row in self._query("find_artifacts", (first, last))]
 
+    def delete(self, artifact_id: str) -> None:
+        """Delete an artifact. Needs the role that owns the tables."""
+        digest = _digest_of(artifact_id)
+        self._run(lambda connection: execute(connection, QUERIES["delete_artifact"], {"digest": digest}))
+        self._stored.discard(digest)
+        self._checked.discard(digest)
+
     def close(self) -> None:
         """Close the connections."""
         self._finalizer()

@@ -2,7 +2,7 @@
 -- tables it sees none but the tokens of consents, which are sealed.
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON schema_steps, runs, appends, commands, snapshots, effects, processes, positions, artifacts, artifact_parts,
-    indexed_runs, indexed_actions, listed_runs, listed_actions TO {role};
+    indexed_runs, indexed_actions, listed_runs, listed_actions, removed_runs TO {role};
 GRANT INSERT ON runs, appends, commands, snapshots, effects, processes, artifacts, artifact_parts,
     indexed_runs, indexed_actions TO {role};
 GRANT UPDATE ON runs, snapshots, processes, positions, indexed_runs, indexed_actions TO {role};

@@ -32,7 +32,7 @@ from .migrate import check_schema
 from .operations import ProcessLeases, claim_effect, enqueue
 from .queries import QUERIES
 from .queues import RunQueues
-from .removal import remove_run, restore_run
+from .removal import remove_runs, restore_run
 from .writer import PostgresWriter
 
 T = TypeVar("T")
@@ -255,9 +255,11 @@ class PostgresLog:
         rows = await self._query("load_snapshot", (run_id,))
         return Snapshot(rows[0][0], bytes(rows[0][1]), unpack_state(bytes(rows[0][2]), _PACKED)) if rows else None
 
-    async def remove_run(self, removed: RemovedRun) -> None:
-        """Take the events of a run out of the log, and leave the record. Needs the role that owns the tables."""
-        await self._change(removed.run_id, partial(remove_run, removed=removed))
+    async def remove_runs(self, removed: Sequence[RemovedRun]) -> None:
+        """Take the events of runs out of the log in one transaction, and leave the records. Needs the role that owns
+        the tables.
+        """
+        await self._change("", partial(remove_runs, removed=removed))
 
     async def restore_run(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         """Put the events of a removed run back. Needs the role that owns the tables."""

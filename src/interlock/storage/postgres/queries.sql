@@ -314,6 +314,11 @@ SELECT size_bytes FROM artifacts WHERE digest = %b
 -- name: artifact_parts
 SELECT content FROM artifact_parts WHERE digest = %b AND number BETWEEN %s AND %s ORDER BY number
 
+-- Its parts are deleted with it.
+-- name: delete_artifact
+WITH parts AS (DELETE FROM artifact_parts WHERE digest = %(digest)b)
+DELETE FROM artifacts WHERE digest = %(digest)b
+
 -- name: find_artifacts
 SELECT digest FROM artifacts WHERE digest BETWEEN %b AND %b ORDER BY digest
 
@@ -475,6 +480,12 @@ DELETE FROM appends WHERE run = %s
 
 -- name: remove_commands
 DELETE FROM commands WHERE run = %s
+
+-- name: remove_listed_actions
+DELETE FROM indexed_actions WHERE run = %s
+
+-- name: remove_listed_run
+DELETE FROM indexed_runs WHERE number = %s
 
 -- name: remove_snapshot
 DELETE FROM snapshots WHERE run_id = %s

@@ -15,8 +15,8 @@ from .connection import Connection, execute
 from .queries import QUERIES
 
 
-def remove_run(connection: Connection, is_retry: bool, removed: RemovedRun) -> LogError | None:
-    """Remove the events of a run, and leave the record."""
+def remove_runs(connection: Connection, is_retry: bool, removed: Sequence[RemovedRun]) -> LogError | None:
+    """Remove the events of runs, and leave the records. Lists forget a run that is erased."""
     try:
         with connection.transaction():
             return _remove(connection, is_retry, removed)
@@ -24,26 +24,31 @@ def remove_run(connection: Connection, is_retry: bool, removed: RemovedRun) -> L
         return _role_error()
 
 
-def _remove(connection: Connection, is_retry: bool, removed: RemovedRun) -> LogError | None:
-    run = execute(connection, QUERIES["lock_removable"], (removed.run_id,)).fetchone()
-    if run is None:
-        return LogError(f"there is no run {removed.run_id} in this log. Nothing was removed.")
-    number, is_held = run
-    if is_retry and execute(connection, QUERIES["find_removed"], (removed.run_id,)).fetchone():
-        return None
-    rows = execute(connection, QUERIES["load_places"], (number,)).fetchall()
+def _remove(connection: Connection, is_retry: bool, removed: Sequence[RemovedRun]) -> LogError | None:
     newest = execute(connection, QUERIES["newest_position"]).fetchone()
-    last_hash = bytes(rows[-1][3])[-HASH_BYTES:] if rows else b""
-    places = [row[:3] for row in rows]
-    problem = find_removal_problem(removed, places, last_hash, newest[0] if newest else 0)
-    if is_held:
-        problem = f"{removed.run_id} is in use"
-    if problem:
-        return LogError(f"{problem}. Nothing was removed.")
-    execute(connection, QUERIES["add_removed"], (number, encode_record(StoredRecord(removed, tuple(places)))))
-    for query in ("remove_appends", "remove_commands"):
-        execute(connection, QUERIES[query], (number,))
-    execute(connection, QUERIES["remove_snapshot"], (removed.run_id,))
+    records: list[tuple[int, StoredRecord]] = []
+    for run in removed:
+        row = execute(connection, QUERIES["lock_removable"], (run.run_id,)).fetchone()
+        if row is None:
+            return LogError(f"there is no run {run.run_id} in this log. Nothing was removed.")
+        number, is_held = row
+        if is_retry and execute(connection, QUERIES["find_removed"], (run.run_id,)).fetchone():
+            return None
+        rows = execute(connection, QUERIES["load_places"], (number,)).fetchall()
+        last_hash = bytes(rows[-1][3])[-HASH_BYTES:] if rows else b""
+        places = [row[:3] for row in rows]
+        problem = find_removal_problem(run, places, last_hash, newest[0] if newest else 0)
+        if is_held:
+            problem = f"{run.run_id} is in use"
+        if problem:
+            return LogError(f"{problem}. Nothing was removed.")
+        records.append((number, StoredRecord(run, tuple(places))))
+    for number, record in records:
+        execute(connection, QUERIES["add_removed"], (number, encode_record(record)))
+        listed = ("remove_listed_actions", "remove_listed_run") if record.run.is_erased else ()
+        for query in ("remove_appends", "remove_commands", *listed):
+            execute(connection, QUERIES[query], (number,))
+        execute(connection, QUERIES["remove_snapshot"], (record.run.run_id,))
     return None
 
 

@@ -32,7 +32,7 @@ from ..removal import RemovedRun, decode_record
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
 from .queries import QUERIES
-from .removal import remove_run, restore_run
+from .removal import remove_runs, restore_run
 from .upgrade import pack_old_events
 from .writer import SqliteWriter, execute_with_retry, is_busy
 
@@ -210,9 +210,11 @@ class SqliteLog:
         found = await self._query(_make_snapshot, "load_snapshot", run_id)
         return found[0] if found else None
 
-    async def remove_run(self, removed: RemovedRun) -> None:
-        """Take the events of a run out of the log, and leave the record."""
-        await self._change(removed.run_id, partial(remove_run, removed=removed))
+    async def remove_runs(self, removed: Sequence[RemovedRun]) -> None:
+        """Take the events of runs out of the log in one transaction, and leave the records."""
+        await self._change("", partial(remove_runs, removed=removed))
+        if any(run.is_erased for run in removed):
+            await self._query(lambda *row: row, "empty_journal")
 
     async def restore_run(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         """Put the events of a removed run back."""

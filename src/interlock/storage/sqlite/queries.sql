@@ -135,6 +135,10 @@ SELECT run, CAST(record AS BLOB) FROM removed_runs WHERE run = (SELECT number FR
 -- name: list_removed
 SELECT CAST(record AS BLOB) FROM removed_runs ORDER BY run
 
+-- The journal has what was erased until it is overwritten.
+-- name: empty_journal
+PRAGMA wal_checkpoint(TRUNCATE)
+
 -- name: forget_removed
 DELETE FROM removed_runs WHERE run = ?
 

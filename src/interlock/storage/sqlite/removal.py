@@ -13,20 +13,25 @@ from ..removal import RemovedRun, StoredRecord, decode_record, encode_record, fi
 from .queries import QUERIES
 
 
-def remove_run(connection: sqlite3.Connection, removed: RemovedRun) -> LogError | None:
-    """Remove the events of a run, and leave the record."""
-    number, places, last_hash = _load_places(connection, removed.run_id)
+def remove_runs(connection: sqlite3.Connection, removed: Sequence[RemovedRun]) -> LogError | None:
+    """Remove the events of runs, and leave the records. What is erased is overwritten."""
     (newest,) = connection.execute(QUERIES["feed_position"]).fetchone()
-    problem = find_removal_problem(removed, places, last_hash, newest)
-    if not problem and connection.execute(QUERIES["has_old_events"], (number,)).fetchone()[0]:
-        problem = f"{removed.run_id} is stored as older versions did: run `interlock storage upgrade` first"
-    if problem:
-        return LogError(f"{problem}. Nothing was removed.")
-    record = encode_record(StoredRecord(removed, tuple(places)))
-    connection.execute(QUERIES["add_removed"], (number, removed.event_count, record))
-    for query in ("remove_appends", "remove_commands"):
-        connection.execute(QUERIES[query], (number,))
-    connection.execute(QUERIES["remove_snapshot"], (removed.run_id,))
+    records: list[tuple[int, StoredRecord]] = []
+    for run in removed:
+        number, places, last_hash = _load_places(connection, run.run_id)
+        problem = find_removal_problem(run, places, last_hash, newest)
+        if not problem and connection.execute(QUERIES["has_old_events"], (number,)).fetchone()[0]:
+            problem = f"{run.run_id} is stored as older versions did: run `interlock storage upgrade` first"
+        if problem:
+            return LogError(f"{problem}. Nothing was removed.")
+        records.append((number, StoredRecord(run, tuple(places))))
+    if any(run.is_erased for run in removed):
+        connection.execute("PRAGMA secure_delete = ON").fetchall()
+    for number, record in records:
+        connection.execute(QUERIES["add_removed"], (number, record.run.event_count, encode_record(record)))
+        for query in ("remove_appends", "remove_commands"):
+            connection.execute(QUERIES[query], (number,))
+        connection.execute(QUERIES["remove_snapshot"], (record.run.run_id,))
     return None
 
 

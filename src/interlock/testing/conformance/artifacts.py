@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from ...domain.errors import ArtifactError
-from ...storage.artifacts import MAX_ARTIFACT_BYTES, ArtifactStore
+from ...storage.artifacts import MAX_ARTIFACT_BYTES, ArtifactStore, DeletableArtifacts
 from .suite import ConformanceSuite
 
 CONTENT = b"line one\nline two\n\x00\xff caf\xc3\xa9\n"
@@ -135,3 +135,29 @@ class ArtifactStoreConformance(ConformanceSuite):
             artifacts.keep_stream(read_broken_stream())
         with pytest.raises(ArtifactError):
             artifacts.read("sha256:" + sha256(CONTENT).hexdigest())
+
+
+class ArtifactDeletionConformance(ConformanceSuite):
+    """Define the fixture `deletable`: an empty store, with the right to delete."""
+
+    def test_deleted_artifact_is_unknown(self, deletable: DeletableArtifacts) -> None:
+        artifact_id, other = deletable.keep(CONTENT), deletable.keep(b"other")
+        deletable.delete(artifact_id)
+
+        for use in (deletable.read, deletable.size_bytes, deletable.path):
+            with pytest.raises(ArtifactError):
+                use(artifact_id)
+        assert deletable.read(other) == b"other"
+
+    def test_deleted_content_can_be_kept_again(self, deletable: DeletableArtifacts) -> None:
+        deletable.delete(deletable.keep(CONTENT))
+
+        assert deletable.read(deletable.keep(CONTENT), 0, 4) == CONTENT[:4]
+
+    def test_unknown_artifact_can_be_deleted(self, deletable: DeletableArtifacts) -> None:
+        deletable.delete(UNKNOWN_ID)
+
+    @pytest.mark.parametrize("artifact_id", INVALID_IDS)
+    def test_only_ids_are_deleted(self, deletable: DeletableArtifacts, artifact_id: str) -> None:
+        with pytest.raises(ArtifactError):
+            deletable.delete(artifact_id)

@@ -27,12 +27,14 @@ from ....audit.checkpoint import (
     read_statement,
     verify_sequence,
 )
+from ....audit.erase import matches_record
 from ....audit.keys import PublicKey, keys_by_id
 from ....audit.proof import SignedVerification, verify_signed
 from ....audit.signed_checkpoint import SignedCheckpoint
 from ....domain.event import LogEntry, genesis_hash, next_hash
 from ....rendering.times import format_rfc3339
 from ....storage.event_log import EventLog
+from ....storage.removal import RemovedRun, RunRemoval
 from ..database.interface import Connection, Database
 from .signing import SigningKeys, is_signature
 
@@ -169,12 +171,13 @@ class Checkpoints:
         """
         keys = keys_by_id(await asyncio.to_thread(self._signer.list_keys))
         (max_number,) = await self._db.read(lambda connection: connection.execute(_SELECT_MAX_NUMBER).fetchone())
+        removed = await self._load_removed()
         progress, runs, contradictions = CheckpointSequence(), set[str](), list[str]()
         while page := await self._db.read(partial(_select_page, after=progress.number, limit=_MAX_LISTED)):
             progress, statements = await asyncio.to_thread(_verify_page, progress, page, keys)
             for statement in statements:
                 runs |= statement.runs.keys()
-                contradictions += await self._find_contradictions(statement)
+                contradictions += await self._find_contradictions(statement, removed)
             if progress.flaw is not None:
                 break
         flaw = progress.flaw
@@ -186,7 +189,14 @@ class Checkpoints:
             progress.number, len(runs), flaw, tuple(dict.fromkeys(contradictions))[:_MAX_CONTRADICTIONS]
         )
 
-    async def _find_contradictions(self, statement: CheckpointStatement) -> Sequence[str]:
+    async def _load_removed(self) -> dict[str, RemovedRun]:
+        """Return the records of runs that were archived or erased."""
+        records = await self._log.removed_runs() if isinstance(self._log, RunRemoval) else []
+        return {each.run_id: each for each in records}
+
+    async def _find_contradictions(
+        self, statement: CheckpointStatement, removed: Mapping[str, RemovedRun]
+    ) -> Sequence[str]:
         found = list[str]()
         if statement.journal is not None and statement.journal.count and self._audit_log_hash is not None:
             row = await self._audit_log_hash(statement.journal.count)
@@ -194,7 +204,10 @@ class Checkpoints:
                 found.append(f"row {statement.journal.count} of the journal is not the one that was signed")
         for run_id, head in statement.runs.items():
             entries = await self._log.read(run_id, head.count - 2, 1) if head.count > 0 else []
-            if not entries:
+            if not entries and run_id in removed:
+                if not matches_record(removed[run_id], head):
+                    found.append(f"{run_id}: the record of the removed run is not what was signed")
+            elif not entries:
                 found.append(f"{run_id}: {head.count} events were signed, and event {head.count - 1} is not there")
             elif entries[0].hash.hex() != head.head:
                 found.append(f"{run_id}: event {head.count - 1} is not the one that was signed")
