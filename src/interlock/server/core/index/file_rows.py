@@ -1,7 +1,7 @@
 """The rows of the index in its file. Those that a page of events touches are read once, and written once at its end."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -49,6 +49,7 @@ _INSERT_ACTIVITY = (
     f"INSERT OR REPLACE INTO activity (number, {', '.join(_ACTIVITY_FIELDS[1:])})"  # noqa: S608
     f" VALUES ({', '.join('?' * len(_ACTIVITY_FIELDS))})"
 )
+_FORGET = tuple(f"DELETE FROM {table} WHERE run_id = ?" for table in ("runs", "actions", "activity"))  # noqa: S608
 _TRIM = "DELETE FROM activity WHERE number <= (SELECT number FROM activity ORDER BY number DESC LIMIT 1 OFFSET ?)"
 _COUNT = "SELECT count(*) FROM activity"
 
@@ -123,6 +124,13 @@ def save_damage(connection: sqlite3.Connection, runs: Iterable[DamagedRun]) -> N
         if damaged.closed_by:
             run.state = RunState.CANCELLED
     rows.save()
+
+
+def forget_runs(connection: sqlite3.Connection, run_ids: Sequence[str]) -> None:
+    """Delete and overwrite what the index knows of runs."""
+    connection.execute("PRAGMA secure_delete = ON")
+    for statement in _FORGET:
+        connection.executemany(statement, [(run_id,) for run_id in run_ids])
 
 
 def save_activity(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:

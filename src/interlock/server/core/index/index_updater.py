@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 from ....storage import projection
 from ....storage.event_log import EventLog
+from ....storage.removal import RunRemoval
 from ..live.live_event import LiveEvent, to_live_event
 from . import activity
 from .activity import ActivityRow
 from .feed_follower import PAGE_EVENTS, FeedFollower, IndexUnavailableError
-from .file_rows import RowBuffer, save_activity, save_damage
+from .file_rows import RowBuffer, forget_runs, save_activity, save_damage
 from .index_file import IndexFile, delete_index_file, is_corruption
 from .rows import DamagedRun
 from .statements import SQLITE, SqlCondition, SqlValue, to_sql_values
@@ -132,8 +133,19 @@ class IndexUpdater(FeedFollower):
                 file.close()
                 delete_index_file(self._path)
                 file = await asyncio.to_thread(IndexFile, self._path)
+            await self._forget_erased(file)
             self._file, self.position, self._is_corrupt = file, file.read_position().position, False
         return self._file
+
+    async def _forget_erased(self, file: IndexFile) -> None:
+        """Delete the rows of runs that were erased since the file was written."""
+        try:
+            removed = await self._log.removed_runs() if isinstance(self._log, RunRemoval) else []
+            if erased := [run.run_id for run in removed if run.is_erased]:
+                await asyncio.to_thread(_write, file, lambda connection: forget_runs(connection, erased))
+        except BaseException:
+            file.close()
+            raise
 
     async def _is_of_this_log(self, file: IndexFile) -> bool:
         """Return True if the log has the event that the file ends with, at its position."""
