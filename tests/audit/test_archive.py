@@ -45,11 +45,13 @@ async def test_a_run_goes_to_a_file_and_back(log: ArchivableLog, tmp_path: Path)
     assert "in one unbroken chain" in check_file(removed.file)
     assert os.stat(removed.file).st_mode & 0o077 == 0
     assert await log.removed_runs() == [removed]
+    assert await log.find_removed_run(removed.run_id) == removed
     assert [each.entry for each in await log.feed()] == [*entries["run_1"], *entries["run_3"]]
     assert await log.read("run_2") == (await log.load("run_2")).entries == []
 
     assert await restore_run(log, Path(removed.file)) == "run_2"
     assert (await log.feed(), await log.list_runs(), await log.removed_runs()) == (feed, before, [])
+    assert await log.find_removed_run(removed.run_id) is None
 
 
 async def test_the_id_of_an_archived_run_stays_taken(log: ArchivableLog, tmp_path: Path) -> None:

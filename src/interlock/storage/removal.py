@@ -62,6 +62,10 @@ class RunRemoval(Protocol):
         """Return the records, oldest run first."""
         ...
 
+    async def find_removed_run(self, run_id: str) -> RemovedRun | None:
+        """Return the record of a run; None when its events were not removed."""
+        ...
+
 
 #: The first position, the first `seq` and the number of events of a row.
 Place = tuple[int, int, int]

@@ -29,6 +29,10 @@ class ConflictError(ServiceError):
     """Conflicts with an earlier decision or with the current state. Details name both sides."""
 
 
+class RemovedError(ServiceError):
+    """The run was archived or erased: the log has no events of it."""
+
+
 class InvalidRequestError(ServiceError):
     """Validation failed. `details["fields"]` says which field, and why."""
 

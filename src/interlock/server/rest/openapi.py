@@ -31,6 +31,7 @@ _ERROR_DESCRIPTIONS: Mapping[int, str] = {
     405: "Method not supported.",
     408: "The body did not arrive in time.",
     409: "Conflict with an earlier decision or with the current state; see `details`.",
+    410: "The run was archived or erased; the message says where it is, or who did it.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header is not a name of this server.",

@@ -269,6 +269,11 @@ class PostgresLog:
         """Return the records of removed runs, oldest run first."""
         return [decode_record(bytes(row[0])).run for row in await self._query("list_removed")]
 
+    async def find_removed_run(self, run_id: str) -> RemovedRun | None:
+        """Return the record of a removed run."""
+        rows = await self._query("load_removed", (run_id,))
+        return decode_record(bytes(rows[0][0])).run if rows else None
+
     async def close(self) -> None:
         """Finish pending writes, and give up the leases of this process."""
         await asyncio.to_thread(self._close)

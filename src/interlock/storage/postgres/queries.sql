@@ -469,6 +469,9 @@ INSERT INTO removed_runs (number, record) VALUES (%s, %b)
 -- name: find_removed
 SELECT number, record FROM removed_runs WHERE number = (SELECT number FROM runs WHERE run_id = %s) FOR UPDATE
 
+-- name: load_removed
+SELECT record FROM removed_runs WHERE number = (SELECT number FROM runs WHERE run_id = %s)
+
 -- name: list_removed
 SELECT record FROM removed_runs ORDER BY number
 

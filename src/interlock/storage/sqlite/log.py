@@ -28,7 +28,7 @@ from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary
 from ..leases import ProcessIdentity, lease_token, this_process
 from ..packing import pack_state, unpack, unpack_state
 from ..polling import poll_for_change
-from ..removal import RemovedRun, decode_record
+from ..removal import RemovedRun, StoredRecord, decode_record
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
 from .queries import QUERIES
@@ -224,6 +224,11 @@ class SqliteLog:
         """Return the records of removed runs, oldest run first."""
         return [record.run for record in await self._query(decode_record, "list_removed")]
 
+    async def find_removed_run(self, run_id: str) -> RemovedRun | None:
+        """Return the record of a removed run."""
+        found = await self._query_key(_make_record, "find_removed", run_id)
+        return found[0].run if found else None
+
     async def count_old_events(self) -> int:
         """Return how many events are stored as older versions did. `pack_old_events` packs them."""
         (count,) = await self._query(int, "count_old_events")
@@ -329,6 +334,10 @@ def _save_snapshot(connection: sqlite3.Connection, run_id: str, snapshot: Snapsh
 
 def _make_snapshot(seq: int, digest: bytes, state: bytes, form: int) -> Snapshot:
     return Snapshot(seq, digest, unpack_state(state, form))
+
+
+def _make_record(_number: int, record: bytes) -> StoredRecord:
+    return decode_record(record)
 
 
 def _make_run_command(run_id: str, key: str, body: bytes) -> tuple[str, QueuedCommand]:

@@ -11,10 +11,11 @@ from typing import Any
 
 from ....domain.call import Question
 from ....domain.suggestions import suggest_id, suggest_name
+from ....storage.removal import RunRemoval, describe_removed
 from ....tools.files.undo import UNDO_TOOL
 from ....undo import find_undone_run
 from ..audit.audit_log import AuditLog
-from ..errors import ForbiddenError, NotFoundError, not_found_error
+from ..errors import ForbiddenError, NotFoundError, RemovedError, not_found_error
 from ..index.rows import ActionRow, RunQuery, RunRow
 from ..index.run_index import RunIndex
 from .permissions import (
@@ -104,7 +105,9 @@ class AccessGuard:
         await self._audit_log.add(principal.name, operation.value, name, detail=detail)
 
     async def get_run(self, principal: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
-        """Return a run. Raise `NotFoundError` if the principal must not see it."""
+        """Return a run. Raise `NotFoundError` if the principal must not see it, and `RemovedError` if its events were
+        archived or erased.
+        """
         row = await self._index.get_run(run_id)
         origin = None if row is None else await self.find_origin(row)
         if row is None or not any(
@@ -113,6 +116,9 @@ class AccessGuard:
             raise not_found_error("run", run_id, await self._suggest_run(principal, run_id))
         if not is_allowed(principal, operation, row):
             await self.check(principal, operation, origin, run_id)
+        log = self._index.log
+        if row.is_over and isinstance(log, RunRemoval) and (removed := await log.find_removed_run(run_id)) is not None:
+            raise RemovedError("run_removed", f"{describe_removed(removed)}.", {"run": run_id})
         return row
 
     async def find_origin(self, row: RunRow) -> RunRow:
