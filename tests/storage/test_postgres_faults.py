@@ -11,6 +11,7 @@ import pytest
 
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
 from interlock.domain.event import LogEntry
+from interlock.storage import packing
 from interlock.storage.event_log import EffectClaim, EventLog, Lease, QueuedCommand
 from interlock.storage.postgres import heartbeat, operations, writer
 from interlock.storage.postgres.connection import WRITER
@@ -94,7 +95,8 @@ async def _release(log: EventLog) -> object:
 
 
 OPERATIONS: dict[str, tuple[Callable[[EventLog], Awaitable[object]], object]] = {
-    "append_many": (_append_new, True),
+    "append_listed": (_append_new, True),
+    "append_many": (_append_more, True),
     "append_one": (_append_more, True),
     "acquire": (_acquire, 1),
     "claim_effect": (_claim, ([True, False], {"c1"})),
@@ -109,6 +111,8 @@ async def test_lost_answer_is_resolved_by_reading(
 ) -> None:
     operation, expected = OPERATIONS[query]
     await append(log, "run", RUN[:2], await log.acquire("run"))
+    if query == "append_many":  # one row for each event
+        monkeypatch.setattr(packing, "_MAX_ROW_BYTES", 1)
 
     lost = AnswerLost(monkeypatch, query)
     assert await operation(log) == expected
