@@ -13,9 +13,7 @@ tried a few times more and then set aside, with its place in the log and the rea
 """
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from typing import assert_never
 
@@ -38,6 +36,7 @@ from .destination import (
     get_destination_kind,
 )
 from .positions import DeadLetter, ForwardPosition, ForwardPositionStore
+from .retry_loop import RetryLoop, RetryOptions
 from .senders import (
     EventRenderer,
     EventSender,
@@ -55,21 +54,13 @@ from .senders import (
 MAX_WAITING_COUNTED = 1000
 
 
-class ForwarderOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ForwarderOptions(RetryOptions, frozen=True, kw_only=True):
     """Batch sizes, retries and waits of a forwarder."""
 
     batch_events: int = 500
     batch_bytes: int = 512 * 1024
     #: How often an event is sent to a receiver that rejects it.
     max_attempts: int = 5
-    first_wait_seconds: float = 1.0
-    max_wait_seconds: float = 60.0
-    #: Poll interval when there is no notification.
-    idle_seconds: float = 5.0
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    random: Callable[[], float] = random.random
-    #: Nanoseconds since 1970.
-    now: Callable[[], int] = time_ns
 
 
 class ForwarderStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,13 +117,10 @@ class Forwarder:
         self._saved_position: ForwardPosition | None = None
         self._prepared: PreparedBatch | None = None
         self._batch_events = self._options.batch_events
-        #: In a row, and how often the event under way was not wanted.
-        self._failures = 0
+        #: How often the event under way was not wanted.
         self._rejections = 0
-        self._last_error = ""
-        self._last_error_at = 0
+        self._loop = RetryLoop(self._options)
         self._send_lock = asyncio.Lock()
-        self._wake_event = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -141,7 +129,7 @@ class Forwarder:
 
     def wake(self) -> None:
         """Check for new events."""
-        self._wake_event.set()
+        self._loop.wake()
 
     def forget_position(self) -> None:
         """Load the position again before the next batch: another server may have advanced it."""
@@ -149,19 +137,14 @@ class Forwarder:
 
     async def run(self) -> None:
         """Send batches until cancelled."""
-        while True:
-            self._wake_event.clear()
-            try:
-                wait = await self.send_next_batch()
-            except Exception as error:  # a full disk, a log that is closed for a moment, a bug: no reason to give up
-                self._prepared = None
-                wait = self._record_failure(f"The events could not be read or sent: {type(error).__name__}: {error}")
-            if wait is None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._options.idle_seconds):
-                        await self._wake_event.wait()
-            elif wait > 0:
-                await self._options.sleep(wait)
+        await self._loop.run(self._try_next_batch)
+
+    async def _try_next_batch(self) -> float | None:
+        try:
+            return await self.send_next_batch()
+        except Exception:
+            self._prepared = None
+            raise
 
     async def send_next_batch(self) -> float | None:
         """Send the next batch once. Return the seconds to wait before the next step; None: there is nothing to send."""
@@ -173,7 +156,7 @@ class Forwarder:
             case SendSuccess():
                 return await self._complete_batch(prepared)
             case SendDelay(problem, retry_after_seconds):
-                return self._record_failure(problem, retry_after_seconds)
+                return self._loop.record_failure(problem, retry_after_seconds)
             case SendRejection(problem):
                 return await self._handle_rejection(prepared, problem)
             case _:
@@ -191,9 +174,9 @@ class Forwarder:
             pending_count=len(pending),
             oldest_pending_at=_read_event_time(pending[0]) if pending else 0,
             last_success_at=saved.sent_at,
-            last_error=self._last_error,
-            last_error_at=self._last_error_at,
-            failures=self._failures,
+            last_error=self._loop.last_error,
+            last_error_at=self._loop.last_error_at,
+            failures=self._loop.failures,
             dead_letter_count=await self._positions.count_dead_letters(),
         )
 
@@ -260,7 +243,7 @@ class Forwarder:
         page = await self._log.feed(saved.position - 1, 1)
         if page and page[0].position == saved.position and page[0].entry.hash == saved.hash:
             return saved
-        self._record_failure("The log is not the one that was forwarded before. It is sent from its beginning.")
+        self._loop.record_failure("The log is not the one that was forwarded before. It is sent from its beginning.")
         return ForwardPosition(sent_at=saved.sent_at)
 
     async def _prepare_batch(self) -> PreparedBatch | None:
@@ -289,7 +272,7 @@ class Forwarder:
         self._prepared, self._rejections = None, 0
         self._batch_events = min(self._batch_events * 2, self._options.batch_events)
         if was_delivered:
-            self._failures, self._last_error, self._last_error_at = 0, "", 0
+            self._loop.record_success()
         return 0.0
 
     async def _handle_rejection(self, prepared: PreparedBatch, problem: str) -> float:
@@ -301,10 +284,10 @@ class Forwarder:
             await self._save(msgspec.structs.replace(await self._load_position(), sending=0))
             return 0.0
         self._rejections += 1
-        wait = self._record_failure(problem)
+        wait = self._loop.record_failure(problem)
         if self._rejections < self._options.max_attempts:
             return wait
-        self._failures = 0
+        self._loop.failures = 0
         dead_letters = tuple(
             DeadLetter(position=item.position, run_id=item.run_id, seq=item.seq, problem=problem, at=now)
             for item in items
@@ -314,15 +297,6 @@ class Forwarder:
     async def _save(self, position: ForwardPosition, dead_letters: tuple[DeadLetter, ...] = ()) -> None:
         await self._positions.save(position, dead_letters)
         self._saved_position = position
-
-    def _record_failure(self, problem: str, retry_after_seconds: float = 0.0) -> float:
-        """Record a failure. Return how long to wait, randomized so that many do not retry together."""
-        self._failures += 1
-        self._last_error, self._last_error_at = problem, self._options.now()
-        doubled = self._options.first_wait_seconds * 2.0 ** min(self._failures - 1, 32)
-        return max(
-            retry_after_seconds, min(doubled, self._options.max_wait_seconds) * (0.5 + self._options.random() / 2)
-        )
 
 
 def _read_event_time(placed: FeedEntry) -> int:

@@ -66,16 +66,18 @@ class ForwardPositionStore:
         """Save the position and the dead letters before it in one transaction."""
 
         def write(connection: Connection) -> None:
-            connection.execute(
-                _UPSERT_POSITION,
-                (self._destination, position.position, position.hash, position.sending, position.sent_at),
-            )
+            self.write(connection, position)
             connection.executemany(
                 _UPSERT_DEAD_LETTER,
                 [(self._destination, one.position, one.run_id, one.seq, one.problem, one.at) for one in dead_letters],
             )
 
         await self._db.run(write)
+
+    def write(self, connection: Connection, position: ForwardPosition) -> None:
+        """Save the position in the transaction of a connection."""
+        values = (self._destination, position.position, position.hash, position.sending, position.sent_at)
+        connection.execute(_UPSERT_POSITION, values)
 
     async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List events that the destination did not accept."""

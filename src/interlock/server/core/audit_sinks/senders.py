@@ -54,6 +54,9 @@ class EventBatch(msgspec.Struct, frozen=True):
 class SendSuccess(msgspec.Struct, frozen=True):
     """The receiver accepted the batch, as far as its protocol confirms it."""
 
+    #: How the receiver calls what it accepted, where it says so.
+    reference: str = ""
+
 
 class SendDelay(msgspec.Struct, frozen=True):
     """Temporary failure of the network or the receiver. Sending again may help."""
