@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from .. import lazy_module
+from ..domain.budget import BudgetRule
 from ..domain.decision import Decision
 from ..domain.tool import CallContext, JsonObject, ToolDefinition
 
@@ -64,3 +65,9 @@ class PolicyEngine(Protocol):
         A synchronous function is called in a thread, also in several at once, and has `Limits.check_seconds`.
         """
         ...
+
+
+class BudgetSource(Protocol):
+    """A policy with budgets: an engine that has this attribute. It may change when the policy is loaded again."""
+
+    budgets: tuple[BudgetRule, ...]

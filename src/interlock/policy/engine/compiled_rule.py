@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 import msgspec
 
 from ...domain import json
+from ...domain.budget import BudgetRule
 from ...domain.decision import (
     APPROVAL_SCOPES,
     QUESTION_VERDICTS,
@@ -30,6 +31,7 @@ from ...domain.errors import ConfigurationError
 from ...domain.hosts import host_matches, normalize_host
 from ...domain.tool import CallContext, PermissionMode, Repeat, Risk, ToolDefinition, ToolOrigin, flatten, values_at
 from ...domain.trial import AskTime
+from ...rendering.question_title import check_title
 from ..patterns import compile_regex, glob_to_regex, path_glob_to_regexes
 from ..shell.command import SimpleCommand
 from ..shell.command_match import matches_narrowly, matches_widely, normalize_program_name
@@ -178,6 +180,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
             reason=rule.reason or f"Rule {rule.id} says {self.verdict}.",
             layer=rule.layer,
             prompt=rule.prompt,
+            title=rule.title,
             suggested_rule=rule.suggested_rule,
             advice=rule.advice,
             target_arg=rule.target_arg,
@@ -224,9 +227,11 @@ def compute_policy_digest(
     rules: Sequence[CompiledRule],
     resources: Sequence[ResourceDeclaration],
     effects: Sequence[EffectDeclaration] = (),
-    egress: Sequence[EgressRule] = (),
+    limits: Mapping[str, Sequence[EgressRule] | Sequence[BudgetRule]] | None = None,
 ) -> str:
-    """Return the digest of everything that the rules declare, in any order. A condition in code counts by its name."""
+    """Return the digest of everything that the rules declare, in any order. A condition in code counts by its name.
+    `limits` are the declarations beside rules by their key in policy files; those without any do not count.
+    """
     declared: list[Any] = [
         default,
         sorted(rule.digest for rule in rules),
@@ -234,8 +239,7 @@ def compute_policy_digest(
     ]
     if effects:
         declared.append(effects)
-    if egress:
-        declared.append({"egress": egress})
+    declared += [{key: limit} for key, limit in (limits or {}).items() if limit]
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
 
 
@@ -293,6 +297,11 @@ def _validate_question(rule: Rule, verdict: Verdict) -> None:
         raise ConfigurationError(f"Rule {rule.id!r}: ask is before or after, and after is for rules that ask")
     if rule.approver not in get_args(Approver) or (rule.approver == "client" and verdict not in QUESTION_VERDICTS):
         raise ConfigurationError(f"Rule {rule.id!r}: approver is person or client, and client is for rules that ask")
+    if rule.title:
+        try:
+            check_title(rule.title)
+        except ValueError as error:
+            raise ConfigurationError(f"Rule {rule.id!r}: title {rule.title[:80]!r}: {error}") from None
     seconds = rule.answer_within_seconds
     if seconds is not None and not (isfinite(seconds) and seconds > 0):
         raise ConfigurationError(f"Rule {rule.id!r}: a question stays open for more than 0 seconds, not {seconds!r}")
@@ -394,6 +403,8 @@ def _rule_digest(rule: Rule, verdict: Verdict) -> str:
         del declared["ask"]
     if rule.approver == "person":
         del declared["approver"]
+    if not rule.title:
+        del declared["title"]
     for name in {"tools", "risk", *_CONDITIONS} & declared.keys():
         declared[name] = sorted(msgspec.json.encode(each).decode() for each in _as_tuple(declared[name]))
     return sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()

@@ -88,6 +88,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     layer: str = "project rule"
     prompt: str = ""
+    #: With ask and request_input: the title of the question, a template over the arguments.
+    title: str = ""
     suggested_rule: str = ""
     #: For the model: what to do instead.
     advice: str = ""

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ...domain.budget import BudgetRule, check_budget
 from ...domain.decision import QUESTION_VERDICTS, Decision
 from ...domain.egress import EgressRule, compile_egress_rule
 from ...domain.errors import ConfigurationError
@@ -41,6 +42,7 @@ class RulePolicy:
         now: Callable[[], int] = time_ns,
         effects: Iterable[EffectDeclaration] = (),
         egress: Iterable[EgressRule] = (),
+        budgets: Iterable[BudgetRule] = (),
     ) -> None:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.id))
         self.resources = tuple(resources)
@@ -49,6 +51,11 @@ class RulePolicy:
             check_effect(declared)
         #: Hosts that commands can reach. Decided on by the proxy of a command, connection by connection.
         self.egress = tuple(sorted(map(compile_egress_rule, egress), key=lambda rule: rule.id))
+        #: What calls and model requests may use in a window. Counted by the runtime.
+        self.budgets = tuple(sorted(budgets, key=lambda rule: rule.id))
+        for budget in self.budgets:
+            check_budget(budget)
+        check_unique_ids([budget.id for budget in self.budgets])
         self.default: DefaultVerdict = default
         check_unique_ids([rule.id for rule in self.rules])
         if default not in ("risk", "allow", "ask", "deny"):
@@ -57,10 +64,12 @@ class RulePolicy:
         RuleIndex(self._compiled)  # what cannot be matched is refused now, and not with the first call
         #: Whether deciding calls a function of the developer, which may block. Conditions in files are expressions.
         self.may_block = any(rule.when is not None and not rule.when_source for rule in self.rules)
-        self.digest = compute_policy_digest(default, self._compiled, self.resources, self.effects, self.egress)
+        limits = {"egress": self.egress, "budgets": self.budgets}
+        self.digest = compute_policy_digest(default, self._compiled, self.resources, self.effects, limits)
         self._now = now
         #: A policy that says nothing has nothing to be known by.
-        has_content = bool(self.rules or self.resources or self.effects or self.egress or default != "risk")
+        declared = (self.rules, self.resources, self.effects, self.egress, self.budgets)
+        has_content = any(declared) or default != "risk"
         self._fallback = PolicyDefault(
             default, self.digest if has_content else "", self.effects, has_egress=bool(self.egress)
         )

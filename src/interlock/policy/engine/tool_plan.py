@@ -39,6 +39,7 @@ def merge_decisions(decisions: Sequence[Decision]) -> Decision:
         layer=_join_unique(", ", (winner.layer for winner in winners)),
         risk=tuple(dict.fromkeys(risk for winner in winners for risk in winner.risk)),
         prompt=_join_unique("\n", (winner.prompt for winner in winners)),
+        title=next((winner.title for winner in winners if winner.title), ""),
         suggested_rule=_join_unique("\n", (winner.suggested_rule for winner in winners)),
         advice=_join_unique(" ", (winner.advice for winner in winners)),
         scope=min((winner.scope for winner in winners), key=APPROVAL_SCOPES.index),

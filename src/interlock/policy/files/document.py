@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from ...domain.budget import MAX_AMOUNT, BudgetSubject, BudgetWindow
 from ...domain.decision import ApprovalScope, Approver
 from ...domain.suggestions import suggest_name
 from ...domain.tool import Repeat, ResourceKind, ToolOrigin
@@ -83,6 +84,7 @@ _MAY_BE_EMPTY = {
     "resources",
     "effects",
     "egress",
+    "budgets",
     "deny",
     "ask",
     "allow",
@@ -204,6 +206,11 @@ class _Conditions(_StrictModel):
     reason: Text = Field("", description="For the person who is asked or refused.")
     message: Text = Field("", description="For the model: what to do instead.")
     prompt: Text = Field("", description="With ask and request_input: the question.")
+    title: Text = Field(
+        "",
+        description="With ask and request_input: the title of the question, with `{argument}` or `{argument.field}`.",
+        examples=["Refund {amount} {currency} for order {order_id}"],
+    )
     scope: ApprovalScope | None = Field(
         None, description="With ask: the widest scope that an approval may have. The default is run."
     )
@@ -319,6 +326,37 @@ class EgressEntry(_StrictModel):
     id: Identifier | None = Field(None, description="A name of its own; made from what it says when it is left out.")
 
 
+Subjects: TypeAlias = Annotated[
+    list[BudgetSubject], BeforeValidator(_as_list), _LIST_LIMITS, _one_or_many({"enum": list(get_args(BudgetSubject))})
+]
+
+
+class BudgetEntry(_StrictModel):
+    """What calls or model requests may use in a calendar window (UTC), shared by all runs."""
+
+    id: Identifier = Field(description="A name of its own. What was used is counted under it.")
+    max: Annotated[float, Field(ge=0, le=MAX_AMOUNT, allow_inf_nan=False)] = Field(
+        description="At most this much in a window.", examples=[20]
+    )
+    of: Literal["calls", "tokens", "cost"] | None = Field(
+        None, description="What is counted. The default is calls; tokens and cost are those of model requests."
+    )
+    sum: Pattern | None = Field(
+        None, description="Instead of `of`: the dotted name of an argument that is summed.", examples=["amount"]
+    )
+    per: Subjects | None = Field(
+        None,
+        description="Who has a budget of their own: each agent, requester or tool, or each combination. "
+        "Left out: one budget for all.",
+        examples=[["agent", "requester"]],
+    )
+    window: BudgetWindow = Field("day", description="The calendar window in UTC. A week begins on Monday.")
+    tools: Patterns | None = Field(None, description="Only calls of these tools. Globs.", examples=["refund"])
+    agent: Patterns | None = Field(None, description="Only calls and requests of these agents. Globs.")
+    then: Literal["deny", "ask"] = Field("deny", description="What happens to a call that does not fit.")
+    reason: Text = Field("", description="For the person who is asked or refused.")
+
+
 class PolicyDocument(_StrictModel):
     """A policy of Interlock."""
 
@@ -338,6 +376,11 @@ class PolicyDocument(_StrictModel):
         [],
         description="Hosts that commands can reach. What no rule names cannot be reached.",
         examples=[[{"allow": "pypi.org, files.pythonhosted.org"}]],
+    )
+    budgets: Annotated[list[BudgetEntry], BeforeValidator(_empty_list), Field(max_length=100)] = Field(
+        [],
+        description="What calls and model requests may use in a window.",
+        examples=[[{"id": "refunds-a-day", "tools": "refund", "per": "requester", "max": 20}]],
     )
     deny: ShortItems = Field(
         [], description="What is refused.", examples=[["bash(git reset --hard)", {"path": ".env"}]]
@@ -398,6 +441,7 @@ _MODELS_BY_KEY: Mapping[str, type[BaseModel]] = {
     "resources": ResourceEntry,
     "effects": EffectEntry,
     "egress": EgressEntry,
+    "budgets": BudgetEntry,
     "matches": Example,
     "does_not_match": Example,
     "command": CommandEntry,

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import msgspec
 
 from ...domain import json
+from ...domain.budget import BudgetRule, check_budget
 from ...domain.decision import QUESTION_VERDICTS, Verdict
 from ...domain.egress import DEFAULT_HEADER, EgressRule, EgressVerdict, compile_egress_rule
 from ...domain.errors import ConfigurationError
@@ -35,7 +36,7 @@ LAYER_LABELS: Mapping[Layer, str] = {
 _MAX_ID_CHARS = 100
 #: Keys of a rule that are no conditions.
 _NON_CONDITION_KEYS = frozenset(
-    {"id", "decision", "reason", "message", "prompt", "target_arg", "matches", "does_not_match"}
+    {"id", "decision", "reason", "message", "prompt", "title", "target_arg", "matches", "does_not_match"}
 )
 
 _T = TypeVar("_T")
@@ -58,6 +59,7 @@ class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[ResourceDeclaration, ...] = ()
     effects: tuple[EffectDeclaration, ...] = ()
     egress: tuple[EgressRule, ...] = ()
+    budgets: tuple[BudgetRule, ...] = ()
     located_rules: tuple[LocatedRule, ...] = ()
     lines: Mapping[str, int] = {}
     warnings: tuple[PolicyProblem, ...] = ()
@@ -74,7 +76,8 @@ def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, 
     resources, resource_problems = _compile_resources(source, document)
     effects, effect_problems = _compile_effects(source, document)
     egress, egress_problems = _compile_egress(source, document, layer)
-    problems += resource_problems + effect_problems + egress_problems
+    budgets, budget_problems = _compile_budgets(source, document, layer)
+    problems += resource_problems + effect_problems + egress_problems + budget_problems
     placed: list[LocatedRule] = []
     warnings: list[PolicyProblem] = []
     for location, verdict, entry in _iterate_entries(document):
@@ -97,6 +100,7 @@ def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, 
         resources=resources,
         effects=effects,
         egress=egress,
+        budgets=budgets,
         located_rules=tuple(placed),
         lines={each.rule.id: source.line_at(each.location) for each in placed},
         warnings=tuple(warnings),
@@ -166,6 +170,38 @@ def _compile_effects(
         except ConfigurationError as error:
             problems.append(source.make_problem(("effects", index, key), str(error)))
     return tuple(effects), problems
+
+
+def _compile_budgets(
+    source: PolicySource, document: PolicyDocument, layer: Layer
+) -> tuple[tuple[BudgetRule, ...], list[PolicyProblem]]:
+    """Compile the budgets. Any file may have some: they only tighten."""
+    rules: dict[str, BudgetRule] = {}
+    problems: list[PolicyProblem] = []
+    for index, entry in enumerate(document.budgets):
+        try:
+            if entry.sum is not None and entry.of is not None:
+                raise ConfigurationError("a budget has either of or sum")
+            rule = BudgetRule(
+                id=entry.id,
+                limit=entry.max,
+                measure="sum" if entry.sum is not None else entry.of or "calls",
+                argument=entry.sum or "",
+                per=tuple(entry.per or ()),
+                window=entry.window,
+                tools=tuple(entry.tools or ("*",)),
+                agents=tuple(entry.agent or ()),
+                then=entry.then,
+                reason=entry.reason,
+                layer=LAYER_LABELS[layer],
+            )
+            check_budget(rule)
+            if rule.id in rules:
+                raise ConfigurationError(f"the budget {rule.id} is given twice")
+            rules[rule.id] = rule
+        except ConfigurationError as error:
+            problems.append(source.make_problem(("budgets", index), str(error)))
+    return tuple(rules.values()), problems
 
 
 def _compile_egress(
@@ -275,6 +311,7 @@ class _RuleBuilder(msgspec.Struct):
             reason=entry.reason,
             layer=LAYER_LABELS[self.layer],
             prompt=entry.prompt,
+            title=entry.title,
             advice=entry.message,
             target_arg=(entry.target_arg or "") if isinstance(entry, RuleEntry) else "",
             scope=entry.scope or "run",
@@ -291,7 +328,12 @@ class _RuleBuilder(msgspec.Struct):
     def _check_verdict_keys(self) -> None:
         entry, verdict = self.entry, self.verdict
         if verdict not in QUESTION_VERDICTS:
-            keys = {"prompt": entry.prompt, "answer_within": entry.answer_within, "approver": entry.approver}
+            keys = {
+                "prompt": entry.prompt,
+                "title": entry.title,
+                "answer_within": entry.answer_within,
+                "approver": entry.approver,
+            }
             for key in [key for key, value in keys.items() if value not in (None, "")][:1]:
                 self._add_problem(key, f"{key} is for rules that ask; this one says {verdict.value}")
         if entry.scope is not None and verdict is not Verdict.ASK:

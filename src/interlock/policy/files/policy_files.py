@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from ...domain.budget import BudgetRule
 from ...domain.decision import Decision
 from ...domain.egress import EgressRule
 from ...domain.errors import ConfigurationError
@@ -43,6 +44,7 @@ class PolicyFileReport(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
     warnings: tuple[PolicyProblem, ...] = ()
     egress: tuple[EgressRule, ...] = ()
+    budgets: tuple[BudgetRule, ...] = ()
 
 
 class _LoadedPolicy(msgspec.Struct, frozen=True):
@@ -54,7 +56,7 @@ def check_file(path: str | Path, layer: Layer = "user") -> PolicyFileReport:
     """Check a file. Raise `PolicyFileError` with all problems."""
     read = read_layer(str(path), layer)
     _build_policy([read], time_ns)
-    return PolicyFileReport(read.rules, read.warnings, read.egress)
+    return PolicyFileReport(read.rules, read.warnings, read.egress, read.budgets)
 
 
 def load_policy(path: str | Path, layer: Layer = "user") -> RulePolicy:
@@ -108,6 +110,8 @@ class PolicyFiles:
         except PolicyFileError as error:
             self._problems = error.problems
             self._loaded = _LoadedPolicy(RulePolicy([self._make_deny_rule(error.problems)], default="deny"))
+        #: The budgets of all layers. An attribute, since it is read for every call.
+        self.budgets = self._loaded.policy.budgets
 
     def evaluate(self, event: PolicyEvent) -> Decision:
         """Decide about a call with the loaded rules."""
@@ -223,7 +227,7 @@ class PolicyFiles:
         return path
 
     def _activate(self, loaded: _LoadedPolicy) -> None:
-        self._loaded, self._problems = loaded, ()
+        self._loaded, self._problems, self.budgets = loaded, (), loaded.policy.budgets
 
     def _load(self, contents: Mapping[Layer, bytes]) -> _LoadedPolicy:
         layers: list[LayerRules] = []
@@ -269,9 +273,10 @@ def _build_policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolic
     resources = [declared for layer in layers for declared in layer.resources]
     effects = [declared for layer in layers for declared in layer.effects]
     egress = [rule for layer in layers for rule in layer.egress]
+    budgets = [rule for layer in layers for rule in layer.budgets]
     defaults: list[DefaultVerdict] = [layer.default for layer in layers if layer.default is not None]
     try:
         default = max(defaults, key=_DEFAULTS_BY_STRICTNESS.index) if defaults else "risk"
-        return RulePolicy(rules, default, resources, now, effects, egress)
+        return RulePolicy(rules, default, resources, now, effects, egress, budgets)
     except ConfigurationError as error:  # each rule is valid, and all of them together are not
         raise PolicyFileError([PolicyProblem(layer.path, 0, str(error)) for layer in layers]) from None
