@@ -11,7 +11,7 @@ import pytest
 from interlock import Agent, Attachment, MemoryArtifacts, RulePolicy, Runner, SqliteLog
 from interlock.audit.archive import ArchivableLog, ArchiveOptions, archive_run
 from interlock.audit.checkpoint import ChainHead
-from interlock.audit.erase import Erasure, ErasureOptions, erase_run, matches_record
+from interlock.audit.erase import Erasure, ErasureOptions, erase_archived_run, erase_run, matches_record
 from interlock.domain.errors import ArtifactError, ConfigurationError, LogError, LogFencedError
 from interlock.domain.ids import child_run_id
 from interlock.storage.postgres.log import PostgresLog
@@ -82,17 +82,15 @@ async def test_artifacts_of_other_runs_stay(log: ArchivableLog, tmp_path: Path) 
     own, shared = (artifacts.keep(each.content) for each in (OWN, SHARED))
     await archive_run(log, "run_3", ArchiveOptions(folder=tmp_path, by="ann"))
 
-    erasure = await erase(log, "run_1", artifacts=artifacts)
-    assert (erasure.deleted_artifacts, erasure.shared_artifacts) == (0, 3)  # one is of all runs
-
     archive = tmp_path / "run_3.ndjson"
     os.rename(archive, tmp_path / "away")
-    assert "run_3.ndjson" in (await erase(log, "run_1", artifacts=artifacts)).problem
+    erasure = await erase(log, "run_1", artifacts=artifacts)
+    assert "run_3.ndjson" in erasure.problem
     assert artifacts.read(own) == OWN.content
 
     os.rename(write_file(tmp_path / "empty"), archive)
     again = await erase(log, "run_1", artifacts=artifacts)
-    assert (again.deleted_artifacts, again.shared_artifacts, again.runs) == (1, 2, erasure.runs)
+    assert (again.deleted_artifacts, again.shared_artifacts, again.runs) == (1, 2, erasure.runs)  # one is of all runs
     assert artifacts.read(shared) == SHARED.content
     with pytest.raises(ArtifactError):
         artifacts.read(own)
@@ -180,3 +178,18 @@ def test_a_record_is_compared_with_what_was_signed() -> None:
     assert matches_record(record, ChainHead(2, "cd"))
     assert not matches_record(record, ChainHead(3, "cd"))
     assert not matches_record(record, ChainHead(4, "ab"))
+
+
+async def test_an_archived_run_is_erased_with_its_file(log: ArchivableLog, tmp_path: Path) -> None:
+    await write_runs(log, run_1="Go.", run_2="Go.")
+    options = ErasureOptions(by="retention", reason="erase_after", clock=lambda: 10**9)
+    folder = tmp_path / "archive"
+    archived = await archive_run(log, "run_1", ArchiveOptions(folder=folder, by="ann"))
+    assert [record for _, record in await log.archived_runs()] == [archived]
+
+    erased = await erase_archived_run(log, archived, options)
+    assert (erased.is_erased, erased.removed_by, list(folder.iterdir())) == (True, "retention", [])
+    assert await log.find_removed_run("run_1") == erased
+    assert (await log.archived_runs(), [record for _, record in await log.erased_runs()]) == ([], [erased])
+    await erase_run(log, "run_2", options)
+    assert [record.run_id for _, record in await log.erased_runs()] == ["run_1", "run_2"]

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
-from ..domain.event import LogEntry, decode_event
+from ..domain.event import TERMINAL_EVENTS, Event, LogEntry, RunPaused, decode_event
 from ..domain.state.ledger import Ledger
 from ..storage.event_log import EventLog
 from ..storage.removal import RemovedRun, RunRemoval
@@ -34,16 +34,45 @@ class ArchivableLog(EventLog, RunRemoval, Protocol):
     """A log that can give up the events of a run."""
 
 
-async def list_archivable(log: EventLog, before: int) -> list[str]:
+class EndedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of runs that ended before a time, oldest first."""
+
+    run_ids: tuple[str, ...]
+    #: Where the next page begins; None when no later run can have ended before that time.
+    after: int | None
+
+
+async def read_ended_runs(
+    log: ArchivableLog, before: int, after: int = 0, limit: int = 100, *, with_children: bool = True
+) -> EndedRuns:
+    """Look at the next runs that the log has, oldest first, and return those that ended before a time in nanoseconds.
+
+    Runs are in the order of their start: a page of runs that all began later is the last one.
+    """
+    page = await log.oldest_runs(after, limit)
+    found: list[str] = []
+    is_last = True
+    for _, summary in page:
+        try:
+            first, last = decode_event(summary.first), decode_event(summary.last)
+        except LogError:
+            is_last = False
+            continue  # damaged: it stays where it is
+        is_last = is_last and first.at >= before
+        is_wanted = with_children or not getattr(first.fact, "parent_run_id", "")
+        if is_wanted and last.at < before and await _is_over(log, last):
+            found.append(last.run_id)
+    return EndedRuns(run_ids=tuple(found), after=None if is_last else page[-1][0])
+
+
+async def list_archivable(log: ArchivableLog, before: int) -> list[str]:
     """Return the runs that ended before a time in nanoseconds, oldest first."""
     found: list[str] = []
-    for summary in reversed(await log.list_runs()):
-        try:
-            last = decode_event(summary.last)
-        except LogError:
-            continue  # damaged: it stays where it is
-        if last.at < before and (await _load_ledger(log, last.run_id)).is_over:
-            found.append(last.run_id)
+    after: int | None = 0
+    while after is not None:
+        page = await read_ended_runs(log, before, after)
+        found += page.run_ids
+        after = page.after
     return found
 
 
@@ -109,6 +138,7 @@ def build_record(entries: Sequence[LogEntry], ledger: Ledger, *, at: int, by: st
         agent=str(getattr(first.fact, "agent", "")),
         state=ledger.state.value,
         started_at=first.at,
+        ended_at=decode_event(entries[-1]).at,
         removed_at=at,
         removed_by=by,
     )
@@ -127,6 +157,12 @@ async def restore_run(log: ArchivableLog, file: Path) -> str:
     _verify(entries, run_id, str(file))
     await log.restore_run(run_id, entries)
     return run_id
+
+
+async def _is_over(log: EventLog, last: Event) -> bool:
+    if isinstance(last.fact, (*TERMINAL_EVENTS, RunPaused)):
+        return not isinstance(last.fact, RunPaused)
+    return (await _load_ledger(log, last.run_id)).is_over  # something was recorded after its end
 
 
 async def _load_ledger(log: EventLog, run_id: str) -> Ledger:

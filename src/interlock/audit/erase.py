@@ -15,7 +15,6 @@ import msgspec
 from ..domain.errors import ArtifactError, ConfigurationError, LogError
 from ..domain.event import LogEntry, RunStarted, decode_event
 from ..storage.artifacts import DeletableArtifacts
-from ..storage.event_log import EventLog
 from ..storage.removal import RemovedRun, describe_removed
 from .archive import ArchivableLog, build_record, read_ended_run
 from .checkpoint import ChainHead
@@ -55,15 +54,72 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+async def erase_archived_run(log: ArchivableLog, removed: RemovedRun, options: ErasureOptions) -> RemovedRun:
+    """Erase a run that is archived: the record says so, and its file is deleted. Return the record.
+
+    Its artifacts stay until `delete_erased_artifacts`. A process that is killed in between leaves the file, which the
+    record names: erasing the run once more deletes it.
+    """
+    _check_reason(options.reason)
+    if not removed.is_erased:
+        references = _list_references(await asyncio.to_thread(_read_archive, removed))
+        artifacts = await asyncio.to_thread(_find_stored, references, options.artifacts)
+        removed = msgspec.structs.replace(
+            removed,
+            is_erased=True,
+            removed_at=options.clock(),
+            removed_by=options.by,
+            reason=options.reason,
+            artifacts=artifacts,
+        )
+        await log.update_removed([removed])
+    await asyncio.to_thread(_delete_archive, removed)
+    return removed
+
+
+async def delete_erased_artifacts(
+    log: ArchivableLog, erased: Sequence[RemovedRun], artifacts: DeletableArtifacts
+) -> tuple[int, int]:
+    """Delete the artifacts of erased runs that no other run refers to. Return how many were deleted, and how many stay.
+
+    Reads the log and the archives once, until every artifact was found elsewhere. The records forget the artifacts.
+    """
+    found = {artifact_id for each in erased for artifact_id in each.artifacts}
+    unshared = await _find_unreferenced(log, found)
+    for artifact_id in sorted(unshared):
+        await asyncio.to_thread(artifacts.delete, artifact_id)
+    if pending := [msgspec.structs.replace(each, artifacts=()) for each in erased if each.artifacts]:
+        await log.update_removed(pending)
+    return len(unshared), len(found) - len(unshared)
+
+
 async def erase_run(log: ArchivableLog, run_id: str, options: ErasureOptions) -> Erasure:
     """Erase a run that is over with its child runs, and the artifacts that only they refer to.
 
     Raise `LogError`, and change nothing, when one of them is not over, is in use, is damaged or is archived. A run that
     is erased already stays as recorded, and only its artifacts are looked for again.
     """
-    if not options.reason.strip() or len(options.reason) > MAX_REASON_CHARS or not options.reason.isprintable():
-        raise ConfigurationError(f"A reason has one line of 1 to {MAX_REASON_CHARS} characters. Nothing was erased.")
-    removed = [each for each in await log.removed_runs() if _is_in_family(each.run_id, run_id)]
+    erased = await erase_events(log, run_id, options)
+    erasure = Erasure(runs=tuple(erased))
+    if options.artifacts is None or not any(each.artifacts for each in erased):
+        return erasure
+    try:
+        deleted, shared = await delete_erased_artifacts(log, erased, options.artifacts)
+    except (ArtifactError, LogError, ConfigurationError) as error:
+        return msgspec.structs.replace(erasure, problem=str(error))
+    return msgspec.structs.replace(erasure, deleted_artifacts=deleted, shared_artifacts=shared)
+
+
+async def erase_events(log: ArchivableLog, run_id: str, options: ErasureOptions) -> list[RemovedRun]:
+    """Erase a run that is over with its child runs, and leave its artifacts to `delete_erased_artifacts`.
+
+    Return the records, also of a run that was erased before. Raise as `erase_run` does.
+    """
+    _check_reason(options.reason)
+    removed: list[RemovedRun] = []
+    for each in (run_id, *await _list_child_ids(log, run_id)):
+        if record := await log.find_removed_run(each):
+            removed.append(record)
     for each in removed:
         if not each.is_erased:
             raise LogError(f"{describe_removed(each)}. Erase it then. Nothing was erased.")
@@ -71,19 +127,12 @@ async def erase_run(log: ArchivableLog, run_id: str, options: ErasureOptions) ->
         erased = await _build_records(log, run_id, options)
         await log.remove_runs(erased)
         removed += erased
-    erasure = Erasure(runs=tuple(removed))
-    found = {artifact_id for each in removed for artifact_id in each.artifacts}
-    if not found or options.artifacts is None:
-        return erasure
-    try:
-        unshared = await _find_unreferenced(log, found)
-        for artifact_id in sorted(unshared):
-            await asyncio.to_thread(options.artifacts.delete, artifact_id)
-    except (ArtifactError, LogError, ConfigurationError) as error:
-        return msgspec.structs.replace(erasure, problem=str(error))
-    return msgspec.structs.replace(
-        erasure, deleted_artifacts=len(unshared), shared_artifacts=len(found) - len(unshared)
-    )
+    return removed
+
+
+def _check_reason(reason: str) -> None:
+    if not reason.strip() or len(reason) > MAX_REASON_CHARS or not reason.isprintable():
+        raise ConfigurationError(f"A reason has one line of 1 to {MAX_REASON_CHARS} characters. Nothing was erased.")
 
 
 def matches_record(removed: RemovedRun, signed: ChainHead) -> bool:
@@ -104,19 +153,19 @@ async def _build_records(log: ArchivableLog, run_id: str, options: ErasureOption
     return records
 
 
-async def _find_family(log: EventLog, run_id: str) -> list[str]:
+async def _find_family(log: ArchivableLog, run_id: str) -> list[str]:
     """Return the run and its child runs at any depth. An id that only looks like one of a child does not count."""
     family = [run_id]
-    for each in sorted(await log.run_ids()):
-        first = await log.read(each, limit=1) if each != run_id and _is_in_family(each, run_id) else []
+    for each in await _list_child_ids(log, run_id):
+        first = await log.read(each, limit=1)
         fact = decode_event(first[0]).fact if first else None
         if isinstance(fact, RunStarted) and fact.parent_run_id in family:
             family.append(each)
     return family
 
 
-def _is_in_family(run_id: str, parent: str) -> bool:
-    return run_id.startswith(parent) and (run_id == parent or bool(_is_child_suffix(run_id[len(parent) :])))
+async def _list_child_ids(log: ArchivableLog, run_id: str) -> list[str]:
+    return sorted(each for each in await log.child_run_ids(run_id) if _is_child_suffix(each[len(run_id) :]))
 
 
 def _list_references(entries: Iterable[LogEntry]) -> set[str]:
@@ -137,10 +186,22 @@ async def _find_unreferenced(log: ArchivableLog, ids: Iterable[str]) -> set[str]
     while left and (page := await log.feed(position, _PAGE_EVENTS)):
         position = page[-1].position
         left -= _list_references([placed.entry for placed in page])
-    for record in await log.removed_runs():
-        if left and not record.is_erased:
+    after = 0
+    while left and (records := await log.archived_runs(after)):
+        after = records[-1][0]
+        for _, record in records:
             left -= _list_references(await asyncio.to_thread(_read_archive, record))
     return left
+
+
+def _delete_archive(record: RemovedRun) -> None:
+    try:
+        Path(record.file).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{record.file}, the archive of {record.run_id}, cannot be deleted: {error.strerror}. The run is erased in "
+            "the log. Delete the file"
+        ) from None
 
 
 def _read_archive(record: RemovedRun) -> Sequence[LogEntry]:

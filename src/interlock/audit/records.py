@@ -82,7 +82,8 @@ def to_audit_record(entry: LogEntry, *, agent: str = "", host: str = "") -> Audi
     name = find("type")
     kind = EVENT_ROWS.get(name, _UNKNOWN_ROW)
     outcome, severity = _read_outcome(fact, kind)
-    detail = find("message", "observation.summary", "decision.reason", "answer.reason", "question.prompt", "reason")
+    detail = find("message", "observation.summary", "decision.reason", "answer.reason", "question.title")
+    detail = detail or find("question.prompt", "reason")
     durations = (_get_path(fact, path) for path in ("duration_ms", "observation.duration_ms"))
     return AuditRecord(
         run_id=entry.run_id,

@@ -12,6 +12,7 @@ import msgspec
 
 from ..domain.errors import LogError
 from ..domain.event import LogEntry
+from .event_log import RunSummary
 from .packing import pack
 
 
@@ -27,11 +28,14 @@ class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int = 0
     removed_at: int
     removed_by: str
-    #: The archive: where it was written, and the SHA-256 digest of the file. Empty for a run that was erased.
+    #: When its last event was recorded; 0 in records of older versions.
+    ended_at: int = 0
+    #: The archive: where it was written, and the SHA-256 digest of the file. Of an erased run: the archive that it had,
+    #: which is deleted.
     file: str = ""
     file_sha256: str = ""
     is_erased: bool = False
-    #: Why it was erased, and the artifacts that are deleted with it unless other runs refer to them.
+    #: Why it was erased, and the artifacts that are still to be deleted unless other runs refer to them.
     reason: str = ""
     artifacts: tuple[str, ...] = ()
 
@@ -58,8 +62,30 @@ class RunRemoval(Protocol):
         """Put the events back, and remove the record. Raise `LogError` when they are not those that were removed."""
         ...
 
+    async def update_removed(self, removed: Sequence[RemovedRun]) -> None:
+        """Replace the records of removed runs in one transaction. Lists forget a run that is erased by it."""
+        ...
+
+    async def oldest_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RunSummary]]:
+        """Return runs that the log has, oldest first, each with a number to continue after. Runs that are not over may
+        be left out.
+        """
+        ...
+
+    async def child_run_ids(self, run_id: str) -> list[str]:
+        """Return the ids that look like those of child runs at any depth, also of removed ones."""
+        ...
+
     async def removed_runs(self) -> list[RemovedRun]:
         """Return the records, oldest run first."""
+        ...
+
+    async def archived_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RemovedRun]]:
+        """Return records of archived runs, oldest run first, each with a number to continue after."""
+        ...
+
+    async def erased_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RemovedRun]]:
+        """Return records of erased runs in the order of their erasure, each with a number to continue after."""
         ...
 
     async def find_removed_run(self, run_id: str) -> RemovedRun | None:

@@ -44,12 +44,40 @@ def _remove(connection: Connection, is_retry: bool, removed: Sequence[RemovedRun
             return LogError(f"{problem}. Nothing was removed.")
         records.append((number, StoredRecord(run, tuple(places))))
     for number, record in records:
-        execute(connection, QUERIES["add_removed"], (number, encode_record(record)))
-        listed = ("remove_listed_actions", "remove_listed_run") if record.run.is_erased else ()
-        for query in ("remove_appends", "remove_commands", *listed):
+        execute(connection, QUERIES["add_removed"], (number, encode_record(record), record.run.is_erased))
+        for query in ("mark_removed", "remove_appends", "remove_commands"):
             execute(connection, QUERIES[query], (number,))
         execute(connection, QUERIES["remove_snapshot"], (record.run.run_id,))
+        if record.run.is_erased:
+            _forget(connection, number, record.run.run_id)
     return None
+
+
+def _forget(connection: Connection, number: int, run_id: str) -> None:
+    """Delete what lists and servers have of an erased run."""
+    for query in ("remove_listed_actions", "remove_listed_run"):
+        execute(connection, QUERIES[query], (number,))
+    execute(connection, QUERIES["forget_erased"], {"run_id": run_id})
+
+
+def update_removed(connection: Connection, _: bool, removed: Sequence[RemovedRun]) -> LogError | None:
+    """Replace the records of removed runs. Lists forget a run that is erased."""
+    try:
+        with connection.transaction():
+            for run in removed:
+                found = execute(connection, QUERIES["find_removed"], (run.run_id,)).fetchone()
+                if found is None:
+                    raise LogError(f"{run.run_id} is not removed. Nothing was changed.")
+                record = encode_record(StoredRecord(run, decode_record(bytes(found[1])).places))
+                values = {"number": found[0], "record": record, "is_erased": run.is_erased}
+                execute(connection, QUERIES["update_removed"], values)
+                if run.is_erased:
+                    _forget(connection, found[0], run.run_id)
+            return None
+    except LogError as error:
+        return error
+    except psycopg.errors.InsufficientPrivilege:
+        return _role_error()
 
 
 def restore_run(connection: Connection, is_retry: bool, run_id: str, entries: Sequence[LogEntry]) -> LogError | None:
@@ -62,6 +90,7 @@ def restore_run(connection: Connection, is_retry: bool, run_id: str, entries: Se
             for row in pack_restored(decode_record(bytes(found[1])), entries):
                 execute(connection, QUERIES["restore_append"], (found[0], *row))
             execute(connection, QUERIES["forget_removed"], (found[0],))
+            execute(connection, QUERIES["mark_over"], (found[0],))
             return None
     except LogError as error:
         return error

@@ -28,10 +28,24 @@ def remove_runs(connection: sqlite3.Connection, removed: Sequence[RemovedRun]) -
     if any(run.is_erased for run in removed):
         connection.execute("PRAGMA secure_delete = ON").fetchall()
     for number, record in records:
-        connection.execute(QUERIES["add_removed"], (number, record.run.event_count, encode_record(record)))
+        row = (number, record.run.event_count, encode_record(record), record.run.is_erased)
+        connection.execute(QUERIES["add_removed"], row)
         for query in ("remove_appends", "remove_commands"):
             connection.execute(QUERIES[query], (number,))
         connection.execute(QUERIES["remove_snapshot"], (record.run.run_id,))
+    return None
+
+
+def update_removed(connection: sqlite3.Connection, removed: Sequence[RemovedRun]) -> LogError | None:
+    """Replace the records of removed runs."""
+    for run in removed:
+        found = connection.execute(QUERIES["find_removed"], (run.run_id,)).fetchone()
+        if found is None:
+            return LogError(f"{run.run_id} is not removed. Nothing was changed.")
+    for run in removed:
+        number, record = connection.execute(QUERIES["find_removed"], (run.run_id,)).fetchone()
+        stored = StoredRecord(run, decode_record(record).places)
+        connection.execute(QUERIES["update_removed"], (number, encode_record(stored), run.is_erased))
     return None
 
 
