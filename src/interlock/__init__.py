@@ -7,7 +7,7 @@
         print(runner.run_sync("Find out why the tests fail, and fix it.").text)
 
 `Runner` runs an `Agent`; `ToolRuntime` executes the tool calls of your own loop; `Gate` governs the tools of another
-framework's agent. More names are in `interlock.audit`,
+framework's agent. More names are in `interlock.audit`, `interlock.client`,
 `interlock.errors`, `interlock.models`, `interlock.policy`, `interlock.replay` and `interlock.storage`.
 
 Importing this package loads nothing else: a name is loaded when it is first used. Some need an extra, such as
@@ -54,7 +54,7 @@ class _Package(ModuleType):
         try:
             value = getattr(import_module(f"{_ROOT}.{module}"), _RENAMED.get(name, name))
         except Exception as error:
-            extra = _find_missing_extra(error)
+            extra = _find_missing_extra(error, module)
             if extra is None:
                 raise
             return _make_stand_in(name, extra)
@@ -112,11 +112,12 @@ def lazy_package(name: str, modules: Mapping[str, Iterable[str]], listed: Iterab
     package.__class__ = _Package
 
 
-def _find_missing_extra(error: BaseException | None) -> str | None:
+def _find_missing_extra(error: BaseException | None, module: str) -> str | None:
     """Return the extra that installs what could not be imported; None when that is not why it failed."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError):
-            return _EXTRAS.get((error.name or "").partition(".")[0])
+            extra = _EXTRAS.get((error.name or "").partition(".")[0])
+            return "client" if extra and module.startswith("client.") else extra
         error = error.__cause__
     return None
 
@@ -132,7 +133,7 @@ def _make_stand_in(name: str, extra: str) -> type:
 
 
 _ROOT = __name__
-_PUBLIC_MODULES = ("audit", "errors", "mcp", "models", "policy", "replay", "storage")
+_PUBLIC_MODULES = ("audit", "client", "errors", "mcp", "models", "policy", "replay", "storage")
 _RENAMED = {"PolicyDecision": "Decision"}
 
 #: Those in `__all__`, and older flat names that now also have a place in a subpackage.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import audit as audit
+from . import client as client
 from . import errors as errors
 from . import models as models
 from . import policy as policy

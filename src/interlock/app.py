@@ -37,10 +37,10 @@ from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.call import end_open_calls
 from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
-from .pipeline.parts import Clock, Limits, Parts, RuleChange, is_user_code
+from .pipeline.parts import Clock, Limits, OutputListener, Parts, RuleChange, is_user_code
 from .pipeline.resume import open_intents
 from .pipeline.tasks import start_at_once
-from .policy.interface import PolicyEngine
+from .policy.interface import BudgetSource, PolicyEngine
 from .redaction.interface import Redactor
 from .redaction.redactor import SecretRedactor
 from .registry.interface import Toolbox
@@ -53,6 +53,7 @@ from .storage.artifacts import ArtifactStore
 from .storage.event_log import EventLog, Lease, Snapshot
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
+from .storage.memory_budgets import MemoryBudgets
 from .telemetry.interface import Telemetry
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class App:
         max_concurrency: int | HandlerSlots | None = None,
         missing_tool: Literal["observe", "raise"] = "observe",
         on_progress: Callable[[str, str], None] | None = None,
+        on_output: OutputListener | None = None,
         record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
         clock: Clock | None = None,
         sandbox: Sandbox | None = None,
@@ -121,6 +123,7 @@ class App:
                 "fail_safe": fail_safe,
                 "limits": limits,
                 "on_progress": on_progress,
+                "on_output": on_output,
                 "record_rule": record_rule,
                 "clock": clock,
                 "sandbox": sandbox,
@@ -172,6 +175,9 @@ class App:
             missing_tool=missing_tool,
             find_rule_problem=_find_rule_problem,
             on_progress=_or_default(on_progress, lambda: _ignore_progress),
+            on_output=on_output,
+            budget_source=cast(BudgetSource, policy) if hasattr(policy, "budgets") else None,
+            budget_ledger=getattr(self.log, "budgets", None) or MemoryBudgets(),
             tool_sources=_find_sources(self.toolboxes),
         )
         for box in self.toolboxes:

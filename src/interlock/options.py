@@ -34,6 +34,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "interaction": (has_method("ask"), "CallbackInteractionProvider(function)"),
     "limits": (_is_a(Limits), "Limits(approval_seconds=3600)"),
     "log": (has_method("append"), 'SqliteLog("runs.db")'),
+    "on_output": (callable, "a function of the RunOutput"),
     "on_progress": (callable, "a function of call id and message"),
     "policy": (has_method("evaluate"), 'RulePolicy([Rule(...)]) or load_policy("policy.yaml")'),
     "record_rule": (callable, "an async function of the RuleChange"),

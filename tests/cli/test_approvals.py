@@ -39,7 +39,7 @@ def test_a_line_of_the_list_has_what_is_needed_to_choose(tmp_path: Path, log: Pa
     assert titles.split() == ["ID", "RUN", "TOOL", "AGE", "EXPIRES", "RISK", "WHAT"]
     words = line.split()
     assert words[:3] == [question.action_id[4:12], question.run_id[4:12], "send"]
-    assert words[-3:] == ["never", "write", "send"]
+    assert words[-4:] == ["never", "write", "send:", "to=bob"]
 
 
 def test_without_open_questions_the_list_says_so(tmp_path: Path, log: Path, cli: Run, home: Path) -> None:

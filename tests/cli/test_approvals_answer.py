@@ -47,7 +47,8 @@ def test_an_approval_is_recorded_with_who_and_why_and_says_how_to_go_on(tmp_path
 
     name, run = question.action_id[4:12], question.run_id[4:12]
     assert ended.stdout == (
-        f"{name} is approved: send\nNo process has run {run}. To resume it: interlock runs resume {run} --log {log}\n"
+        f"{name} is approved: send: to=bob\n"
+        f"No process has run {run}. To resume it: interlock runs resume {run} --log {log}\n"
     )
     shown = json.loads(cli("approvals", "show", name, "--json", "--log", log).stdout)
     answer = {"approved": True, "by": "ada", "reason": "fine", "channel": "cli", "assurance": "proved"}

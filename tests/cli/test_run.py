@@ -68,7 +68,7 @@ def test_without_a_terminal_a_question_pauses_the_run_and_the_way_on_is_told(
     ended = cli("run", "Write a note.", "--script", script)
 
     assert ended.exit_code == ExitCode.WAITING, ended.output
-    assert "waits       write_file note.txt: No rule matches, and its risk is write." in ended.output
+    assert "waits       write_file: note.txt (No rule matches, and its risk is write)" in ended.output
     assert "interlock approvals approve " in ended.output
     assert "interlock runs resume " in ended.output
     assert not (project / "note.txt").exists()

@@ -145,7 +145,7 @@ def test_show_says_what_was_done_and_what_to_type_next(tmp_path: Path, log: Path
         ["add", "a", "1,", "b", "2", "ok"],
         ["model", "Step", "2."],
     ]
-    assert re.search(rf"^  {question}  send, asked \d+ s ago$", "\n".join(lines), re.MULTILINE)
+    assert re.search(rf"^  {question}  send: to=bob, asked \d+ s ago$", "\n".join(lines), re.MULTILINE)
     assert lines[-3:] == [
         f"  interlock approvals show {question} --log {log}",
         f"  interlock runs resume {run} --log {log}",

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from tests.patience import HANG_SECONDS
 
 _ROWS, _COLUMNS = 45, 120
 _READ_BYTES = 1 << 16
+#: How long a key may take to show, before it is pressed again.
+_PRESS_SECONDS = 3.0
 
 
 class Terminal:
@@ -40,12 +42,27 @@ class Terminal:
 
     def wait_for(self, *texts: str) -> str:
         """Return the screen when it shows all of these texts."""
-        until = time.monotonic() + HANG_SECONDS
-        while not all(text in self.text for text in texts):
-            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, until - time.monotonic()))
-            assert ready, f"the terminal does not show {texts}:\n{self.text}"
-            self._stream.feed(os.read(self._descriptor, _READ_BYTES))
+        found = self._waits(lambda: all(text in self.text for text in texts), HANG_SECONDS)
+        assert found, f"the terminal does not show {texts}:\n{self.text}"
         return self.text
+
+    def press_until_gone(self, keys: str, text: str) -> None:
+        """Type until the screen no longer shows this: a program drops keys while it draws a form."""
+        until = time.monotonic() + HANG_SECONDS
+        self.press(keys)
+        while not self._waits(lambda: text not in self.text, _PRESS_SECONDS):
+            assert time.monotonic() < until, f"the terminal still shows {text!r}:\n{self.text}"
+            self.press(keys)
+
+    def _waits(self, is_reached: Callable[[], bool], seconds: float) -> bool:
+        """Read what the program writes until this holds; return False when it does not in time."""
+        until = time.monotonic() + seconds
+        while not is_reached():
+            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                return False
+            self._stream.feed(os.read(self._descriptor, _READ_BYTES))
+        return True
 
 
 @contextmanager

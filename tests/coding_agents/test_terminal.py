@@ -57,7 +57,7 @@ def test_enter_alone_never_approves(world: World) -> None:
         terminal.wait_for("This field is required")
         assert world.effects == []
 
-        terminal.press(_ESCAPE)
+        terminal.press_until_gone(_ESCAPE, "This field is required")
         terminal.wait_for("PENDING")
     assert world.effects == []
     assert [question.tool_name for question in world.questions] == ["notes_add"]

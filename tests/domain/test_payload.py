@@ -189,6 +189,8 @@ OTHER_DATA: dict[str, Any] = {
     "source_name": "edit-file",
     "quarantine": "It changed.",
     "capability": "PUT /file",
+    "title": "Edit {path}",
+    "key_facts": ("path",),
     "resources": {"path": "path"},
     "contained": True,
     "consent": Consent(provider="mail"),
@@ -201,8 +203,9 @@ OTHER_DATA: dict[str, Any] = {
     "hands_over": True,
     "trial": object(),
 }
-#: What it declares as code, which has no digest, and what only repeats the schema.
+#: What it declares as code, which has no digest, and what only repeats the schema or the description.
 CODE = {
+    "label",
     "handler",
     "is_async",
     "args_model",

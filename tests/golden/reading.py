@@ -216,6 +216,24 @@ def facts(entries: Sequence[LogEntry]) -> list[str]:
     return [without_digests(entry.body.decode()) for entry in entries]
 
 
+def untitled(entries: Sequence[LogEntry]) -> list[str]:
+    """Return every event whole, except for digests and the titles of questions, which logs of earlier code lack."""
+    return [without_digests(_drop_title(entry.body)) for entry in entries]
+
+
+def _drop_title(body: bytes) -> str:
+    event = msgspec.json.decode(body)
+    question = event["fact"].get("question")
+    if question is None:
+        return body.decode()
+    event.pop("schema", None)
+    return msgspec.json.encode({**event, "fact": {**event["fact"], "question": _without(question)}}).decode()
+
+
+def _without(question: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in question.items() if name not in ("title", "key_facts")}
+
+
 def without_digests(text: str) -> str:
     return _ANY_DIGEST.sub("", text)
 

@@ -532,6 +532,38 @@ async def claimed() -> Runs:
     return {"claimed": await log.read("run_claimed")}
 
 
+@tool(risk="write", title="Refund {amount} {currency} for order {order}", key_facts=("amount", "order"))
+def refund(order: str, amount: float, currency: str = "EUR") -> str:
+    """Pay money back."""
+    return f"Paid back {amount} {currency} for {order}."
+
+
+async def titled() -> Runs:
+    """Questions with a title: of the tool, of the rule that asks, and a default one."""
+    log = MemoryLog()
+    rules = [Rule(id="large", verdict="ask", tools="refund", title="Large refund: {amount} {currency}"), NO_WIPE]
+    asks = HeadlessInteractionProvider("wait")
+    for run_id, policy in (("run_titled", RulePolicy([NO_WIPE])), ("run_titled.rule", RulePolicy(rules))):
+        async with runtime(log, tools=[send, refund], policy=policy, interaction=asks, run_id=run_id) as run:
+            calls = [call("paid", "refund", order="O-1", amount=542.5), call("sent", "send", to="ann\u202e")]
+            for question in (await run.execute(calls)).questions:
+                await run.decide(question.action_id, approved=True, by="user:bea", channel="console")
+            await run.resume()
+            await run.complete()
+    return {"titled": await log.read("run_titled"), "titled.rule": await log.read("run_titled.rule")}
+
+
+async def conversed() -> Runs:
+    """A conversation over REST: its second message has the key of its request."""
+    log = MemoryLog()
+    talker = agent("talker", turn(text="Hello."), turn(text="Again."))
+    async with runner(talker, log) as runs:
+        await (await runs.start("Hi.", run_id="run_conversed", settings={"chat": "true"})).result()
+        await runs.add_message("run_conversed", "Hi again.", by="user:ada", key="0" * 32)
+        await (await runs.open("run_conversed")).result()
+    return {"conversed": await log.read("run_conversed")}
+
+
 Scene: TypeAlias = Callable[[], Coroutine[Any, Any, Runs]]
 SCENES: tuple[Scene, ...] = (
     approvals,
@@ -547,6 +579,8 @@ SCENES: tuple[Scene, ...] = (
     attached,
     tried,
     claimed,
+    titled,
+    conversed,
 )
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {

@@ -67,6 +67,17 @@ def test_no_struct_drops_a_field() -> None:
     assert [name_of(kind) for kind in STRUCTS.values() if not kind.cls.__struct_config__.forbid_unknown_fields] == []
 
 
+def test_recorded_events_name_the_version_they_need() -> None:
+    """Also on the short way of the recorder, which searches the usual events for no newer field."""
+    recorded = [(name, decode_event(entry), entry.body) for name in log_names() for entry in read_log(name)]
+
+    assert [
+        (name, event.seq, event.type)
+        for name, event, body in recorded
+        if event.schema < events.required_schema(event.fact, body)
+    ] == []
+
+
 def test_every_version_has_a_golden_log() -> None:
     found = {json.loads(entry.body).get("schema", 1) for name in log_names() for entry in read_log(name)}
 

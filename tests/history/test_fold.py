@@ -160,7 +160,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     )
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 13
+    assert module.SNAPSHOT_VERSION == 14
     assert held == {
         "ToolSourceEntry": ("connection", "versions", "quarantined"),
         "Ledger": (
@@ -183,6 +183,8 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "created_by",
             "framework",
             "is_session",
+            "is_chat",
+            "message_keys",
             "parent_run_id",
             "message",
             "code",

@@ -78,6 +78,7 @@ OTHERS: dict[str, list[Any]] = {
     "reason": ["", "So."],
     "layer": ["user rule"],
     "prompt": ["Sure?"],
+    "title": ["Run {x}"],
     "suggested_rule": ["x"],
     "advice": ["Read."],
     "scope": ["once", "window", "rule"],

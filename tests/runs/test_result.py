@@ -93,7 +93,7 @@ async def test_a_denial_that_fails_the_run_raises() -> None:
         failed.raise_for_status()
     assert [seen.code for seen in raised.value.observations] == ["policy_denied"]
     assert (failed.status, failed.text) == ("FAILED", "")
-    assert (await facts(log, failed.run_id))[-1] == RunFailed(message=str(raised.value))
+    assert (await facts(log, failed.run_id))[-1] == RunFailed(message=str(raised.value), code="policy_denied")
 
 
 async def test_a_result_shows_a_refused_reuse_of_an_id() -> None:

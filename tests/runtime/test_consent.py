@@ -22,6 +22,7 @@ from interlock import (
     to_run_events,
     tool,
 )
+from interlock.domain.call import KeyFact
 from interlock.domain.errors import ConsentError
 from interlock.domain.event import PolicyEvaluated
 from interlock.domain.payload import ApprovalBinding, definition_digest
@@ -136,6 +137,8 @@ async def test_a_consent_question_says_who_acts_for_whom() -> None:
             layer="consent",
             reason="The tool declares that it acts for a user at mail.",
             capability="POST /mails/bob",
+            title="send_mail: to=bob",
+            key_facts=(KeyFact("to", "bob"),),
             provider="mail",
             scopes=("mail.send",),
         )

@@ -126,7 +126,7 @@ async def test_a_denial_that_fails_raises_and_ends_the_run_as_failed(ran: Ran) -
 
         assert await runtime.state() is RunState.FAILED
     assert [observation.code for observation in raised.value.observations] == ["policy_denied"]
-    assert recorded[-1] == RunFailed(message=str(raised.value))
+    assert recorded[-1] == RunFailed(message=str(raised.value), code="policy_denied")
     assert ran.calls == []
 
 

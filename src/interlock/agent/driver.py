@@ -7,6 +7,7 @@ before it is shown. So the process may die anywhere: after a restart the same ne
 import asyncio
 from typing import Any
 
+from ..domain.budget import BUDGET_EXCEEDED
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
@@ -90,7 +91,7 @@ async def _run_model_turn(session: AgentSession) -> None:
             await run.recorder.commit()
             raise
         message = run.parts.redactor.redact(str(error))
-        code = CONTEXT_LENGTH_EXCEEDED if error.code == CONTEXT_LENGTH_EXCEEDED else ""
+        code = error.code if error.code in (CONTEXT_LENGTH_EXCEEDED, BUDGET_EXCEEDED) else ""
         run.recorder.add(RunFailed(message=message if code else f"The model gave no answer: {message}", code=code))
         return
     if intents:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import lazy_module
+from ..domain.budget import BudgetCharge
 from ..domain.call import ToolIntent
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ContextCompacted, ContextTrimmed, ModelFailed, ModelRequested, ModelResponded
@@ -30,6 +31,7 @@ from ..pipeline.batch import record_catalog
 from ..pipeline.context import RunContext
 from ..redaction.interface import MAX_PLAIN_NAMES
 from .agent import Agent
+from .budgets import reserve_request, settle_request
 from .context import (
     SUMMARY_INSTRUCTIONS,
     ContextPlan,
@@ -132,7 +134,10 @@ async def _request_answer(
     """Record a request, send it, and return the answer, its duration and the seq of the request. None when it was
     interrupted, or when it was too long and may be tried again with less.
     """
-    run = session.run
+    run, budgets = session.run, session.run.parts.budget_source
+    charges: tuple[BudgetCharge, ...] = ()
+    if budgets is not None and budgets.budgets:
+        charges = await reserve_request(agent, request, event.estimated_tokens, run)
     request_seq = run.recorder.add(event)
     if not (run.recorder.is_immediate and run.recorder.write()):
         await run.recorder.commit()
@@ -146,10 +151,16 @@ async def _request_answer(
         code = CONTEXT_LENGTH_EXCEEDED if too_long else ""
         failed = ModelFailed(message=message, retryable=error.retryable, code=code, estimated_tokens=size)
         run.recorder.add(failed, causation_id=request_seq)
+        if charges and not session.has_output:  # one that broke off may have been billed
+            await settle_request(charges, _NO_USAGE, run)
         if too_long and run.ledger.dialogue.overflows < _MAX_OVERFLOWS:
             return None
         raise
-    return None if answer is None else (answer, (run.parts.clock.elapsed() - started_at) / 1e6, request_seq)
+    if answer is None:  # interrupted: what it used is not known, so the reservation counts
+        return None
+    if charges:
+        await settle_request(charges, clamp_usage(answer.end.usage), run)
+    return answer, (run.parts.clock.elapsed() - started_at) / 1e6, request_seq
 
 
 def _context_state(session: AgentSession, agent: Agent, messages: tuple[Message, ...], overhead: int) -> ContextState:
@@ -247,14 +258,17 @@ async def _stream_answer(
     session: AgentSession, agent: Agent, request: ModelRequest, *, publish: bool
 ) -> ModelAnswer | None:
     accumulator = StreamAccumulator()
+    publish = publish and (bool(session.listeners) or session.run.parts.on_output is not None)
     if session.is_interrupted:
         return None
     session.begin_model_call()
+    session.has_output = False
     try:
         events = agent.provider.stream(request)
         try:
             async for event in events:
-                if publish and session.listeners:
+                session.has_output = True
+                if publish:
                     session.publish(event)
                 match event:
                     case StreamFinished():

@@ -40,7 +40,7 @@ class AgentSession:
         self.agents = agents
         #: The budgets of the agent that the run began with, also after a handoff.
         self.budgets: Budgets = next(iter(agents.values())).budgets
-        self.chat = chat
+        self._chat = chat
         #: Called with the model's streamed output.
         self.listeners: list[ModelListener] = []
         #: Whether the child run with this id still waits for a person.
@@ -58,6 +58,8 @@ class AgentSession:
         #: The task of the model call, and how often it was cancelled here.
         self.model_task: asyncio.Task[object] | None = None
         self._interrupt_count = 0
+        #: Whether the model said anything in the last request.
+        self.has_output = False
         self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
         run.recorder.commits_later = True
 
@@ -65,6 +67,11 @@ class AgentSession:
     def agent(self) -> Agent:
         """The agent whose turn it is."""
         return self.agents[self.run.ledger.active_agent]
+
+    @property
+    def is_chat(self) -> bool:
+        """True when a final answer does not end the run."""
+        return self._chat or self.run.ledger.is_chat
 
     @property
     def is_interrupted(self) -> bool:
@@ -102,7 +109,7 @@ class AgentSession:
             0.0 if self.budgets.max_seconds is None else self.active_seconds,
             self.resumed_with,
             ledger.dialogue.open and await self._is_any_child_waiting(),
-            self.chat,
+            self.is_chat,
             self.pause_requested,
             self.cancel_command,
         )
@@ -114,6 +121,7 @@ class AgentSession:
 
     def publish(self, event: ModelEvent) -> None:
         """Pass an event of the stream to every listener. Ignore errors of listeners."""
+        self.run.publish(event)
         for listener in self.listeners:
             with suppress(Exception):
                 listener(event)

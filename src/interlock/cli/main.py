@@ -48,6 +48,7 @@ COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
     "worker": CommandEntry("commands.worker", "Resume runs of a log in Postgres, on any number of hosts."),
     "accounts": CommandEntry("commands.accounts", "Manage the accounts of a server and their roles."),
     "keys": CommandEntry("commands.keys", "Manage API keys for programs that call a server."),
+    "notices": CommandEntry("commands.notices", "Try channels of notices; list and retry deliveries."),
     "audit": CommandEntry("commands.audit", "Export runs, and verify that a log was not modified."),
     "storage": CommandEntry("commands.storage", "Show how a log is stored, and upgrade it."),
     "database": CommandEntry("commands.database", "Migrate the schema of a log in Postgres, and grant rights."),

@@ -39,6 +39,7 @@ try:
     from ..server.core.database.interface import Database
     from ..server.core.identity.principal import IdentityProblem, Role
     from ..server.core.metrics import list_gauges
+    from ..server.core.retention import RetentionStorage
     from ..server.core.runs.agent_loading import load_agents
     from ..server.core.runs.demo_agents import demo_agents
     from ..server.core.runs.served_agent import ServedAgent
@@ -122,6 +123,7 @@ async def run_server(  # noqa: PLR0913 - every keyword is explicit
                     own_paths=own_paths,
                     engine=storage.engine,
                     is_worker=is_worker,
+                    owner=storage.owner,
                 )
                 opened.push_async_callback(service.stop)
                 app = create_app(service)
@@ -159,6 +161,8 @@ class _Storage(NamedTuple):
     #: None: files of this server alone.
     database: Database | None = None
     engine: Engine | None = None
+    #: With the right to delete, where `[retention]` needs it.
+    owner: RetentionStorage | None = None
 
 
 @asynccontextmanager
@@ -186,7 +190,20 @@ async def _open_storage(settings: ServerSettings, files: ServerFiles) -> AsyncGe
             patience_seconds=patience,
         ) as log:
             engine = engine_postgres.PostgresEngine(log, name=f"{os.uname().nodename}:{os.getpid()}")
-            yield _Storage(log, artifacts, database, engine)
+            async with _open_owner(settings, schema) as owner:
+                yield _Storage(log, artifacts, database, engine, owner)
+
+
+@asynccontextmanager
+async def _open_owner(settings: ServerSettings, schema: str) -> AsyncGenerator[RetentionStorage | None]:
+    """Open log and artifacts with the role that owns the tables, if runs are to be removed."""
+    if not settings.retention.is_active:
+        yield None
+        return
+    url, patience = settings.retention.read_owner_url(os.environ), settings.worker.patience_seconds
+    with closing(artifact_stores.open_for_database(settings.artifacts, url, schema, patience)) as artifacts:
+        async with postgres_log.PostgresLog(url, schema=schema, readers=1, patience_seconds=patience) as log:
+            yield RetentionStorage(log, artifacts)
 
 
 @contextmanager

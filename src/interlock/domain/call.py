@@ -84,6 +84,13 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
         return frozenset(file.path for file in self.bound.surroundings.files)
 
 
+class KeyFact(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A value of a call that people look at first, as text that can be shown."""
+
+    name: str
+    value: str
+
+
 QuestionKind: TypeAlias = Literal["approval", "input", "consent"]
 
 
@@ -112,6 +119,11 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     agent: str = ""
     #: The operation, as operators know it: the tool and the main thing that it acts on.
     capability: str = ""
+    #: What it is about, in one line, and the values to look at first. Both are made from the arguments, which the
+    #: approval is bound to, by the policy or the definition that it is bound to; secrets and anything invisible are
+    #: left out. Empty in older logs.
+    title: str = ""
+    key_facts: tuple[KeyFact, ...] = ()
     #: The widest scope that an approval may have.
     scope: ApprovalScope = "once"
     #: Whether the claim of a client counts as an answer.
@@ -132,13 +144,20 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     trial: Trial | None = None
 
     @property
+    def headline(self) -> str:
+        """The title; in older logs the operation, or the tool."""
+        return self.title or self.capability or self.tool_name
+
+    @property
     def needs_person(self) -> bool:
         """True when only a person can approve it: something may happen twice."""
         return self.layer == RECOVERY_LAYER or (self.effect is not None and bool(self.effect.earlier_call_id))
 
 
 #: Where an answer was given. Empty: no person answered, or it is not known.
-Channel: TypeAlias = Literal["", "terminal", "cli", "console", "rest", "callback", "elicitation", "hook", "framework"]
+Channel: TypeAlias = Literal[
+    "", "terminal", "cli", "console", "rest", "slack", "callback", "elicitation", "hook", "framework"
+]
 #: `claimed`: the client that requested the call says that its user answered. `proved`: it came another way, which that
 #: client does not control.
 Assurance: TypeAlias = Literal["proved", "claimed"]

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .budget import BudgetUse
 from .effect import Effect, EffectRule
 from .json import validate_fields
 from .tool import Risk
@@ -58,6 +59,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     #: Concrete risk, for the person who is asked.
     risk: tuple[str, ...] = ()
     prompt: str = ""
+    #: With `ask` and `request_input`: the title of the question, a template over the arguments:
+    #: `Refund {amount} for {order}`. Empty: that of the tool.
+    title: str = ""
     suggested_rule: str = ""
     #: For the model: what to do instead.
     advice: str = ""
@@ -81,6 +85,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     effect_rule: EffectRule | None = None
     #: The effect, as the runtime evaluated it. A policy leaves it out.
     effect: Effect | None = None
+    #: The budgets that the call counts to, as the runtime found them. A policy leaves them out.
+    budgets: tuple[BudgetUse, ...] = ()
 
     def __post_init__(self) -> None:
         validate_fields(self)
@@ -121,6 +127,7 @@ def merge_decisions(decision: Decision, opinion: Decision) -> Decision:
         layer=", ".join(dict.fromkeys(filter(None, (decision.layer, opinion.layer)))),
         risk=tuple(dict.fromkeys((*decision.risk, *opinion.risk))),
         prompt="\n".join(dict.fromkeys(filter(None, (decision.prompt, opinion.prompt)))),
+        title=decision.title or opinion.title,
         suggested_rule=decision.suggested_rule if scope == "rule" else "",
         scope=scope,
         answer_within_seconds=min(limits, default=None),

@@ -8,23 +8,20 @@ characters), and so that no value can imitate the text around it.
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
 
 from .json import JsonObject, encode_sorted, validate_fields
-from .suggestions import suggest_name
+from .template import check_argument, check_braces, parse_template
 from .tool import Repeat, values_at
 
 #: Longer keys are shown as their digest.
 MAX_SHOWN_KEY_CHARS = 200
 MAX_TEMPLATE_CHARS = 500
 
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_NAME = re.compile(r"[^\s{}.]+(?:\.[^\s{}.]+)*")
 #: What a rendered value never has, so that two values next to each other cannot be separated in two ways.
 _SEPARATOR = re.compile(r"[^\w.~%-]", re.ASCII)
 #: Characters that are not seen: controls and format characters, and variation selectors and fillers.
@@ -73,34 +70,12 @@ def pick_strictest_repeat(repeats: Iterable[Repeat]) -> Repeat:
     return max(repeats, key=_STRICTNESS.index)
 
 
-class _Template(NamedTuple):
-    #: The text before each name, and after the last one.
-    texts: tuple[str, ...]
-    names: tuple[tuple[str, ...], ...]
-
-
-@lru_cache(maxsize=1_000)
-def _parse(template: str) -> _Template:
-    texts: list[str] = []
-    names: list[tuple[str, ...]] = []
-    position = 0
-    for found in _PLACEHOLDER.finditer(template):
-        texts.append(template[position : found.start()])
-        if not _NAME.fullmatch(found[1]):
-            raise ValueError(f"{found[0]} does not name an argument; write {{name}} or {{name.field}}")
-        names.append(tuple(found[1].split(".")))
-        position = found.end()
-    texts.append(template[position:])
-    return _Template(tuple(texts), tuple(names))
-
-
 def check_template(template: str, arguments: Collection[str] | None = None) -> None:
     """Raise `ValueError` unless the template makes keys. With `arguments`, it may name no others."""
     if not template.strip() or len(template) > MAX_TEMPLATE_CHARS:
         raise ValueError(f"an effect key has 1 to {MAX_TEMPLATE_CHARS} characters")
-    texts, names = _parse(template)
-    if any("{" in text or "}" in text for text in texts):
-        raise ValueError("braces stand around the name of an argument, as in refund:{order}")
+    texts, names = parsed = parse_template(template)
+    check_braces(parsed, "refund:{order}")
     for before, between, after in zip(names, texts[1:-1], names[1:], strict=False):
         if not _SEPARATOR.search(between):
             one, other = ".".join(before), ".".join(after)
@@ -108,14 +83,12 @@ def check_template(template: str, arguments: Collection[str] | None = None) -> N
     if arguments is None:
         return
     for name, *_ in names:
-        if name not in arguments:
-            hint = suggest_name(name, arguments) or f"It has {', '.join(arguments) or 'none'}."
-            raise ValueError(f"there is no argument `{name}`. {hint}")
+        check_argument(name, arguments)
 
 
 def render_template(template: str, arguments: JsonObject) -> str:
     """Return the key of a call with these arguments. Raise `ValueError` when it has no such argument."""
-    texts, names = _parse(template)
+    texts, names = parse_template(template)
     key = [texts[0]]
     for path, text in zip(names, texts[1:], strict=True):
         values = list(values_at(arguments, list(path)))

@@ -60,6 +60,11 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
         """True for the session of a client, which makes calls one by one: no agent of ours decides what comes next."""
         return self.settings.get("session") == "true"
 
+    @property
+    def is_chat(self) -> bool:
+        """True for a conversation: a final answer does not end the run, and the next message continues it."""
+        return self.settings.get("chat") == "true"
+
 
 class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
     """The run waits for a person."""
@@ -88,7 +93,8 @@ class RunFailed(_Fact, frozen=True, gc=False, tag="run.failed"):
     """The run failed."""
 
     message: str
-    #: Why, for programs: `context_length_exceeded`, or empty.
+    #: Why, for programs: `context_length_exceeded`, or the code of the call that ended it, such as `user_denied`.
+    #: Empty: there is none.
     code: str = ""
 
 
@@ -169,6 +175,8 @@ class UserMessageReceived(_Fact, frozen=True, gc=False, tag="user.message"):
     by: str = ""
     #: Images and files in it.
     parts: tuple[MessagePart, ...] = ()
+    #: Of the request that sent it, where it had one: the same request again is the same message.
+    key: str = ""
 
 
 class ModelRequested(_Fact, frozen=True, gc=False, tag="model.request"):
@@ -535,12 +543,15 @@ TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 #: The version of the event types and their fields. A reader refuses what is newer (`LogVersionError`), and never drops
 #: a field that it does not know. A change that adds a type or a field raises it and names it in `NEWER`.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 8
 
 _EFFECT = ((b'"effect":', 2), (b'"effect_rule":', 2))
 _TRIAL = (b'"trial":', 5)
 _ASK = (b'"ask":', 5)
 _APPROVER = (b'"approver":', 6)
+_TITLE = (b'"title":', 7)
+_KEY_FACTS = (b'"key_facts":', 7)
+_BUDGETS = (b'"budgets":', 8)
 _CHANNEL = ((b'"channel":', 6), (b'"assurance":', 6))
 
 #: What was added after version 1, by event type: the field as it is written, at whatever depth, and its version. For a
@@ -548,14 +559,14 @@ _CHANNEL = ((b'"channel":', 6), (b'"assurance":', 6))
 #: that older code recognizes it, also in a run that older code began.
 NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
     RunStarted: ((b'"settings":', 3),),
-    UserMessageReceived: ((b'"parts":', 4),),
-    PolicyEvaluated: (*_EFFECT, _ASK, _APPROVER),
+    UserMessageReceived: ((b'"parts":', 4), (b'"key":', 7)),
+    PolicyEvaluated: (*_EFFECT, _ASK, _APPROVER, _TITLE, _BUDGETS),
     CallTried: ((b"", 5),),
     InvocationStarted: (_EFFECT[0], _TRIAL),
-    InvocationCompleted: (*_EFFECT, _ASK, _APPROVER),
-    ApprovalRequested: (*_EFFECT, _TRIAL, _APPROVER),
-    InputRequested: (*_EFFECT, _TRIAL, _APPROVER),
-    ConsentRequested: (*_EFFECT, _TRIAL, _APPROVER),
+    InvocationCompleted: (*_EFFECT, _ASK, _APPROVER, _TITLE, _BUDGETS),
+    ApprovalRequested: (*_EFFECT, _TRIAL, _APPROVER, _TITLE, _KEY_FACTS),
+    InputRequested: (*_EFFECT, _TRIAL, _APPROVER, _TITLE, _KEY_FACTS),
+    ConsentRequested: (*_EFFECT, _TRIAL, _APPROVER, _TITLE, _KEY_FACTS),
     ApprovalGranted: _CHANNEL,
     ApprovalRejected: _CHANNEL,
     ApprovalExpired: _CHANNEL,

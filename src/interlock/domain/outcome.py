@@ -117,6 +117,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "effect_repeated": ErrorCode(
         Phase.PERMIT, False, NO_SIDE_EFFECTS, "Its effect happened before, and may not happen again."
     ),
+    "budget_exceeded": ErrorCode(
+        Phase.PERMIT, False, NO_SIDE_EFFECTS, "A budget of the policy has not enough left in its window."
+    ),
     "user_denied": ErrorCode(Phase.PERMIT, False, NO_SIDE_EFFECTS, "A person refused the call."),
     "approval_unavailable": ErrorCode(
         Phase.PERMIT, False, NO_SIDE_EFFECTS, "It needs an approval, and no person is available to ask."

@@ -126,6 +126,8 @@ def definition_digest(tool: ToolDefinition) -> str:
         tool.raise_on_error,
         tool.propagate_errors,
         *([{"capability": tool.capability}] if tool.capability else ()),
+        *([{"title": tool.title}] if tool.title else ()),
+        *([{"key_facts": tool.key_facts}] if tool.key_facts else ()),
         *([{"source_name": tool.source_name}] if tool.source_name else ()),
         *([{"quarantine": tool.quarantine}] if tool.quarantine else ()),
         *(["contained"] if tool.contained else ()),

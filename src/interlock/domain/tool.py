@@ -391,10 +391,17 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     #: Its name at that server, where it is another one here.
     source_name: str = ""
+    #: What that server calls it for people, which the description begins with. Used in titles of questions only.
+    label: str = ""
     #: Why it may not be called until a person accepts its definition. Empty: it may.
     quarantine: str = ""
     #: The operation for questions, such as `POST /refunds/{order}`. Empty: the name and the main thing it acts on.
     capability: str = ""
+    #: The title of questions about its calls, a template over the arguments: `Refund {amount} for {order}`. Empty: made
+    #: from its name and the arguments.
+    title: str = ""
+    #: The arguments to show first in a question, by dotted name. Empty: the first short ones.
+    key_facts: tuple[str, ...] = ()
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
     #: A dotted name reaches into objects, and into every object of a list.
     resources: Mapping[str, ResourceKind] = {}

@@ -114,6 +114,7 @@ def describe_question(question: Question) -> JsonObject:
     return {
         "action_id": question.action_id,
         "run_id": question.run_id,
+        "title": question.headline,
         "prompt": question.prompt,
         "tool": question.tool_name,
         "arguments": question.arguments,

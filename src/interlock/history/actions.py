@@ -17,6 +17,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     #: The operation and the first thing that it acts on.
     capability: str
+    #: What it is about, in one line.
+    title: str
     payload_hash: str
     #: PENDING, APPROVED, REJECTED, EXPIRED, EXECUTED or VOID.
     status: str
@@ -47,6 +49,7 @@ def _action(entry: ActionEntry) -> Action:
         call_id=question.call_id,
         tool=question.tool_name,
         capability=question.capability,
+        title=question.headline,
         payload_hash=question.payload_hash,
         status=entry.state.name,
         asked_at=question.asked_at,

@@ -108,23 +108,28 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_call_view(events: Iterable[Event], call_id: str) -> CallView | None:
     """Build the view of a call; None when the model proposed no such call. `events` may be those of the whole run."""
-    seen: _CallReader | None = None
+    return build_call_views(event for event in events if _find_call_id(event.fact) == call_id).get(call_id)
+
+
+def build_call_views(events: Iterable[Event]) -> dict[str, CallView]:
+    """Build the view of every call that these events propose, by its id, in the order of the proposals."""
+    seen: dict[str, _CallReader] = {}
     for event in events:
         fact = event.fact
-        if isinstance(fact, facts.CallProposed) and fact.call_id == call_id:
-            if seen is None:
-                seen = _CallReader(event, fact)
+        reader = seen.get(_find_call_id(fact) or "")
+        if isinstance(fact, facts.CallProposed):
+            if reader is None:
+                seen[fact.call_id] = _CallReader(event, fact)
             else:
-                seen.repeated += 1
-        elif seen is not None and _is_about(fact, call_id):
-            seen.apply(event)
-    return None if seen is None else seen.build()
+                reader.repeated += 1
+        elif reader is not None:
+            reader.apply(event)
+    return {call_id: reader.build() for call_id, reader in seen.items()}
 
 
-def _is_about(fact: Any, call_id: str) -> bool:
-    if isinstance(fact, facts.CallObserved):
-        return fact.observation.call_id == call_id
-    return getattr(fact, "call_id", None) == call_id
+def _find_call_id(fact: Any) -> str | None:
+    """Return the call that an event is about; None for none."""
+    return fact.observation.call_id if isinstance(fact, facts.CallObserved) else getattr(fact, "call_id", None)
 
 
 class _CallReader:

@@ -18,7 +18,7 @@ from ..domain.state.ledger import Ledger
 from ..storage.event_log import EventLog, RunSummary, Snapshot, StoredRun
 
 #: Raise it with every change of what a ledger holds or of how a fact changes it: older snapshots are then ignored.
-SNAPSHOT_VERSION = 13
+SNAPSHOT_VERSION = 14
 
 _PAGE = 1000
 _SEAL_BYTES = 32

@@ -59,6 +59,7 @@ def _run_paused(fact: facts.ApprovalRequested) -> AgentRunEvent:
     payload = {
         "action_id": question.action_id,
         "tool_call_id": question.call_id,
+        **({"title": question.title} if question.title else {}),
         "arguments": question.arguments,
         "payload_hash": question.payload_hash,
         "risk": list(question.risk),

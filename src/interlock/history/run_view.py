@@ -77,6 +77,7 @@ def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _EventView:
     return "APPROVAL_REQUIRED", {
         "tool": question.tool_name,
         "capability": question.capability,
+        **({"title": question.title} if question.title else {}),
         "call_id": question.call_id,
         "action_id": question.action_id,
         "kind": question.kind,
@@ -105,6 +106,7 @@ def _consent_asked(fact: facts.ConsentRequested) -> _EventView:
     return "CONSENT_REQUIRED", {
         "tool": question.tool_name,
         "capability": question.capability,
+        **({"title": question.title} if question.title else {}),
         "call_id": question.call_id,
         "action_id": question.action_id,
         "provider": question.provider,

@@ -49,6 +49,8 @@ class QuestionStateView(msgspec.Struct, frozen=True, kw_only=True):
     #: -1: not yet, or never.
     answered_seq: int
     executed_seq: int
+    #: 0: it is not answered.
+    answered_at: int = 0
     by: str = ""
     reason: str = ""
     #: Where it was answered, and whether that is proved or a client claims it. Empty: not answered, or not known.
@@ -155,6 +157,7 @@ def _question_view(entry: ActionEntry) -> QuestionStateView:
         asked_seq=entry.asked_seq,
         answered_seq=entry.answered_seq,
         executed_seq=entry.executed_seq,
+        answered_at=entry.answered_at,
         by="" if answer is None else answer.by,
         reason="" if answer is None else answer.reason,
         channel="" if answer is None else answer.channel,

@@ -249,7 +249,7 @@ def _close(batch: BatchExecution, run: RunContext) -> None:
     if run.ledger.is_over:
         return
     if batch.ending == "fail":
-        run.recorder.add(RunFailed(message=batch.reason))
+        run.recorder.add(RunFailed(message=batch.reason, code=batch.code))
     elif batch.ending == "degrade":
         run.recorder.add(RunDegraded(message=batch.reason))
     elif batch.waiting and _is_waiting(batch, run):

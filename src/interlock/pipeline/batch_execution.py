@@ -69,8 +69,10 @@ class BatchExecution(msgspec.Struct, eq=False):
     #: What ends the run, and why: the first in time, then by `conclude` the first in model order.
     ending: Ending = ""
     reason: str = ""
+    #: The code of the failure that ends it.
+    code: str = ""
     errors: dict[str, ToolError] = {}
-    _endings: dict[str, tuple[Ending, str]] = {}
+    _endings: dict[str, tuple[Ending, str, str]] = {}
     #: Calls that have not ended, with their tickets, and the tasks of those that have begun.
     _open: dict[str, Ticket] = {}
     _tasks: dict[str, asyncio.Task[None]] = {}
@@ -137,7 +139,7 @@ class BatchExecution(msgspec.Struct, eq=False):
             self._skip_waiting()
         for call_id in order:
             if call_id in self._endings:
-                self.ending, self.reason = self._endings[call_id]
+                self.ending, self.reason, self.code = self._endings[call_id]
                 return
 
     def forget_cancelled(self) -> None:
@@ -393,12 +395,12 @@ class BatchExecution(msgspec.Struct, eq=False):
         error = self._error_to_raise(observation, failure)
         if error is not None:
             self.errors[observation.call_id] = error
-            self._end(observation.call_id, "raise", f"{observation.tool} failed, and it raises.")
+            self._end(observation.call_id, "raise", f"{observation.tool} failed, and it raises.", failure.code)
             return
         policy = self._policy(failure)
         if policy != "continue":
             reason = f"The run ends because {observation.tool} did not succeed: {failure.message}"
-            self._end(observation.call_id, policy, reason)
+            self._end(observation.call_id, policy, reason, failure.code)
 
     def _policy(self, failure: Failure) -> FailurePolicy:
         fail_safe = self._run.parts.fail_safe
@@ -430,10 +432,10 @@ class BatchExecution(msgspec.Struct, eq=False):
         misfit = failure.phase in (Phase.ACCEPT, Phase.VALIDATE)
         return ToolValidationError(observation) if misfit else ToolExecutionError(observation)
 
-    def _end(self, call_id: str, ending: Ending, reason: str) -> None:
-        self._endings[call_id] = ending, reason
+    def _end(self, call_id: str, ending: Ending, reason: str, code: str) -> None:
+        self._endings[call_id] = ending, reason, code
         if not self.ending:
-            self.ending, self.reason = ending, reason
+            self.ending, self.reason, self.code = ending, reason, code
         self._run.cancellation.skip(self.reason, list(self._open), end_running=ending != "degrade")
 
 

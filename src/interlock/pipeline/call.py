@@ -25,7 +25,7 @@ from ..domain.tool import Diagnose, Diagnostics, JsonObject, ToolContext
 from ..rendering.text import end_sentence
 from .accept import Received, intent_event
 from .approval.consent import require_consent
-from .approval.recheck import recheck_before_start
+from .approval.recheck import recheck_before_start, reserve_before_start
 from .approval.rules import keep_rule
 from .context import RunContext
 from .events import (
@@ -107,7 +107,7 @@ async def run_call(
     context.trial = permitted.bound.trial
     tool, token, effect = valid.tool, run.cancellation, permitted.decision.effect
     rechecked = permitted.action_id or tool.input_guardrails or tool.consent is not None or effect is not None
-    if rechecked or token.reason or token.calls:
+    if rechecked or permitted.decision.budgets or token.reason or token.calls:
         outcome = await _check_before_start(permitted, context, run)
         if outcome is not permitted:
             return outcome
@@ -153,6 +153,8 @@ async def _check_before_start(
         outcome = await recheck_before_start(permitted, context, run)
     if outcome is permitted:
         outcome = run.cancellation.failure_of(valid.call_id) or permitted
+    if outcome is permitted and run.parts.budget_source is not None and run.parts.budget_source.budgets:
+        outcome = await reserve_before_start(permitted, run)
     if isinstance(outcome, Failure):
         return record_failure(valid.call_id, valid.tool.name, outcome, run)
     if outcome is permitted and context.access_token:

@@ -14,12 +14,13 @@ from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, ToolContext
+from ..models.interface import ModelEvent
 from ..rendering.text import end_sentence
 from ..scheduler import Scheduler
 from ..storage.event_log import EventLog
 from .artifacts import LedgerArtifacts
 from .execute import Execution, Stop
-from .parts import Parts
+from .parts import Parts, RunOutput, ToolProgress
 from .record import Recorder
 
 #: An execution that lasts longer may be noticed from outside: other processes may answer or cancel meanwhile.
@@ -62,8 +63,18 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def progress(self, call_id: str, message: str) -> None:
         """Report what a handler says while it runs. A listener that fails does not fail the call."""
+        parts = self.parts
         with suppress(Exception):
-            self.parts.on_progress(call_id, self.parts.redactor.redact(message))
+            message = parts.redactor.redact(message)
+            self.publish(ToolProgress(call_id, message))
+            parts.on_progress(call_id, message)
+
+    def publish(self, said: ModelEvent | ToolProgress) -> None:
+        """Pass on what the run says while it runs. A listener that fails does not fail the run."""
+        parts = self.parts
+        if parts.on_output is not None:
+            with suppress(Exception):
+                parts.on_output(RunOutput(self.situation.run_id, self.ledger.next_seq - 1, said, parts.redactor))
 
     def context(self, intent: ToolIntent) -> ToolContext:
         """Return the context of a call, before it has an invocation."""

@@ -29,6 +29,7 @@ from ..domain.event import (
     InputRequested,
     InvocationCompleted,
     InvocationSuspended,
+    RunFailed,
     RunResumed,
     WarningRaised,
 )
@@ -69,8 +70,9 @@ def storable_decision(decision: Decision, run: RunContext) -> Decision:
     clean = msgspec.structs.replace(
         decision,
         reason=redact(decision.reason),
-        prompt=redact(decision.prompt),
-        advice=redact(decision.advice),
+        prompt=redact(decision.prompt) if decision.prompt else "",
+        title=redact(decision.title) if decision.title else "",
+        advice=redact(decision.advice) if decision.advice else "",
         risk=tuple(map(redact, decision.risk)),
         paths=tuple(map(redact, decision.paths)),
         suggested_rule=_storable_rule(decision.suggested_rule, run),
@@ -151,19 +153,21 @@ def _is_rejection(action: ActionEntry) -> bool:
     return action.state in (ActionState.REJECTED, ActionState.EXPIRED) and action.question.layer != RECOVERY_LAYER
 
 
-def missing_terminal_event(run: RunContext) -> str:
-    """Return why an opened run should have ended, where its process died between a rejection and the end that follows
-    from it; empty where nothing is missing. Events copied into a fork ended another run, not this one.
+def missing_terminal_event(run: RunContext) -> RunFailed | None:
+    """Return the end that an opened run should have, where its process died between a rejection and the end that
+    follows from it. Events copied into a fork ended another run, not this one.
     """
     ledger = run.ledger
     if run.ledger.is_over or run.parts.fail_safe.after_rejection != "fail":
-        return ""
+        return None
     for action in filter(_is_rejection, ledger.actions.values()):
         call = ledger.calls[action.question.call_id]
         is_of_now = call.observed_seq >= 0 and call.batch == ledger.batch
         if is_of_now and action.answer is not None and action.answered_seq > ledger.checks.forked_at:
-            return f"The run ends because of an answer: {rejection_failure(action.question, action.answer).message}"
-    return ""
+            failure = rejection_failure(action.question, action.answer)
+            message = f"The run ends because of an answer: {failure.message}"
+            return RunFailed(message=run.parts.redactor.redact(message), code=failure.code)
+    return None
 
 
 def _answer_event(question: Question, answer: Answer, run: RunContext) -> Fact:

@@ -5,19 +5,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import iscoroutinefunction
 from time import perf_counter_ns, time_ns
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from ..domain.decision import FailSafeConfig, FourEyes
 from ..interaction.interface import InteractionProvider
+from ..models.interface import ModelEvent
 from ..oauth.interface import ConsentProvider
-from ..policy.interface import PolicyEngine
+from ..policy.interface import BudgetSource, PolicyEngine
 from ..redaction.interface import Redactor
 from ..registry.interface import Registry, Toolbox
 from ..sandbox.interface import Sandbox
 from ..scheduler import Scheduler
 from ..storage.artifacts import ArtifactStore
+from ..storage.budgets import BudgetLedger
 from ..telemetry.interface import Telemetry
 from .artifacts import KnownArtifacts
 
@@ -82,6 +84,27 @@ def is_user_code(function: object) -> bool:
     return not str(getattr(function, "__module__", "")).startswith("interlock.")
 
 
+class ToolProgress(msgspec.Struct, frozen=True):
+    """What a handler reports while it runs."""
+
+    call_id: str
+    message: str
+
+
+class RunOutput(msgspec.Struct, frozen=True):
+    """What a run says while it runs: the stream of its model, as the model sends it, or the progress of a tool."""
+
+    run_id: str
+    #: The last event that was recorded before.
+    seq: int
+    said: ModelEvent | ToolProgress
+    #: For the text of a model, which may have secrets in it.
+    redactor: Redactor
+
+
+OutputListener: TypeAlias = Callable[[RunOutput], None]
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The components of the pipeline, chosen once."""
 
@@ -112,6 +135,11 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     record_rule: Callable[[RuleChange], Awaitable[None]] = _record_nowhere
     #: Called with progress of a running handler: call id and message.
     on_progress: Callable[[str, str], None]
+    on_output: OutputListener | None = None
+    #: The policy, where it has budgets; None where it cannot have any.
+    budget_source: BudgetSource | None = None
+    #: What runs use of budgets.
+    budget_ledger: BudgetLedger
     #: Toolboxes whose tools come and go.
     tool_sources: tuple[Toolbox, ...] = ()
 

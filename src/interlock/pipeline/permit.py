@@ -15,6 +15,7 @@ from ..policy.interface import PolicyEvent
 from ..rendering.text import describe_error, quote_value
 from .approval.binding import apply_grants
 from .approval.question import require_approval
+from .budgets import judge_budgets
 from .context import RunContext
 from .effects import judge_effect
 from .events import storable_decision
@@ -24,14 +25,14 @@ _MAX_REASON_CHARS = 500
 
 
 async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -> Decision:
-    """Return the strictest decision of policy, the tool itself and earlier calls with the same effect. An error is a
-    deny.
+    """Return the strictest decision of policy, the tool itself, budgets and earlier calls with the same effect.
+    An error is a deny.
 
     An approval that a person gave before for the whole run answers what policy asks, unless `use_grants` is False.
     """
-    tool, situation = valid.tool, run.situation
+    tool, situation, parts = valid.tool, run.situation, run.parts
     try:
-        event, parts = PolicyEvent(valid.call_id, tool, valid.checked, situation), run.parts
+        event = PolicyEvent(valid.call_id, tool, valid.checked, situation)
         if parts.policy_may_block:
             decision = await parts.check(partial(parts.policy.evaluate, event))
         else:
@@ -48,6 +49,9 @@ async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -
         return undecided(describe_error(error))
     if use_grants and run.ledger.grants:
         decision = apply_grants(valid, decision, run)
+    budgets = parts.budget_source
+    if budgets is not None and budgets.budgets:
+        decision = await judge_budgets(valid, decision, run)
     if tool.effect is None and rule is None and not run.ledger.unknown_calls and not run.executions.lost:
         return decision
     return await judge_effect(valid, decision, rule, run)
@@ -73,7 +77,14 @@ def permit(
     valid: ValidCall, decision: Decision, run: RunContext, cause: int | None = None
 ) -> PermittedCall | WaitingCall | Failure:
     """Record the decision, and act on it: permit the call, refuse it, or make it wait for a person."""
-    says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
+    says_more = (
+        decision.prompt
+        or decision.title
+        or decision.risk
+        or decision.paths
+        or decision.advice
+        or decision.suggested_rule
+    )
     if says_more or decision.reason not in run.parts.redactor.plain_names:
         event = permission_event(valid.call_id, valid.tool, decision, run)
     else:  # there is nothing to redact

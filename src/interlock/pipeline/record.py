@@ -172,7 +172,11 @@ class Recorder:
         if type(fact) in NEWER:
             match fact:
                 case (  # what every call records has no field of a later version, and none is searched for
-                    PolicyEvaluated(decision=Decision(effect=None, effect_rule=None, ask="before", approver="person"))
+                    PolicyEvaluated(
+                        decision=Decision(
+                            effect=None, effect_rule=None, ask="before", approver="person", title="", budgets=()
+                        )
+                    )
                     | InvocationStarted(effect="", trial="", arguments=None)
                     | InvocationCompleted(decision=None, arguments=None)
                     | ModelRequested(purpose="", estimated_tokens=0)

@@ -1,5 +1,10 @@
 """Failures of calls that do not start: what happened, and that nothing was executed."""
 
+from typing import Any
+
+import msgspec
+
+from ..domain.budget import BUDGET_EXCEEDED, BUDGET_LAYER
 from ..domain.call import Answer, Question, ValidCall
 from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ..domain.outcome import Failure
@@ -12,13 +17,16 @@ def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
     message = (
         f"{valid.tool.name} was refused by policy ({decision.layer}): {end_sentence(reason)} Nothing was executed."
     )
-    details = {
+    details: dict[str, Any] = {
         "reason": reason,
         "rule_ids": list(decision.rule_ids),
         "layer": decision.layer,
         "advice": decision.advice,
     }
     code = "effect_repeated" if decision.effect is not None and decision.effect.earlier_call_id else "policy_denied"
+    exceeded = [use for use in decision.budgets if use.is_exceeded] if decision.layer == BUDGET_LAYER else []
+    if exceeded:
+        code, details["budgets"] = BUDGET_EXCEEDED, msgspec.to_builtins(exceeded)
     return Failure.from_code(code, message, details=details)
 
 

@@ -5,7 +5,7 @@ Invalid declarations are rejected here with a message, not when a model first ca
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, get_args, overload
@@ -45,6 +45,7 @@ from ..domain.tool import (
     Visibility,
 )
 from ..domain.trial import TrialRunner
+from ..rendering.question_title import check_key_facts, check_title
 from .docstring import parse_docstring
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class ToolOptions(TypedDict, total=False):
     source: str
     #: The operation as operators know it, such as method and path, with arguments in braces: `"POST /refunds/{order}"`.
     capability: str
+    #: The title of questions about its calls, with arguments in braces: `"Refund {amount} for {order}"`.
+    title: str
+    #: The arguments to show first in a question, at most six: `("amount", "order")`.
+    key_facts: Sequence[str]
     #: Which arguments name a `path`, a `host` or a `command`: `{"file": "path", "url": "host"}`.
     resources: Mapping[str, ResourceKind]
     #: What the tool needs of the user that the run acts for: `Consent(provider="mail", scopes=("mail.read",))`.
@@ -157,6 +162,7 @@ _PASSED_THROUGH = (
     "origin",
     "source",
     "capability",
+    "title",
     "resources",
     "consent",
     "effect",
@@ -222,6 +228,10 @@ def derive_version(definition: ToolDefinition) -> str:
     }
     if definition.capability:
         declared["capability"] = definition.capability
+    if definition.title:
+        declared["title"] = definition.title
+    if definition.key_facts:
+        declared["key_facts"] = definition.key_facts
     if definition.consent is not None:
         declared["consent"] = definition.consent
     if definition.effect is not None:
@@ -282,6 +292,8 @@ def _define(
     for argument in CAPABILITY_ARGUMENT.findall(capability):
         if argument not in spec.parameters_schema["properties"]:
             raise ToolDeclarationError(f"capability names {{{argument}}}, and there is no such argument")
+    if "title" in options or "key_facts" in options:
+        _check_question_texts(options, spec.parameters_schema["properties"])
     definition = ToolDefinition(
         spec=spec,
         version=options.get("version", ""),
@@ -290,6 +302,7 @@ def _define(
         args_model=signature.args_model,
         args_parameter=signature.args_parameter,
         context_parameter=signature.context_parameter,
+        key_facts=tuple(options.get("key_facts", ())),
         **_limits(options),
         **_functions(options),
         **{key: options[key] for key in _PASSED_THROUGH if key in options},
@@ -326,6 +339,20 @@ def _check_effect(options: ToolOptionMap, arguments: Iterable[str]) -> None:
         check_template(effect, list(arguments))
     except ValueError as error:
         raise ToolDeclarationError(f"effect {effect[:200]!r}: {error}") from None
+
+
+def _check_question_texts(options: ToolOptionMap, arguments: Iterable[str]) -> None:
+    title, key_facts, known = options.get("title", ""), options.get("key_facts", ()), list(arguments)
+    if not isinstance(title, str):
+        raise ToolDeclarationError(f'title is {title!r}; it must be text like "Refund {{amount}} for {{order}}"')
+    if isinstance(key_facts, str) or not all(isinstance(name, str) for name in key_facts):
+        raise ToolDeclarationError(f'key_facts is {key_facts!r}; it must be names like ("amount", "order")')
+    try:
+        if title:
+            check_title(title, known)
+        check_key_facts(list(key_facts), known)
+    except ValueError as error:
+        raise ToolDeclarationError(f"title or key_facts: {error}") from None
 
 
 def _check_function(key: str, function: object, argument_count: int) -> None:

@@ -102,6 +102,11 @@ def visible_pieces(text: str, indent: int = 0, min_spaces: int = MIN_FOLDED_SPAC
     return shown
 
 
+def is_visible(character: str) -> bool:
+    """Return True if a character shows itself and nothing else: it hides, moves and joins no other text."""
+    return character == "\\" or _classify_character(character) != "hidden"
+
+
 def escape_character(character: str) -> str:
     """Format a character as a visible escape."""
     return f"\\u{{{ord(character):x}}}"

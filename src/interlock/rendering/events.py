@@ -126,7 +126,7 @@ def _join(separator: str, *parts: str) -> str:
 def _describe(fact: Any) -> str:
     """Return what a question, an answer or a message says."""
     if question := getattr(fact, "question", None):
-        return question.prompt
+        return _join(": ", question.title, question.prompt)
     if answer := getattr(fact, "answer", None):
         edited = "with edited arguments" if answer.arguments is not None else ""
         return _join(": ", _join(" ", describe_answerer(answer), edited), answer.reason)

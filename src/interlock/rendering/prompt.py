@@ -58,7 +58,9 @@ def render_prompt(question: Question, width: int, height: int, old_content: str 
         old_content: All of the file that the call would replace, where it is known.
     """
     width = min(max(width, MIN_WIDTH), MAX_WIDTH) - 1  # The last column is where terminals differ.
+    is_named = bool(question.title) and not question.title.startswith(f"{question.tool_name}: ")
     head = [
+        *([DisplayLine(_fit(_squeeze(question.title), width), "title")] if is_named else ()),
         DisplayLine(_fit(_describe_context(question), width), "title"),
         DisplayLine(_fit(f"asked: {_squeeze(question.reason or question.prompt)}", width), "fact"),
     ]

@@ -107,6 +107,8 @@ def render_text(text: str, width: int, style: LineStyle = "hint") -> list[Displa
 def _leading_sections(question: Question, width: int) -> Iterator[list[DisplayLine]]:
     bound = question.bound
     yield render_text(_TITLES["trial" if question.trial is not None else question.kind], width, "title")
+    if question.title:
+        yield render_fact("title", question.title, width, "label")
     yield render_fact("tool", question.tool_name, width, "label")
     if bound.tool_origin != "local" or bound.tool_source:
         yield render_fact("from", f"{bound.tool_origin} {bound.tool_source}".strip(), width)
@@ -123,6 +125,7 @@ def _payload_lines(question: Question, width: int) -> list[DisplayLine]:
 
 def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayLine]]:
     environment = question.bound.surroundings
+    yield render_facts("key facts", (f"{fact.name}: {fact.value}" for fact in question.key_facts), width)
     yield render_fact("question", question.prompt, width)
     yield from _trial_sections(question.trial, width)
     if question.target_arg:

@@ -13,7 +13,7 @@ import msgspec
 
 from ..agent.driver import advance
 from ..agent.model_turn import summarize_now
-from ..agent.next_step import AgentStep, Ended, Wait
+from ..agent.next_step import AgentStep, Ended, Wait, is_user_turn
 from ..agent.session import AgentSession, ModelListener
 from ..domain.attachments import ATTACHMENT, Attachment, UserContent, split_content
 from ..domain.call import Answer, AnswerFields, Question
@@ -103,6 +103,25 @@ class RunHandle:
         """Send the user's next message to a conversational run."""
         await self._wait_until_stopped()
         await self._add_user_message(text)
+
+    async def add_message(self, text: UserContent, *, by: str, key: str = "") -> int:
+        """Record the user's next message, and leave the run to the process that continues it. Return its `seq`: that of
+        the message with the same `key`, where there is one. Raise `RunPausedError` when it is not the user's turn.
+        """
+        session = await self._lease.acquire()
+        try:
+            run, ledger = session.run, session.run.ledger
+            if (known := ledger.message_keys.get(key, -1)) >= 0:
+                return known
+            _check_accepts_message(ledger, new=False)
+            if not session.is_chat:
+                raise RunPausedError(f"{self.run_id} is no conversation: it ends with its answer. Nothing was changed.")
+            if not is_user_turn(ledger.dialogue):
+                raise RunPausedError(f"{self.run_id} has not answered the last message yet. Nothing was changed.")
+            await self._record_message(run, text, by=by, key=key)
+            return ledger.next_seq - 1
+        finally:
+            await self._lease.release()
 
     async def compact(self) -> bool:
         """Ask the model to summarize everything before the newest turn, as when its window is full. Return False
@@ -255,7 +274,13 @@ class RunHandle:
         self._start_task(session)
 
     async def _record_message(
-        self, run: RunContext, content: UserContent, *, begin_with: Mapping[str, str] | None
+        self,
+        run: RunContext,
+        content: UserContent,
+        *,
+        begin_with: Mapping[str, str] | None = None,
+        by: str = "",
+        key: str = "",
     ) -> None:
         text, attachments = split_content(content)
         if begin_with is not None:
@@ -263,7 +288,7 @@ class RunHandle:
         if text or attachments:
             said = run.parts.redactor.redact(escape_surrogates(text))
             parts = await asyncio.to_thread(_keep_attachments, attachments, run) if attachments else ()
-            run.recorder.add(UserMessageReceived(text=said, by=self._situation.requester, parts=parts))
+            run.recorder.add(UserMessageReceived(text=said, by=by or self._situation.requester, parts=parts, key=key))
         await run.recorder.commit()
 
     async def _resume_live(self, answers: Mapping[str, Answer]) -> None:

@@ -27,7 +27,7 @@ class ReadinessChecker:
         """Return True if there is work that needs no person."""
         if ledger.is_over or any(map(self._is_unexpired, ledger.open_questions())):
             return False
-        if self._chat and is_user_turn(ledger.dialogue) and not ledger.open_calls():
+        if (self._chat or ledger.is_chat) and is_user_turn(ledger.dialogue) and not ledger.open_calls():
             return False
         return not any([await self.is_child_waiting(run_id) for run_id in list_open_children(ledger)])
 

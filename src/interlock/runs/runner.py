@@ -23,7 +23,7 @@ from ..domain.errors import (
     RunEndedError,
     WorkspaceMismatchError,
 )
-from ..domain.event import RunFailed, RunStarted
+from ..domain.event import RunStarted
 from ..domain.ids import is_valid_name, new_run_id
 from ..domain.state.ledger import Ledger
 from ..domain.tool import CallContext, PermissionMode, ToolContext
@@ -41,7 +41,7 @@ from ..options import (
     parse_mode,
 )
 from ..pipeline.events import missing_terminal_event
-from ..pipeline.parts import Clock, Limits, RuleChange
+from ..pipeline.parts import Clock, Limits, OutputListener, RuleChange
 from ..redaction.interface import Redactor
 from ..sandbox.interface import Sandbox
 from ..scheduler import HandlerSlots, Scheduler
@@ -89,6 +89,7 @@ class Runner:
         limits: Limits | None = None,
         max_concurrency: int | HandlerSlots | None = None,
         on_progress: Callable[[str, str], None] | None = None,
+        on_output: OutputListener | None = None,
         record_rule: Callable[[RuleChange], Awaitable[None]] | None = None,
         clock: Clock | None = None,
         mode: PermissionMode | str = PermissionMode.DEFAULT,
@@ -117,6 +118,8 @@ class Runner:
             max_concurrency: How many handlers may run at once, in all runs of this runner together. Runners that get
                 the same `HandlerSlots` share its limit. Default: 128.
             on_progress: Called with call id and message when a running handler reports progress.
+            on_output: Called with a `RunOutput` for what runs and their child runs say while they run: the stream of
+                the model, with whatever secrets are in it, and the progress of tools, maybe from another thread.
             record_rule: Called before a rule that a person keeps with an approval is added to the policy.
             clock: The time, for tests.
             mode: The permission mode: `read_only`, `default`, `accept_edits`, `contained` or `trusted`.
@@ -157,6 +160,7 @@ class Runner:
             "limits": limits,
             "max_concurrency": max_concurrency,
             "on_progress": on_progress,
+            "on_output": on_output,
             "record_rule": record_rule,
             "clock": clock,
             "sandbox": sandbox,
@@ -265,6 +269,18 @@ class Runner:
         await handle.resume(answers=answers, force=force)
         return handle
 
+    async def add_message(self, run_id: str, text: UserContent, *, by: str, key: str = "") -> int:
+        """Record the next message of a conversation, and return its `seq`. Nothing is executed here: the process that
+        serves the log continues the run. The same `key` again is the same message. Raise `RunClaimedError` or
+        `RunPausedError` when it is not the user's turn, and `RunEndedError` when the run is over.
+        """
+        begun = await read_run_started(self.log, run_id)
+        if begun is None:
+            raise ConfigurationError(f"There is no run {run_id!r} in the log.")
+        requester = begun.requester if begun.created_by else None
+        handle = RunHandle(self, self._build_context(run_id, None, requester, begun.created_by))
+        return await handle.add_message(text, by=by, key=key)
+
     async def run(self, task: UserContent) -> AgentResult:
         """Start a run, and wait until it is over or waits for a person."""
         return await (await self.start(task)).result()
@@ -333,8 +349,8 @@ class Runner:
         run = await self.app.open(situation, lease)
         if run.ledger.started:
             self.find_active_agent(run.ledger)
-        if reason := missing_terminal_event(run):
-            run.recorder.add(RunFailed(message=self.app.parts.redactor.redact(reason)))
+        if ending := missing_terminal_event(run):
+            run.recorder.add(ending)
             await run.recorder.commit()
         session = AgentSession(run, self.app, self.agents, chat=self.chat)
         session.is_child_waiting = partial(self.readiness.is_waiting_for, run.ledger)

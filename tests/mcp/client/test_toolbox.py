@@ -12,7 +12,7 @@ from interlock import HeadlessInteractionProvider, ToolRuntime
 from interlock.mcp import McpTools, ServerConfig, ServerSandbox
 from tests.support import call
 
-from .servers import PROGRAMS, ScriptedServer, text_of
+from .servers import PROGRAMS, ScriptedServer, make_tool, text_of
 
 
 async def test_tools_of_a_server_are_called_through_the_pipeline():
@@ -94,3 +94,37 @@ async def test_closing_ends_a_connection_that_misses_the_cancellation(where: str
     await asyncio.wait_for(tools.close(), 30)
     await starting
     assert tools.servers["srv"].state == "closed"
+
+
+class _SlowServer(ScriptedServer):
+    """Its second list is made when it is asked for, and sent when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(legacy=True)
+        self.asked = 0
+        self.is_asked, self.may_send = asyncio.Event(), asyncio.Event()
+
+    async def _list(self, context: Any, params: Any) -> Any:
+        made = await super()._list(context, params)
+        self.asked += 1
+        if self.asked == 2:
+            self.is_asked.set()
+            await self.may_send.wait()
+        return made
+
+
+async def test_a_refresh_joins_no_listing_under_way():
+    """The answer of one that was sent before may be older than the change that the refresh is for."""
+    upstream = _SlowServer()
+    tools = upstream.toolbox()
+    await tools.start()
+    server = tools.servers["srv"]
+    older = asyncio.create_task(server.refresh())
+    await upstream.is_asked.wait()
+    upstream.tools = [make_tool("other")]
+    newer = [asyncio.create_task(server.refresh()) for _ in range(3)]
+    upstream.may_send.set()
+    await asyncio.gather(older, *newer)
+
+    assert (list(server.quarantined), upstream.asked) == (["srv_other"], 3)
+    await tools.close()

@@ -49,6 +49,7 @@ async def test_a_held_action_is_recorded_with_everything_and_the_run_pauses(scen
         call_id="c1",
         tool="edit",
         capability="edit notes.txt",
+        title="edit: notes.txt",
         payload_hash=question.payload_hash,
         status="PENDING",
         asked_at=START,
@@ -64,6 +65,7 @@ async def test_a_held_action_is_recorded_with_everything_and_the_run_pauses(scen
     assert required.data == {
         "tool": "edit",
         "capability": "edit notes.txt",
+        "title": "edit: notes.txt",
         "call_id": "c1",
         "action_id": action.action_id,
         "kind": "approval",

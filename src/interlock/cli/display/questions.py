@@ -148,7 +148,7 @@ def format_question_row(question: Question, now: int) -> tuple[str | Text, ...]:
         format_duration(now - question.asked_at) if question.asked_at else "?",
         format_expiry(question.expires_at, now),
         risk,
-        shorten_line(question.capability or question.prompt),
+        shorten_line(question.headline),
     )
 
 

@@ -239,4 +239,4 @@ def _format_question(question: Question, details: RunDetails, now: int) -> str:
     where = "" if question.run_id == details.run_id else f" in run {shorten_id(question.run_id)}"
     asked = f"asked {format_duration(now - question.asked_at)} ago" if question.asked_at else "asked"
     ends = f", ends {format_expiry(question.expires_at, now)}" if question.expires_at else ""
-    return f"{shorten_id(question.action_id)}  {question.capability or question.tool_name}{where}, {asked}{ends}"
+    return f"{shorten_id(question.action_id)}  {shorten_line(question.headline)}{where}, {asked}{ends}"

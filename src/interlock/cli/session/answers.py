@@ -323,7 +323,7 @@ def _describe_subject(action: ActionEntry) -> str:
     """Describe what the answer is about, with the arguments that the person changed."""
     question, answer = action.question, action.answer
     if answer is None or answer.arguments is None:
-        return question.capability or question.tool_name
+        return make_visible(question.headline)
     arguments = truncate_text(to_compact_json(answer.arguments))
     return f"{question.tool_name} with other arguments than were asked: {arguments}"
 

@@ -240,7 +240,8 @@ def format_result(result: AgentResult, prepared: PreparedRun, width: int, resume
     """Format a result. `resume`: the command to resume, where that is not the usual one."""
     is_over, lines = result.state.is_over, [Text()]
     for question in result.questions:
-        lines += _format_fact("waits", f"{question.capability}: {question.reason or question.prompt}", width, "yellow")
+        reason = (question.reason or question.prompt).rstrip(".")
+        lines += _format_fact("waits", f"{question.headline} ({reason})", width, "yellow")
     if result.observations and (is_over or result.verification.status != "none"):
         lines += format_verification(result, width)
     if result.conflict:
@@ -292,6 +293,7 @@ def _result_to_json(result: AgentResult, code: ExitCode) -> JsonObject:
                 "run_id": question.run_id,
                 "tool": question.tool_name,
                 "capability": question.capability,
+                "title": question.headline,
                 "prompt": question.prompt,
                 "reason": question.reason,
             }

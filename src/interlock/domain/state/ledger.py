@@ -132,6 +132,10 @@ class Ledger(msgspec.Struct, kw_only=True):
     framework: str = ""
     #: It is the session of a client, such as an MCP client or a coding agent, which makes its calls one by one.
     is_session: bool = False
+    #: A final answer does not end it.
+    is_chat: bool = False
+    #: The `seq` of messages, by the key of their request.
+    message_keys: dict[str, int] = {}
     #: The parent run.
     parent_run_id: str = ""
     #: The reason or the result of its end, and the code of a failure.
@@ -196,7 +200,7 @@ def _on_run_started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
     ledger.agent, ledger.parent_run_id = fact.agent, fact.parent_run_id
     ledger.requester, ledger.created_by = fact.requester, fact.created_by
     ledger.framework = fact.settings.get("framework", "")
-    ledger.is_session = fact.is_session
+    ledger.is_session, ledger.is_chat = fact.is_session, fact.is_chat
     ledger.checks.forked_at = fact.forked_at
 
 
@@ -397,6 +401,8 @@ def _update_tool_state(tool_state: dict[str, Any], update: dict[str, Any]) -> No
 
 def _on_user_message(ledger: Ledger, fact: facts.UserMessageReceived, seq: int) -> None:
     ledger.dialogue.add_user_message(fact.text, seq, fact.parts)
+    if fact.key:
+        ledger.message_keys[fact.key] = seq
     if fact.parts:
         ledger.artifact_ids.update(part.artifact_id for part in fact.parts)
 

@@ -183,7 +183,9 @@ class Connection:
         self._connected = asyncio.Event()
         self._tried = asyncio.Event()
         self._wanted = asyncio.Event()
-        self._listing: asyncio.Task[None] | None = None
+        #: Held while the tools are listed; and the listing that was not begun yet.
+        self._listing = asyncio.Lock()
+        self._next_listing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect, and keep connected. Return after the first attempt, whatever came of it."""
@@ -283,12 +285,19 @@ class Connection:
         return answers
 
     async def list_tools(self) -> None:
-        """List the tools now, and hand them on. Those who ask at the same time share one request."""
-        if self._listing is None or self._listing.done():
-            client = await self.ready()
-            self._listing = asyncio.create_task(self._list(client))
-            self._listing.add_done_callback(_take_error)
-        await asyncio.shield(self._listing)
+        """List the tools now, and hand them on. Those who ask before the request is sent share it. A request under way
+        is not joined: its answer may have been made before a change that the caller knows of.
+        """
+        client = await self.ready()
+        if self._next_listing is None:
+            self._next_listing = asyncio.create_task(self._list_next(client))
+            self._next_listing.add_done_callback(_take_error)
+        await asyncio.shield(self._next_listing)
+
+    async def _list_next(self, client: Client) -> None:
+        async with self._listing:
+            self._next_listing = None
+            await self._list(client)
 
     async def ready(self) -> Client:
         """Return the client, once there is a connection. Raise `ServerUnavailableError` when there is none in time."""

@@ -149,6 +149,7 @@ def build_definition(
         definition,
         spec=spec,
         source_name=raw.name,
+        label=clean_text(_find_title(tool), _MAX_TITLE_CHARS),
         toolbox=toolbox,
         reach=describe_scope,
     )
@@ -189,11 +190,15 @@ def _choose_risk(config: ServerConfig, hints: ToolAnnotations | None) -> tuple[l
 
 def _describe(tool: ForeignTool, config: ServerConfig) -> str:
     raw = tool.raw
-    title = raw.title or (raw.annotations.title if raw.annotations is not None else None) or ""
-    lines = [clean_text(title, _MAX_TITLE_CHARS), clean_text(raw.description or "", _MAX_DESCRIPTION_CHARS)]
+    lines = [clean_text(_find_title(tool), _MAX_TITLE_CHARS), clean_text(raw.description or "", _MAX_DESCRIPTION_CHARS)]
     if config.is_local and config.sandbox is None:
         lines.append("[The server of this tool runs without a sandbox.]")
     return "\n".join(dict.fromkeys(filter(None, lines)))
+
+
+def _find_title(tool: ForeignTool) -> str:
+    raw = tool.raw
+    return raw.title or (raw.annotations.title if raw.annotations is not None else None) or ""
 
 
 def _clean_schema(schema: Any) -> Any:

@@ -81,10 +81,7 @@ def _binding(valid: ValidCall, run: RunContext) -> ConsentBinding:
 
 
 def _wait_for_consent(valid: ValidCall, decision: Decision, run: RunContext) -> WaitingCall:
-    parts = run.parts
-    question = build_consent_question(
-        valid, _binding(valid, run), run.situation, parts.clock.now(), parts.limits.consent_seconds
-    )
+    question = build_consent_question(valid, _binding(valid, run), run, run.parts.limits.consent_seconds)
     waits = consent_decision(decision, question)
     run.recorder.add(permission_event(valid.call_id, valid.tool, waits, run), valid.call_id)
     return WaitingCall(valid, waits, question)

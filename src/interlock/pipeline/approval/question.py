@@ -5,13 +5,15 @@ from urllib.parse import quote
 
 import msgspec
 
+from ...domain.budget import is_budget_rule
 from ...domain.call import Question, ValidCall, WaitingCall
 from ...domain.decision import RECOVERY_LAYER, Decision, FourEyes, Verdict, needs_second_person
 from ...domain.ids import new_action_id
 from ...domain.outcome import Failure
 from ...domain.payload import ApprovalBinding
-from ...domain.tool import CAPABILITY_ARGUMENT, CallContext, Consent, ConsentBinding, Risk, values_at
+from ...domain.tool import CAPABILITY_ARGUMENT, Consent, ConsentBinding, Risk, values_at
 from ...domain.trial import TrialRunner
+from ...rendering.question_title import make_key_facts, make_title
 from ...rendering.text import describe_error, shorten
 from ..context import RunContext
 from .binding import bind_approval, canonicalize
@@ -32,23 +34,27 @@ def repeat_decision(tool_name: str, decision: Decision) -> Decision:
     prompt = f"Run {tool_name} again? It started before, and whether it happened is not known."
     if decision.effect is not None and decision.effect.earlier_call_id:  # nor did only this call try
         reason, prompt = f"{reason} {decision.reason}", f"{prompt}\n{decision.prompt}"
+    budgets = tuple(filter(is_budget_rule, decision.rule_ids))
+    if budgets and decision.verdict is Verdict.ASK:  # its approval is one of both
+        reason, prompt = f"{reason} {decision.reason}", f"{prompt}\n{decision.prompt}"
     return Decision(
         verdict=Verdict.ASK,
         reason=reason,
-        rule_ids=("interlock:unknown-outcome",),
+        rule_ids=("interlock:unknown-outcome", *budgets),
         layer=RECOVERY_LAYER,
         risk=("it may happen twice", *decision.risk),
         prompt=prompt,
         policy_digest=decision.policy_digest,
         paths=decision.paths,
         effect=decision.effect,
+        budgets=decision.budgets,
     )
 
 
-def build_question(
-    valid: ValidCall, decision: Decision, bound: ApprovalBinding, situation: CallContext, now: int
-) -> Question:
+def build_question(valid: ValidCall, decision: Decision, bound: ApprovalBinding, run: RunContext) -> Question:
     """Build the question about a call, still without the hash of its payload."""
+    situation, now = run.situation, run.parts.clock.now()
+    redact = run.parts.redactor.redact
     asks_value = decision.verdict is Verdict.REQUEST_INPUT
     seconds = decision.answer_within_seconds
     return Question(
@@ -70,6 +76,8 @@ def build_question(
         expires_at=now + int(seconds * 1e9) if seconds is not None else 0,
         bound=bound,
         capability=_capability(valid),
+        title=make_title((decision.title, valid.tool.title), valid.tool, valid.arguments, redact),
+        key_facts=make_key_facts(valid.tool, valid.arguments, redact),
         scope="once" if asks_value else decision.scope,
         approver=decision.approver,
         suggested_rule="" if asks_value else decision.suggested_rule,
@@ -103,9 +111,10 @@ def _capability(valid: ValidCall) -> str:
 
 
 def build_consent_question(
-    valid: ValidCall, binding: ConsentBinding, situation: CallContext, now: int, seconds: float | None
+    valid: ValidCall, binding: ConsentBinding, run: RunContext, seconds: float | None
 ) -> Question:
     """Build the question to the user that the run acts for. Only they can answer it, at the provider."""
+    situation, now, redact = run.situation, run.parts.clock.now(), run.parts.redactor.redact
     tool, consent = valid.tool, cast(Consent, valid.tool.consent)
     what = f" to {', '.join(consent.scopes)}" if consent.scopes else ""
     whose = f" of the agent {binding.agent}" if binding.agent else ""
@@ -133,6 +142,8 @@ def build_consent_question(
         asked_at=now,
         expires_at=now + int(seconds * 1e9) if seconds is not None else 0,
         capability=_capability(valid),
+        title=make_title((tool.title,), tool, valid.arguments, redact),
+        key_facts=make_key_facts(tool, valid.arguments, redact),
         provider=consent.provider,
         scopes=consent.scopes,
     )
@@ -157,9 +168,7 @@ def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> W
     obstacle = _find_obstacle(runner, valid, run) if runner is not None else ""
     if obstacle:
         decision = ask_before(decision, obstacle)
-    question = build_question(
-        valid, decision, bind_approval(valid, decision, run), run.situation, run.parts.clock.now()
-    )
+    question = build_question(valid, decision, bind_approval(valid, decision, run), run)
     if question.approver == "client" and requires_person(question, run.parts.limits.four_eyes):
         question = msgspec.structs.replace(question, approver="person")
     waiting = hash_question(valid, decision, question)

@@ -37,7 +37,7 @@ async def try_call(waiting: WaitingCall, question: Question, run: RunContext) ->
             raise TypeError(f"the trial returned {type(trial).__name__}")
     except Exception as error:
         asked = ask_before(decision, describe_error(error).rstrip("."))
-        plain = build_question(valid, asked, question.bound, run.situation, clock.now())
+        plain = build_question(valid, asked, question.bound, run)
         plain = msgspec.structs.replace(
             plain, changes=question.changes, replaces=question.replaces, edited_by=question.edited_by
         )
