@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from time import time_ns
 
 from msgspec.structs import replace
 from playwright.async_api import Page
@@ -16,6 +17,7 @@ from playwright.async_api import Page
 from interlock.server.core.runs.served_agent import ServedAgent
 from tests.mcp.client.servers import ScriptedServer, make_tool
 from tests.server.console.browser import browser, is_live, opened, sign_in
+from tests.server.console.history import write_history
 from tests.server.console.scenes import Scene, make_scene
 from tests.server.server_process import console_server, demo_agent
 
@@ -78,6 +80,7 @@ async def take(folder: Path, only: frozenset[str] = frozenset()) -> None:
             await tools.start()
             upstream.tools[0] = POISONED
             await tools.servers["notes"].refresh()
+            await write_history(served.service.log, time_ns())
             scene = await make_scene(served)
             for theme in ("light", "dark"):
                 for phone in (False, True):

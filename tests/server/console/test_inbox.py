@@ -237,7 +237,7 @@ async def test_new_questions_appear_and_one_that_somebody_else_answered_can_no_l
     await expect(operator.locator("[data-question]")).to_contain_text("Executed")
     await expect(operator.locator("[data-question]")).to_contain_text("yes by user:alex")
     await expect(operator.get_by_role("button", name="Approve")).to_have_count(0)
-    await expect(operator.locator("[data-question] h2").first).to_have_text("refund")
+    await expect(operator.locator("[data-question] h2").first).to_contain_text("refund: order=A-1042")
 
 
 async def test_the_change_of_a_file_is_shown_line_by_line(operator: Page, served: Running) -> None:

@@ -90,7 +90,7 @@ async def test_a_run_is_cancelled_with_a_reason_by_those_who_may(on: Stage) -> N
         await page.get_by_label("Why").fill("Not today.")
         await page.get_by_role("button", name="Cancel the run").click()
         await page.locator("#run-status", has_text="Cancelled").wait_for()
-        await page.locator("#events .what", has_text="Run cancelled by user:olga").wait_for()
+        await page.locator(".entry.end", has_text="Run cancelled").get_by_text("Not today.").wait_for()
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
@@ -161,7 +161,7 @@ async def test_runs_inside_and_forks_are_linked_both_ways_as_far_as_the_log_says
         assert done is not None
         await done
     async with visit(on, path=f"/console/runs/{parent}") as (page, _):
-        await page.locator(".head-facts").get_by_role("link", name="shop").click()
+        await page.locator(".tree li li").first.get_by_role("link", name="shop").click()
         assert page.url.endswith("/console/runs/run_inside")
         await page.get_by_role("link", name=parent, exact=True).click()
         assert page.url.endswith(f"/console/runs/{parent}/calls/c0")
@@ -175,6 +175,8 @@ async def test_it_can_be_read_without_scripts(on: Stage) -> None:
     run_id = await edited_refund(on.house)
     async with visit(on, java_script_enabled=False) as (page, _):
         await page.goto(f"/console/runs/{run_id}")
+        assert "Half is enough." in await page.locator(".turns").inner_text()
+        await page.get_by_role("link", name="Events", exact=True).click()
         await page.get_by_role("link", name="Event 8").click()
         assert await page.locator("#details-title").inner_text() == "Event 8: Policy decision"
         assert "money-needs-a-person" in await page.locator("#details-summary").inner_text()
@@ -190,7 +192,7 @@ async def test_everybody_can_use_it(on: Stage) -> None:
     asking = await on.house.begin("Wait.", ("edit_page", {"path": "a", "old_string": "x\ny", "new_string": "x\nz"}))
     await on.house.questions(asking)
     async with visit(on) as (page, _):
-        for path in (f"{run_id}", f"{run_id}/artifacts", f"{asking}/calls/c0"):
+        for path in (f"{run_id}?view=events", f"{run_id}/artifacts", f"{asking}/calls/c0"):
             await page.goto(f"/console/runs/{path}")
             if path.endswith("c0"):
                 await page.get_by_role("tab", name="The person saw").click()
@@ -201,7 +203,7 @@ async def test_it_fits_a_narrow_phone(on: Stage) -> None:
     run_id = await edited_refund(on.house)
     async with visit(on, phone=True) as (page, _):
         await page.set_viewport_size({"width": 360, "height": 740})
-        for path in (f"{run_id}", f"{run_id}/calls/c0", f"{run_id}/artifacts"):
+        for path in (f"{run_id}?view=events", f"{run_id}/calls/c0", f"{run_id}/artifacts"):
             await page.goto(f"/console/runs/{path}")
             await assert_no_sideways(page)
 

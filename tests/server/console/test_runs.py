@@ -116,13 +116,14 @@ async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, serve
     run_id = await served.begin("Give Mia her money back.", REFUND)
     (question,) = await served.questions(run_id)
 
-    await expect(operator.locator(".tile", has_text="Waiting for approval")).to_contain_text("1")
+    await expect(operator.locator(".tile", has_text="Waiting")).to_contain_text("1")
     await expect(operator.get_by_text("Asked for approval: refund")).to_be_visible()
     await served.service.approval_service.reject(_ALEX, question.action_id, "No.")
     await served.ended(run_id, RunState.FAILED)
 
-    await expect(operator.locator(".tile", has_text="Failed")).to_contain_text("1")
-    await expect(operator.get_by_role("region", name="Recent failures")).to_contain_text("Give Mia her money back.")
+    await expect(operator.locator(".tile", has_text="Rejected")).to_contain_text("1")
+    await expect(operator.locator(".tile", has_text="Failed")).to_contain_text("0")
+    await expect(operator.get_by_role("region", name="Errors and refusals")).to_contain_text("user_denied")
 
 
 @pytest.mark.parametrize("half", [_OWN[::2], (*_OWN[1::2], "approval-confirm", "login")])

@@ -28,7 +28,7 @@ async def test_every_event_has_the_state_that_the_log_says_it_had(on: Stage) -> 
     last = (await on.house.service.run_queries.get_run(ADMIN, run_id)).last_seq
     seen: list[str] = []
     expected: list[str] = []
-    async with visit(on, path=f"/console/runs/{run_id}") as (page, _):
+    async with visit(on, path=f"/console/runs/{run_id}?view=events") as (page, _):
         await page.locator("#place").focus()
         await page.keyboard.press("Home")
         for seq in range(last + 1):
@@ -64,7 +64,7 @@ async def test_a_run_that_goes_on_is_followed_and_whoever_reads_is_left_in_peace
     run_id = await on.house.begin("Give it back.", ("refund", {"order": "D", "amount": 2.0}))
     await on.house.questions(run_id)
     before = (await on.house.service.run_queries.get_run(ADMIN, run_id)).last_seq
-    async with visit(on, path=f"/console/runs/{run_id}") as (page, _), visit(on) as (reader, _):
+    async with visit(on, path=f"/console/runs/{run_id}?view=events") as (page, _), visit(on) as (reader, _):
         await reader.goto(f"/console/runs/{run_id}?at=2")
         await is_live(page)
         await is_live(reader)
@@ -84,7 +84,7 @@ async def test_nothing_is_missed_while_the_server_was_away(program: Browser, tmp
         port = urlsplit(served.base).port or 0
         run_id = await served.begin("Give it back.", ("refund", {"order": "E", "amount": 3.0}))
         await served.questions(run_id)
-        context = visit(Stage(served, program), path=f"/console/runs/{run_id}")
+        context = visit(Stage(served, program), path=f"/console/runs/{run_id}?view=events")
         page, watch = await context.__aenter__()
         watch.expected.append("net::ERR_")
         await is_live(page)
@@ -112,7 +112,7 @@ async def test_a_run_of_ten_thousand_events_is_shown_window_by_window(on: Stage)
     assert done is not None
     await done
     await on.house.service.index.catch_up()
-    async with visit(on, path=f"/console/runs/{run_id}") as (page, _):
+    async with visit(on, path=f"/console/runs/{run_id}?view=events") as (page, _):
         rows = page.locator("#events .event")
         assert await rows.count() == 200
         assert await page.locator(f"#event-{last}").is_visible()

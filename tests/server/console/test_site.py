@@ -72,7 +72,7 @@ async def test_what_went_wrong_is_a_page_in_words(
     async def broken(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(served.service.run_queries, "get_overview", broken)
+    monkeypatch.setattr(served.service.run_queries, "get_statistics", broken)
     new = await served.service.sessions.start("olga")
     assert new is not None
     async with httpx2.AsyncClient(

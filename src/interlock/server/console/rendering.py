@@ -24,6 +24,7 @@ from ..core.identity.sessions import AuthenticatedSession
 from ..core.service import Service
 from . import markup
 from .assets import Assets
+from .views.charts import format_cost
 
 _TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 
@@ -86,6 +87,7 @@ class PageRenderer:
             "iso": partial(times.format_rfc3339, digits=0),
             "clock": times.format_utc,
             "channel": describe_channel,
+            "cost": format_cost,
         }
 
     async def render_page(

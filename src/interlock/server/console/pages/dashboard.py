@@ -1,44 +1,103 @@
-"""The dashboard: counts of runs, longest waiting questions, recent activity, recent failures."""
+"""The dashboard: what happens now, figures of a period, longest waiting questions, recent activity."""
 
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
 from starlette.responses import Response
 
 from ....domain.state.lifecycle import RUN_STATUS
-from ....rendering.run_states import RUN_STATES
+from ....rendering.run_states import RUN_STATES, StateTone
 from ...core.identity.permissions import Operation, get_visibility, is_allowed
-from ...core.identity.principal import Principal
-from ...core.index.rows import ActionQuery, RunQuery
+from ...core.identity.principal import Principal, Role
+from ...core.index.rows import ActionQuery
+from ...core.index.statistics import Statistics, StatisticsPeriod
 from ...core.service import Service
 from ..session import Pages, Visit
+from ..views import charts
 
 _MAX_OLDEST = 6
 _MAX_RECENT = 10
-_MAX_FAILED = 5
+_PERIODS = (
+    (StatisticsPeriod.DAY, "24 hours"),
+    (StatisticsPeriod.WEEK, "7 days"),
+    (StatisticsPeriod.MONTH, "30 days"),
+)
+_USAGE_DAYS = {StatisticsPeriod.DAY: 7, StatisticsPeriod.WEEK: 7, StatisticsPeriod.MONTH: 30}
 #: The status values of the API, each with how it is shown.
 STATUS_TILES = tuple((status, RUN_STATES[status.lower()]) for status in dict.fromkeys(RUN_STATUS.values()))
+_POLICY_ROLES = frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))
+
+
+class Tile(NamedTuple):
+    """A number with its name, and where it leads."""
+
+    label: str
+    number: str
+    more: str
+    tone: StateTone
+    icon: str
+    href: str
 
 
 page = Pages()
 
 
 @page("GET", "/")
-async def show(visit: Visit) -> Response:
+async def show(visit: Visit, period: StatisticsPeriod = StatisticsPeriod.DAY) -> Response:
     """Render the dashboard."""
-    principal, seen = visit.principal, get_visibility(visit.principal)
-    queries = visit.service.run_queries
-    overview = await queries.get_overview(principal, _MAX_RECENT)
+    principal, service, seen = visit.principal, visit.service, get_visibility(visit.principal)
+    queries = service.run_queries
+    statistics = await queries.get_statistics(principal, period, service.now())
     oldest = ActionQuery(statuses=frozenset(("PENDING",)), limit=_MAX_OLDEST)
-    failed = RunQuery(statuses=frozenset(("FAILED",)), agents=seen.agents, person=seen.person, limit=_MAX_FAILED)
+    unfinished = await service.index.count_unfinished_runs(seen.agents, seen.person)
     return await visit.render(
         "dashboard.html",
-        tiles=STATUS_TILES,
-        counts=overview.runs,
-        open_questions=overview.open_questions,
-        recent=overview.recent,
+        periods=_PERIODS,
+        statistics=statistics,
+        version=crc32(msgspec.json.encode(statistics)),
+        tiles=_list_tiles(unfinished, statistics),
+        outcomes=charts.draw_outcomes(statistics),
+        waits=charts.draw_waits(statistics),
+        usage=charts.draw_usage(statistics, _USAGE_DAYS[period]),
+        ages=charts.list_ages(statistics.question_ages),
+        rules=charts.list_counts(statistics.rules, "series-1"),
+        errors=charts.list_counts(statistics.errors, "failed"),
+        refusals=charts.list_counts(statistics.refusals, "rejected"),
+        can_read_policy=not _POLICY_ROLES.isdisjoint(principal.roles),
+        recent=await service.index.list_activity(_MAX_RECENT, seen.agents, seen.person),
         oldest=(await queries.list_questions(principal, oldest)).rows,
-        failed=(await queries.list_runs(principal, failed)).rows,
-        health=await _load_health(visit.service, principal),
-        agents=await queries.list_agents(principal),
+        health=await _load_health(service, principal),
     )
+
+
+def _list_tiles(unfinished: dict[str, int], statistics: Statistics) -> list[Tile]:
+    """Return what happens now, and how runs of the period ended."""
+    now = [
+        Tile(label, f"{unfinished[status]:,}", "now", shown.tone, shown.icon, f"/console/runs?status={status}")
+        for status, label in (("RUNNING", "Running"), ("PAUSED_APPROVAL", "Waiting"), ("PAUSED_CONSENT", "Consent"))
+        for shown in (RUN_STATES[status.lower()],)
+    ]
+    since = dict(_PERIODS)[statistics.period]
+    ended: list[tuple[str, StateTone, str, str]] = [
+        ("completed", "success", "check", "COMPLETED"),
+        ("rejected", "neutral", "hand", "FAILED"),
+        ("failed", "danger", "cross", "FAILED"),
+    ]
+    return [
+        *now,
+        *(
+            Tile(
+                name.capitalize(),
+                f"{statistics.count_outcome(name):,}",
+                f"in {since}",
+                tone,
+                icon,
+                f"/console/runs?status={status}",
+            )
+            for name, tone, icon, status in ended
+        ),
+    ]
 
 
 async def _load_health(service: Service, principal: Principal) -> list[tuple[str, bool]]:

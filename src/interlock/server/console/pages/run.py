@@ -1,14 +1,15 @@
-"""The page of a run: what it is about, its timeline, and everything as of any of its events.
+"""The page of a run in three views: its transcript, a waterfall of its time, and its events.
 
-One number is the position of the page: the event `at`. The timeline marks it, the details are about it, and the state
-is the one after it. Without it the page follows the newest event. All parts are drawn here;
-`run.js` fetches those that change. Timelines are shown window by window, so a run of any length is as fast as a short
-one.
+Transcript and waterfall show a page of turns. In the view of events one number is the position: the event `at`. The
+timeline marks it, the details are about it, and the state is the one after it. Without it the page follows the newest
+event. All parts are drawn here; `run.js` fetches those that change. Timelines are shown window by window, so a run of
+any length is as fast as a short one.
 """
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Annotated, Any
+from time import time_ns
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -24,21 +25,25 @@ from ....rendering.edit_diff import parse_unified_diff
 from ....rendering.question import CHANGE_SIGNS, describe_tried_change
 from ...core.errors import ConflictError, NotFoundError, not_found_error
 from ...core.identity.permissions import Operation, is_allowed
-from ...core.index.rows import RunQuery, RunRow
+from ...core.index.rows import RunRow
 from ...core.runs.undo_service import UndoPreview, UndoSelection
 from ...core.service import Service
 from ..markup import render_line
 from ..session import Pages, Visit
 from ..views.call import build_call_panel
 from ..views.events import TimelineRow, build_event_panel, build_timeline_row
+from ..views.figures import build_figures
+from ..views.transcript import build_transcript
+from ..views.waterfall import build_waterfall
+from .run_tree import load_tree
 
 WINDOW_ROWS = 200
 #: How much of an artifact is shown at once.
 ARTIFACT_BYTES = 64 << 10
-_MAX_CHILDREN = 100
 
 EventSeq = Annotated[int, Meta(ge=0, le=2**53)]
 CallName = Annotated[str, Meta(max_length=1_000)]
+View = Literal["", "transcript", "waterfall", "events"]
 
 
 class TimelineWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +69,16 @@ page = Pages()
 
 
 @page("GET", "/runs/{run_id}")
-async def show(visit: Visit, run_id: str, at: EventSeq | None = None) -> Response:
-    """Render a run, or its state at an event."""
-    return await _show_or_damaged(visit, run_id, _render(visit, run_id, at, {}))
+async def show(
+    visit: Visit, run_id: str, view: View = "", at: EventSeq | None = None, before: EventSeq | None = None
+) -> Response:
+    """Render a run: its transcript, its waterfall, or its state at an event. Turns are those from the event `at` on, or
+    those before one. An address with nothing but `at` is one of an event.
+    """
+    chosen = view or ("transcript" if at is None else "events")
+    if chosen == "events":
+        return await _show_or_damaged(visit, run_id, _render(visit, run_id, at, {}))
+    return await _show_or_damaged(visit, run_id, _render_turns(visit, run_id, chosen, at, before))
 
 
 @page("GET", "/runs/{run_id}/calls/{call_id:path}")
@@ -241,35 +253,51 @@ async def _render_call(visit: Visit, run_id: str, call: CallView, lens: str) -> 
 
 
 async def _render(visit: Visit, run_id: str, at: int | None, chosen: dict[str, Any]) -> Response:
-    principal, queries = visit.principal, visit.service.run_queries
-    run = await queries.get_run(principal, run_id)
+    run = await visit.service.run_queries.get_run(visit.principal, run_id)
     position = run.last_seq if at is None else min(at, run.last_seq)
     after = max(-1, (run.last_seq if at is None else position + WINDOW_ROWS // 2) - WINDOW_ROWS)
-    children = await queries.list_runs(
-        principal, RunQuery(parent_run_id=run_id, include_child_runs=True, limit=_MAX_CHILDREN)
-    )
-    undo_service = visit.service.undo_service
-    final = await queries.get_state(principal, run_id)
-    started, task = await _load_origin(visit.service, run_id)
-    values = await _load_state_at(visit, run_id, position)
+    values = await _load_head(visit, run) | await _load_state_at(visit, run_id, position)
     values |= {
         "run": run,
+        "shown_view": "events",
         "pinned": at is not None,
         "window": await _load_window(visit, run, after, WINDOW_ROWS),
+        "call": None,
+        "lens": "",
+    }
+    return await visit.render("run.html", **(values | chosen))
+
+
+async def _render_turns(visit: Visit, run_id: str, view: str, at: int | None, before: int | None) -> Response:
+    queries = visit.service.run_queries
+    run = await queries.get_run(visit.principal, run_id)
+    found = await queries.list_turns(visit.principal, run_id, at, before)
+    values = await _load_head(visit, run)
+    if view == "waterfall":
+        values["waterfall"] = await asyncio.to_thread(build_waterfall, found.turns, time_ns())
+    else:
+        values["turns"] = await asyncio.to_thread(build_transcript, found.turns)
+    return await visit.render(f"run_{view}.html", run=run, shown_view=view, found=found, **values)
+
+
+async def _load_head(visit: Visit, run: RunRow) -> dict[str, Any]:
+    """Load what is above every view of a run."""
+    principal, undo_service = visit.principal, visit.service.undo_service
+    final = await visit.service.run_queries.get_state(principal, run.run_id)
+    started, task = await _load_origin(visit.service, run.run_id)
+    return {
         "beginning": started,
         "task": task,
         "final": final,
+        "figures": build_figures(final, is_over=run.is_over, now=time_ns()),
         "open_questions": [each for each in final.questions if each.status == ActionState.PENDING.name],
-        "children": children.rows,
+        "tree": await load_tree(visit, run, started),
         "may_undo": await undo_service.can_undo(principal, run),
         "undone_run_id": await undo_service.find_undone(run),
         "undos": await undo_service.list_undos(run) if run.is_over else [],
         "may_cancel": not run.state.is_over and is_allowed(principal, Operation.CANCEL_RUN, run),
         "may_export": is_allowed(principal, Operation.EXPORT_RUN, run),
-        "call": None,
-        "lens": "",
     }
-    return await visit.render("run.html", **(values | chosen))
 
 
 async def _load_state_at(visit: Visit, run_id: str, at: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-// The page of a run as a person moves along its timeline. The server draws every part (`run_page.py`); here they are
+// The page of a run as a person moves along its timeline. The server draws every part (`pages/run.py`); here they are
 // fetched and put in place. Where the page stands is one number, `at`; as long as none was chosen, it is the newest.
-import { ask, messageOf, notify, tellTimes } from "./base.js";
+import { notify, tellTimes } from "./base.js";
 import { byId, closest, find, findAll, one } from "./base.dom.js";
 import { onReplaced, part as fetched } from "./live.js";
 
@@ -237,20 +237,6 @@ async function copy(button) {
   }
 }
 
-async function cancel() {
-  const problem = byId("cancel-problem");
-  problem.textContent = "";
-  try {
-    await ask("POST", `/runs/${encodeURIComponent(page.dataset.run ?? "")}/cancel`, {
-      reason: byId("cancel-reason", HTMLInputElement).value,
-    });
-    byId("cancel", HTMLDialogElement).close();
-    notify("The run is cancelled.");
-  } catch (error) {
-    problem.textContent = messageOf(error);
-  }
-}
-
 /** @param {MouseEvent} event */
 function clicked(event) {
   const target = closest(event, "a, button");
@@ -274,7 +260,7 @@ function clicked(event) {
   } else if (target.id === "newest") {
     event.preventDefault();
     isFollowing = true;
-    history.replaceState(null, "", path);
+    history.replaceState(null, "", `${path}?view=events`);
     moveTo(newest);
   } else if (target.closest("#earlier")) {
     event.preventDefault();
@@ -284,13 +270,6 @@ function clicked(event) {
     growing = growing.then(later);
   } else if ("copy" in target.dataset) {
     copy(target);
-  } else if ("cancel" in target.dataset) {
-    byId("cancel", HTMLDialogElement).showModal();
-  } else if ("close" in target.dataset) {
-    target.closest("dialog")?.close();
-  } else if ("confirm" in target.dataset) {
-    event.preventDefault();
-    cancel();
   }
 }
 

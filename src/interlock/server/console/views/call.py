@@ -56,7 +56,7 @@ def build_call_panel(view: CallView) -> CallPanel:
     effects = () if observation is None else observation.side_effects
     return CallPanel(
         view=view,
-        proposed=_outline_value(view.model_view.arguments),
+        proposed=outline_value(view.model_view.arguments),
         result=None if view.model_view.result is None else view.model_view.result.split("\n"),
         questions=[_build_question_panel(asked) for asked in view.person_view.questions],
         runs=[_build_invocation_panel(view, ran) for ran in view.execution.invocations],
@@ -85,10 +85,11 @@ def _build_invocation_panel(view: CallView, invocation: InvocationView) -> Invoc
     changed = (
         diff_json(view.model_view.arguments, invocation.arguments) if view.model_view.arguments is not None else []
     )
-    return InvocationPanel(ran=invocation, arguments=_outline_value(invocation.arguments), changed=changed)
+    return InvocationPanel(ran=invocation, arguments=outline_value(invocation.arguments), changed=changed)
 
 
-def _outline_value(value: Any) -> list[OutlineLine]:
+def outline_value(value: Any) -> list[OutlineLine]:
+    """Return arguments as an outline, whatever they are; nothing for none."""
     if value is None:
         return []
     return build_outline(cast(JsonObject, value) if isinstance(value, dict) else {"text": value})

@@ -17,6 +17,7 @@ from ....domain.decision import APPROVAL_SCOPES, ApprovalScope
 from ....domain.payload import BindingChange
 from ....domain.tool import JsonObject
 from ....domain.trial import ChangeKind, Trial
+from ....history.call_view import CallView
 from ....rendering.edit_diff import DiffLine, EditDiff, build_edit_diff, parse_unified_diff
 from ....rendering.escaping import escape_invisible
 from ....rendering.question import (
@@ -31,6 +32,9 @@ from ..markup import OutlineLine, build_outline
 
 UNFOLDED_LINES = 80
 UNFOLDED_CHARS = 6_000
+#: Of the result of an answered call; the page of the run has all of it.
+_RESULT_LINES = 40
+_RESULT_CHARS = 4_000
 
 FactTone: TypeAlias = Literal["", "warning", "danger"]
 _SCOPE_LABELS: dict[ApprovalScope, str] = {
@@ -77,6 +81,38 @@ class ApprovalPanel(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[tuple[ApprovalScope, str], ...]
     #: The arguments to be edited; empty where they hold secrets, which are not in the log and cannot be shown.
     text: str
+
+
+class CallResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a call after its question was answered."""
+
+    call_id: str
+    is_running: bool
+    #: None: it has no outcome yet.
+    is_ok: bool | None
+    summary: str
+    diff: list[DiffLine]
+    output: str
+    is_cut: bool
+
+
+def build_call_result(view: CallView) -> CallResult:
+    """Build the result of a call: the line about its outcome, and the first lines of what it returned."""
+    observation, invocations = view.execution.observation, view.execution.invocations
+    content = None if observation is None else observation.content
+    text = "" if content is None else content.text
+    lines = text[:_RESULT_CHARS].split("\n")
+    shown = "\n".join(lines[:_RESULT_LINES])
+    is_diff = content is not None and content.format == "diff"
+    return CallResult(
+        call_id=view.call_id,
+        is_running=observation is None and bool(invocations) and invocations[-1].ended is None,
+        is_ok=None if observation is None else observation.ok,
+        summary=view.person_view.summary,
+        diff=parse_unified_diff(shown) if is_diff else [],
+        output="" if is_diff else shown.strip("\n"),
+        is_cut=len(shown) < len(text),
+    )
 
 
 def build_approval_panel(question: Question) -> ApprovalPanel:
