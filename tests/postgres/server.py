@@ -23,7 +23,8 @@ _WORKER, _SERVER = "worker", "server"
 _EMPTY = """
 DELETE FROM runs; DELETE FROM processes; DELETE FROM appends; DELETE FROM commands; DELETE FROM snapshots;
 DELETE FROM effects; DELETE FROM artifacts; DELETE FROM procrastinate_jobs;
-DELETE FROM indexed_runs; DELETE FROM indexed_actions; DELETE FROM removed_runs; SET session_replication_role = replica;
+DELETE FROM indexed_runs; DELETE FROM indexed_actions; DELETE FROM removed_runs; DELETE FROM rollups;
+UPDATE rollup_position SET position = 0; SET session_replication_role = replica;
 DELETE FROM journal; DELETE FROM accounts; DELETE FROM api_keys; DELETE FROM sessions; DELETE FROM login_attempts;
 DELETE FROM login_networks; DELETE FROM consent_tokens; DELETE FROM consent_locks; DELETE FROM oauth_flows;
 DELETE FROM schedule_marks; DELETE FROM forward_positions; DELETE FROM forward_set_aside; DELETE FROM signing_keys;

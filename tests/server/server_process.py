@@ -242,13 +242,14 @@ class Running:
         client.headers["X-CSRF-Token"] = answer.json()["csrf_token"]
         return client
 
-    async def begin(self, words: str, *calls: Call, agent: str = "shop", by: str = "", **wish: str) -> str:
+    async def begin(self, words: str, *calls: Call, agent: str = "shop", by: str = "", **wish: Any) -> str:
         """The id of a run of these calls, besides those in its words. Made by a key of the agent, unless told."""
         _PLANS[words] = calls
         by = by or {"shop": "agent", "other": "agent_other", "post": "agent_post"}.get(agent, "operator_all")
         role, agents = KEYS[by]
         who = Principal(name=f"key:{by.replace('_', '-')}", kind="key", roles=frozenset({role}), agents=agents)
-        new = NewRun(agent=agent, task=words, **({"on_behalf_of": self.on_behalf_of} | wish))
+        wish.setdefault("on_behalf_of", self.on_behalf_of)
+        new = NewRun(agent=agent, task=words, **wish)
         return (await self.service.run_service.create(who, new))[0].run_id
 
     async def status(self, run_id: str, *wanted: str) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from ..domain.event import Event
 from .event_log import EventLog, FeedEntry
+from .rollups import Rollups, RunFacts
 
 
 class RecentEvent(NamedTuple):
@@ -33,6 +35,18 @@ class StoredIndex(Protocol):
 
     async def reindex(self) -> int:
         """Make the rows again that do not know all events of their run. Return how many runs that were."""
+        ...
+
+    async def read_rollup_position(self) -> int:
+        """Return the position of the last event whose figures were added."""
+        ...
+
+    async def find_run_facts(self, events: Sequence[Event]) -> dict[str, RunFacts]:
+        """Return what figures need to know of the runs of these events."""
+        ...
+
+    async def add_rollups(self, after: int, until: int, rollups: Rollups) -> bool:
+        """Add the figures of the events after one position, to another. Return False where another server did."""
         ...
 
 

@@ -7,6 +7,7 @@ force takes a run from them. A stopped process is alive, a zombie is not.
 
 import os
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -34,8 +35,12 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 
 def this_process() -> ProcessIdentity:
-    """Return the identity of this process. Read each time: after a fork it differs."""
-    pid = os.getpid()
+    """Return the identity of this process."""
+    return _identify(os.getpid(), PROC)
+
+
+@lru_cache(maxsize=1)  # by pid: after a fork it differs
+def _identify(pid: int, _source: Path) -> ProcessIdentity:
     status = _read_stat(pid)
     return ProcessIdentity(os.uname().nodename, _read_boot_id(), pid, int(status[_STARTED]) if status else 0)
 

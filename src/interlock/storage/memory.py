@@ -9,6 +9,7 @@ from ..domain.errors import LogError, LogFencedError, LogWriteError
 from ..domain.event import LogEntry
 from .event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
 from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token, this_process
+from .memory_budgets import MemoryBudgets
 from .polling import poll_for_change
 
 
@@ -31,6 +32,8 @@ class MemoryLog:
         self._claim_count = 0
         self._version = 0
         self._closed = False
+        #: What runs use of budgets.
+        self.budgets = MemoryBudgets()
 
     def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
         """Append entries to a run. Raise `LogFencedError` if they do not continue it."""

@@ -6,11 +6,13 @@ fits, and other runs are not affected. Where the rows are, is the matter of an `
 """
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
 from ..domain import event as facts
+from ..domain.call import Question
 from ..domain.errors import IllegalTransitionError
 from ..domain.event import Event, LogEntry
 from ..domain.rendering import truncate
@@ -25,6 +27,9 @@ from ..rendering.run_states import RunKind
 
 #: Of a task or message in a list.
 MAX_TEXT_CHARS = 300
+#: Of a question, what a search looks at: its title, tool and rules, and the first of its arguments.
+MAX_QUESTION_WORDS = 2_000
+_MAX_QUESTION_VALUES = 400
 #: The status by which lists find a question that was never answered, in a run that is over: it needs no answer.
 UNANSWERED_STATUS = "LEFT"
 _MAX_INTEGER = (1 << 63) - 1
@@ -74,6 +79,7 @@ class IndexedAction(msgspec.Struct, kw_only=True):
     call_id: str
     tool: str
     capability: str
+    title: str
     kind: str
     payload_hash: str
     risk: str
@@ -82,6 +88,10 @@ class IndexedAction(msgspec.Struct, kw_only=True):
     asked_seq: int
     decided_at: int = 0
     decided_by: str = ""
+    #: The ids of the rules that ask, as JSON.
+    rules: str = "[]"
+    #: What a search looks at.
+    words: str = ""
 
 
 class IndexRows(Protocol):
@@ -125,6 +135,24 @@ def normalize_search_text(text: str) -> str:
 def list_search_words(run: IndexedRun) -> str:
     """Return the text that a search in runs looks at."""
     return normalize_search_text(f"{run.task}\n{run.run_id}")
+
+
+def list_question_words(question: Question) -> str:
+    """Return the text that a search in questions looks at: the title, and arguments as far as there is space."""
+    words = [question.headline, question.tool_name, question.capability, *question.rule_ids]
+    left: list[Any] = [question.arguments]
+    for _ in range(_MAX_QUESTION_VALUES):
+        if not left:
+            break
+        value = left.pop()
+        if isinstance(value, dict):
+            for name, inner in reversed(list(islice(cast(dict[str, Any], value).items(), _MAX_QUESTION_VALUES))):
+                left += [inner, name]
+        elif isinstance(value, list):
+            left += reversed(cast(list[Any], value)[:_MAX_QUESTION_VALUES])
+        else:
+            words.append(str(value)[:MAX_QUESTION_WORDS])
+    return normalize_search_text("\n".join(words)[:MAX_QUESTION_WORDS])
 
 
 _encode = msgspec.json.Encoder().encode
@@ -229,12 +257,15 @@ def _apply_question_asked(
             call_id=question.call_id,
             tool=question.tool_name,
             capability=question.capability,
+            title=truncate(question.headline, MAX_TEXT_CHARS),
             kind=question.kind,
             payload_hash=question.payload_hash,
             risk=_encode(question.risk).decode(),
             asked_at=clamp_integer(question.asked_at),
             expires_at=clamp_integer(question.expires_at),
             asked_seq=context.event.seq,
+            rules=_encode(question.rule_ids).decode(),
+            words=list_question_words(question),
         )
     )
     run.open_questions += is_open

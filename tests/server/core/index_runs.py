@@ -35,6 +35,7 @@ from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
 from interlock.server.core.index.run_index import RunIndex
+from interlock.server.core.live.live_event import LiveEvent
 from interlock.storage.event_log import EventLog
 from tests.runs.support import agent_of, calls
 
@@ -72,21 +73,30 @@ class Written:
         return entry
 
 
-def asking(call_id: str, action_id: str, kind: Kind = "approval", expires_at: int = 0) -> Sequence[Fact]:
+def events_of(items: Iterable[object]) -> list[LiveEvent]:
+    """The events among what a reader returned."""
+    return [item for item in items if isinstance(item, LiveEvent)]
+
+
+def asking(call_id: str, action_id: str, kind: Kind = "approval", expires_at: int = 0, **about: Any) -> Sequence[Fact]:
+    shown: dict[str, Any] = {
+        "tool_name": "change",
+        "arguments": {},
+        "risk": ("write", "network"),
+        "asked_at": T0,
+        "capability": "change x",
+        **about,
+    }
     question = Question(
         action_id=action_id,
         run_id="run",
         call_id=call_id,
-        tool_name="change",
         kind=kind,
         prompt="May it?",
-        arguments={},
         payload_hash=f"sha256:{action_id}",
-        risk=("write", "network"),
-        asked_at=T0,
         expires_at=expires_at,
         agent="helper",
-        capability="change x",
+        **shown,
     )
     return (
         CallProposed(call_id=call_id, tool="change"),
@@ -151,6 +161,7 @@ async def expected_actions(log: EventLog, run: RunRow) -> list[ActionRow]:
             call_id=action.call_id,
             tool=action.tool,
             capability=action.capability,
+            title=action.title,
             kind=action.question.kind,
             payload_hash=action.payload_hash,
             state=ActionState[action.status],
@@ -160,6 +171,7 @@ async def expected_actions(log: EventLog, run: RunRow) -> list[ActionRow]:
             asked_seq=action.asked_seq,
             decided_at=0 if action.answered_seq is None else events[action.answered_seq].at,
             decided_by="" if action.answer is None else action.answer.by,
+            rules=action.question.rule_ids,
         )
         for action in list_actions((await load_run(log, run.run_id)).ledger)
     ]

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from interlock import MemoryLog
+from interlock.domain.event import Event
 from interlock.storage.event_log import FeedEntry
 from interlock.storage.indexed_log import RecentEvent
 from interlock.storage.postgres.log import PostgresLog
+from interlock.storage.rollups import Rollups, RunFacts
 from tests.storage.runs import append
 
 
@@ -45,6 +47,16 @@ class MirroredIndex:
 
     async def reindex(self) -> int:
         return await self._stored.index.reindex()
+
+    async def read_rollup_position(self) -> int:
+        return await self._stored.index.read_rollup_position()
+
+    async def find_run_facts(self, events: Sequence[Event]) -> dict[str, RunFacts]:
+        await self.copy()
+        return await self._stored.index.find_run_facts(events)
+
+    async def add_rollups(self, after: int, until: int, rollups: Rollups) -> bool:
+        return await self._stored.index.add_rollups(after, until, rollups)
 
 
 def _by_run(feed: Sequence[FeedEntry]) -> list[list[FeedEntry]]:

@@ -22,7 +22,7 @@ from interlock.server.core.live.live_event import LiveEvent
 from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 
-from .index_runs import Written, begun, paused
+from .index_runs import Written, begun, events_of, paused
 
 
 @asynccontextmanager
@@ -43,13 +43,13 @@ async def _take(reader: EventReader, count: int) -> list[LiveEvent]:
     taken: list[LiveEvent] = []
     async with asyncio.timeout(HANG_SECONDS):
         while len(taken) < count:
-            taken += await anext(reader)
+            taken += events_of(await anext(reader))
     return taken
 
 
 async def _rest(reader: EventReader) -> list[LiveEvent]:
     async with asyncio.timeout(HANG_SECONDS):
-        return [live async for batch in reader for live in batch]
+        return [live async for batch in reader for live in events_of(batch)]
 
 
 def _seqs(events: list[LiveEvent]) -> list[int]:
@@ -159,7 +159,7 @@ async def _end(log: MemoryLog, number: int) -> int:
 async def _next(reader: EventReader, seconds: float) -> list[LiveEvent]:
     try:
         async with asyncio.timeout(seconds):
-            return await anext(reader)
+            return events_of(await anext(reader))
     except TimeoutError:
         assert seconds == 0
         return []

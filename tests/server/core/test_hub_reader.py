@@ -10,7 +10,7 @@ from interlock.server.core.live.event_reader import EventReader
 from interlock.server.core.live.live_event import LiveEvent, to_live_event
 from tests.patience import HANG_SECONDS
 
-from .index_runs import begun
+from .index_runs import begun, events_of
 
 
 class Slow:
@@ -43,7 +43,7 @@ class Slow:
 
     async def take(self) -> list[int]:
         async with asyncio.timeout(HANG_SECONDS):
-            return [told.position for told in await anext(self.reader)]
+            return [told.position for told in events_of(await anext(self.reader))]
 
 
 async def test_what_is_told_while_the_log_is_read_follows_what_was_read() -> None:

@@ -28,10 +28,12 @@ OWNERS_OF_ONE = """
     operation          agent   key     operator  auditor  admin   nobody
     runs.list          OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
     questions.list     -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    statistics.read    -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
     runs.read          OM      OM      OMFB      OMFB     OMFB    MFB
     questions.read     -       OM      OMFB      OMFB     OMFB    MFB
     runs.create        OM      OM      OM        -        OM      -
     runs.cancel        M       OM      OMFB      MFB      OMFB    MFB
+    runs.message       M       M       MFB       MFB      MFB     MFB
     agents.stop        -       OM      OM        -        OM      -
     questions.decide   -       OM      OM        -        OM      -
     questions.answer   -       OM      OM        -        OM      -
@@ -50,6 +52,8 @@ OWNERS_OF_ONE = """
     audit.checkpoints  -       -       -         -        -       -
     audit.forwarders   -       -       -         -        -       -
     audit.journal      -       -       -         -        -       -
+    notices.read       -       -       -         -        -       -
+    notices.manage     -       -       -         -        -       -
     keys.read          -       -       -         -        -       -
     keys.manage        -       -       -         -        -       -
     accounts.read      -       -       -         -        -       -
@@ -64,10 +68,12 @@ OWNERS_OF_ALL = """
     operation          agent   key     operator  auditor  admin   nobody
     runs.list          OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
     questions.list     -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    statistics.read    -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
     runs.read          OMXFB   OMXFB   OMXFB     OMXFB    OMXFB   MFB
     questions.read     -       OMXFB   OMXFB     OMXFB    OMXFB   MFB
     runs.create        OMXFB   OMXFB   OMXFB     -        OMXFB   -
     runs.cancel        MB      OMXFB   OMXFB     MFB      OMXFB   MFB
+    runs.message       MB      MB      MFB       MFB      MFB     MFB
     agents.stop        -       OMXFB   OMXFB     -        OMXFB   -
     questions.decide   -       OMXFB   OMXFB     -        OMXFB   -
     questions.answer   -       OMXFB   OMXFB     -        OMXFB   -
@@ -86,6 +92,8 @@ OWNERS_OF_ALL = """
     audit.checkpoints  -       -       -         OMXFBN   OMXFBN  -
     audit.forwarders   -       -       -         OMXFBN   OMXFBN  -
     audit.journal      -       -       -         OMXFBN   OMXFBN  -
+    notices.read       -       -       -         OMXFBN   OMXFBN  -
+    notices.manage     -       -       -         -        OMXFBN  -
     keys.read          -       -       -         OMXFBN   OMXFBN  -
     keys.manage        -       -       -         -        OMXFBN  -
     accounts.read      -       -       -         OMXFBN   OMXFBN  -

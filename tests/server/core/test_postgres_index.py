@@ -15,11 +15,12 @@ from interlock.domain.errors import LogFencedError
 from interlock.domain.event import RunCompleted, RunStarted
 from interlock.server.core.index.rows import ActionQuery, DamagedRun, RunQuery
 from interlock.server.core.index.run_index import RunIndex
+from interlock.server.core.index.statistics import StatisticsPeriod
 from interlock.storage.postgres.log import PostgresLog
 from tests.postgres.server import PostgresServer
 from tests.storage.runs import append
 
-from .index_runs import Kind, Written, asking, begun, granted, paused, real_runs
+from .index_runs import T0, Kind, Written, asking, begun, granted, paused, real_runs
 from .mirrored_log import MirroredLog
 from .test_index import STEPS, Walk
 
@@ -35,7 +36,8 @@ async def _everything(index: RunIndex) -> list[Any]:
     actions = await index.list_actions(ActionQuery(limit=1_000))
     pending = await index.list_actions(ActionQuery(statuses=frozenset({"PENDING"}), limit=1_000))
     counts = [await index.count_runs(), await index.count_open_questions(), await index.get_next_expiry()]
-    return [runs.rows, actions.rows, pending.rows, *counts]
+    statistics = await index.read_statistics(StatisticsPeriod.DAY, T0)
+    return [runs.rows, actions.rows, pending.rows, *counts, statistics]
 
 
 _example = count()

@@ -24,6 +24,7 @@ from tests.patience import HANG_SECONDS, eventually
 from tests.postgres.server import PostgresServer
 from tests.runs.support import calls, facts
 
+from .index_runs import events_of
 from .serving import ADA, World, approve, asked, breath, create, kinds, scripted, serving, status
 
 ADMIN = Principal(name="user:root", kind="person", roles=frozenset({Role.ADMIN}))
@@ -152,7 +153,7 @@ async def follow(reader: EventReader) -> list[LiveEvent]:
     events: list[LiveEvent] = []
     async with asyncio.timeout(HANG_SECONDS):
         while not (events and isinstance(events[-1].event and events[-1].event.fact, RunCompleted)):
-            events += await anext(reader)
+            events += events_of(await anext(reader))
     return events
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,8 +31,8 @@ def world() -> World:
     return World()
 
 
-def wish(agent: str = "one", **more: str) -> NewRun:
-    return NewRun(agent=agent, task=more.pop("task", "Do it."), **more)
+def wish(agent: str = "one", task: str = "Do it.", **more: Any) -> NewRun:
+    return NewRun(agent=agent, task=task, **more)
 
 
 async def test_the_log_says_who_made_a_run_and_for_whom(tmp_path: Path, world: World) -> None:

@@ -38,6 +38,9 @@ _CANCEL_OWN = "          401  409  409  403  409  409  403  409  409"
 # Without a reason nothing is stopped.
 _STOP_OWN = "            401  403  422  403  422  422  403  422  403"
 _STOP_OTHER = "          401  403  403  403  403  422  403  422  403"
+# Of those who may, nobody may now: the run waits for an answer.
+_MESSAGE_OWN = "         401  409  403  403  403  403  403  403  409"
+_MESSAGE_OTHER = "       401  404  404  404  404  403  403  403  404"
 _CANCEL_OTHER = "        401  404  404  404  404  409  403  409  404"
 _DECIDE_OWN = "          401  403  409  403  409  409  403  409  403"
 _DECIDE_OTHER = "        401  404  404  404  404  409  403  409  404"
@@ -76,6 +79,7 @@ MATRIX = (
     Row("GET", "/session/callback", _OPEN_404),
     Row("GET", "/v1/agents", _LISTS),
     Row("GET", "/v1/runs", _LISTS),
+    Row("GET", "/v1/statistics", _INBOX),
     Row("POST", "/v1/runs", _MAKE_OWN, _MAKE_OTHER, {"agent": "{agent}", **_BLANK}),
     Row("POST", "/v1/agents/{agent}/invoke", _MAKE_OWN, _MAKE_OTHER, _BLANK),
     Row("POST", "/v1/agents/{agent}/stop", _STOP_OWN, _STOP_OTHER, {"reason": "  "}),
@@ -83,6 +87,7 @@ MATRIX = (
     Row("GET", "/v1/events/stream", _LISTS),
     Row("GET", "/v1/runs/{run_id}", _READ_OWN, _READ_OTHER),
     Row("POST", "/v1/runs/{run_id}/cancel", _CANCEL_OWN, _CANCEL_OTHER, {}),
+    Row("POST", "/v1/runs/{run_id}/messages", _MESSAGE_OWN, _MESSAGE_OTHER, {"text": "Hurry up."}),
     # The run has changed no file.
     Row("GET", "/v1/runs/{run_id}/undo", _DECIDE_OWN, _DECIDE_OTHER),
     Row("POST", "/v1/runs/{run_id}/undo", _DECIDE_OWN, _DECIDE_OTHER, {"digest": "0"}),
@@ -114,6 +119,11 @@ MATRIX = (
     Row("GET", "/v1/audit/log", _SERVER),
     Row("GET", "/v1/audit/verify", _SERVER),
     Row("GET", "/v1/audit/keys", _KNOWN),
+    Row("GET", "/v1/notices/channels", _SERVER),
+    Row("POST", "/v1/notices/channels/{name}/test", _ADMIN_404),
+    Row("GET", "/v1/notices", _SERVER),
+    Row("POST", "/v1/notices/{number}/retry", _ADMIN_404),
+    Row("POST", "/v1/notices/slack/{name}/interactions", _OPEN_404),
     Row("GET", "/v1/agents/{agent}/policy", _POLICY_OWN, _POLICY_OTHER),
     Row(
         "POST",

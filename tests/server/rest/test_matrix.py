@@ -13,6 +13,7 @@ from tests.server.server_process import REPORT, Running, task
 OPEN = {
     ("GET", "/health/live"),
     ("GET", "/health/ready"),
+    ("POST", "/v1/notices/slack/{name}/interactions"),
     ("POST", "/hooks/{name}"),
     ("POST", "/v1/session"),
     ("GET", "/session/start"),
@@ -38,6 +39,7 @@ async def things_of(server: Running, agent: str, by: str, person: str) -> dict[s
         "call_id": waiting["call_id"],
         "artifact_id": artifacts[0]["artifact_id"],
         **dict.fromkeys(("name", "provider", "tool", "key_id"), "nobody"),
+        "number": "7",
     }
 
 

@@ -25,7 +25,7 @@ async def test_a_run_that_waits_survives_the_server_and_is_approved_on_the_page_
         async with opened(program, first.base) as (page, watch):
             watch.expected.append("net::ERR_")
             await sign_in(page, "olga", "/console/inbox")
-            await page.get_by_role("link", name="refund shop").click()
+            await page.get_by_role("link", name="refund: ").click()
             watching = await page.context.new_page()
             await watching.goto(f"/console/runs/{run_id}")
             await is_live(page)

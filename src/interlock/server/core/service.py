@@ -10,8 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from time import time_ns
 from types import TracebackType
+from typing import cast
 
 from ... import mcp
+from ...audit.archive import ArchivableLog
 from ...audit.schemas import build_renderers
 from ...domain.errors import ConfigurationError
 from ...domain.tool import Consent, ConsentBinding
@@ -25,6 +27,7 @@ from ...pipeline.parts import Clock, RuleChange
 from ...rendering.text import describe_unknown
 from ...storage.artifacts import ArtifactStore
 from ...storage.event_log import EventLog
+from ...storage.removal import RunRemoval
 from .audit.audit_log import AuditLog
 from .audit.checkpoints import Checkpoints
 from .audit.service import AuditService
@@ -46,7 +49,10 @@ from .index.run_index import RunIndex
 from .leader import Leadership
 from .live.hub import EventHub
 from .mcp_servers import McpServerService, add_mcp_tools
+from .notices.service import NoticeService
+from .notices.slack_interactions import SlackInteractions
 from .policy_service import PolicyService
+from .retention import Retention, RetentionStorage
 from .runs.agent_runners import AgentRunners, build_options
 from .runs.approval_service import ApprovalService
 from .runs.damaged_runs import DamagedRuns
@@ -70,6 +76,7 @@ _POLL_SECONDS = 1.0
 _RETRY_SECONDS = 10.0
 _HEALTH_SECONDS = 20.0
 _CLOSE_SECONDS = 5.0
+_STATISTICS_SECONDS = 5.0
 #: How often schedules are marked as present.
 _RENEW_SCHEDULES_SECONDS = 3_600.0
 _INSERT_AGENT = "INSERT INTO served_agents (name) VALUES (?) ON CONFLICT DO NOTHING"
@@ -95,12 +102,14 @@ class Service:
         now: Callable[[], int] = time_ns,
         engine: Engine | None = None,
         is_worker: bool = True,
+        owner: RetentionStorage | None = None,
     ) -> None:
         """Set up the service. `state_folder` is for the server's own files; `own_paths` are more that no tool may
         touch, such as the configuration. `engine` is that of a log that many hosts share; by default, this process
         alone continues the runs. Without `is_worker` it leaves all runs to other processes. The log and the artifacts
         are closed by their owner. `database` is one that several servers share, and is closed with the service; by
-        default, it is a file in the folder.
+        default, it is a file in the folder. `owner` has the log and the artifacts with the right to delete, where
+        those of the server have not.
         """
         self.settings = settings
         self._own_paths = (str(state_folder), *own_paths, *settings.own_paths)
@@ -115,6 +124,7 @@ class Service:
         self._failed_jobs: dict[str, str] = {}
         self._engine = engine
         self._is_worker = is_worker
+        self._owner = owner
         self.database: Database = database or SqliteDatabase(state_folder / "server.db")
         self.leadership = Leadership(self.database.create_leader_lock(), self._begin_leading, self._end_leading)
         self._is_caught_up = False
@@ -128,6 +138,7 @@ class Service:
     def _create_components(self, served_agents: Sequence[ServedAgent], environ: Mapping[str, str]) -> None:
         settings, state_folder, now = self.settings, self.state_folder, self.now
         self.audit_log = AuditLog(self.database, now)
+        self.retention = self._create_retention()
         self.accounts = Accounts(self.database, now)
         self.api_keys = ApiKeys(self.database, now)
         self.sessions = Sessions(self.database, now)
@@ -139,6 +150,7 @@ class Service:
         self._oauth = OAuthConsents(settings.providers, tokens, seal, now, environ) if settings.providers else None
         served_agents = add_mcp_tools(served_agents, settings.mcp, str(state_folder))
         self.runners = self._create_runners(served_agents)
+        self.hub.outputs.list_live = lambda: {handle.run_id for handle in self.runners.list_active_handles()}
         self.guard = AccessGuard(self.index, self.audit_log, settings.server.four_eyes)
         self.damaged_runs = DamagedRuns(self.database, self.index, self.log, now)
         max_live_runs = settings.server.max_live_runs
@@ -163,6 +175,28 @@ class Service:
         self.schedules = Schedules(self.database, settings.schedules, self._start_scheduled_run, now)
         self.webhooks = Webhooks(settings.webhooks, environ)
         self.forwarders = Forwarders(self.log, self.database, settings.forward, build_renderers(), environ=environ)
+        self.notices = NoticeService(
+            settings.notices,
+            log=self.log,
+            index=self.index,
+            database=self.database,
+            accounts=self.accounts,
+            guard=self.guard,
+            public_url=lambda: self.public_url,
+            environ=environ,
+            now=now,
+        )
+        self.slack_interactions = SlackInteractions(
+            settings.notices,
+            log=self.log,
+            database=self.database,
+            accounts=self.accounts,
+            guard=self.guard,
+            approvals=self.approval_service,
+            notices=self.notices,
+            environ=environ,
+            now=now,
+        )
         self.signer = (
             DatabaseSigner(self.database, environ, now=now)
             if self.database.is_shared
@@ -199,11 +233,13 @@ class Service:
         self._tasks = [asyncio.create_task(self._run_periodically("Leading", self.leadership.check))]
         await self._answer_covered_questions()
         self.mcp_servers.start()
-        self._unsubscribe = self.hub.subscribe(lambda page: self.forwarders.wake())
+        self._unsubscribe = self.hub.subscribe(lambda page: self._wake_senders())
         jobs = {
             "Schedules": self._start_due_runs,
             "Checkpoints": self._take_checkpoint,
             "Consents": self._answer_covered_questions,
+            "Statistics": self._refresh_statistics,
+            "Retention": self._apply_retention,
             "Health reports": self._report_health,
             "Watching the event log": self._log_monitor.check,
             "Watching readiness": self._check_readiness,
@@ -224,6 +260,7 @@ class Service:
         self._unsubscribe()
         await self.leadership.stop()
         await self.forwarders.stop()
+        await self.notices.stop()
         await self.hub.close()
         await self.mcp_servers.stop()
         await self.runners.close()
@@ -279,9 +316,15 @@ class Service:
         await self._renew_schedules()
         self._is_caught_up = False
         self.forwarders.start()
+        await self.notices.start()
 
     async def _end_leading(self) -> None:
         await self.forwarders.pause()
+        await self.notices.pause()
+
+    def _wake_senders(self) -> None:
+        self.forwarders.wake()
+        self.notices.wake()
 
     async def _answer_covered_questions(self) -> float:
         """Answer questions whose consent was given while no server led: once each time that this one begins to."""
@@ -290,6 +333,17 @@ class Service:
                 await self.consent_service.answer_covered_questions()
             self._is_caught_up = True
         return _POLL_SECONDS
+
+    async def _refresh_statistics(self) -> float:
+        """Count events that a shared log got from other processes. One that is behind continues at once."""
+        is_complete = not self.leadership.is_leading or await self.index.refresh_rollups()
+        return _STATISTICS_SECONDS if is_complete else 0.0
+
+    async def _apply_retention(self) -> float:
+        """Archive and erase runs by their age, a few at a time."""
+        if self.retention is None or not self.leadership.is_leading:
+            return _POLL_SECONDS
+        return await self.retention.step()
 
     async def _renew_schedules(self) -> None:
         await self.schedules.open()
@@ -342,7 +396,10 @@ class Service:
             for each in await self.forwarders.list_statuses()
             if each.failures
         }
+        found |= {f"Notices by {name}": problem for name, problem in self.notices.list_failures().items()}
         found |= {f"The schedule {each.name}": each.problem for each in self.schedules.list_statuses() if each.problem}
+        if self.retention is not None and self.retention.problem:
+            found["Retention"] = self.retention.problem
         if self.checkpoints.copy_problem:
             found["The checkpoint file"] = self.checkpoints.copy_problem
         self._health.report(found)
@@ -370,6 +427,7 @@ class Service:
     def _create_runners(self, served_agents: Sequence[ServedAgent]) -> AgentRunners:
         consents: ConsentProvider = self._oauth or NoConsents()
         options = build_options(self.settings) | {"clock": Clock(now=self.now), "record_rule": self._record_rule}
+        options["on_output"] = self.hub.outputs.take
         runners = AgentRunners(served_agents, self.log, self.artifacts, consents, **options)
         runners.protect_paths(self._own_paths)
         runners.use_task_folder(str(self.state_folder / TASK_FOLDER))
@@ -405,6 +463,17 @@ class Service:
 
     async def _record_rule(self, change: RuleChange) -> None:
         await self.rule_keeper.record_change(self.audit_log, change)
+
+    def _create_retention(self) -> Retention | None:
+        """Create what removes runs by their age. Without `owner` that is possible for a log that is not shared."""
+        owner = self._owner
+        if owner is None and not self.database.is_shared and isinstance(self.log, RunRemoval):
+            owner = RetentionStorage(cast(ArchivableLog, self.log), self.artifacts)
+        if owner is None:
+            if self.settings.retention.is_active:
+                raise ConfigurationError("[retention] needs a log that runs can be removed from.")
+            return None
+        return Retention(self.settings.retention, owner, database=self.database, audit_log=self.audit_log, now=self.now)
 
     def _create_checkpoints(self) -> Checkpoints:
         copy_to = self.settings.server.checkpoint_file or None

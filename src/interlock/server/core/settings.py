@@ -28,9 +28,11 @@ from ...domain.errors import ConfigurationError
 from ...domain.ids import is_valid_name
 from ...domain.tool import PermissionMode
 from ...oauth.providers import OAuthProvider
+from ...policy.files.values import parse_duration
 from .audit_sinks.destination import Destination, check_destinations
 from .identity.oidc import SignInSettings
 from .identity.permissions import FourEyes
+from .notices.channel_settings import NoticesTable
 from .triggers.due_times import Schedule, check_schedules
 from .triggers.webhooks import Webhook
 
@@ -43,6 +45,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 _MAX_QUEUE_CHARS = 128
+_MIN_RETENTION_SECONDS = 3_600.0
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,6 +169,62 @@ class ArtifactsTable(_Table, frozen=True, kw_only=True):
             raise ConfigurationError('[artifacts] folder needs kind = "files".')
 
 
+def _parse_age(name: str, text: str) -> float:
+    try:
+        return (parse_duration(text) or 0.0) if text else 0.0
+    except ConfigurationError as error:
+        raise ConfigurationError(f"[retention] {name}: {error}.") from None
+
+
+class RetentionTable(_Table, frozen=True, kw_only=True):
+    """The table `[retention]`: when runs that are over are archived and erased. Durations are like `30d`."""
+
+    #: Runs that ended this long ago are moved to files. Empty: never.
+    archive_after: str = ""
+    #: Runs that ended this long ago are erased, also from the archive. Empty: never.
+    erase_after: str = ""
+    #: The folder of the archives, an absolute path.
+    folder: str = ""
+    #: With Postgres: the environment variable with the URL of the role that owns the tables.
+    owner_url_env: str = "INTERLOCK_OWNER_URL"
+
+    def __post_init__(self) -> None:
+        """Reject durations that cannot be meant, and a folder that is missing."""
+        archive, erase = self.archive_seconds, self.erase_seconds
+        for name, seconds in (("archive_after", archive), ("erase_after", erase)):
+            if 0 < seconds < _MIN_RETENTION_SECONDS:
+                raise ConfigurationError(f"[retention] {name} has to be at least 1h.")
+        if archive and erase and erase <= archive:
+            raise ConfigurationError("[retention] erase_after has to be longer than archive_after.")
+        if bool(archive) != bool(self.folder) or not Path(self.folder or "/").is_absolute():
+            raise ConfigurationError("[retention] archive_after needs folder, an absolute path, and folder needs it.")
+
+    @property
+    def archive_seconds(self) -> float:
+        """The age at which a run is archived; 0: never."""
+        return _parse_age("archive_after", self.archive_after)
+
+    @property
+    def erase_seconds(self) -> float:
+        """The age at which a run is erased; 0: never."""
+        return _parse_age("erase_after", self.erase_after)
+
+    @property
+    def is_active(self) -> bool:
+        """True if runs are archived or erased."""
+        return bool(self.archive_after or self.erase_after)
+
+    def read_owner_url(self, environ: Mapping[str, str]) -> str:
+        """Return the URL of the owner. Raise `ConfigurationError` where there is none."""
+        url = environ.get(self.owner_url_env, "").strip()
+        if not url:
+            raise ConfigurationError(
+                "[retention] removes events, which needs the role that owns the tables. Put its URL into the "
+                f"environment variable {self.owner_url_env}, which is not set."
+            )
+        return url
+
+
 class GatewayTable(_Table, frozen=True, kw_only=True):
     """The table `[gateway]`: MCP servers that are served at `/mcp`."""
 
@@ -200,6 +259,7 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     schedules: tuple[Schedule, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
     forward: tuple[Destination, ...] = ()
+    notices: NoticesTable = NoticesTable()
     providers: tuple[OAuthProvider, ...] = ()
     sign_in: SignInSettings | None = None
     gateway: GatewayTable | None = None
@@ -208,16 +268,26 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     mcp: McpTable = McpTable()
     worker: WorkerTable = WorkerTable()
     artifacts: ArtifactsTable = ArtifactsTable()
+    retention: RetentionTable = RetentionTable()
 
     @property
     def own_paths(self) -> tuple[str, ...]:
         """Files named here (keys, certificates, secrets, checkpoints), which no tool may access."""
         sign_in = () if self.sign_in is None else (self.sign_in.provider,)
         gateway = () if self.gateway is None else (self.gateway,)
-        tables = (self.server, self.mcp, *self.webhooks, *self.forward, *self.providers, *sign_in, *gateway)
+        tables = (
+            self.server,
+            self.mcp,
+            *self.webhooks,
+            *self.forward,
+            *self.notices.channels,
+            *self.providers,
+            *sign_in,
+            *gateway,
+        )
         named = ((table, name) for table in tables for name in table.__struct_fields__)
         paths = (str(getattr(table, name)) for table, name in named if name.endswith(_FILE_KEY_SUFFIXES))
-        return tuple(filter(None, paths))
+        return tuple(filter(None, (*paths, self.retention.folder)))
 
     def __post_init__(self) -> None:
         server = self.server

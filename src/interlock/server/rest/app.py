@@ -10,18 +10,34 @@ from .errors import install_error_handlers, respond_with_error
 from .limits import ConcurrencyLimiter, RateLimiter
 from .openapi import build_openapi
 from .responses import json_response
-from .routes import accounts, approvals, audit, consents, mcp, policy, public, run_contents, runs, session, streams
+from .routes import (
+    accounts,
+    approvals,
+    audit,
+    consents,
+    mcp,
+    notices,
+    policy,
+    public,
+    run_contents,
+    runs,
+    session,
+    statistics,
+    streams,
+)
 from .security import SecurityMiddleware
 
 API_ROUTES = (
     *public.route,
     *runs.route,
+    *statistics.route,
     *streams.route,
     *run_contents.route,
     *approvals.route,
     *consents.route,
     *consents.callback_route,
     *audit.route,
+    *notices.route,
     *policy.route,
     *mcp.route,
     *accounts.route,

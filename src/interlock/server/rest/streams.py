@@ -19,7 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.live.event_reader import EventReader
 from ..core.live.live_event import LiveEvent
-from .responses import encode
+from ..core.live.outputs import LiveOutput
+from .responses import build_response, encode
+from .schemas.runs import OutputResponse
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
@@ -79,11 +81,11 @@ class EventStream(Response):
     async def _chunks(self) -> AsyncGenerator[bytes]:
         source, heartbeat = self._source, self._source.heartbeat_seconds
         yield b"retry: %d\n\n" % RETRY_MS
-        next_check, page = monotonic() + heartbeat, list[LiveEvent]()
+        next_check, page = monotonic() + heartbeat, list[LiveEvent | LiveOutput]()
         while True:
-            if chunk := b"".join(map(source.encode, page)):
+            if chunk := b"".join(map(self._encode, page)):
                 yield chunk
-            end_data = await source.find_end(page)
+            end_data = await source.find_end([item for item in page if isinstance(item, LiveEvent)])
             if end_data is not None:
                 yield encode_message("end", end_data)
                 return
@@ -100,6 +102,12 @@ class EventStream(Response):
             if page is None:
                 yield encode_message("end", {"reason": "stopping"})
                 return
+
+    def _encode(self, item: LiveEvent | LiveOutput) -> bytes:
+        """Encode an event, or an output: that has no id, so a reader that comes back continues after the last event."""
+        if isinstance(item, LiveEvent):
+            return self._source.encode(item)
+        return encode_message(item.type, build_response(OutputResponse, item))
 
 
 async def open_event_stream(request: Request, source: StreamSource) -> EventStream:

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 
 from ...domain.errors import LogError
+from ...domain.event import Event
 from ...domain.state.lifecycle import RUN_STATUS, RunState
 from ..event_log import FeedEntry
 from ..indexed_log import RecentEvent
 from ..packing import unpack
 from ..projection import UNANSWERED_STATUS
+from ..rollups import Rollups, RunFacts
 from .connection import Connection, ConnectionPool, Connector, execute, first_line
 from .indexing import clean_text, fit_key, rebuild
 from .migrate import check_schema
@@ -22,6 +25,7 @@ T = TypeVar("T")
 #: Appends that are looked at for recent events: about 10,000 events.
 _RECENT_APPENDS = 2_000
 _PAGE_RUNS = 500
+_ROLLUP_COLUMNS = ("widths", "starts", "metrics", "agents", "names", "counts", "totals")
 #: Parameters of the events of an append.
 _APPENDED = ("row_run_ids", "row_seqs", "row_counts", "places", "bodies", "hashes")
 
@@ -65,8 +69,41 @@ class IndexTables:
         """Make the rows again that do not know all events of their run. Return how many runs that were."""
         return await self._run(_reindex)
 
+    async def read_rollup_position(self) -> int:
+        """Return the position of the last event whose figures were added."""
+        return (await self.fetch(QUERIES["read_rollup_position"], ()))[0][0]
+
+    async def find_run_facts(self, events: Sequence[Event]) -> dict[str, RunFacts]:
+        """Return what figures need to know of the runs of these events."""
+        run_ids = list({clean_text(event.run_id) for event in events})
+        action_ids = list({fit_key(getattr(event.fact, "action_id", "")) for event in events})
+
+        def find(connection: Connection) -> dict[str, RunFacts]:
+            runs = execute(connection, QUERIES["find_counted_runs"], (run_ids,)).fetchall()
+            questions = execute(connection, QUERIES["find_asked_times"], (run_ids, action_ids)).fetchall()
+            asked: dict[str, dict[str, int]] = {run_id: {} for run_id, *_ in runs}
+            for run_id, action_id, at in questions:
+                asked[run_id][action_id] = at
+            return {
+                run_id: RunFacts(agent, bool(inside), partial(_find_asked_at, asked[run_id]))
+                for run_id, agent, inside in runs
+            }
+
+        return await self._run(find)
+
+    async def add_rollups(self, after: int, until: int, rollups: Rollups) -> bool:
+        """Add the figures of the events after one position, to another. Return False where another server did."""
+        rows = [(*key._replace(name=fit_key(key.name)), *sums) for key, sums in rollups.items()]
+        columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in _ROLLUP_COLUMNS]
+        values = {"after": after, "until": until, **dict(zip(_ROLLUP_COLUMNS, columns, strict=True))}
+        return await self._run(lambda connection: bool(execute(connection, QUERIES["add_rollups"], values).fetchall()))
+
     async def _run(self, work: Callable[[Connection], T]) -> T:
         return await asyncio.to_thread(self._pool.run, work)
+
+
+def _find_asked_at(asked: dict[str, int], action_id: str) -> int:
+    return asked.get(fit_key(action_id), 0)
 
 
 def reindex(url: str, schema: str = "interlock") -> int:

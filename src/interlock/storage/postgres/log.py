@@ -24,6 +24,7 @@ from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary
 from ..leases import ProcessIdentity, lease_token, this_process
 from ..packing import pack_state, unpack, unpack_state
 from ..removal import RemovedRun, decode_record
+from .budgets import PostgresBudgets
 from .changes import ChangeSignal
 from .connection import WRITER, Connection, ConnectionPool, Connector, Parameters, execute, first_line
 from .heartbeat import Heartbeat
@@ -32,7 +33,7 @@ from .migrate import check_schema
 from .operations import ProcessLeases, claim_effect, enqueue
 from .queries import QUERIES
 from .queues import RunQueues
-from .removal import remove_runs, restore_run
+from .removal import remove_runs, restore_run, update_removed
 from .writer import PostgresWriter
 
 T = TypeVar("T")
@@ -93,6 +94,8 @@ class PostgresLog:
         self.queues = RunQueues(self._readers)
         #: What lists show of runs and questions.
         self.index = IndexTables(self._readers)
+        #: What runs use of budgets.
+        self.budgets = PostgresBudgets(self._readers)
         self._writer = writer = PostgresWriter(
             self._connector, connection, self._patience_seconds, heartbeat.report_write, heartbeat.end
         )
@@ -264,6 +267,29 @@ class PostgresLog:
     async def restore_run(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         """Put the events of a removed run back. Needs the role that owns the tables."""
         await self._change(run_id, partial(restore_run, run_id=run_id, entries=entries))
+
+    async def update_removed(self, removed: Sequence[RemovedRun]) -> None:
+        """Replace the records of removed runs in one transaction. Needs the role that owns the tables."""
+        await self._change("", partial(update_removed, removed=removed))
+
+    async def oldest_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RunSummary]]:
+        """Return runs that are over, oldest first, each with a number to continue after."""
+        rows = await self._query("oldest_runs", (after, limit))
+        return [(row[0], RunSummary(_unpack(row[1], row[2:6])[0], _unpack(row[1], row[6:])[-1])) for row in rows]
+
+    async def child_run_ids(self, run_id: str) -> list[str]:
+        """Return the ids that look like those of child runs."""
+        return [row[0] for row in await self._query("child_run_ids", {"run_id": run_id})]
+
+    async def archived_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RemovedRun]]:
+        """Return records of archived runs, oldest run first, each with a number to continue after."""
+        rows = await self._query("archived_runs", (after, limit))
+        return [(number, decode_record(bytes(record)).run) for number, record in rows]
+
+    async def erased_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RemovedRun]]:
+        """Return records of erased runs in the order of their erasure, each with a number to continue after."""
+        rows = await self._query("erased_runs", (after, limit))
+        return [(number, decode_record(bytes(record)).run) for number, record in rows]
 
     async def removed_runs(self) -> list[RemovedRun]:
         """Return the records of removed runs, oldest run first."""

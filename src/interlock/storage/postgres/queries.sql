@@ -86,13 +86,14 @@ listed AS (
 ),
 asked AS (
     INSERT INTO indexed_actions (number, run, action_id, state, status, agent, requester, created_by, call_id, tool,
-        capability, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by)
+        capability, title, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by, rules, words)
     SELECT CASE WHEN a.number < 1 << 20 THEN base.position ELSE 0 END + a.number, writable.number, action_id, state, status, agent, requester, created_by, call_id,
-        tool, capability, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by
+        tool, capability, title, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by,
+        rules, words
     FROM json_to_recordset(%(asked)s) AS a (
         number bigint, run_id text, action_id text, state text, status text, agent text, requester text,
-        created_by text, call_id text, tool text, capability text, kind text, payload_hash text, risk text,
-        asked_at bigint, expires_at bigint, asked_seq bigint, decided_at bigint, decided_by text
+        created_by text, call_id text, tool text, capability text, title text, kind text, payload_hash text, risk text,
+        asked_at bigint, expires_at bigint, asked_seq bigint, decided_at bigint, decided_by text, rules text, words text
     )
     JOIN writable USING (run_id), base
 ),
@@ -464,7 +465,18 @@ SELECT position, seq, count, hashes FROM appends WHERE run = %s ORDER BY seq
 SELECT position + count - 1 FROM appends ORDER BY position DESC LIMIT 1
 
 -- name: add_removed
-INSERT INTO removed_runs (number, record) VALUES (%s, %b)
+INSERT INTO removed_runs (number, record, erasure) VALUES (%s, %b, CASE WHEN %s THEN nextval('erasures') END)
+
+-- name: update_removed
+UPDATE removed_runs SET record = %(record)b,
+    erasure = coalesce(erasure, CASE WHEN %(is_erased)s THEN nextval('erasures') END)
+WHERE number = %(number)s
+
+-- name: mark_removed
+UPDATE runs SET state = 3 WHERE number = %s
+
+-- name: mark_over
+UPDATE runs SET state = 2 WHERE number = %s
 
 -- name: find_removed
 SELECT number, record FROM removed_runs WHERE number = (SELECT number FROM runs WHERE run_id = %s) FOR UPDATE
@@ -474,6 +486,22 @@ SELECT record FROM removed_runs WHERE number = (SELECT number FROM runs WHERE ru
 
 -- name: list_removed
 SELECT record FROM removed_runs ORDER BY number
+
+-- name: archived_runs
+SELECT number, record FROM removed_runs WHERE erasure IS NULL AND number > %s ORDER BY number LIMIT %s
+
+-- name: erased_runs
+SELECT erasure, record FROM removed_runs WHERE erasure > %s ORDER BY erasure LIMIT %s
+
+-- name: child_run_ids
+SELECT run_id FROM runs WHERE run_id > %(run_id)s || '.' AND run_id < %(run_id)s || '/' AND next_seq > 0 ORDER BY run_id
+
+-- name: oldest_runs
+SELECT number, run_id, first.seq, first.count, first.bodies, first.hashes, last.seq, last.count, last.bodies, last.hashes
+FROM (SELECT number, run_id FROM runs WHERE state = 2 AND number > %s ORDER BY number LIMIT %s) AS page
+JOIN appends AS first ON first.run = number AND first.seq = 0
+CROSS JOIN LATERAL (SELECT * FROM appends WHERE run = number ORDER BY seq DESC LIMIT 1) AS last
+ORDER BY number
 
 -- name: forget_removed
 DELETE FROM removed_runs WHERE number = %s
@@ -487,6 +515,12 @@ DELETE FROM commands WHERE run = %s
 -- name: remove_listed_actions
 DELETE FROM indexed_actions WHERE run = %s
 
+-- What a server keeps beside its lists. The journal stays: it is a chain.
+-- name: forget_erased
+WITH dead_letters AS (DELETE FROM forward_set_aside WHERE run_id = %(run_id)s),
+notices AS (DELETE FROM notice_deliveries WHERE run_id = %(run_id)s)
+DELETE FROM damaged_runs WHERE run_id = %(run_id)s
+
 -- name: remove_listed_run
 DELETE FROM indexed_runs WHERE number = %s
 
@@ -495,3 +529,59 @@ DELETE FROM snapshots WHERE run_id = %s
 
 -- name: restore_append
 INSERT INTO appends (run, position, seq, count, bodies, hashes) VALUES (%s, %s, %s, %s, %b, %b)
+
+-- name: read_rollup_position
+SELECT position FROM rollup_position
+
+-- What has to be known of the runs of events that are counted, and of the questions that they answer.
+-- name: find_counted_runs
+SELECT run_id, agent, inside FROM runs JOIN indexed_runs USING (number) WHERE run_id = ANY(%s)
+
+-- name: find_asked_times
+SELECT run_id, action_id, asked_at FROM runs JOIN indexed_actions ON run = runs.number
+WHERE run_id = ANY(%s) AND action_id = ANY(%s)
+
+-- The figures of the events after one position, to another. Where another server counted them, nothing is changed.
+-- name: add_rollups
+WITH counted AS (
+    UPDATE rollup_position SET position = %(until)s WHERE position = %(after)s RETURNING position
+),
+added AS (
+    INSERT INTO rollups AS known (width, start, metric, agent, name, count, total)
+    SELECT r.* FROM unnest(
+        %(widths)s::integer[], %(starts)s::bigint[], %(metrics)s::text[], %(agents)s::text[], %(names)s::text[],
+        %(counts)s::bigint[], %(totals)s::float8[]
+    ) AS r, counted
+    ON CONFLICT (width, start, metric, agent, name)
+    DO UPDATE SET count = known.count + excluded.count, total = known.total + excluded.total
+)
+SELECT position FROM counted
+
+-- name: read_budget
+SELECT used FROM budgets
+WHERE (budget, measure, subject, starts_at) = (%(budget)s, %(measure)s, %(subject)s, %(starts_at)s)
+
+-- name: add_budget
+INSERT INTO budgets AS counter VALUES
+(%(budget)s, %(measure)s, %(subject)s, %(starts_at)s, %(ends_at)s, greatest(0, %(amount)s::bigint))
+ON CONFLICT (budget, measure, subject, starts_at)
+DO UPDATE SET used = greatest(0, counter.used + %(amount)s::bigint)
+
+-- A charge that does not fit returns no row.
+-- name: reserve_budget
+INSERT INTO budgets AS counter
+SELECT %(budget)s, %(measure)s, %(subject)s, %(starts_at)s, %(ends_at)s, %(amount)s::bigint
+WHERE %(limit)s::bigint IS NULL OR %(amount)s::bigint <= %(limit)s::bigint
+ON CONFLICT (budget, measure, subject, starts_at)
+DO UPDATE SET used = counter.used + excluded.used
+WHERE %(limit)s::bigint IS NULL OR counter.used + excluded.used <= %(limit)s::bigint
+RETURNING used
+
+-- name: remove_budgets
+DELETE FROM budgets WHERE budget = %s AND ends_at < %s
+
+-- name: list_budgets
+SELECT budget, measure, subject, starts_at, ends_at, used FROM (
+    SELECT *, row_number() OVER (PARTITION BY budget ORDER BY used DESC, subject) AS place FROM budgets
+    WHERE budget = ANY(%(budgets)s) AND starts_at <= %(now)s AND ends_at > %(now)s
+) AS placed WHERE place <= %(limit)s ORDER BY budget, place

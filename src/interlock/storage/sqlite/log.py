@@ -29,10 +29,11 @@ from ..leases import ProcessIdentity, lease_token, this_process
 from ..packing import pack_state, unpack, unpack_state
 from ..polling import poll_for_change
 from ..removal import RemovedRun, StoredRecord, decode_record
+from .budgets import SqliteBudgets
 from .database import Connections, open_database
 from .leases import OpenLeases, ack, acquire, enqueue, release
 from .queries import QUERIES
-from .removal import remove_runs, restore_run
+from .removal import remove_runs, restore_run, update_removed
 from .upgrade import pack_old_events
 from .writer import SqliteWriter, execute_with_retry, is_busy
 
@@ -61,6 +62,8 @@ class SqliteLog:
         self._version = 0
         #: The versions of a reopened file begin above those of before.
         self._first_version = 0
+        #: What runs use of budgets, in a file beside this one.
+        self.budgets = SqliteBudgets(f"{self._path}-budgets")
         self._use(open_database(self._path, factory))
 
     def _use(self, connections: Connections) -> None:
@@ -84,7 +87,8 @@ class SqliteLog:
     @property
     def own_paths(self) -> tuple[str, ...]:
         """The paths of its files, which no tool may access."""
-        return tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal", "-lock"))
+        own = tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal", "-lock"))
+        return own + self.budgets.own_paths
 
     def append(
         self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
@@ -220,6 +224,26 @@ class SqliteLog:
         """Put the events of a removed run back."""
         await self._change(run_id, partial(restore_run, run_id=run_id, entries=entries))
 
+    async def update_removed(self, removed: Sequence[RemovedRun]) -> None:
+        """Replace the records of removed runs in one transaction."""
+        await self._change("", partial(update_removed, removed=removed))
+
+    async def oldest_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RunSummary]]:
+        """Return runs that the file has, oldest first, each with a number to continue after."""
+        return await self._query(_make_numbered_summary, "oldest_runs", after, limit)
+
+    async def child_run_ids(self, run_id: str) -> list[str]:
+        """Return the ids that look like those of child runs."""
+        return await self._query(str, "child_run_ids", run_id)
+
+    async def archived_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RemovedRun]]:
+        """Return records of archived runs, oldest run first, each with a number to continue after."""
+        return await self._query(_make_numbered_record, "archived_runs", after, limit)
+
+    async def erased_runs(self, after: int = 0, limit: int = 100) -> list[tuple[int, RemovedRun]]:
+        """Return records of erased runs in the order of their erasure, each with a number to continue after."""
+        return await self._query_key(_make_numbered_record, "erased_runs", after, limit)
+
     async def removed_runs(self) -> list[RemovedRun]:
         """Return the records of removed runs, oldest run first."""
         return [record.run for record in await self._query(decode_record, "list_removed")]
@@ -255,6 +279,7 @@ class SqliteLog:
     def _close(self) -> None:
         with self._reopening:
             self._finalizer()
+            self.budgets.close()
 
     def _reopen(self) -> None:
         with self._reopening:
@@ -340,6 +365,10 @@ def _make_record(_number: int, record: bytes) -> StoredRecord:
     return decode_record(record)
 
 
+def _make_numbered_record(number: int, record: bytes) -> tuple[int, RemovedRun]:
+    return number, decode_record(record).run
+
+
 def _make_run_command(run_id: str, key: str, body: bytes) -> tuple[str, QueuedCommand]:
     return run_id, QueuedCommand(key, body)
 
@@ -350,6 +379,10 @@ def _claim_effect(connection: sqlite3.Connection, row: tuple[str, str, str, int,
 
 def _make_run_summary(run_id: str, *row: Any) -> RunSummary:
     return RunSummary(unpack(str(run_id), *row[:4])[0], unpack(str(run_id), *row[4:])[-1])
+
+
+def _make_numbered_summary(number: int, run_id: str, *row: Any) -> tuple[int, RunSummary]:
+    return number, _make_run_summary(run_id, *row)
 
 
 def _make_feed_entries(position: int, *row: Any) -> list[FeedEntry]:

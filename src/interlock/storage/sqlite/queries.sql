@@ -127,13 +127,57 @@ WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY seq
 SELECT EXISTS (SELECT 1 FROM events WHERE run = ?)
 
 -- name: add_removed
-INSERT INTO removed_runs (run, next_seq, record) VALUES (?, ?, ?)
+INSERT INTO removed_runs (run, next_seq, record, erasure)
+VALUES (?1, ?2, ?3, CASE WHEN ?4 THEN (SELECT coalesce(max(erasure), 0) + 1 FROM removed_runs WHERE erasure IS NOT NULL) END)
+
+-- name: update_removed
+UPDATE removed_runs SET record = ?2, erasure = coalesce(
+    erasure, CASE WHEN ?3 THEN (SELECT coalesce(max(erasure), 0) + 1 FROM removed_runs WHERE erasure IS NOT NULL) END
+)
+WHERE run = ?1
 
 -- name: find_removed
 SELECT run, CAST(record AS BLOB) FROM removed_runs WHERE run = (SELECT number FROM runs WHERE run_id = ?)
 
 -- name: list_removed
 SELECT CAST(record AS BLOB) FROM removed_runs ORDER BY run
+
+-- name: archived_runs
+SELECT run, CAST(record AS BLOB) FROM removed_runs WHERE erasure IS NULL AND run > ? ORDER BY run LIMIT ?
+
+-- name: erased_runs
+SELECT erasure, CAST(record AS BLOB) FROM removed_runs WHERE erasure > ? ORDER BY erasure LIMIT ?
+
+-- name: child_run_ids
+SELECT run_id FROM runs WHERE run_id > ?1 || '.' AND run_id < ?1 || '/' ORDER BY run_id
+
+-- Jumps from run to run, so runs that were removed cost nothing.
+-- name: oldest_runs
+WITH RECURSIVE present (run) AS (
+    SELECT min(run) FROM (
+        SELECT min(run) AS run FROM appends WHERE run > ?1 UNION ALL SELECT min(run) FROM events WHERE run > ?1
+    )
+    UNION ALL
+    SELECT coalesce(
+        min((SELECT min(run) FROM appends WHERE run > present.run), (SELECT min(run) FROM events WHERE run > present.run)),
+        (SELECT min(run) FROM appends WHERE run > present.run), (SELECT min(run) FROM events WHERE run > present.run)
+    )
+    FROM present WHERE run IS NOT NULL LIMIT ?2
+)
+SELECT number, run_id,
+    coalesce(first.seq, old_first.seq), CAST(first.count AS INTEGER),
+    CAST(coalesce(first.bodies, old_first.body) AS BLOB), CAST(coalesce(first.hashes, old_first.hash) AS BLOB),
+    CAST(coalesce(last.seq, old_last.seq) AS INTEGER), CAST(last.count AS INTEGER),
+    CAST(coalesce(last.bodies, old_last.body) AS BLOB), CAST(coalesce(last.hashes, old_last.hash) AS BLOB)
+FROM present
+CROSS JOIN runs ON number = present.run
+LEFT JOIN appends AS first ON first.run = number AND first.seq = 0
+LEFT JOIN appends AS last ON last.run = number AND last.seq = (SELECT max(seq) FROM appends WHERE run = number)
+LEFT JOIN events AS old_first ON first.run IS NULL AND old_first.run = number AND old_first.seq = 0
+LEFT JOIN events AS old_last
+    ON last.run IS NULL AND old_last.run = number AND old_last.seq = (SELECT max(seq) FROM events WHERE run = number)
+WHERE coalesce(first.run, old_first.run) IS NOT NULL AND coalesce(last.run, old_last.run) IS NOT NULL
+ORDER BY number
 
 -- The journal has what was erased until it is overwritten.
 -- name: empty_journal

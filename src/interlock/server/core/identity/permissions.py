@@ -22,12 +22,16 @@ class Operation(StrEnum):
     #: Lists, filtered by `get_visibility`.
     LIST_RUNS = "runs.list"
     LIST_QUESTIONS = "questions.list"
+    #: Figures of the agents that they have a role for.
+    READ_STATISTICS = "statistics.read"
     #: A run with its events, state, calls, actions and artifacts; and its questions as the inbox shows them.
     READ_RUN = "runs.read"
     READ_QUESTION = "questions.read"
     #: Needs only the agent: there is no run yet.
     CREATE_RUN = "runs.create"
     CANCEL_RUN = "runs.cancel"
+    #: The next message of a conversation: only by those who began it, or for whom it acts.
+    SEND_MESSAGE = "runs.message"
     #: All runs of an agent at once.
     STOP_AGENT = "agents.stop"
     #: Approve, reject; provide or refuse input.
@@ -53,6 +57,9 @@ class Operation(StrEnum):
     READ_CHECKPOINTS = "audit.checkpoints"
     READ_FORWARDERS = "audit.forwarders"
     READ_JOURNAL = "audit.journal"
+    #: Channels of notices and their deliveries; trying a channel, and sending dead letters again.
+    READ_NOTICES = "notices.read"
+    MANAGE_NOTICES = "notices.manage"
     READ_KEYS = "keys.read"
     MANAGE_KEYS = "keys.manage"
     READ_ACCOUNTS = "accounts.read"
@@ -105,6 +112,9 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     Operation.LIST_QUESTIONS: _build_row(
         PermissionScope.NONE, PermissionScope.LIST, PermissionScope.LIST, PermissionScope.LIST
     ),
+    Operation.READ_STATISTICS: _build_row(
+        PermissionScope.NONE, PermissionScope.LIST, PermissionScope.LIST, PermissionScope.LIST
+    ),
     Operation.READ_RUN: _build_row(PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN),
     Operation.READ_QUESTION: _build_row(
         PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN
@@ -114,6 +124,9 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     ),
     Operation.CANCEL_RUN: _build_row(
         PermissionScope.CREATED, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
+    Operation.SEND_MESSAGE: _build_row(
+        PermissionScope.CREATED, PermissionScope.CREATED, PermissionScope.NONE, PermissionScope.CREATED
     ),
     Operation.STOP_AGENT: _build_row(
         PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
@@ -165,6 +178,12 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     Operation.READ_JOURNAL: _build_row(
         PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
     ),
+    Operation.READ_NOTICES: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+    ),
+    Operation.MANAGE_NOTICES: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL
+    ),
     Operation.READ_KEYS: _build_row(
         PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
     ),
@@ -191,9 +210,11 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
 RELATIONSHIPS: Mapping[Operation, Relationship] = {
     Operation.LIST_RUNS: Relationship.PERSON,
     Operation.LIST_QUESTIONS: Relationship.PERSON,
+    Operation.READ_STATISTICS: Relationship.PERSON,
     Operation.READ_RUN: Relationship.INVOLVED,
     Operation.READ_QUESTION: Relationship.INVOLVED,
     Operation.CANCEL_RUN: Relationship.INVOLVED,
+    Operation.SEND_MESSAGE: Relationship.INVOLVED,
     Operation.CONSENT: Relationship.REQUESTER,
     Operation.OWN_CONSENTS: Relationship.PERSON,
     Operation.OWN_IDENTITY: Relationship.AUTHENTICATED,

@@ -15,6 +15,7 @@ from ....storage.projection import (
     list_search_words,
     mark_damaged,
 )
+from ....storage.rollups import Rollups
 from ..live.live_event import LiveEvent
 from . import activity
 from .activity import ActivityRow, list_activity_rows
@@ -51,6 +52,10 @@ _INSERT_ACTIVITY = (
 )
 _FORGET = tuple(f"DELETE FROM {table} WHERE run_id = ?" for table in ("runs", "actions", "activity"))  # noqa: S608
 _TRIM = "DELETE FROM activity WHERE number <= (SELECT number FROM activity ORDER BY number DESC LIMIT 1 OFFSET ?)"
+_ADD_ROLLUP = (
+    "INSERT INTO rollups (width, start, metric, agent, name, count, total) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET count = count + excluded.count, total = total + excluded.total"
+)
 _COUNT = "SELECT count(*) FROM activity"
 
 
@@ -89,6 +94,11 @@ class RowBuffer:
                 return None
             self._actions[key] = msgspec.convert(dict(zip(_ACTION_FIELDS, found, strict=True)), IndexedAction)
         return self._actions[key]
+
+    def find_asked_at(self, run: IndexedRun, action_id: str) -> int:
+        """Return when a question was asked; 0 when it never was."""
+        action = self.get_action(run.run_id, action_id)
+        return action.asked_at if action else 0
 
     def add_action(self, action: IndexedAction) -> None:
         """Add an action to the buffer."""
@@ -131,6 +141,11 @@ def forget_runs(connection: sqlite3.Connection, run_ids: Sequence[str]) -> None:
     connection.execute("PRAGMA secure_delete = ON")
     for statement in _FORGET:
         connection.executemany(statement, [(run_id,) for run_id in run_ids])
+
+
+def save_rollups(connection: sqlite3.Connection, rollups: Rollups) -> None:
+    """Add sums to the figures of their hours and days."""
+    connection.executemany(_ADD_ROLLUP, ((*key, *sums) for key, sums in rollups.items()))
 
 
 def save_activity(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:

@@ -8,17 +8,20 @@ once. A damaged file is only marked; the next pass deletes it and rebuilds it.
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ....domain.event import Event
 from ....storage import projection
 from ....storage.event_log import EventLog
 from ....storage.removal import RunRemoval
+from ....storage.rollups import RollupCounter, RunFacts
 from ..live.live_event import LiveEvent, to_live_event
 from . import activity
 from .activity import ActivityRow
 from .feed_follower import PAGE_EVENTS, FeedFollower, IndexUnavailableError
-from .file_rows import RowBuffer, forget_runs, save_activity, save_damage
+from .file_rows import RowBuffer, forget_runs, save_activity, save_damage, save_rollups
 from .index_file import IndexFile, delete_index_file, is_corruption
 from .rows import DamagedRun
 from .statements import SQLITE, SqlCondition, SqlValue, to_sql_values
@@ -42,6 +45,9 @@ class IndexUpdater(FeedFollower):
         self._path = path
         self._file: IndexFile | None = None
         self._is_corrupt = False
+        self._counter = RollupCounter()
+        #: The number of the last erasure that the file knows of.
+        self._erasure = 0
         #: Known damage, which the events do not show: applied again whenever one of these runs is indexed.
         self._damaged: dict[str, DamagedRun] = {}
 
@@ -83,6 +89,11 @@ class IndexUpdater(FeedFollower):
             await asyncio.to_thread(_write, file, lambda connection: save_damage(connection, runs))
 
         await self._read_from_file(mark)
+
+    async def refresh_rollups(self) -> bool:
+        """Bring the figures up to date. They are written with the rows."""
+        await self.catch_up()
+        return True
 
     async def close(self) -> None:
         """Wait for the running update and close the file."""
@@ -133,19 +144,23 @@ class IndexUpdater(FeedFollower):
                 file.close()
                 delete_index_file(self._path)
                 file = await asyncio.to_thread(IndexFile, self._path)
-            await self._forget_erased(file)
+            self._erasure = 0
+            try:
+                await self._forget_erased(file)
+            except BaseException:
+                file.close()
+                raise
             self._file, self.position, self._is_corrupt = file, file.read_position().position, False
         return self._file
 
     async def _forget_erased(self, file: IndexFile) -> None:
-        """Delete the rows of runs that were erased since the file was written."""
-        try:
-            removed = await self._log.removed_runs() if isinstance(self._log, RunRemoval) else []
-            if erased := [run.run_id for run in removed if run.is_erased]:
-                await asyncio.to_thread(_write, file, lambda connection: forget_runs(connection, erased))
-        except BaseException:
-            file.close()
-            raise
+        """Delete the rows of runs that were erased since the last look."""
+        if not isinstance(self._log, RunRemoval):
+            return
+        while page := await self._log.erased_runs(self._erasure):
+            erased = [run.run_id for _, run in page]
+            await asyncio.to_thread(_write, file, lambda connection, erased=erased: forget_runs(connection, erased))
+            self._erasure = page[-1][0]
 
     async def _is_of_this_log(self, file: IndexFile) -> bool:
         """Return True if the log has the event that the file ends with, at its position."""
@@ -163,9 +178,10 @@ class IndexUpdater(FeedFollower):
             page = [to_live_event(placed) for placed in await self._log.feed(self.position, PAGE_EVENTS)]
             is_full = len(page) == PAGE_EVENTS
             if page:
-                await asyncio.to_thread(_write_page, file, page, self._damaged)
+                await asyncio.to_thread(_write_page, file, page, self._damaged, self._counter)
                 self.position = page[-1].position
                 self._notify_listeners(page)
+        await self._forget_erased(file)
 
     def _close_file(self) -> None:
         if self._file is not None:
@@ -173,16 +189,22 @@ class IndexUpdater(FeedFollower):
         self._file, self._seen_version = None, None
 
 
-def _write_page(file: IndexFile, page: Sequence[LiveEvent], damaged: Mapping[str, DamagedRun]) -> None:
+def _write_page(
+    file: IndexFile, page: Sequence[LiveEvent], damaged: Mapping[str, DamagedRun], counter: RollupCounter
+) -> None:
     def write(connection: sqlite3.Connection) -> None:
         position = file.read_position().position  # another process may be ahead
         new_events = [event for event in page if event.position > position]
         if not new_events:
             return
         rows = RowBuffer(connection)
-        for event in new_events:
-            projection.apply_event(event.entry, event.event, event.problem, event.position, rows)
+        counted: list[tuple[Event, RunFacts]] = []
+        for live in new_events:
+            run = projection.apply_event(live.entry, live.event, live.problem, live.position, rows)
+            if live.event is not None:
+                counted.append((live.event, RunFacts(run.agent, bool(run.parent), partial(rows.find_asked_at, run))))
         rows.save()
+        save_rollups(connection, counter.count(counted))
         touched = {event.entry.run_id for event in new_events}
         save_damage(connection, [run for run_id, run in damaged.items() if run_id in touched])
         save_activity(connection, new_events)

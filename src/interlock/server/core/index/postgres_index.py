@@ -9,6 +9,7 @@ from typing import Any
 from ....domain.rendering import truncate
 from ....storage.indexed_log import IndexedLog
 from ....storage.projection import MAX_TEXT_CHARS
+from ....storage.rollups import RollupCounter
 from ..live.live_event import to_live_event
 from .activity import ActivityRow, list_activity_rows
 from .feed_follower import PAGE_EVENTS, FeedFollower
@@ -16,6 +17,8 @@ from .rows import DamagedRun
 from .statements import POSTGRES, SqlCondition, SqlValue
 
 _END = (1 << 63) - 1
+#: Counted in one transaction.
+_ROLLUP_EVENTS = 2_000
 
 
 class PostgresIndex(FeedFollower):
@@ -29,6 +32,7 @@ class PostgresIndex(FeedFollower):
         super().__init__(log)
         self._indexed_log = log
         self._is_opened = False
+        self._counter = RollupCounter()
 
     async def fetch_all(self, sql: str, parameters: Sequence[SqlValue]) -> list[Any]:
         """Return the rows of a query."""
@@ -57,6 +61,18 @@ class PostgresIndex(FeedFollower):
         for run in runs:
             message = truncate(run.message, MAX_TEXT_CHARS)
             await self._indexed_log.index.mark_damaged(run.run_id, message, is_closed=bool(run.closed_by))
+
+    async def refresh_rollups(self) -> bool:
+        """Add the figures of the next page of events. Return True if none were left."""
+        after = await self._indexed_log.index.read_rollup_position()
+        page = await self._log.feed(after, _ROLLUP_EVENTS)
+        if not page:
+            return True
+        events = [event for event in (to_live_event(placed).event for placed in page) if event is not None]
+        runs = await self._indexed_log.index.find_run_facts(events)
+        counted = self._counter.count((event, runs[event.run_id]) for event in events if event.run_id in runs)
+        is_added = await self._indexed_log.index.add_rollups(after, page[-1].position, counted)
+        return is_added and len(page) < _ROLLUP_EVENTS
 
     async def _run_pass(self) -> None:
         version = self._log.version()

@@ -1,5 +1,6 @@
 """Rows of runs and questions in lists. Times are nanoseconds since 1970; 0 is unknown, or never."""
 
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 import msgspec
@@ -40,6 +41,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     open_questions: int = 0
     #: Its events are not what was written; `message` says more.
     is_damaged: bool = False
+    #: A conversation that waits for the next message. Lists do not know it.
+    is_idle: bool = False
 
     @property
     def status(self) -> str:
@@ -49,7 +52,9 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def display_state(self) -> DisplayState:
         """The state that people see: a damaged run is damaged until it is closed."""
-        return DisplayState.DAMAGED if self.is_damaged and not self.is_over else DisplayState(self.state)
+        if self.is_damaged and not self.is_over:
+            return DisplayState.DAMAGED
+        return DisplayState.IDLE if self.is_idle else DisplayState(self.state)
 
     @property
     def owner(self) -> str:
@@ -101,6 +106,8 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     tool: str
     capability: str
+    #: What it is about, in one line.
+    title: str = ""
     #: `approval`, `input` or `consent`.
     kind: str
     payload_hash: str
@@ -111,6 +118,8 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     asked_seq: int
     decided_at: int = 0
     decided_by: str = ""
+    #: The ids of the rules that ask.
+    rules: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -161,8 +170,16 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""
 
 
+class ActionOrder(StrEnum):
+    """The order of a list of questions. `deadline` is for open ones: those that never expire are last."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+    DEADLINE = "deadline"
+
+
 class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filter of questions, oldest first: the longest waiting is first."""
+    """Filter of questions. By default oldest first: the longest waiting is first."""
 
     statuses: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
@@ -170,5 +187,17 @@ class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
     person: str | None = None
     agent: str | None = None
     run_id: str | None = None
+    requester: str | None = None
+    tool: str | None = None
+    #: One of its risks, and one of the rules that ask.
+    risk: str | None = None
+    rule: str | None = None
+    #: Asked at this time or earlier.
+    asked_before: int | None = None
+    #: Words in the title or the arguments; each has to occur.
+    text: str | None = None
+    #: Only these questions, at most `MAX_ACTION_IDS`.
+    action_ids: frozenset[str] | None = None
+    order: ActionOrder = ActionOrder.OLDEST
     limit: int = 50
     cursor: str = ""

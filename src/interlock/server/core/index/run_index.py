@@ -17,7 +17,7 @@ from .activity import ActivityRow
 from .feed_follower import IndexListener, IndexUnavailableError
 from .index_updater import IndexUpdater
 from .postgres_index import PostgresIndex
-from .rows import ActionQuery, ActionRow, DamagedRun, Page, RunQuery, RunRow
+from .rows import UNFINISHED_STATUSES, ActionOrder, ActionQuery, ActionRow, DamagedRun, Page, RunQuery, RunRow
 from .statements import (
     ACTION_COLUMNS,
     QUESTION_KINDS,
@@ -30,9 +30,11 @@ from .statements import (
     SqlValue,
     StatementBuilder,
     encode_cursor,
+    encode_deadline_cursor,
     to_action_row,
     to_run_row,
 )
+from .statistics import Statistics, StatisticsPeriod, StatisticsQuery, build_statistics
 
 __all__ = ["ActivityRow", "BadCursorError", "IndexListener", "IndexUnavailableError", "RunIndex"]
 
@@ -77,6 +79,10 @@ class IndexStore(Protocol):
 
     async def mark_damaged(self, runs: Sequence[DamagedRun]) -> None:
         """Show these runs as damaged from now on."""
+        ...
+
+    async def refresh_rollups(self) -> bool:
+        """Add figures of events that have none yet. Return True if none are left."""
         ...
 
     async def close(self) -> None:
@@ -147,15 +153,25 @@ class RunIndex:
         return await self._read_page(self._builder.build_runs(query), to_run_row)
 
     async def list_actions(self, query: ActionQuery) -> Page[ActionRow]:
-        """Return questions, oldest first. Over all runs, PENDING excludes questions of runs that are over. In one run
-        it is what its log says.
+        """Return questions. Over all runs, PENDING excludes questions of runs that are over. In one run it is what its
+        log says. By deadline there are only open ones.
         """
-        return await self._read_page(self._builder.build_actions(query), to_action_row)
+        by_deadline = encode_deadline_cursor if query.order is ActionOrder.DEADLINE else None
+        return await self._read_page(self._builder.build_actions(query), to_action_row, by_deadline)
 
     async def count_runs(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
         """Return how many runs have each status, without child runs. Many are counted every few seconds only."""
         rows = f"{self._store.dialect.runs} WHERE inside = 0"
         return dict.fromkeys(RUN_STATUSES, 0) | await self._count_by_column("status", rows, agents, person)
+
+    async def count_unfinished_runs(
+        self, agents: Collection[str] | None = None, person: str | None = None
+    ) -> dict[str, int]:
+        """Return how many runs that have not ended have each status, without child runs."""
+        statuses = sorted(UNFINISHED_STATUSES)
+        names = ", ".join(f"'{status}'" for status in statuses)
+        rows = f"{self._store.dialect.runs} WHERE inside = 0 AND status IN ({names})"
+        return dict.fromkeys(statuses, 0) | await self._count_by_column("status", rows, agents, person)
 
     async def count_open_questions(
         self, agents: Collection[str] | None = None, person: str | None = None
@@ -171,6 +187,26 @@ class RunIndex:
         where = self._builder.build_visibility_condition(agents, person)
         return await self._store.list_activity(max(1, limit), where)
 
+    async def refresh_rollups(self) -> bool:
+        """Add figures of events that have none yet. Return True if none are left."""
+        return await self._store.refresh_rollups()
+
+    async def read_statistics(
+        self, period: StatisticsPeriod, now: int, agents: Collection[str] | None = None
+    ) -> Statistics:
+        """Return the statistics of the period that ends now, of these agents."""
+        await self._store.refresh_rollups()
+        query = StatisticsQuery(period, now, agents)
+        figures, usage, ages = [
+            await self._store.fetch_all(self._builder.render(sql), values)
+            for sql, values in (
+                query.build_figures(),
+                query.build_usage(),
+                query.build_ages(self._store.dialect.action_leads),
+            )
+        ]
+        return build_statistics(query, figures, usage, ages[0])
+
     async def get_next_expiry(self) -> int:
         """Return when the next open question expires; 0: none does."""
         row = await self._store.fetch_one(self._select_next_expiry, ())
@@ -184,16 +220,23 @@ class RunIndex:
         """Close the index. Closing twice is fine."""
         await self._store.close()
 
-    async def _read_page(self, statement: SqlStatement, make: Callable[[Sequence[Any]], _T]) -> Page[_T]:
+    async def _read_page(
+        self,
+        statement: SqlStatement,
+        make: Callable[[Sequence[Any]], _T],
+        encode: Callable[[_T, int], str] | None = None,
+    ) -> Page[_T]:
         found = await self._store.fetch_all(statement.sql, statement.parameters)
-        rows = found[: statement.limit]
-        more = encode_cursor(rows[-1][0]) if len(found) > statement.limit else ""
-        return Page(tuple(make(row[1:]) for row in rows), more)
+        rows = tuple(make(row[1:]) for row in found[: statement.limit])
+        if len(found) <= statement.limit:
+            return Page(rows)
+        number = found[statement.limit - 1][0]
+        return Page(rows, encode(rows[-1], number) if encode else encode_cursor(number))
 
     async def _count_by_column(
         self, column: str, rows: str, agents: Collection[str] | None, person: str | None
     ) -> Counter[str]:
-        key = (column, None if agents is None else frozenset(agents), person)
+        key = (rows, None if agents is None else frozenset(agents), person)
         until, counted = self._counts.get(key, (0.0, Counter[str]()))
         if self._clock() < until:
             return counted

@@ -21,9 +21,10 @@ CREATE INDEX runs_by_parent ON runs (parent, number) WHERE parent != '';
 CREATE TABLE actions (
     number INTEGER PRIMARY KEY, action_id TEXT NOT NULL, run_id TEXT NOT NULL, state TEXT NOT NULL,
     status TEXT NOT NULL, agent TEXT NOT NULL, requester TEXT NOT NULL, created_by TEXT NOT NULL,
-    call_id TEXT NOT NULL, tool TEXT NOT NULL, capability TEXT NOT NULL, kind TEXT NOT NULL,
+    call_id TEXT NOT NULL, tool TEXT NOT NULL, capability TEXT NOT NULL, title TEXT NOT NULL, kind TEXT NOT NULL,
     payload_hash TEXT NOT NULL, risk TEXT NOT NULL, asked_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
-    asked_seq INTEGER NOT NULL, decided_at INTEGER NOT NULL, decided_by TEXT NOT NULL
+    asked_seq INTEGER NOT NULL, decided_at INTEGER NOT NULL, decided_by TEXT NOT NULL, rules TEXT NOT NULL,
+    words TEXT NOT NULL
 );
 CREATE INDEX actions_by_id ON actions (action_id, number);
 CREATE UNIQUE INDEX actions_by_run ON actions (run_id, action_id);
@@ -38,6 +39,12 @@ CREATE TABLE activity (
     type TEXT NOT NULL, title TEXT NOT NULL, tone TEXT NOT NULL, icon TEXT NOT NULL,
     tool TEXT NOT NULL, action_id TEXT NOT NULL, text TEXT NOT NULL
 );
+
+-- Figures of all runs by hour and by day (`storage/rollups.py`). `start` is in seconds since 1970.
+CREATE TABLE rollups (
+    width INTEGER NOT NULL, start INTEGER NOT NULL, metric TEXT NOT NULL, agent TEXT NOT NULL, name TEXT NOT NULL,
+    count INTEGER NOT NULL, total REAL NOT NULL, PRIMARY KEY (width, start, metric, agent, name)
+) WITHOUT ROWID;
 
 -- How far the log was read. `clean` is 1 while nothing was written since the file was closed in order.
 CREATE TABLE place (

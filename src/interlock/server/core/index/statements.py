@@ -18,15 +18,18 @@ from ....domain.errors import ConfigurationError
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from ....rendering.run_states import RunKind
 from ....storage.projection import UNANSWERED_STATUS, normalize_search_text
-from .rows import ActionQuery, ActionRow, RunQuery, RunRow
+from .rows import ActionOrder, ActionQuery, ActionRow, RunQuery, RunRow
 
 MAX_LIMIT = 1_000
 #: SQLite takes 500 parts in one compound statement. With more leads than this a scan in order is cheaper.
 _MAX_PARTS = 400
 _MAX_LEADS = 4_000
 _MAX_SEARCH_WORDS = 8
-_MAX_CURSOR_CHARS = 32
+_MAX_CURSOR_CHARS = 64
 _MAX_NUMBER = (1 << 63) - 1
+
+#: When a question expires; one that never does is last.
+_DEADLINE = f"(CASE WHEN expires_at > 0 THEN expires_at ELSE {_MAX_NUMBER} END)"
 
 QUESTION_KINDS = ("approval", "input", "consent")
 RUN_STATUSES = tuple(sorted(frozenset(RUN_STATUS.values())))
@@ -37,8 +40,8 @@ RUN_COLUMNS = (
     " last_seq, open_questions, damaged_at"
 )
 ACTION_COLUMNS = (
-    "action_id, run_id, agent, requester, created_by, call_id, tool, capability, kind, payload_hash, state, risk,"
-    " asked_at, expires_at, asked_seq, decided_at, decided_by"
+    "action_id, run_id, agent, requester, created_by, call_id, tool, capability, title, kind, payload_hash, state,"
+    " risk, asked_at, expires_at, asked_seq, decided_at, decided_by, rules"
 )
 
 
@@ -132,8 +135,20 @@ class StatementBuilder:
 
     def build_actions(self, query: ActionQuery) -> SqlStatement:
         """Build the query for a list of actions."""
-        rest = [*self._build_any_of("kind", query.kinds), *self._build_equals("agent", query.agent)]
-        lead = _take_first_given(("agent", query.agent))
+        rest = [
+            *self._build_any_of("kind", query.kinds),
+            *self._build_equals("agent", query.agent),
+            *self._build_equals("requester", query.requester),
+            *self._build_equals("tool", query.tool),
+            *self._build_contains("risk", query.risk),
+            *self._build_contains("rules", query.rule),
+            *([] if query.asked_before is None else [SqlCondition("asked_at <= ?", (query.asked_before,))]),
+            *self._build_text_search(query.text),
+            *self._build_any_of("action_id", query.action_ids),
+        ]
+        if query.order is ActionOrder.DEADLINE:
+            return self._build_by_deadline(query, rest)
+        lead = _take_first_given(("requester", query.requester), ("agent", query.agent))
         if query.run_id is not None:
             leads = [SqlCondition("run_id = ?", (query.run_id,))]
             states = None if query.statuses is None else {word.lower() for word in query.statuses}
@@ -143,12 +158,29 @@ class StatementBuilder:
             leads = self._build_leads(owners, query.statuses, _ACTION_STATUSES)
         if lead or query.run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
             rest += self._build_visibility(query.agents, query.person)
-        at = _decode_cursor(query.cursor)
-        rest += [SqlCondition("number > ?", (at,))] if at else []
+        at, is_newest = _decode_cursor(query.cursor), query.order is ActionOrder.NEWEST
+        rest += [SqlCondition(f"number {'<' if is_newest else '>'} ?", (at,))] if at else []
         found_in = self._dialect.action_leads if query.run_id is None else self._dialect.actions
-        return self._build_page(
-            _Table(self._dialect.actions, found_in, ACTION_COLUMNS, "ASC"), leads, rest, query.limit
+        table = _Table(self._dialect.actions, found_in, ACTION_COLUMNS, "DESC" if is_newest else "ASC")
+        return self._build_page(table, leads, rest, query.limit)
+
+    def _build_by_deadline(self, query: ActionQuery, rest: list[SqlCondition]) -> SqlStatement:
+        """Build the query for open questions by deadline. It sorts those that are open, however many are answered."""
+        conditions = [
+            SqlCondition("status = 'PENDING'"),
+            *([] if query.run_id is None else [SqlCondition("run_id = ?", (query.run_id,))]),
+            *rest,
+            *self._build_visibility(query.agents, query.person),
+        ]
+        if query.cursor:
+            due, at = _decode_deadline_cursor(query.cursor)
+            conditions.append(SqlCondition(f"({_DEADLINE} > ? OR ({_DEADLINE} = ? AND number > ?))", (due, due, at)))
+        limit = max(1, min(query.limit, MAX_LIMIT))
+        sql = (
+            f"SELECT number, {ACTION_COLUMNS} FROM {self._dialect.actions}"  # noqa: S608
+            f" WHERE {' AND '.join(each.sql for each in conditions)} ORDER BY {_DEADLINE}, number LIMIT {limit + 1}"
         )
+        return SqlStatement(self.render(sql), tuple(value for each in conditions for value in each.parameters), limit)
 
     def build_counts(
         self, column: str, rows: str, agents: Collection[str] | None, person: str | None
@@ -232,6 +264,13 @@ class StatementBuilder:
         condition = f"{self._dialect.unindexed}{column} IN ({_build_placeholders(values)})"
         return [SqlCondition(condition, tuple(sorted(values)))]
 
+    def _build_contains(self, column: str, value: str | None) -> list[SqlCondition]:
+        """Build the condition that a list of names, written as JSON, has this one."""
+        if value is None:
+            return []
+        name = msgspec.json.encode(value.encode(errors="replace").decode()).decode()
+        return [SqlCondition(f"{self._dialect.find}({column}, ?) > 0", (name,))]
+
     def _build_text_search(self, text: str | None) -> list[SqlCondition]:
         """Build the conditions that every word occurs in the text."""
         return [
@@ -271,6 +310,12 @@ def encode_cursor(number: int) -> str:
     return urlsafe_b64encode(b"%d" % number).decode().rstrip("=")
 
 
+def encode_deadline_cursor(row: ActionRow, number: int) -> str:
+    """Encode the position of a page of questions by deadline."""
+    text = f"{row.expires_at or _MAX_NUMBER}-{number}"
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
 def to_run_row(row: Sequence[Any]) -> RunRow:
     """Convert a row of the index to a run."""
     run_id, agent, state, requester, created_by, parent, framework, kind, task, message, *numbers = row
@@ -295,13 +340,14 @@ def to_run_row(row: Sequence[Any]) -> RunRow:
 
 
 _ACTION_FIELDS = tuple(ACTION_COLUMNS.split(", "))
-_decode_risk = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def to_action_row(row: Sequence[Any]) -> ActionRow:
     """Convert a row of the index to an action."""
     values: dict[str, Any] = dict(zip(_ACTION_FIELDS, row, strict=True))
-    values["state"], values["risk"] = ActionState(values["state"]), _decode_risk(values["risk"])
+    values["state"] = ActionState(values["state"])
+    values["risk"], values["rules"] = _decode_names(values["risk"]), _decode_names(values["rules"])
     return ActionRow(**values)
 
 
@@ -325,13 +371,25 @@ def _decode_cursor(cursor: str) -> int:
     """Decode where the page begins; 0 at the start."""
     if not cursor:
         return 0
+    (number,) = _decode_numbers(cursor, 1)
+    return number
+
+
+def _decode_deadline_cursor(cursor: str) -> tuple[int, int]:
+    due, number = _decode_numbers(cursor, 2)
+    return due, number
+
+
+def _decode_numbers(cursor: str, count: int) -> list[int]:
+    """Decode the numbers of a cursor. Raise `BadCursorError` unless a page of this kind of list could have made it."""
     try:
         if len(cursor) > _MAX_CURSOR_CHARS:
             raise ValueError
-        text = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
-        number = int(text) if text.isdigit() else 0
+        raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        numbers = [int(part) if part.isdigit() else 0 for part in raw.split(b"-")]
+        again = urlsafe_b64encode(b"-".join(b"%d" % number for number in numbers)).decode().rstrip("=")
     except (ValueError, binascii.Error):
-        number = 0
-    if not 0 < number <= _MAX_NUMBER or encode_cursor(number) != cursor:
+        numbers, again = [], ""
+    if len(numbers) != count or again != cursor or not all(0 < number <= _MAX_NUMBER for number in numbers):
         raise BadCursorError("The cursor is none that a page of this list has given out. Begin without one.")
-    return number
+    return numbers

@@ -8,14 +8,20 @@ one begins where the last one ended.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .live_event import LiveEvent
+
+if TYPE_CHECKING:
+    from .outputs import LiveOutput
 
 #: What is kept for one reader at most; the events are shared by all of them.
 MAX_QUEUED = 1_000
 MAX_QUEUED_BYTES = 2 << 20
+#: Of outputs, which are kept nowhere else: of more than this, a slow reader loses the oldest.
+MAX_OUTPUTS = 1_000
 #: Read from the log at a time.
 PAGE_EVENTS = 200
 
@@ -26,7 +32,7 @@ EventFilter: TypeAlias = Callable[[list[LiveEvent]], Awaitable[list[LiveEvent]]]
 
 
 class EventReader:
-    """An iterator over lists of events in order, never empty. It ends when the hub closes. Iterate once."""
+    """An iterator over lists of events and outputs in order, never empty. It ends when the hub closes. Iterate once."""
 
     def __init__(
         self, after: int, position_of: Callable[[LiveEvent], int], read_after: PageLoader, filter_events: EventFilter
@@ -40,6 +46,7 @@ class EventReader:
         self._is_closed = False
         self._queue: list[LiveEvent] = []
         self._queued_bytes = 0
+        self._outputs: deque[LiveOutput] = deque(maxlen=MAX_OUTPUTS)
         self._wake_event = asyncio.Event()
 
     @property
@@ -57,6 +64,11 @@ class EventReader:
             self._drop_queue()
         self._wake_event.set()
 
+    def push_output(self, output: "LiveOutput") -> None:
+        """Queue an output, to be read after the event that it follows. Never blocks."""
+        self._outputs.append(output)
+        self._wake_event.set()
+
     def close(self) -> None:
         """End the reader."""
         self._is_closed = True
@@ -65,16 +77,32 @@ class EventReader:
     def __aiter__(self) -> "EventReader":
         return self
 
-    async def __anext__(self) -> list[LiveEvent]:
+    async def __anext__(self) -> "list[LiveEvent | LiveOutput]":
         while not self._is_closed:
             try:
                 shown = await self._read_next()
             except BaseException:
                 self._drop_queue()
                 raise
-            if shown:
-                return shown
+            if items := self._add_outputs(shown):
+                return items
         raise StopAsyncIteration
+
+    def _add_outputs(self, shown: list[LiveEvent]) -> "list[LiveEvent | LiveOutput]":
+        """Return the events, each after the outputs that came before it, and then the outputs that follow the last."""
+        if not self._outputs:
+            return list(shown)
+        items: list[LiveEvent | LiveOutput] = []
+        for event in shown:
+            items += self._take_outputs(event.entry.seq - 1)
+            items.append(event)
+        return items + self._take_outputs(self.cursor)
+
+    def _take_outputs(self, seq: int) -> "list[LiveOutput]":
+        outputs, taken = self._outputs, list["LiveOutput"]()
+        while outputs and outputs[0].seq <= seq:
+            taken.append(outputs.popleft())
+        return taken
 
     async def _read_next(self) -> list[LiveEvent]:
         page = await (self._read_from_log() if self._is_behind else self._read_from_queue())

@@ -7,7 +7,7 @@ part of every page. Nothing waits for a reader (`event_reader`).
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from ....domain.errors import InterlockError
 from ..index.rows import RunRow
@@ -15,6 +15,7 @@ from ..index.run_index import IndexListener, RunIndex
 from ..index.statements import is_visible
 from .event_reader import EventFilter, EventReader
 from .live_event import LiveEvent, to_live_event
+from .outputs import RunOutputs
 
 MAX_READERS = 100
 #: One key or person has at most one in so many of the places.
@@ -56,6 +57,8 @@ class EventHub:
         self._unsubscribe = index.subscribe(self._dispatch)
         #: Owners of recently seen runs. They do not change.
         self._run_rows: OrderedDict[str, RunRow] = OrderedDict()
+        #: What the runs of this process say while they run.
+        self.outputs = RunOutputs()
 
     @property
     def reader_count(self) -> int:
@@ -82,7 +85,7 @@ class EventHub:
         return end
 
     @asynccontextmanager
-    async def open_reader(
+    async def open_reader(  # noqa: PLR0913 - every keyword is explicit
         self,
         run_id: str | None = None,
         after: int | None = None,
@@ -90,10 +93,11 @@ class EventHub:
         agents: Collection[str] | None = None,
         person: str | None = None,
         owner: str = "",
+        with_outputs: bool = False,
     ) -> AsyncGenerator[EventReader]:
-        """Follow one run after that `seq` (default: from its first event), or all runs after that position (default:
-        from now on), filtered by agents or person as in lists. Raise `TooManyReadersError` when the limit is reached,
-        in total or of this owner.
+        """Follow one run after that `seq` (default: from its first event), `with_outputs` too; or all runs after that
+        position (default: from now on), filtered by agents or person as in lists. Raise `TooManyReadersError` when the
+        limit is reached, in total or of this owner.
         """
         await self._index.catch_up()
         self._check_capacity(owner)
@@ -107,8 +111,10 @@ class EventHub:
         self._update_polling()
         if self._is_closed:
             new.close()
+        outputs = self.outputs.attach(run_id, new) if with_outputs and run_id is not None else nullcontext()
         try:
-            yield new
+            with outputs:
+                yield new
         finally:
             new.close()
             self._readers[run_id].discard(new)

@@ -25,7 +25,7 @@ def find_order(number: str) -> JsonObject:
     return _ORDERS.get(number, {"problem": f"There is no order {number}."})
 
 
-@tool(risk="write")
+@tool(risk="write", title="Refund {amount} EUR for order {order}", key_facts=("amount", "order", "reason"))
 def refund(order: str, amount: float, reason: str = "") -> str:
     """Pay money back.
 
@@ -46,7 +46,7 @@ def _ask_for_audience(arguments: JsonObject, situation: CallContext) -> Decision
     )
 
 
-@tool(authorize=_ask_for_audience)
+@tool(authorize=_ask_for_audience, title="Send the mailing {subject}", key_facts=("subject",))
 def send_mailing(subject: str, audience: str = "") -> str:
     """Send a mailing.
 

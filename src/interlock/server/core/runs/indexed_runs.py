@@ -46,6 +46,7 @@ from ..index.run_index import IndexUnavailableError, RunIndex
 from ..live.hub import EventHub
 from ..live.live_event import LiveEvent
 from .agent_runners import AgentRunners
+from .conversations import is_idle
 from .damaged_runs import DamagedRuns
 
 logger = logging.getLogger("interlock.server")
@@ -205,8 +206,10 @@ class IndexedRuns:
         if row.parent_run_id:
             parent = await self._index.get_run(row.parent_run_id)
             return parent is not None and (parent.is_over or bool(await self._log.queued_commands(row.run_id)))
-        if not row.open_questions or await self._log.queued_commands(row.run_id):
+        if await self._log.queued_commands(row.run_id):
             return True
+        if not row.open_questions:
+            return not await is_idle(self._log, row)
         with suppress(LogUnreadableError, IllegalTransitionError):
             last = await self._log.read(row.run_id, row.last_seq - 1, 1)
             return not (last and isinstance(decode_event(last[0]).fact, RunPaused))

@@ -6,13 +6,14 @@ its calls, its questions in full) are folded from the log, in a thread where tha
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from ....domain import event as facts
 from ....domain.attachments import ATTACHMENT
 from ....domain.call import Question
-from ....domain.errors import ArtifactError
+from ....domain.errors import ArtifactError, LogUnreadableError
 from ....domain.event import Event, LogEntry, decode_event
 from ....domain.state.ledger import Ledger
 from ....engine.interface import Engine
@@ -21,13 +22,16 @@ from ....history.call_view import CallView, build_call_view
 from ....history.fold import load_run
 from ....history.run_view import RunEvent, to_run_events
 from ....history.state_view import CallStateView, RunStateView, build_state_at, build_state_view
+from ....history.turns import Turn, begins_turn, build_turns, split_turns
 from ..errors import InvalidRequestError, not_found_error
 from ..identity.guard import AccessGuard
 from ..identity.permissions import Operation, find_four_eyes_problem, get_visibility, is_allowed
 from ..identity.principal import Principal
 from ..index.rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
 from ..index.run_index import ActivityRow, RunIndex
+from ..index.statistics import Statistics, StatisticsPeriod
 from .agent_runners import AgentRunners
+from .conversations import is_idle
 from .damaged_runs import DamagedRuns
 from .kept_rules import RuleKeeper, RuleTarget
 
@@ -37,6 +41,9 @@ _SCAN_PAGE_SIZE = 500
 #: A page of stored events has no more of them once it is so long; it is read a few at a time.
 MAX_PAGE_BYTES = 4 << 20
 _READ_PAGE_SIZE = 50
+#: A page of turns has no more of them, and is built from no more events.
+MAX_TURNS = 25
+MAX_TURN_EVENTS = 1_000
 
 
 class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +62,27 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     next_after_seq: int
     #: The last event that the run has.
     last_seq: int
+
+
+class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of turns."""
+
+    turns: tuple[Turn, ...]
+    #: The events that they are built from.
+    first_seq: int
+    last_seq: int
+    #: The last event that the run has.
+    newest_seq: int
+
+    @property
+    def has_earlier(self) -> bool:
+        """True if there are turns before the page."""
+        return self.first_seq > 0
+
+    @property
+    def has_later(self) -> bool:
+        """True if there are turns after the page."""
+        return self.last_seq < self.newest_seq
 
 
 class RunEventPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,8 +169,11 @@ class RunQueries:
         return msgspec.structs.replace(page, rows=await self._add_waiting_reasons(page.rows))
 
     async def get_run(self, principal: Principal, run_id: str) -> RunRow:
-        """Return a run."""
+        """Return a run. Of a conversation, whether it waits for the next message."""
         (row,) = await self._add_waiting_reasons((await self._guard.get_run(principal, run_id),))
+        with suppress(LogUnreadableError):
+            if await is_idle(self._log, row):
+                return msgspec.structs.replace(row, is_idle=True)
         return row
 
     async def list_events(self, principal: Principal, run_id: str, after_seq: int = -1, limit: int = 100) -> EventPage:
@@ -157,6 +188,23 @@ class RunQueries:
             found += some
             at, left, size = some[-1].seq, left - len(some), size + sum(len(entry.body) for entry in some)
         return EventPage(entries=tuple(found), next_after_seq=at, last_seq=row.last_seq)
+
+    async def list_turns(
+        self, principal: Principal, run_id: str, at_seq: int | None = None, before_seq: int | None = None
+    ) -> TurnPage:
+        """List turns of a run, limited by number, events and size: from the one that has an event on, those before an
+        event, or the newest.
+        """
+        row = await self._guard.get_run(principal, run_id)
+        if at_seq is None:
+            entries = await self._read_back(run_id, row.last_seq if before_seq is None else before_seq - 1, MAX_TURNS)
+        else:
+            begun = await self._read_back(run_id, min(at_seq, row.last_seq), 1)
+            entries = await self._read_turns(run_id, begun[0].seq if begun else 0, row.last_seq)
+        async with self._damaged.detect(run_id):
+            turns = await asyncio.to_thread(lambda: build_turns(_decode_all(entries)))
+        first, last = (entries[0].seq, entries[-1].seq) if entries else (0, -1)
+        return TurnPage(turns=turns, first_seq=first, last_seq=last, newest_seq=row.last_seq)
 
     async def list_run_events(
         self, principal: Principal, run_id: str, after_seq: int = -1, limit: int = 100
@@ -260,6 +308,55 @@ class RunQueries:
             recent=tuple(await self._index.list_activity(_clamp_limit(limit), visibility.agents, visibility.person)),
         )
 
+    async def get_statistics(
+        self, principal: Principal, period: StatisticsPeriod, now: int, agent: str | None = None
+    ) -> Statistics:
+        """Return the statistics of the period that ends now: of all agents that the principal has a role for, or of
+        one of them.
+        """
+        await self._guard.check(principal, Operation.READ_STATISTICS)
+        agents = get_visibility(principal).agents
+        if agent is not None:
+            agents = frozenset((agent,)) if agents is None or agent in agents else frozenset[str]()
+        return await self._index.read_statistics(period, now, agents)
+
+    async def _read_back(self, run_id: str, last_seq: int, turns: int) -> list[LogEntry]:
+        """Read the events up to one of them that make so many turns, or as many as a page may have."""
+        found, starts, size, later = list[LogEntry](), list[int](), 0, None
+        end = last_seq + 1
+        while end > 0 and len(starts) < turns and len(found) < MAX_TURN_EVENTS and size < MAX_PAGE_BYTES:
+            begin = max(0, end - _READ_PAGE_SIZE)
+            some = await self._log.read(run_id, begin - 1, end - begin)
+            async with self._damaged.detect(run_id):
+                events = await asyncio.to_thread(_decode_all, some)
+            around = events if later is None else [*events, later]
+            starts += [
+                around[at].seq
+                for at in range(len(around) - 1, 0, -1)
+                if begins_turn(around[at - 1].fact, around[at].fact)
+            ]
+            found, size, end = [*some, *found], size + sum(len(entry.body) for entry in some), begin
+            later = events[0] if events else None
+        start = starts[turns - 1] if len(starts) >= turns else -1
+        if start < 0 < end:  # a page that is full: what is left of its first turn belongs to the page before
+            start = starts[-1] if starts else -1
+        return [entry for entry in found if entry.seq >= start]
+
+    async def _read_turns(self, run_id: str, first_seq: int, last_seq: int) -> list[LogEntry]:
+        """Read the events from one on that make a page of turns. A turn that is too long for it is cut."""
+        found, size = list[LogEntry](), 0
+        while len(found) < MAX_TURN_EVENTS and size < MAX_PAGE_BYTES:
+            some = await self._log.read(run_id, found[-1].seq if found else first_seq - 1, _READ_PAGE_SIZE)
+            if not some:
+                break
+            found += some
+            size += sum(len(entry.body) for entry in some)
+        async with self._damaged.detect(run_id):
+            parts = split_turns(await asyncio.to_thread(_decode_all, found))
+        is_cut = bool(found) and found[-1].seq < last_seq
+        parts = parts[: min(MAX_TURNS, len(parts) - 1 if is_cut and len(parts) > 1 else len(parts))]
+        return found[: sum(map(len, parts))]
+
     async def _load_ledger(self, run_id: str) -> Ledger:
         async with self._damaged.detect(run_id):
             return (await load_run(self._log, run_id)).ledger
@@ -309,6 +406,10 @@ def _clamp_limit(limit: int) -> int:
 
 def _decode_events(entries: Iterable[LogEntry]) -> Iterator[Event]:
     return map(decode_event, entries)
+
+
+def _decode_all(entries: Iterable[LogEntry]) -> list[Event]:
+    return list(_decode_events(entries))
 
 
 def _iterate_artifact_references(event: Event) -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""Creates and cancels runs, for people, keys, schedules and webhooks.
+"""Creates, continues and cancels runs, for people, keys, schedules and webhooks.
 
 Creation is idempotent: with an idempotency key, the run's id follows from the key, so the second request finds the run
 of the first, also after a crash. The same key for something else is a conflict that names both.
@@ -21,11 +21,13 @@ from ....domain.errors import (
     LogWriteError,
     RunClaimedError,
     RunEndedError,
+    RunPausedError,
 )
-from ....domain.event import UserMessageReceived, decode_event
+from ....domain.event import RunStarted, UserMessageReceived, decode_event
 from ....domain.ids import new_run_id
 from ....domain.json import escape_surrogates
 from ....domain.state.lifecycle import RunState
+from ....history.fold import load_run
 from ....runs.handle import RunHandle
 from ....runs.runner import Runner
 from ..errors import ConflictError, InvalidRequestError, UnavailableError, not_found_error
@@ -36,6 +38,7 @@ from ..index.rows import RunRow, describe_new_run
 from ..index.run_index import RunIndex
 from .agent_runners import AgentRunners
 from .agent_stop import AgentStop, AgentStopResult
+from .conversations import is_idle
 from .damaged_runs import DamagedRuns
 from .worker import RunWorker
 
@@ -57,6 +60,13 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     on_behalf_of: str = ""
     #: Idempotency key: the same request again is the same run.
     idempotency_key: str = ""
+    #: Whether it is a conversation: an answer does not end it.
+    is_chat: bool = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What is recorded with the start of the run."""
+        return {"chat": "true"} if self.is_chat else {}
 
 
 class RunService:
@@ -97,13 +107,40 @@ class RunService:
         async with lock:
             existing = await self._index.get_run(run_id) if is_derived else None
             if existing is None:
-                row, is_new = await self._start(runner, request.task, run_id, requester, principal)
+                row, is_new = await self._start(runner, request, run_id, requester, principal)
                 if is_new:
                     return row, True
                 existing = row
             if not await self._is_same_request(existing, request, requester, principal):
                 raise _build_idempotency_error(existing, request, requester)
         return existing, False
+
+    async def send_message(
+        self, principal: Principal, run_id: str, text: str, idempotency_key: str
+    ) -> tuple[int, bool]:
+        """Send the next message of a conversation. Return the `seq` of its event, and whether it is new."""
+        row = await self._guard.get_run(principal, run_id, Operation.SEND_MESSAGE)
+        if not text.strip() or len(text) > MAX_TASK_CHARS:
+            raise InvalidRequestError("text", f"has to have 1 to {MAX_TASK_CHARS} characters, and not only spaces")
+        key = _derive_message_key(principal, idempotency_key)
+        runner = self._runners.by_agent.get(row.agent)
+        if runner is None or row.owner or row.parent_run_id:
+            raise ConflictError(
+                "not_a_conversation", f"{run_id} takes no messages: no agent of this server answers in it."
+            )
+        if (seq := await self._find_message(runner, run_id, key, text)) is not None:
+            return seq, False
+        if row.is_over:
+            raise _build_run_ended_error(row, "message")
+        self._check_can_start()
+        try:
+            seq = await self._add_message(runner, row, text, principal, key)
+        except RunEndedError:
+            raise _build_run_ended_error(await self._guard.get_run(principal, run_id), "message") from None
+        except (RunClaimedError, RunPausedError, LogFencedError) as error:
+            raise ConflictError("not_your_turn", f"{str(error).rstrip('.')}.", {"run": run_id}) from None
+        await self._worker.engine.wake([run_id])
+        return seq, True
 
     async def cancel(self, principal: Principal, run_id: str, reason: str) -> RunRow:
         """Cancel a run and its child runs. Cancelling it again is fine. A damaged run is closed beside the log."""
@@ -150,7 +187,7 @@ class RunService:
         return await self._guard.get_run(principal, run_id)
 
     async def _start(
-        self, runner: Runner, task: str, run_id: str, requester: str, principal: Principal
+        self, runner: Runner, request: NewRun, run_id: str, requester: str, principal: Principal
     ) -> tuple[RunRow, bool]:
         """Start a run, and return it and True; or the run of that id that another server created meanwhile, and
         False.
@@ -159,7 +196,12 @@ class RunService:
         self._starting_count += 1
         try:
             handle = await self._worker.begin(
-                runner, task, run_id=run_id, requester=requester, created_by=principal.name
+                runner,
+                request.task,
+                run_id=run_id,
+                requester=requester,
+                created_by=principal.name,
+                settings=request.settings,
             )
         except (RunClaimedError, LogFencedError):
             return await self._get_existing_run(run_id), False
@@ -170,7 +212,7 @@ class RunService:
             return existing, False
         finally:
             self._starting_count -= 1
-        return await self._describe_started(runner, run_id, handle, task), True
+        return await self._describe_started(runner, run_id, handle, request.task), True
 
     def _check_can_start(self) -> None:
         if self._worker.is_stopping:
@@ -217,12 +259,44 @@ class RunService:
             )
         return existing
 
+    async def _add_message(self, runner: Runner, row: RunRow, text: str, principal: Principal, key: str) -> int:
+        """Record a message. The process that wrote the last answer may need a moment until it leaves the run."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _INDEX_SECONDS
+        while True:
+            try:
+                return await runner.add_message(row.run_id, text, by=principal.name, key=key)
+            except RunClaimedError:
+                row = await self._index.get_run(row.run_id) or row
+                if loop.time() > until or not await is_idle(self._runners.log, row):
+                    raise
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _find_message(self, runner: Runner, run_id: str, key: str, text: str) -> int | None:
+        """Return the `seq` of the message with this key, or None. Raise `ConflictError` where that is another text."""
+        seq = (await load_run(self._runners.log, run_id)).ledger.message_keys.get(key) if key else None
+        if seq is None:
+            return None
+        facts = [decode_event(entry).fact for entry in await self._runners.log.read(run_id, seq - 1, 1)]
+        if any(
+            isinstance(fact, UserMessageReceived)
+            and fact.text == runner.app.parts.redactor.redact(escape_surrogates(text))
+            for fact in facts
+        ):
+            return seq
+        raise ConflictError(
+            "idempotency_conflict",
+            f"This key sent event {seq} of {run_id}, which is another message. Nothing was sent. Use a new key.",
+            {"existing": {"seq": seq}},
+        )
+
     async def _is_same_request(self, row: RunRow, request: NewRun, requester: str, principal: Principal) -> bool:
         redact = self._runners.by_agent[request.agent].app.parts.redactor.redact
-        first = [decode_event(entry).fact for entry in await self._runners.log.read(row.run_id, 0, 1)]
+        first = [decode_event(entry).fact for entry in await self._runners.log.read(row.run_id, -1, 2)]
         task = next((fact.text for fact in first if isinstance(fact, UserMessageReceived)), "")
-        requested = (request.agent, redact(escape_surrogates(request.task)), requester, principal.name)
-        return requested == (row.agent, task, row.requester, row.created_by)
+        is_chat = any(isinstance(fact, RunStarted) and fact.is_chat for fact in first)
+        requested = (request.agent, redact(escape_surrogates(request.task)), requester, principal.name, request.is_chat)
+        return requested == (row.agent, task, row.requester, row.created_by, is_chat)
 
 
 def _resolve_requester(principal: Principal, request: NewRun) -> str:
@@ -245,6 +319,11 @@ def _derive_run_id(principal: Principal, key: str) -> str:
     return "run_" + sha256(f"interlock/idempotency/v1\n{principal.name}\n{key}".encode()).hexdigest()[:32]
 
 
+def _derive_message_key(principal: Principal, key: str) -> str:
+    """Return what is recorded of a key: keys of others are not known to anyone."""
+    return _derive_run_id(principal, key).removeprefix("run_") if key else ""
+
+
 def _build_idempotency_error(existing: RunRow, request: NewRun, requester: str) -> ConflictError:
     return ConflictError(
         "idempotency_conflict",
@@ -260,10 +339,11 @@ def _build_idempotency_error(existing: RunRow, request: NewRun, requester: str) 
     )
 
 
-def _build_run_ended_error(row: RunRow) -> ConflictError:
+def _build_run_ended_error(row: RunRow, attempted: str = "cancel") -> ConflictError:
     status = row.status
+    what = "cannot be cancelled" if attempted == "cancel" else "takes no more messages"
     return ConflictError(
         "run_ended",
-        f"{row.run_id} is {status} and cannot be cancelled. Nothing was changed.",
-        {"current": status, "attempted": "cancel"},
+        f"{row.run_id} is {status} and {what}. Nothing was changed.",
+        {"current": status, "attempted": attempted},
     )

@@ -50,13 +50,13 @@ class RunWorker:
         if self._serving is not None:
             await self._serving
 
-    async def begin(
-        self, runner: Runner, task: str, *, run_id: str, requester: str, created_by: str
+    async def begin(  # noqa: PLR0913 - every keyword is explicit
+        self, runner: Runner, task: str, *, run_id: str, requester: str, created_by: str, settings: Mapping[str, str]
     ) -> RunHandle | None:
         """Start a run, and continue it. Return None where another process may do that. `Runner.start` says what is
         raised.
         """
-        handle = await runner.start(task, run_id=run_id, requester=requester, created_by=created_by)
+        handle = await runner.start(task, run_id=run_id, requester=requester, created_by=created_by, settings=settings)
         await self.engine.wake([run_id])
         return handle
 
@@ -95,7 +95,11 @@ class SharedRunWorker(RunWorker):
         if self._queues:
             await super().start()
 
-    async def begin(self, runner: Runner, task: str, *, run_id: str, requester: str, created_by: str) -> None:
+    async def begin(  # noqa: PLR0913 - every keyword is explicit
+        self, runner: Runner, task: str, *, run_id: str, requester: str, created_by: str, settings: Mapping[str, str]
+    ) -> None:
         """Record a run and its job. `Runner.submit` says what is raised."""
         queue = self._queue_of_agent[runner.agent.name]
-        await runner.submit(task, queue=queue, run_id=run_id, requester=requester, created_by=created_by)
+        await runner.submit(
+            task, queue=queue, run_id=run_id, requester=requester, created_by=created_by, settings=settings
+        )

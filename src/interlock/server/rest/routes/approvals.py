@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ...core.identity.permissions import Operation
-from ...core.index.rows import ActionQuery, ActionRow, Page
+from ...core.index.rows import ActionOrder, ActionQuery, ActionRow, Page
 from ...core.runs.approval_service import Approval, DecisionResult
 from ...core.runs.queries import QuestionView
 from ..caller import Call
@@ -29,18 +29,40 @@ class ApprovalFilters(PageFilters, frozen=True, kw_only=True):
     status: Annotated[list[ActionStatus], Meta(max_length=6, description="Default: PENDING.")] | None = None
     agent: TextFilter = None
     run_id: TextFilter = None
+    requester: TextFilter = None
+    tool: TextFilter = None
+    risk: Annotated[TextFilter, Meta(description="One of its risks: read, write, execute, network, ...")] = None
+    rule: Annotated[TextFilter, Meta(description="The id of a rule that asks.")] = None
+    created_before: Annotated[TextFilter, Meta(description="Asked at this time or earlier.")] = None
+    q: (
+        Annotated[str, Meta(max_length=200, description="Words in the title or the arguments; each has to occur.")]
+        | None
+    ) = None
+    sort: Annotated[ActionOrder, Meta(description="`deadline` is for open ones: those that never expire are last.")] = (
+        ActionOrder.OLDEST
+    )
 
 
 @route("GET", "/approvals", Operation.LIST_QUESTIONS, ApprovalList)
 async def list_approvals(call: Call, query: ApprovalFilters) -> Page[ActionRow]:
     """List approvals, inputs and consents that runs wait for, oldest first."""
+    statuses = frozenset[str](query.status or ("PENDING",))
+    if query.sort is ActionOrder.DEADLINE and statuses != frozenset(("PENDING",)):
+        raise invalid_request(FieldProblem("sort", "`deadline` is for status=PENDING; use `oldest` or `newest`"))
     return await call.service.run_queries.list_questions(
         call.principal,
         ActionQuery(
-            statuses=frozenset(query.status or ("PENDING",)),
+            statuses=statuses,
             kinds=frozenset(query.kind) if query.kind else None,
             agent=query.agent,
             run_id=query.run_id,
+            requester=query.requester,
+            tool=query.tool,
+            risk=query.risk,
+            rule=query.rule,
+            asked_before=None if query.created_before is None else parse_time("created_before", query.created_before),
+            text=query.q,
+            order=query.sort,
             limit=query.limit,
             cursor=query.cursor,
         ),

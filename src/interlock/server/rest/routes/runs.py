@@ -17,15 +17,22 @@ from ..body import RequestModel
 from ..caller import Call
 from ..responses import build_response, json_response
 from ..routing import API_PREFIX, Header, Routes
-from ..schemas.requests import CancelRunRequest, CreateRunRequest, InvokeAgentRequest, StopAgentRequest, UndoRunRequest
-from ..schemas.runs import AgentList, OverviewResponse, RunList, RunResponse, RunStatus
+from ..schemas.requests import (
+    CancelRunRequest,
+    CreateRunRequest,
+    InvokeAgentRequest,
+    SendMessageRequest,
+    StopAgentRequest,
+    UndoRunRequest,
+)
+from ..schemas.runs import AgentList, MessageResponse, OverviewResponse, RunList, RunResponse, RunStatus
 
 route = Routes("runs")
 
 _IdempotencyKey = Annotated[
     str,
     Header("Idempotency-Key"),
-    Meta(max_length=200, description="A request with the same key returns the same run."),
+    Meta(max_length=200, description="A request with the same key again has the same result."),
 ]
 TextFilter = Annotated[str, Meta(max_length=256)] | None
 _Limit = Annotated[int, Meta(ge=1, le=1_000)]
@@ -117,6 +124,22 @@ async def cancel_run(call: Call, run_id: str, body: CancelRunRequest) -> RunRow:
     return await call.service.run_service.cancel(call.principal, run_id, body.reason)
 
 
+@route(
+    "POST",
+    "/runs/{run_id}/messages",
+    Operation.SEND_MESSAGE,
+    MessageResponse,
+    status=201,
+    responses={200: {"description": "The message that was sent before with the same key."}},
+)
+async def send_message(
+    call: Call, run_id: str, body: SendMessageRequest, idempotency_key: _IdempotencyKey = ""
+) -> Response:
+    """Send the next message to a run that was created with `chat`. 409 while it is not your turn."""
+    seq, is_new = await call.service.run_service.send_message(call.principal, run_id, body.text, idempotency_key)
+    return json_response(MessageResponse(run_id=run_id, seq=seq), 201 if is_new else 200)
+
+
 @route("GET", "/runs/{run_id}/undo", Operation.UNDO_RUN, UndoPreview)
 async def preview_undo(call: Call, run_id: str, query: UndoFilters) -> UndoPreview:
     """Return what undoing the run's changes of its workspace would do, and change nothing."""
@@ -144,7 +167,7 @@ async def get_activity(call: Call, query: ActivityFilters) -> Overview:
 
 
 async def _create_run(call: Call, agent: str, body: InvokeAgentRequest, key: str) -> Response:
-    new = NewRun(agent=agent, task=body.task, on_behalf_of=body.on_behalf_of, idempotency_key=key)
+    new = NewRun(agent=agent, task=body.task, on_behalf_of=body.on_behalf_of, idempotency_key=key, is_chat=body.chat)
     row, is_new = await call.service.run_service.create(call.principal, new)
     headers = {"Location": f"{API_PREFIX}/runs/{row.run_id}"}
     return json_response(build_response(RunResponse, row), 201 if is_new else 200, headers)

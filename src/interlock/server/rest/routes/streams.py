@@ -41,6 +41,9 @@ class RunStreamFilters(RequestModel, frozen=True, kw_only=True):
 
     after_seq: Annotated[int, Meta(ge=-1, le=_MAX_POSITION)] = -1
     view: _View = "run"
+    deltas: Annotated[bool, Meta(description="Also what is not recorded: text of the model and progress of tools.")] = (
+        False
+    )
 
 
 class AllStreamFilters(RequestModel, frozen=True, kw_only=True):
@@ -55,7 +58,11 @@ class AllStreamFilters(RequestModel, frozen=True, kw_only=True):
 
 @route("GET", "/runs/{run_id}/events/stream", Operation.READ_RUN, responses=_STREAM_RESPONSE)
 async def stream_run(call: Call, run_id: str, query: RunStreamFilters, last_event_id: _LastEventId = "") -> Response:
-    """Stream the events of a run after one of them, then as they come, until the run is over."""
+    """Stream the events of a run after one of them, then as they come, until the run is over.
+
+    With `deltas`, what the run says between its events, too: `model.delta`, `model.restarted` and `tool.progress`. They
+    are transient: without `id`, not repeated, and only of runs that this process of the server continues.
+    """
     row = await call.service.run_queries.get_run(call.principal, run_id)
     last_position = _parse_event_id(last_event_id)
     after = query.after_seq if last_position is None else last_position
@@ -75,7 +82,7 @@ async def stream_run(call: Call, run_id: str, query: RunStreamFilters, last_even
     return await open_event_stream(
         call.request,
         StreamSource(
-            reader=call.service.hub.open_reader(run_id, after, owner=call.principal.name),
+            reader=call.service.hub.open_reader(run_id, after, owner=call.principal.name, with_outputs=query.deltas),
             encode=lambda told: told.render_once(f"run:{query.view}", lambda one: encode(one, one.entry.seq)),
             find_end=over,
             check_access=allowed,

@@ -22,12 +22,20 @@ class InvokeAgentRequest(RequestModel, frozen=True, kw_only=True):
     task: Annotated[str, Meta(min_length=1, max_length=100_000, examples=["Refund order 1234."])]
     #: The person it acts for, where a program creates it.
     on_behalf_of: Annotated[str, Meta(max_length=80, examples=["ada"])] = ""
+    #: Whether it is a conversation: an answer does not end it, and messages continue it until it is cancelled.
+    chat: bool = False
 
 
 class CreateRunRequest(InvokeAgentRequest, frozen=True, kw_only=True):
     """The agent and task of a new run."""
 
     agent: _Name
+
+
+class SendMessageRequest(RequestModel, frozen=True, kw_only=True):
+    """The next message of a conversation."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=100_000, examples=["And order 1235?"])]
 
 
 class CancelRunRequest(RequestModel, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import field
 
-from ....domain.call import Channel
+from ....domain.call import Channel, KeyFact
 from ....domain.decision import ApprovalScope, Approver, Decision
 from ....domain.event import InvocationCompleted, InvocationStarted
 from ....domain.json import JsonObject
@@ -37,7 +37,8 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     agent: str
     status: RunStatus
-    #: Finer than the status. `idle` and `stopped` are states of runs outside of a server.
+    #: Finer than the status. `idle`: a conversation that waits for the next message; lists show it as `running`.
+    #: `stopped` is a state of runs outside of a server.
     display_state: DisplayState = field(name="state")
     is_degraded: bool = field(name="degraded")
     is_cancelled: bool = field(name="cancelled")
@@ -58,6 +59,14 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     updated_at: Time
     last_seq: int
     open_questions: int = field(name="pending_approvals")
+
+
+class MessageResponse(ResponseModel, frozen=True, kw_only=True):
+    """A message that was sent to a run."""
+
+    run_id: str
+    #: Its event.
+    seq: int
 
 
 class RunList(ResponseModel, frozen=True, kw_only=True):
@@ -95,6 +104,21 @@ class EventResponse(ResponseModel, frozen=True, kw_only=True):
 def to_event_response(run_id: str, event: RunEvent) -> EventResponse:
     """Return an event of a run as operators see it."""
     return EventResponse(type=event.type, run_id=run_id, seq=event.seq, at=format_time(event.at), data=event.data)
+
+
+class OutputResponse(ResponseModel, frozen=True, kw_only=True):
+    """What a run says between its events. It is transient: recorded nowhere, and not repeated.
+
+    `model.delta` has `text` and its `offset` in the answer, `model.restarted` the `reason` for which the text so far
+    does not count, and `tool.progress` a `message` of the call `call_id`.
+    """
+
+    type: Literal["model.delta", "model.restarted", "tool.progress"]
+    run_id: str
+    #: The last event that was recorded before.
+    seq: int
+    data: JsonObject
+    transient: Literal[True] = True
 
 
 class StoredEventResponse(ResponseModel, frozen=True, kw_only=True):
@@ -145,6 +169,8 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
     tool: str
     #: The operation and the first thing that it acts on.
     capability: str
+    #: What it is about, in one line, made from the arguments. Secrets and invisible characters are left out.
+    title: str
     kind: ApprovalKind
     payload_hash: str
     status: ActionStatus
@@ -154,6 +180,8 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
     asked_seq: int = field(name="created_seq")
     decided_at: OptionalTime
     decided_by: str
+    #: The rules that ask.
+    rules: list[str]
 
 
 class ApprovalList(ResponseModel, frozen=True, kw_only=True):
@@ -195,6 +223,9 @@ class ApprovalDetailResponse(ResponseModel, frozen=True, kw_only=True):
     call_id: str
     tool_name: str = field(name="tool")
     capability: str
+    headline: str = field(name="title")
+    #: The values to look at first.
+    key_facts: list[KeyFact]
     kind: ApprovalKind
     payload_hash: str
     status: ActionStatus
