@@ -39,6 +39,7 @@ from interlock.server.core.index.rows import ActionQuery, RunQuery
 from interlock.server.core.index.run_index import RunIndex
 from interlock.server.core.live.event_reader import EventReader
 from interlock.server.core.live.hub import EventHub
+from interlock.server.core.live.live_event import LiveEvent
 
 RUNS = (1_000, 100_000)
 READERS, EVENTS_PER_SECOND, SECONDS = 50, 200, 5
@@ -212,6 +213,7 @@ async def _collect(reader: EventReader, seen: list[int], arrived: list[float], t
     async for batch in reader:
         now = perf_counter()
         for live in batch:
+            assert isinstance(live, LiveEvent)
             seen.append(live.entry.seq)
             arrived[live.entry.seq] = max(arrived[live.entry.seq], now)
         if len(seen) >= total:

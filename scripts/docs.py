@@ -457,6 +457,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "docs/states.md": _states,
     "docs/error-codes.md": _error_codes,
     "docs/events.md": _events,
+    "docs/openapi.json": docs_server.openapi_text,
     "docs/policy.schema.json": schema_text,
     **{f"docs/images/{name}": partial(_draw, draw) for name, draw in DIAGRAMS.items()},
     **{f"docs/images/{name}": draw for name, draw in PICTURES.items()},
@@ -488,7 +489,7 @@ def contracts() -> str:
 #: The public packages, in the order of the API reference.
 PACKAGES = (
     "interlock",
-    *(f"interlock.{name}" for name in ("models", "policy", "storage", "audit", "replay", "testing")),
+    *(f"interlock.{name}" for name in ("models", "policy", "storage", "audit", "replay", "client", "testing")),
 )
 
 

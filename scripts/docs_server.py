@@ -1,5 +1,6 @@
 """The generated parts of the docs about a server: its settings, who may do what, its limits, its REST API."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,14 @@ from interlock.server.core.identity.permissions import (
     Relationship,
 )
 from interlock.server.core.identity.principal import Role
+from interlock.server.core.notices import channel_settings
 from interlock.server.core.settings import (
     AgentTable,
     ArtifactsTable,
     DatabaseTable,
     GatewayTable,
     McpTable,
+    RetentionTable,
     ServerTable,
     WorkerTable,
 )
@@ -52,6 +55,14 @@ SERVER_TABLES: tuple[tuple[str, type, str], ...] = (
     ("[[forward]]", destination.WebhookDestination, 'To anybody who takes a signed POST: `kind = "webhook"`.'),
     ("[[forward]]", destination.SyslogDestination, 'To a collector of syslog: `kind = "syslog"`.'),
     ("[[forward]]", destination.FileDestination, 'To a file: `kind = "file"`.'),
+    ("[notices]", channel_settings.NoticesTable, "How people learn of questions: [notices](notices.md)."),
+    ("[[notices.routes]]", channel_settings.NoticeRoute, "Which questions go to a channel."),
+    ("[[notices.channels]]", channel_settings.WebhookChannel, 'A signed webhook: `kind = "webhook"`.'),
+    ("[[notices.channels]]", channel_settings.EmailChannel, 'E-mail: `kind = "email"`.'),
+    ("[[notices.channels]]", channel_settings.SlackChannel, 'A channel of Slack: `kind = "slack"`.'),
+    ("[[notices.channels]]", channel_settings.TeamsChannel, 'A channel of Microsoft Teams: `kind = "teams"`.'),
+    ("[[notices.channels]]", channel_settings.PushChannel, 'Browsers: `kind = "push"`.'),
+    ("[[notices.channels]]", channel_settings.NtfyChannel, 'A topic of ntfy: `kind = "ntfy"`.'),
     ("[gateway]", GatewayTable, "MCP servers that are served to MCP clients at `/mcp`."),
     (
         "[database]",
@@ -60,6 +71,7 @@ SERVER_TABLES: tuple[tuple[str, type, str], ...] = (
     ),
     ("[worker]", WorkerTable, "How the server continues runs of a log in Postgres."),
     ("[artifacts]", ArtifactsTable, "Where large outputs are stored."),
+    ("[retention]", RetentionTable, "When runs that are over are archived and erased. Durations are like `30d`."),
     ("[mcp]", McpTable, "MCP servers whose tools agents of this server use."),
     ("[[providers]]", OAuthProvider, "Where users consent to tools acting for them."),
     ("[sign_in]", SignInSettings, "Signing in to the console with an identity provider."),
@@ -92,6 +104,14 @@ SERVER_KEYS: Mapping[str, str] = {
     "allow_private": "Also this machine and private networks. Metadata services are never called.",
     "url": "Where to.",
     "index": "Of Splunk.",
+    "NoticesTable.channels": "Each is a table `[[notices.channels]]`.",
+    "NoticesTable.routes": "Each is a table `[[notices.routes]]`. Without one, nothing is sent.",
+    "NoticeRoute.channel": "The name of the channel.",
+    "NoticeRoute.kinds": "`approval`, `input` or `consent`: only these. Only the user of a run gets the last.",
+    "EmailChannel.secret_file": "the file that has it.",
+    "NtfyChannel.topic": "Who knows the topic of a public server can read it: choose one that cannot be guessed.",
+    "TeamsChannel.url_file": "the file that has it.",
+    "signing_secret_file": "The file that has it.",
     "ServerTable.requests_per_second": "Requests that one key or person may make over time.",
     "ServerTable.request_burst": "And at once.",
     "Schedule.cron": "As in `*/5 * * * *`, in its time zone; or:",
@@ -120,10 +140,12 @@ SERVER_KEYS: Mapping[str, str] = {
 OPERATIONS: Mapping[Operation, str] = {
     Operation.LIST_RUNS: "see lists of agents, runs and what happens in them",
     Operation.LIST_QUESTIONS: "see the inbox",
+    Operation.READ_STATISTICS: "see figures: outcomes, waiting times, cost, rules that ask, errors",
     Operation.READ_RUN: "see a run: events, state, calls, actions, artifacts",
     Operation.READ_QUESTION: "see a question as the inbox shows it",
     Operation.CREATE_RUN: "begin a run",
     Operation.CANCEL_RUN: "cancel a run",
+    Operation.SEND_MESSAGE: "send a message to a conversation",
     Operation.STOP_AGENT: "end all runs of an agent at once",
     Operation.DECIDE: "approve, reject",
     Operation.UNDO_RUN: "undo what a run changed in its workspace, and preview that",
@@ -142,6 +164,8 @@ OPERATIONS: Mapping[Operation, str] = {
     Operation.READ_CHECKPOINTS: "see signed checkpoints",
     Operation.READ_FORWARDERS: "see how forwarding goes",
     Operation.READ_JOURNAL: "see the journal",
+    Operation.READ_NOTICES: "see the channels of notices, and what became of notices",
+    Operation.MANAGE_NOTICES: "try a channel, and send dead letters again",
     Operation.READ_KEYS: "see the list of keys",
     Operation.MANAGE_KEYS: "make and revoke keys",
     Operation.READ_ACCOUNTS: "see the list of accounts",
@@ -219,7 +243,7 @@ def _set_to(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return "required"
     value: Any = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    shown_value = msgspec.json.encode(value).decode() if value not in ("", None, (), {}) else ""
+    shown_value = msgspec.json.encode(value, order="deterministic").decode() if value not in ("", None, (), {}) else ""
     return f"`{shown_value}`" if shown_value else "none"
 
 
@@ -275,6 +299,11 @@ def rest_reference() -> str:
 
 def _description() -> dict[str, Any]:
     return build_openapi(API_ROUTES)
+
+
+def openapi_text() -> str:
+    """The OpenAPI description, the same as a server's `/openapi.json`."""
+    return f"{json.dumps(_description(), indent=1, ensure_ascii=False)}\n"
 
 
 def _described(answer: Mapping[str, Any]) -> str:

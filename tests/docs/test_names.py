@@ -16,7 +16,10 @@ from tests.patience import HANG_SECONDS
 
 from .pages import text_of
 
-PACKAGES = ("interlock", *(f"interlock.{name}" for name in ("audit", "models", "policy", "replay", "storage")))
+PACKAGES = (
+    "interlock",
+    *(f"interlock.{name}" for name in ("audit", "client", "models", "policy", "replay", "storage")),
+)
 
 
 def test_the_version_is_the_same_in_package_project_changelog_and_readme() -> None:

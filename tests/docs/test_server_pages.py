@@ -30,6 +30,7 @@ REST = text_of("docs/rest.md")
 SERVER = text_of("docs/server.md")
 SETTINGS = text_of("docs/settings.md")
 CONSENT = text_of("docs/consent.md")
+NOTICES = text_of("docs/notices.md")
 AUDIT = text_of("docs/audit.md")
 CONSOLE = text_of("docs/console.md")
 
@@ -51,6 +52,19 @@ async def test_the_python_of_the_page_runs_against_a_server(tmp_path: Path, monk
             if inspect.isawaitable(running):
                 await running
     assert namespace["names"][-1] == "end"
+
+
+async def test_the_page_of_the_client_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks, in order; those that block do so in a thread."""
+    page: dict[str, Any] = {"__name__": "page"}
+    async with demo_server(tmp_path) as server, asyncio.timeout(HANG_SECONDS):
+        monkeypatch.setenv("INTERLOCK_URL", server.base)
+        monkeypatch.setenv("INTERLOCK_KEY", await key(server, "tour", Role.OPERATOR))
+        for line, code in python_blocks(text_of("docs/client.md")):
+            running = await asyncio.to_thread(eval, compiled(code, "docs/client.md", line), page)
+            if inspect.isawaitable(running):
+                await running
+    assert "".join(page["texts"]).strip()
 
 
 async def test_the_signature_of_the_page_opens_a_webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +136,7 @@ def test_every_table_of_the_settings_is_on_its_page() -> None:
     assert documented == set(ServerSettings.__struct_fields__)
 
 
-@pytest.mark.parametrize("text", [block for page in (SERVER, CONSENT) for block in toml_blocks(page)])
+@pytest.mark.parametrize("text", [block for page in (SERVER, CONSENT, NOTICES) for block in toml_blocks(page)])
 def test_the_settings_of_the_pages_can_be_read(text: str, tmp_path: Path) -> None:
     if "entry-points" in text:
         assert tomllib.loads(text)["project"]["entry-points"] == {ENTRY_POINT_GROUP: {"support": "shop_agents:support"}}
