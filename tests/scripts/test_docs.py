@@ -21,6 +21,7 @@ def test_docs_are_written_once_and_then_fresh(tmp_path: Path, capsys: pytest.Cap
         "error-codes.md",
         "events.md",
         "images",
+        "openapi.json",
         "policy.schema.json",
         "states.md",
     ]

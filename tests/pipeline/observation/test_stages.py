@@ -19,6 +19,7 @@ OTHERS = {
     "artifacts",
     "batch",
     "batch_execution",
+    "budgets",
     "call",
     "context",
     "effects",

@@ -77,7 +77,7 @@ async def test_a_running_call_is_shown_as_running(tmp_path: Path, risk: str) -> 
                 started = await anext(event async for event in events if event.event == "TOOL_CALL")
             (call,) = (await client.get(f"/v1/runs/{run_id}/calls")).json()["calls"]
             ran = (await client.get(f"/v1/runs/{run_id}/calls/c0")).json()["execution"]["invocations"]
-            page = (await (await server.person("olga")).get(f"/console/runs/{run_id}")).text
+            page = (await (await server.person("olga")).get(f"/console/runs/{run_id}?view=events")).text
         finally:
             is_over.set()
         await server.status(run_id, "COMPLETED")

@@ -48,12 +48,12 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
             await expect(second.get_by_text("Approved.")).to_be_visible()
 
         await expect(watching.locator("#run-status")).to_contain_text("Completed")
-        await expect(watching.locator(".said")).to_contain_text("refunded 20.0 for B-7")
+        await expect(watching.locator(".transcript")).to_contain_text("refunded 20.0 for B-7")
         assert served.ledger == [*before, "B-7 20.0"]
         # The model repeats what it was told: that it was a person, and what they made of it.
         told = served.run(run_id)["message"]
         assert "A person (user:olga) changed the arguments before it ran" in told
-        await expect(watching.locator("#events")).to_contain_text("user:olga")
+        await expect(watching.locator(".transcript")).to_contain_text("user:olga")
     decided = ["APPROVAL_REQUIRED", "APPROVAL_GRANTED"]
     types = ["LLM_CALL", *decided, "ERROR", *decided, "TOOL_CALL", "LLM_CALL", "COMPLETED"]
     events = served.events(run_id)
@@ -83,7 +83,7 @@ async def test_a_run_that_is_rejected_fails_and_nothing_was_done(program: Browse
         await expect(page.get_by_text("Rejected.")).to_be_visible()
         await page.goto(f"/console/runs/{run_id}")
         await expect(page.locator("#run-status")).to_contain_text("Failed")
-        await expect(page.locator("#events")).to_contain_text("user:olga")
+        await expect(page.locator(".transcript")).to_contain_text("user:olga")
     types = [event["type"] for event in served.events(run_id)]
     assert types == ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_REJECTED", "ERROR"]
     assert served.ledger == before

@@ -31,7 +31,7 @@ def refunded(served: Served) -> str:
 
 async def test_every_event_shows_the_state_of_its_moment(program: Browser, served: Served, refunded: str) -> None:
     async with opened(program, served.base) as (page, _):
-        await sign_in(page, "audrey", f"/console/runs/{refunded}")
+        await sign_in(page, "audrey", f"/console/runs/{refunded}?view=events")
         last = served.run(refunded)["last_seq"]
         await page.locator("#place").focus()
         await page.keyboard.press("Home")

@@ -78,7 +78,7 @@ async def test_a_run_goes_on_by_itself_once_the_person_it_acts_for_gave_access(
         assert (shown["status"], events[-1]["type"]) == ("PAUSED_CONSENT", "CONSENT_REQUIRED")
         await give(page, "read_mail", "ada", first)
         await expect(page.locator("#run-status")).to_contain_text("Completed")
-        await expect(page.locator(".said")).to_contain_text("200: the mail of ada")
+        await expect(page.locator(".transcript")).to_contain_text("200: the mail of ada")
 
         # What was given is enough for the next run; when the token is old, another one comes without a question.
         await office.server.ended(await office.asks_for(READ, "ada"))
@@ -162,7 +162,7 @@ async def test_a_call_that_needs_both_waits_for_access_and_for_a_yes(program: Br
         await olga.get_by_role("button", name="Approve").click()
         await olga.get_by_role("button", name="Yes, run it").click()
         await expect(page.locator("#run-status")).to_contain_text("Completed")
-        await expect(page.locator(".said")).to_contain_text("200: the mail of emil")
+        await expect(page.locator(".transcript")).to_contain_text("200: the mail of emil")
 
 
 async def test_a_provider_that_does_not_work_costs_nothing_but_another_try(

@@ -27,7 +27,7 @@ async def test_a_run_that_waits_survives_the_server_and_is_approved_on_the_page_
             await sign_in(page, "olga", "/console/inbox")
             await page.get_by_role("link", name="refund: ").click()
             watching = await page.context.new_page()
-            await watching.goto(f"/console/runs/{run_id}")
+            await watching.goto(f"/console/runs/{run_id}?view=events")
             await is_live(page)
             await is_live(watching)
             before = await (await page.request.get(f"/v1/runs/{run_id}/events?view=log&limit=500")).json()
