@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def test_the_first_answer_stands_and_the_second_hears_whose_it_was(
     ended = cli("approvals", second, name, "--by", "eve", "--log", log)
 
     assert (ended.exit_code, ended.stdout) == (1, "")
-    assert ended.stderr == f"interlock: {name[4:12]} was already decided: rejected, by ada. The first answer counts.\n"
+    said = rf"interlock: {name[4:12]} was already decided: rejected, by ada, at 2.+ UTC\. The first answer counts\.\n"
+    assert re.fullmatch(said, ended.stderr), ended.stderr
     assert (resumed(tmp_path).status, sent(tmp_path)) == ("COMPLETED", [])
 
 

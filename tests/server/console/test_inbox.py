@@ -60,7 +60,10 @@ async def test_two_keys_approve_and_the_run_goes_on_by_itself(operator: Page, se
     await is_live(operator)
 
     await operator.keyboard.press("a")
-    await expect(operator.get_by_role("dialog").locator(".hash-strong")).to_contain_text("sha256:")
+    dialog = operator.get_by_role("dialog")
+    await expect(dialog.locator(".hash-strong")).to_contain_text("sha256:")
+    for text in ("refund: order=A-1042, amount=42.5", "note | Arrived broken; the customer sent photos."):
+        await expect(dialog).to_contain_text(text)
     assert (await served.service.run_queries.get_question(ALEX, action_id)).row.status == "PENDING"
     await operator.keyboard.press("Enter")
 
@@ -68,6 +71,38 @@ async def test_two_keys_approve_and_the_run_goes_on_by_itself(operator: Page, se
     await served.ended(run_id)
     assert (await _answer(served, action_id)).by == "user:olga"
     assert await _ran(served, run_id) == [REFUND[1]]
+
+
+async def test_result_appears_where_it_was_answered(operator: Page, served: Running) -> None:
+    first, second = [await _question(served, f"Task {at}", REFUND) for at in range(2)]
+    await operator.goto("/console/inbox")
+    await is_live(operator)
+
+    await operator.keyboard.press("a")
+    await operator.keyboard.press("Enter")
+
+    outcome = operator.locator(".outcome")
+    for text in ("approved by user:olga", "The call succeeded", "refunded 42.5 for A-1042", "Completed"):
+        await expect(outcome).to_contain_text(text)
+    await expect(operator).to_have_url(re.compile(first[1]))
+    await expect(operator.get_by_role("link", name="Next question")).to_be_focused()
+    await operator.keyboard.press("n")
+    await expect(operator).to_have_url(re.compile(second[1]))
+
+
+async def test_conflict_says_who_answered_what_and_when(operator: Page, served: Running) -> None:
+    _, action_id = await _question(served, "Give Mia her money back.", REFUND)
+    await operator.goto(f"/console/inbox/{action_id}")
+    await is_live(operator)
+    await operator.route("**/v1/events/stream*", lambda route: route.abort())
+
+    await operator.keyboard.press("a")
+    await served.service.approval_service.reject(ALEX, action_id, "Not today.")
+    await operator.evaluate("document.querySelector('#approve form').requestSubmit()")
+
+    note = operator.locator("[data-conflict]")
+    await expect(note).to_contain_text(re.compile(r"not recorded: user:alex rejected this \d+ s ago: Not today\."))
+    await expect(operator.locator(".outcome")).to_contain_text("rejected by user:alex")
 
 
 async def test_keys_move_between_questions_and_do_nothing_while_somebody_types(operator: Page, served: Running) -> None:
@@ -188,6 +223,7 @@ async def test_only_identical_questions_are_approved_at_once_and_each_is_answere
     await operator.keyboard.press("Enter")
 
     await expect(operator.get_by_text("2 approved.")).to_be_visible()
+    await operator.get_by_role("link", name="Next question").click()
     await expect(operator).to_have_url(re.compile(three[1]))
     await expect(operator.get_by_role("button", name="identical")).to_have_count(0)
     for run_id, action_id in (one, two):
@@ -235,7 +271,7 @@ async def test_new_questions_appear_and_one_that_somebody_else_answered_can_no_l
     await served.service.approval_service.approve(ALEX, first, Approval(payload_hash=view.action.payload_hash))
 
     await expect(operator.locator("[data-question]")).to_contain_text("Executed")
-    await expect(operator.locator("[data-question]")).to_contain_text("yes by user:alex")
+    await expect(operator.locator("[data-question]")).to_contain_text("approved by user:alex")
     await expect(operator.get_by_role("button", name="Approve")).to_have_count(0)
     await expect(operator.locator("[data-question] h2").first).to_contain_text("refund: order=A-1042")
 

@@ -118,7 +118,14 @@ async def test_an_answer_that_is_on_its_way_to_another_process_is_known(tmp_path
             await other_log.release(claim)
 
     assert same.delivery == "queued"
-    assert conflict.value.code == "not_open"
+    assert conflict.value.code == "already_decided"
+    assert conflict.value.details["decided"] | {"at": ""} == {
+        "status": "APPROVED",
+        "answer": "approved",
+        "by": "user:bob",
+        "reason": "",
+        "at": "",
+    }
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from ...domain.event import WarningRaised
 from ...domain.state.ledger import ActionEntry, Ledger
 from ...domain.state.lifecycle import ActionState
 from ...history.fold import load_run
+from ...rendering.times import format_utc
 from ...runs.commands import read_command
 from ...runs.inbox import Inbox
 from ...sandbox.tasks.client import list_workspaces
@@ -172,8 +173,10 @@ async def _explain_rejection(
 def _already_decided_error(action: ActionEntry) -> DecisionConflictError:
     answer, name = action.answer, shorten_id(action.question.action_id)
     person = (answer.by if answer else "") or "a person"
+    at = f", at {format_utc(action.answered_at)}" if action.answered_at else ""
+    reason = f" ({answer.reason})" if answer and answer.reason else ""
     return DecisionConflictError(
-        f"{name} was already decided: {action.state.value}, by {person}. The first answer counts."
+        f"{name} was already decided: {action.state.value}, by {person}{at}{reason}. The first answer counts."
     )
 
 

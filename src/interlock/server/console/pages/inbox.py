@@ -11,14 +11,14 @@ from starlette.responses import RedirectResponse, Response
 
 from ....domain.ids import MAX_NAME_CHARS
 from ....domain.state.lifecycle import ActionState
-from ...core.errors import ConflictError
+from ...core.errors import ConflictError, NotFoundError, RemovedError
 from ...core.identity.principal import Principal
 from ...core.index.rows import ActionQuery, ActionRow
 from ...core.runs.queries import QuestionView
 from ...core.service import Service
 from ..session import Pages, Visit
 from ..views.drift import detect_question_drift
-from ..views.question import build_approval_panel, describe_change, has_same_payload
+from ..views.question import CallResult, build_approval_panel, build_call_result, describe_change, has_same_payload
 
 _PER_PAGE = 50
 _MAX_SAME = 50
@@ -115,7 +115,21 @@ async def _load_detail(
         "same": await _find_same_questions(service, principal, view, rows)
         if is_open and not view.denied_reason
         else [],
+        "result": None if is_open else await _load_result(service, principal, view),
+        "next_question": next((row.action_id for row in rows if _is_next(row, action_id)), ""),
     }
+
+
+def _is_next(row: ActionRow, action_id: str) -> bool:
+    return row.status == "PENDING" and row.action_id != action_id
+
+
+async def _load_result(service: Service, principal: Principal, view: QuestionView) -> CallResult | None:
+    """Return what became of the call that the question was about; None where the run was removed."""
+    with suppress(RemovedError, NotFoundError):
+        call = await service.run_queries.get_call(principal, view.row.run_id, view.row.call_id)
+        return await asyncio.to_thread(build_call_result, call)
+    return None
 
 
 async def _find_same_questions(

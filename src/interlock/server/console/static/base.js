@@ -73,17 +73,20 @@ function ago(seconds) {
   return seconds < 5 ? "just now" : `${span(seconds)} ago`;
 }
 
+/** @typedef {{ answer: string, by: string, reason: string, at: string | null }} Decided The answer that counts. */
+
 /** What the API answered that is not a success: its words, and what they are about. */
 export class ApiError extends Error {
   /**
    * @param {string} message
    * @param {number} status
-   * @param {{ fields?: { field: string, problem: string }[] }} details
+   * @param {{ fields?: { field: string, problem: string }[], decided?: Decided }} details
    */
   constructor(message, status, details) {
     super(message);
     this.status = status;
     this.fields = details.fields ?? [];
+    this.decided = details.decided;
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // No one approves by accident: keys that were pressed for the question before do not reach this one, and a key that is
 // held down, or the second half of a double click, is not another press.
-import { ApiError, ask, messageOf, notify, serverNow, tellTimes } from "./base.js";
+import { ApiError, ask, messageOf, notify, serverNow, span, tellTimes } from "./base.js";
 import { dialogs, problem } from "./base.dialogs.js";
 import { byId, closest, find, findAll, one, valueOf } from "./base.dom.js";
 import { onReplaced, refreshSoon } from "./live.js";
@@ -12,13 +12,11 @@ const SETTLE_MS = 500;
 let batch = false;
 /** @type {string | null} */
 let edited = null;
+// The question that was answered here, and the one after it.
+let answered = "";
+let next = "";
 
 dialogs();
-const said = sessionStorage.getItem("inbox-said");
-if (said) {
-  sessionStorage.removeItem("inbox-said");
-  notify(said);
-}
 
 setTimeout(() => {
   document.body.dataset.settled = "yes";
@@ -36,8 +34,12 @@ const isSeen = () => question()?.checkVisibility() ?? false;
 function move(step) {
   const all = items();
   const at = all.findIndex((item) => item.hasAttribute("aria-current"));
-  const next = all[at < 0 ? 0 : isSeen() ? at + step : at];
-  if (next) location.assign(next.href);
+  const after = Math.max(
+    all.findIndex((item) => item.href === next),
+    0,
+  );
+  const to = all[at < 0 ? after : isSeen() ? at + step : at];
+  if (to) location.assign(to.href);
 }
 
 function unfold() {
@@ -85,6 +87,8 @@ function openApprove(many, text) {
   const scope = find("[data-scope]", HTMLElement, box);
   if (scope) scope.hidden = many;
   showScope(many ? "once" : valueOf(one("form", HTMLFormElement, box), "scope") || "once");
+  one("[data-repeat]", HTMLElement, box).hidden = text !== null;
+  one("[data-repeat-call]", HTMLElement, box).replaceChildren(...findAll("[data-call-part]").map(copied));
   one("[data-edited]", HTMLElement, box).hidden = text === null;
   one("[data-edited-text]", HTMLElement, box).textContent = text ?? "";
   one("[data-problem]", HTMLElement, box).hidden = true;
@@ -92,11 +96,25 @@ function openApprove(many, text) {
   one('button[type="submit"]', HTMLElement, box).focus();
 }
 
+/**
+ * The same once more, without the names by which scripts and labels find it.
+ * @param {HTMLElement} part
+ */
+function copied(part) {
+  const copy = /** @type {HTMLElement} */ (part.cloneNode(true));
+  for (const each of [copy, ...findAll("*", HTMLElement, copy)]) {
+    for (const name of each.getAttributeNames()) {
+      if (["id", "tabindex", "role"].includes(name) || /^(data|aria)-/.test(name)) each.removeAttribute(name);
+    }
+  }
+  return copy;
+}
+
 document.addEventListener("click", (event) => {
   if (event.detail > 1 && closest(event, "#approve [type=submit]")) event.preventDefault();
   if (closest(event, "[data-unfold]")) unfold();
   const button = closest(event, "[data-do]", HTMLButtonElement);
-  if (button && !button.disabled && isSeen()) DO[button.dataset.do ?? ""]?.();
+  if (button && !button.disabled && isSeen() && !isAnswered()) DO[button.dataset.do ?? ""]?.();
 });
 
 document.addEventListener("change", (event) => {
@@ -118,13 +136,14 @@ const KEYS = {
   r: () => find('[data-do="reject"]')?.click(),
   e: () => find('[data-do="edit"]')?.click(),
   v: () => isSeen() && unfold(),
+  n: () => find("[data-next]")?.click(),
   o: () => question() && location.assign(one("[data-question]").dataset.run ?? ""),
   "/": () => find("[data-filter]")?.focus(),
   "?": () => byId("keys", HTMLDialogElement).showModal(),
 };
 
 document.addEventListener("keydown", (event) => {
-  const isHeldButton = event.repeat && closest(event, "button");
+  const isHeldButton = event.repeat && closest(event, "button, a");
   if (isHeldButton && (event.key === "Enter" || event.key === " ")) event.preventDefault();
   const isTyping = closest(event, "input, textarea, select, [contenteditable]");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
@@ -165,7 +184,7 @@ function asked() {
 }
 
 /**
- * Send it, and continue with the next question.
+ * Send it. The page then shows the answer, and what becomes of the call.
  * @param {HTMLFormElement} form
  * @param {() => Promise<void>} work
  * @param {string} words
@@ -176,12 +195,12 @@ async function send(form, work, words) {
   for (const button of buttons) button.disabled = true;
   try {
     await work();
-    goOn(words, gone);
+    stay(words, gone);
   } catch (error) {
     problem(form, error);
     if (!(error instanceof ApiError) || error.status !== 409) return;
     // It was answered meanwhile, or is another one now: the page is about to say so, and the form to go.
-    notify(error.message, "danger");
+    showConflict(error);
     refreshSoon();
   } finally {
     for (const button of buttons) button.disabled = false;
@@ -189,14 +208,38 @@ async function send(form, work, words) {
 }
 
 /** @param {string} words @param {string[]} gone */
-function goOn(words, gone) {
+function stay(words, gone) {
   const all = items();
   const at = all.findIndex((item) => item.hasAttribute("aria-current"));
   const isLeft = (/** @type {HTMLAnchorElement} */ item) =>
     !gone.some((id) => new URL(item.href).pathname.endsWith(`/${id}`));
-  const next = all.slice(at + 1).find(isLeft) ?? all.slice(0, Math.max(at, 0)).find(isLeft);
-  sessionStorage.setItem("inbox-said", words);
-  location.assign(next ? next.href : "/console/inbox");
+  next = (all.slice(at + 1).find(isLeft) ?? all.slice(0, Math.max(at, 0)).find(isLeft))?.href ?? "";
+  answered = gone[0];
+  find("dialog[open]", HTMLDialogElement)?.close();
+  one("[data-conflict]").replaceChildren();
+  // The address names the question, so that its result is there after a reload, too.
+  history.replaceState(null, "", one("[data-live-url]").dataset.liveUrl);
+  notify(words);
+  refreshSoon();
+}
+
+const isAnswered = () => question()?.dataset.actionId === answered;
+
+/**
+ * Say which answer counts, for as long as the page is there.
+ * @param {ApiError} error
+ */
+function showConflict(error) {
+  const note = document.createElement("p");
+  note.className = "note danger";
+  const { decided } = error;
+  const ago = decided?.at ? ` ${span((serverNow() - Date.parse(decided.at)) / 1000)} ago` : "";
+  const reason = decided?.reason ? `: ${decided.reason}` : "";
+  note.textContent =
+    decided?.by && !batch
+      ? `Your answer was not recorded: ${decided.by} ${decided.answer} this${ago}${reason}`
+      : `Your answer was not recorded. ${error.message}`;
+  one("[data-conflict]").replaceChildren(note);
 }
 
 document.addEventListener("submit", (event) => {
@@ -273,8 +316,14 @@ const SUBMIT = {
 onReplaced((regions) => {
   tellTimes();
   enable();
+  const link = find("[data-next]", HTMLAnchorElement);
+  if (link && items().some((item) => item.href === next)) link.href = next;
   const changed = regions.find((region) => region.matches("[data-question]"));
   if (!changed) return;
+  if (isAnswered()) {
+    link?.focus();
+    return;
+  }
   // A form that a person had open is gone with the question: say so, and have the focus where the answer is.
   notify("This question is not open any more: it was answered, or is void.", "warning");
   const title = one("h2", HTMLElement, changed);

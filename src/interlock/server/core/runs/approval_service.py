@@ -12,6 +12,7 @@ from ....domain.decision import ApprovalScope
 from ....domain.errors import AnswerRefusedError, DecisionConflictError, RunEndedError
 from ....domain.json import JsonObject, encode_sorted
 from ....domain.state.ledger import ActionEntry, Ledger
+from ....domain.state.lifecycle import ActionState
 from ....history.fold import load_run
 from ....rendering.times import format_rfc3339
 from ....runs.commands import is_recorded, read_command
@@ -138,12 +139,11 @@ class ApprovalService:
         if not entry.is_open:
             return _match_recorded_answer(row, ledger, answer)
         for command in commands:
-            if (
-                isinstance(command, AnswerCommand)
-                and command.action_id == row.action_id
-                and _is_same_answer(command.answer, answer)
-            ):
-                return DecisionResult(row, "queued")
+            if isinstance(command, AnswerCommand) and command.action_id == row.action_id:
+                if _is_same_answer(command.answer, answer):
+                    return DecisionResult(row, "queued")
+                state = ActionState.APPROVED if command.answer.approved else ActionState.REJECTED
+                raise _build_decided_error(row.action_id, state, command.answer, command.at, answer)
         raise _build_not_open_error(row, entry, answer, str(error))
 
 
@@ -175,14 +175,23 @@ def _match_recorded_answer(row: ActionRow, ledger: Ledger, answer: Answer) -> De
         return DecisionResult(row, "recorded")
     if given is None and ledger.is_over:
         raise _build_not_open_error(row, entry, answer, f"Its run is {ledger.state.value}.")
+    at = entry.answered_at or row.decided_at
+    raise _build_decided_error(row.action_id, entry.state, given, at, answer)
+
+
+def _build_decided_error(
+    action_id: str, state: ActionState, given: Answer | None, at: int, answer: Answer
+) -> ConflictError:
+    """Build the error that says who answered what, and when."""
     by, reason = ("", "") if given is None else (given.by, given.reason)
-    at = format_rfc3339(row.decided_at, 6) if row.decided_at else None
-    who, when = f" by {by}" if by else "", f" at {at}" if at else ""
-    raise ConflictError(
+    when = format_rfc3339(at, 6) if at else None
+    said = "" if given is None else "expired" if given.expired else "approved" if given.approved else "rejected"
+    words = "".join((f" by {by}" if by else "", f" at {when}" if when else "", f" ({reason})" if reason else ""))
+    return ConflictError(
         "already_decided",
-        f"{row.action_id} is {entry.state.name}: it was answered{who}{when}. Nothing was changed.",
+        f"{action_id} is {state.name}: it was {said or 'answered'}{words}. Nothing was changed.",
         {
-            "decided": {"status": entry.state.name, "by": by, "reason": reason, "at": at},
+            "decided": {"status": state.name, "answer": said, "by": by, "reason": reason, "at": when},
             "attempted": {"status": "APPROVED" if answer.approved else "REJECTED", "by": answer.by},
         },
     )
