@@ -7,7 +7,7 @@ before it is shown. So the process may die anywhere: after a restart the same ne
 import asyncio
 from typing import Any
 
-from ..domain.budget import BUDGET_EXCEEDED
+from ..domain.budget import BUDGET_EXCEEDED, BUDGET_UNAVAILABLE
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
 from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
@@ -32,6 +32,9 @@ from .next_step import (
     next_step,
 )
 from .session import AgentSession
+
+#: Why no model was asked, or none could answer; the run fails with the same code.
+_STATED_CODES = (CONTEXT_LENGTH_EXCEEDED, BUDGET_EXCEEDED, BUDGET_UNAVAILABLE)
 
 
 async def advance(session: AgentSession) -> AgentStep:
@@ -91,7 +94,7 @@ async def _run_model_turn(session: AgentSession) -> None:
             await run.recorder.commit()
             raise
         message = run.parts.redactor.redact(str(error))
-        code = error.code if error.code in (CONTEXT_LENGTH_EXCEEDED, BUDGET_EXCEEDED) else ""
+        code = error.code if error.code in _STATED_CODES else ""
         run.recorder.add(RunFailed(message=message if code else f"The model gave no answer: {message}", code=code))
         return
     if intents:

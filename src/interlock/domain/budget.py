@@ -5,6 +5,7 @@ Monday) and months in UTC: a budget starts again at a known time, and one number
 """
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
@@ -26,8 +27,12 @@ BudgetSubject: TypeAlias = Literal["agent", "requester", "tool"]
 MODEL_MEASURES: tuple[BudgetMeasure, ...] = ("tokens", "cost")
 #: The code of what a budget refuses: calls and model requests.
 BUDGET_EXCEEDED = "budget_exceeded"
+#: The code of what is refused because the use of a budget is not known.
+BUDGET_UNAVAILABLE = "budget_unavailable"
 #: The layer of decisions about budgets; after another one where both ask.
 BUDGET_LAYER = "budget"
+#: The rule of a decision that a ledger without an answer made.
+UNAVAILABLE_RULE = "interlock:budget-unavailable"
 _RULE_PREFIX = "budget:"
 
 _UNIT = 1_000_000
@@ -37,6 +42,7 @@ _MAX_SUBJECT_CHARS = 500
 _MAX_NUMBER_CHARS = 40
 _MAX_VALUES = 1_000
 _NS = 1_000_000_000
+_is_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch
 
 
 class BudgetRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +119,10 @@ class BudgetCharge(msgspec.Struct, frozen=True, gc=False):
     #: The largest sum. None: the amount is added in any case.
     limit: int | None = None
 
+    def fits(self, used: int) -> bool:
+        """Return True if the amount stays within the limit after what was used."""
+        return self.limit is None or used + self.amount <= self.limit
+
 
 class BudgetUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The use of a budget, as a decision found it."""
@@ -133,9 +143,9 @@ class BudgetUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
         validate_fields(self)
 
     @property
-    def is_exceeded(self) -> bool:
-        """True if the call does not fit."""
-        return to_millionths(self.used) + to_millionths(self.needed) > to_millionths(self.limit)
+    def rule_id(self) -> str:
+        """The name of the budget among the rules of a decision."""
+        return f"{_RULE_PREFIX}{self.id}"
 
     def describe(self) -> str:
         """Describe used, limit and reset time in one sentence."""
@@ -230,8 +240,8 @@ def make_use(rule: BudgetRule, charge: BudgetCharge, used: int) -> BudgetUse:
 def check_budget(rule: BudgetRule) -> None:
     """Raise `ConfigurationError` when a budget cannot be declared like this."""
     _check_words(rule)
-    if not rule.id:
-        raise ConfigurationError("a budget needs an id")
+    if not _is_id(rule.id):
+        raise ConfigurationError("the id of a budget is up to 100 letters, digits, dots, underscores and hyphens")
     try:
         to_millionths(rule.limit)
     except ValueError as error:

@@ -168,7 +168,7 @@ class SandboxSetupError(InterlockError):
 class ModelError(InterlockError):
     """A model gave no answer, or its answer broke off. `retryable` says whether asking again may help; `code` is
     `context_length_exceeded` when the request was too long for the model, `budget_exceeded` when a budget of the policy
-    has not enough left for it, else empty.
+    has not enough left for it, `budget_unavailable` when that cannot be found out, else empty.
     """
 
     def __init__(

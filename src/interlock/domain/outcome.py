@@ -120,6 +120,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "budget_exceeded": ErrorCode(
         Phase.PERMIT, False, NO_SIDE_EFFECTS, "A budget of the policy has not enough left in its window."
     ),
+    "budget_unavailable": ErrorCode(
+        Phase.PERMIT, True, NO_SIDE_EFFECTS, "What was used of a budget of the policy cannot be read or written."
+    ),
     "user_denied": ErrorCode(Phase.PERMIT, False, NO_SIDE_EFFECTS, "A person refused the call."),
     "approval_unavailable": ErrorCode(
         Phase.PERMIT, False, NO_SIDE_EFFECTS, "It needs an approval, and no person is available to ask."

@@ -27,6 +27,7 @@ import msgspec
 
 from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ConfigurationError, ModelError
 from ..domain.json import escape_surrogates
+from ..domain.messages import Usage
 from ..rendering.text import end_sentence, shorten_line
 from .interface import ModelEvent, ModelRequest, TextDelta
 from .usage import Prices
@@ -334,6 +335,11 @@ class SdkProvider(ABC):
             raise _transient_error(self._display_name, "broke off its answer before the end")
         for event in answer.finish(self._prices.get(model)):
             yield event
+
+    def estimate_cost(self, usage: Usage, model: str) -> float | None:
+        """Return the cost of a request with this usage; None where no prices of the model are known."""
+        prices = self._prices.get(model or self._model)
+        return None if prices is None else prices.compute_cost(usage)
 
     async def close(self) -> None:
         """Close the connection, unless the client was given."""

@@ -19,10 +19,11 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ..domain.errors import ConfigurationError, ModelError
+from ..domain.messages import Usage
 from ..rendering.text import describe_unknown
 from .interface import NO_KEY, ModelEvent, ModelProvider, ModelRequest, StreamRestarted
 from .scripted import MAX_SCRIPT_BYTES, ScriptedModel, from_script
-from .usage import Prices
+from .usage import Prices, estimate_cost
 
 
 def with_retries(  # noqa: PLR0913 - one for each thing that may be chosen
@@ -85,6 +86,9 @@ class _RetryingModel:
             if has_output:
                 yield StreamRestarted(reason)
             await self._sleep(wait)
+
+    def estimate_cost(self, usage: Usage, model: str) -> float | None:
+        return estimate_cost(self._provider, usage, model)
 
     async def close(self) -> None:
         await self._provider.close()

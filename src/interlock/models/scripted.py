@@ -17,6 +17,7 @@ from ..domain.json import InvalidJsonError, Json, JsonObject, encode, encode_sor
 from ..domain.messages import AssistantMessage, ProposedCall, Usage
 from .interface import FinishReason, ModelEvent, ModelProvider, ModelRequest, StreamFinished, TextDelta, ToolCallDelta
 from .response_assembly import CallAssembler, StreamAccumulator
+from .usage import estimate_cost
 
 
 def request_digest(request: ModelRequest) -> str:
@@ -246,6 +247,10 @@ class ModelRecorder:
             )
             record(fault=fault)
             raise
+
+    def estimate_cost(self, usage: Usage, model: str) -> float | None:
+        """Return the cost of a request by the prices of the wrapped provider."""
+        return estimate_cost(self._provider, usage, model)
 
     async def close(self) -> None:
         """Close the wrapped provider."""

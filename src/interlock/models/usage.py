@@ -1,6 +1,6 @@
 """Usage and cost of responses, where prices are configured."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf, isnan
 from typing import Any, cast
 
@@ -77,6 +77,14 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
         cached_price = self.input if self.cached is None else self.cached
         spent = (usage.input_tokens - cached) * self.input + cached * cached_price + usage.output_tokens * self.output
         return read_cost(spent / _PER) or 0.0
+
+
+def estimate_cost(provider: object, usage: Usage, model: str) -> float | None:
+    """Return the cost of a request by the prices of its provider. None: it has none for this model. A provider without
+    `estimate_cost` reports the cost with its answer: 0 before.
+    """
+    estimate: Callable[[Usage, str], float | None] | None = getattr(provider, "estimate_cost", None)
+    return 0.0 if estimate is None else estimate(usage, model)
 
 
 def add_cost(usage: Usage, prices: Prices | None) -> Usage:

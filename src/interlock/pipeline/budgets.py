@@ -5,10 +5,14 @@ reservation decides between calls that start at once: the ledger accepts what fi
 call that started counts, whatever came of it; so does one whose process died after the reservation.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 import msgspec
 
 from ..domain.budget import (
     BUDGET_LAYER,
+    UNAVAILABLE_RULE,
     BudgetCharge,
     BudgetRule,
     BudgetUse,
@@ -19,9 +23,10 @@ from ..domain.budget import (
 )
 from ..domain.call import PermittedCall, ValidCall
 from ..domain.decision import Decision, Verdict
+from ..domain.outcome import Failure
 from ..rendering.text import describe_error, end_sentence
 from .context import RunContext
-from .refusals import undecided
+from .refusals import denied_by_policy
 
 _ONE_CALL = to_millionths(1)
 
@@ -34,49 +39,83 @@ async def judge_budgets(valid: ValidCall, decision: Decision, run: RunContext) -
     try:
         charges = _make_charges(valid, rules, run)
     except ValueError as error:
-        names = ", ".join(rule.id for rule in rules)
-        return _deny(decision, rules, f"What the call uses of the budget {names} is not known: {error}.", ())
+        return _deny_unknown(decision, rules, error)
     try:
         used = await run.parts.budget_ledger.read([charge.key for charge in charges])
     except Exception as error:
-        return undecided(f"its budgets could not be read: {describe_error(error)}")
+        return _deny_unavailable(decision, "read", error)
     uses = tuple(map(make_use, rules, charges, used))
-    exceeded = [(rule, use) for rule, use in zip(rules, uses, strict=True) if use.is_exceeded]
+    exceeded = [rule for rule, charge, before in zip(rules, charges, used, strict=True) if not charge.fits(before)]
     if not exceeded:
         return msgspec.structs.replace(decision, budgets=uses)
-    reason = " ".join(_describe(rule, use) for rule, use in exceeded)
-    found = [rule for rule, _ in exceeded]
-    if any(rule.then == "deny" for rule in found):
-        return _deny(decision, found, reason, uses)
-    return _ask(valid, decision, found, reason, uses)
+    if any(rule.then == "deny" for rule in exceeded):
+        return _deny_exceeded(decision, exceeded, uses)
+    return _ask(valid, decision, exceeded, uses)
 
 
-async def reserve_budgets(permitted: PermittedCall, run: RunContext) -> tuple[BudgetCharge, ...] | None:
-    """Reserve what a call uses that is about to start. Return the charges, or None when they do not fit any more."""
+async def reserve_budgets(permitted: PermittedCall, run: RunContext) -> tuple[BudgetCharge, ...] | Failure | None:
+    """Reserve what a call uses that is about to start. Return the charges, None when they do not fit any more, or why
+    that cannot be found out.
+    """
     rules = _find_rules(permitted.valid, run)
     if not rules:
         return ()
-    approved: tuple[str, ...] = ()
-    if permitted.action_id:
-        approved = run.ledger.actions[permitted.action_id].question.rule_ids
     try:
-        charges = _make_charges(permitted.valid, rules, run, approved)
+        charges = _make_charges(permitted.valid, rules, run, _find_approved(permitted, run))
     except ValueError:  # the arguments were edited: judging says what is wrong
         return None
-    reservation = await run.parts.budget_ledger.reserve(charges)
+    try:
+        reservation = await run.parts.budget_ledger.reserve(charges)
+    except Exception as error:
+        return denied_by_policy(permitted.valid, _deny_unavailable(permitted.decision, "reserved", error))
     return charges if reservation.is_accepted else None
 
 
+async def reserve_changed(permitted: PermittedCall, changed: ValidCall, run: RunContext) -> Failure | None:
+    """Reserve what the arguments of a started call use more since a hook changed them. Return the refusal when that
+    does not fit. What they use less stays reserved.
+    """
+    rules = tuple(rule for rule in _find_rules(changed, run) if rule.measure == "sum")
+    if not rules:
+        return None
+    approved, decision = _find_approved(permitted, run), permitted.decision
+    try:
+        before = _make_charges(permitted.valid, rules, run, approved)
+        after = _make_charges(changed, rules, run, approved)
+    except ValueError as error:
+        return denied_by_policy(changed, _deny_unknown(decision, rules, error))
+    charges = tuple(
+        msgspec.structs.replace(new, amount=max(0, new.amount - old.amount))
+        for old, new in zip(before, after, strict=True)
+    )
+    try:
+        reservation = await run.parts.budget_ledger.reserve(charges)
+    except Exception as error:
+        return denied_by_policy(changed, _deny_unavailable(decision, "reserved", error))
+    if reservation.is_accepted:
+        return None
+    uses = tuple(map(make_use, rules, charges, reservation.used))
+    fits = (charge.fits(used) for charge, used in zip(charges, reservation.used, strict=True))
+    exceeded = [rule for rule, is_enough in zip(rules, fits, strict=True) if not is_enough]
+    return denied_by_policy(changed, _deny_exceeded(decision, exceeded, uses))
+
+
 async def release_budgets(charges: tuple[BudgetCharge, ...], run: RunContext) -> None:
-    """Take back what was reserved for a call that does not start."""
+    """Take back what was reserved for a call that does not start. What cannot be taken back counts as used."""
     for charge in charges:
-        await run.parts.budget_ledger.adjust(charge.key, -charge.amount)
+        with suppress(Exception):
+            await run.parts.budget_ledger.adjust(charge.key, -charge.amount)
 
 
 def _find_rules(valid: ValidCall, run: RunContext) -> tuple[BudgetRule, ...]:
     source = run.parts.budget_source
     rules = source.budgets if source is not None else ()
     return tuple(rule for rule in rules if rule.matches_call(valid.tool, run.situation))
+
+
+def _find_approved(permitted: PermittedCall, run: RunContext) -> tuple[str, ...]:
+    """Return the rules of the question that a person approved."""
+    return run.ledger.actions[permitted.action_id].question.rule_ids if permitted.action_id else ()
 
 
 def _make_charges(
@@ -94,18 +133,35 @@ def _make_charges(
     )
 
 
-def _describe(rule: BudgetRule, use: BudgetUse) -> str:
-    return f"{use.describe()} {end_sentence(rule.reason)}" if rule.reason else use.describe()
+def _describe(rules: Sequence[BudgetRule], uses: tuple[BudgetUse, ...]) -> str:
+    found = {use.id: use.describe() for use in uses}
+    return " ".join(
+        f"{found[rule.id]} {end_sentence(rule.reason)}" if rule.reason else found[rule.id] for rule in rules
+    )
 
 
-def _deny(
-    decision: Decision, rules: list[BudgetRule] | tuple[BudgetRule, ...], reason: str, uses: tuple[BudgetUse, ...]
-) -> Decision:
+def _deny_exceeded(decision: Decision, rules: Sequence[BudgetRule], uses: tuple[BudgetUse, ...]) -> Decision:
+    return _deny(decision, tuple(rule.rule_id for rule in rules), _describe(rules, uses), uses)
+
+
+def _deny_unknown(decision: Decision, rules: Sequence[BudgetRule], error: ValueError) -> Decision:
+    rules = [rule for rule in rules if rule.measure == "sum"]
+    names = ", ".join(rule.id for rule in rules)
+    reason = f"What the call uses of the budget {names} is not known: {error}."
+    return _deny(decision, tuple(rule.rule_id for rule in rules), reason)
+
+
+def _deny_unavailable(decision: Decision, verb: str, error: Exception) -> Decision:
+    reason = f"The budgets of the call could not be {verb} ({describe_error(error)}), so it is denied."
+    return _deny(decision, (UNAVAILABLE_RULE,), reason)
+
+
+def _deny(decision: Decision, rule_ids: tuple[str, ...], reason: str, uses: tuple[BudgetUse, ...] = ()) -> Decision:
     return msgspec.structs.replace(
         decision,
         verdict=Verdict.DENY,
         reason=reason,
-        rule_ids=tuple(rule.rule_id for rule in rules),
+        rule_ids=rule_ids,
         layer=BUDGET_LAYER,
         scope="once",
         suggested_rule="",
@@ -114,13 +170,11 @@ def _deny(
     )
 
 
-def _ask(
-    valid: ValidCall, decision: Decision, rules: list[BudgetRule], reason: str, uses: tuple[BudgetUse, ...]
-) -> Decision:
+def _ask(valid: ValidCall, decision: Decision, rules: Sequence[BudgetRule], uses: tuple[BudgetUse, ...]) -> Decision:
     """Return the decision that asks a person about a call over budget, together with what the policy asks."""
-    rule_ids = tuple(rule.rule_id for rule in rules)
+    rule_ids, reason = tuple(rule.rule_id for rule in rules), _describe(rules, uses)
     layer, verdict, prompt = BUDGET_LAYER, Verdict.ASK, f"Run {valid.tool.name} over budget? {reason}"
-    title = decision.title or valid.tool.title
+    title = decision.title or valid.tool.title or valid.tool.name
     if decision.verdict is not Verdict.ALLOW:
         reason, layer, verdict = f"{decision.reason} {reason}", f"{decision.layer}, {layer}", decision.verdict
         rule_ids, prompt = (*decision.rule_ids, *rule_ids), f"{decision.prompt}\n{prompt}".lstrip()
@@ -132,7 +186,7 @@ def _ask(
         layer=layer,
         risk=tuple(dict.fromkeys(("over budget", *decision.risk))),
         prompt=prompt,
-        title=f"Over budget: {title}" if title else f"Over budget: {valid.tool.name}",
+        title=f"Over budget: {title}",
         suggested_rule="",
         scope="once",
         approver="person",

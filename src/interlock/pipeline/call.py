@@ -27,6 +27,7 @@ from .accept import Received, intent_event
 from .approval.consent import require_consent
 from .approval.recheck import recheck_before_start, reserve_before_start
 from .approval.rules import keep_rule
+from .budgets import reserve_changed
 from .context import RunContext
 from .events import (
     as_recorded,
@@ -113,7 +114,7 @@ async def run_call(
             return outcome
     invocation, fact = schedule(permitted, context, run.parts, f"inv_{run.ledger.next_seq}")
     started_seq = run.recorder.add(fact, valid.call_id, permitted.cause)  # from here on the start always gets its end
-    recheck, abandon = partial(_recheck, run, permitted.decision), partial(_abandon, run, abandoned)
+    recheck, abandon = partial(_recheck, run, permitted), partial(_abandon, run, abandoned)
     execution = Execution(invocation, started_seq, task, recheck, abandon, run.parts.limits.drain_seconds)
     try:
         if permitted.keep:
@@ -153,7 +154,7 @@ async def _check_before_start(
         outcome = await recheck_before_start(permitted, context, run)
     if outcome is permitted:
         outcome = run.cancellation.failure_of(valid.call_id) or permitted
-    if outcome is permitted and run.parts.budget_source is not None and run.parts.budget_source.budgets:
+    if outcome is permitted and (permitted.action_id or permitted.decision.budgets):
         outcome = await reserve_before_start(permitted, run)
     if isinstance(outcome, Failure):
         return record_failure(valid.call_id, valid.tool.name, outcome, run)
@@ -334,7 +335,7 @@ def _digest_of(decision: Decision) -> str:
 
 
 async def _recheck(
-    run: RunContext, permitted: Decision, valid: ValidCall, arguments: JsonObject
+    run: RunContext, permitted: PermittedCall, valid: ValidCall, arguments: JsonObject
 ) -> tuple[ValidCall, Decision] | Failure:
     """Validate and evaluate arguments that a hook changed: policy must allow exactly them, with the same effect."""
     try:
@@ -346,13 +347,13 @@ async def _recheck(
     again = validate(valid.known, encode(arguments))
     if isinstance(again, Failure):
         return Failure.from_code("hook_failed", f"A hook changed the arguments: {again.message}")
-    decision = await judge(again, run, use_grants=False)
+    decision = await judge(again, run, is_started=True)
     if decision.verdict is not Verdict.ALLOW:
         message = (
             f"A hook changed the arguments to something that policy does not allow: {end_sentence(decision.reason)}"
         )
         return Failure.from_code("payload_changed", f"{message} {_NOT_RUN}")
-    if _digest_of(decision) != _digest_of(permitted):
+    if _digest_of(decision) != _digest_of(permitted.decision):
         message = f"A hook changed the arguments, and with them the effect of the call. {_NOT_RUN}"
         return Failure.from_code("payload_changed", message)
-    return again, decision
+    return await reserve_changed(permitted, again, run) or (again, decision)

@@ -24,11 +24,12 @@ from .refusals import denied_by_policy, undecided
 _MAX_REASON_CHARS = 500
 
 
-async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -> Decision:
+async def judge(valid: ValidCall, run: RunContext, *, is_started: bool = False) -> Decision:
     """Return the strictest decision of policy, the tool itself, budgets and earlier calls with the same effect.
     An error is a deny.
 
-    An approval that a person gave before for the whole run answers what policy asks, unless `use_grants` is False.
+    An approval that a person gave before for the whole run answers what policy asks. Not for a call that has started,
+    whose arguments a hook changed; its budgets are reserved.
     """
     tool, situation, parts = valid.tool, run.situation, run.parts
     try:
@@ -47,10 +48,10 @@ async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -
             decision = _with_judged_paths(decision, valid, event)
     except Exception as error:
         return undecided(describe_error(error))
-    if use_grants and run.ledger.grants:
+    if run.ledger.grants and not is_started:
         decision = apply_grants(valid, decision, run)
     budgets = parts.budget_source
-    if budgets is not None and budgets.budgets:
+    if budgets is not None and budgets.budgets and not is_started:
         decision = await judge_budgets(valid, decision, run)
     if tool.effect is None and rule is None and not run.ledger.unknown_calls and not run.executions.lost:
         return decision

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain.budget import BUDGET_EXCEEDED, BUDGET_LAYER
+from ..domain.budget import BUDGET_EXCEEDED, BUDGET_LAYER, BUDGET_UNAVAILABLE, UNAVAILABLE_RULE
 from ..domain.call import Answer, Question, ValidCall
 from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ..domain.outcome import Failure
@@ -24,9 +24,12 @@ def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
         "advice": decision.advice,
     }
     code = "effect_repeated" if decision.effect is not None and decision.effect.earlier_call_id else "policy_denied"
-    exceeded = [use for use in decision.budgets if use.is_exceeded] if decision.layer == BUDGET_LAYER else []
-    if exceeded:
-        code, details["budgets"] = BUDGET_EXCEEDED, msgspec.to_builtins(exceeded)
+    if decision.layer == BUDGET_LAYER:
+        exceeded = [use for use in decision.budgets if use.rule_id in decision.rule_ids]
+        if exceeded:
+            code, details["budgets"] = BUDGET_EXCEEDED, msgspec.to_builtins(exceeded)
+        elif UNAVAILABLE_RULE in decision.rule_ids:
+            code = BUDGET_UNAVAILABLE
     return Failure.from_code(code, message, details=details)
 
 

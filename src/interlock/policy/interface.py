@@ -70,4 +70,5 @@ class PolicyEngine(Protocol):
 class BudgetSource(Protocol):
     """A policy with budgets: an engine that has this attribute. It may change when the policy is loaded again."""
 
-    budgets: tuple[BudgetRule, ...]
+    @property
+    def budgets(self) -> tuple[BudgetRule, ...]: ...

@@ -21,10 +21,7 @@ class MemoryBudgets:
     async def reserve(self, charges: Sequence[BudgetCharge]) -> Reservation:
         """Add all charges if each stays within its limit; else add none."""
         used = await self.read([charge.key for charge in charges])
-        fits = all(
-            charge.limit is None or before + charge.amount <= charge.limit
-            for charge, before in zip(charges, used, strict=True)
-        )
+        fits = all(charge.fits(before) for charge, before in zip(charges, used, strict=True))
         if fits:
             for charge in charges:
                 self._add(charge.key, charge.amount)

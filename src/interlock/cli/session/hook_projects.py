@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...domain.budget import BudgetRule
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import ConfigurationError
 from ...gate.gate import Gate
@@ -64,6 +65,11 @@ class ProjectPolicy:
         """The file that rules are saved in."""
         files = self._load_changed()
         return "" if files is None else files.kept_in
+
+    @property
+    def budgets(self) -> tuple[BudgetRule, ...]:
+        """The budgets of the files, as the last decision found them."""
+        return () if self._files is None else self._files.budgets
 
     @property
     def digest(self) -> str:

@@ -9,14 +9,13 @@ from ...domain.json import encode
 from ...domain.outcome import Failure
 from ...domain.payload import BindingChange
 from ...domain.tool import ToolContext
-from ...rendering.text import describe_error
 from ..budgets import release_budgets, reserve_budgets
 from ..context import RunContext
 from ..effects import claim_effect
 from ..events import resume_if_unblocked, void_event
 from ..lookup import lookup
 from ..permit import judge, permit, run_guardrails
-from ..refusals import denied_by_policy, guardrail_failure, undecided, unknown_outcome
+from ..refusals import guardrail_failure, unknown_outcome
 from ..validate import check_state, validate
 from .binding import detect_drift
 from .consent import use_consent
@@ -73,16 +72,17 @@ async def find_changes(
 async def reserve_before_start(permitted: PermittedCall, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     """Reserve the budgets of the call, when nothing else can refuse it. What does not fit any more is judged again."""
     valid = permitted.valid
-    try:
-        charges = await reserve_budgets(permitted, run)
-    except Exception as error:
-        return denied_by_policy(valid, undecided(f"its budgets could not be reserved: {describe_error(error)}"))
+    charges = await reserve_budgets(permitted, run)
+    if isinstance(charges, Failure):
+        return charges
     if charges is None:
         if not permitted.action_id:
-            return permit(valid, await judge(valid, run), run)
+            outcome = permit(valid, await judge(valid, run), run)
+            is_edited = permitted.edited_by and isinstance(outcome, PermittedCall)
+            return msgspec.structs.replace(outcome, edited_by=permitted.edited_by) if is_edited else outcome
         question = run.ledger.actions[permitted.action_id].question
-        used = BindingChange("budget", "enough left", "used by other calls since the question")
-        return await ask_again(valid, question, (used,), run, question.edited_by)
+        used = BindingChange("budget", "enough left", "not enough left for this call")
+        return await ask_again(valid, question, (used,), run, permitted.edited_by)
     cancelled = run.cancellation.failure_of(valid.call_id)
     if cancelled is not None and charges:
         await release_budgets(charges, run)

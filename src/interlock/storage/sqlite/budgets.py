@@ -137,10 +137,7 @@ def _read(connection: sqlite3.Connection, key: BudgetKey) -> int:
 def _reserve(connection: sqlite3.Connection, charges: Sequence[BudgetCharge]) -> Reservation:
     with _transaction(connection):
         used = tuple(_read(connection, charge.key) for charge in charges)
-        fits = all(
-            charge.limit is None or before + charge.amount <= charge.limit
-            for charge, before in zip(charges, used, strict=True)
-        )
+        fits = all(charge.fits(before) for charge, before in zip(charges, used, strict=True))
         if fits:
             for charge, before in zip(charges, used, strict=True):
                 if not before:
