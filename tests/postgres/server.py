@@ -22,7 +22,7 @@ _NOBODY = 65534
 _WORKER, _SERVER = "worker", "server"
 _EMPTY = """
 DELETE FROM runs; DELETE FROM processes; DELETE FROM appends; DELETE FROM commands; DELETE FROM snapshots;
-DELETE FROM effects; DELETE FROM artifacts; DELETE FROM procrastinate_jobs;
+DELETE FROM effects; DELETE FROM artifacts; DELETE FROM budgets; DELETE FROM procrastinate_jobs;
 DELETE FROM indexed_runs; DELETE FROM indexed_actions; DELETE FROM removed_runs; DELETE FROM rollups;
 UPDATE rollup_position SET position = 0; SET session_replication_role = replica;
 DELETE FROM journal; DELETE FROM accounts; DELETE FROM api_keys; DELETE FROM sessions; DELETE FROM login_attempts;

@@ -270,6 +270,6 @@ def _check_words(rule: BudgetRule) -> None:
 
 def _check_model_budget(rule: BudgetRule) -> None:
     if rule.tools != ("*",) or "tool" in rule.per:
-        raise ConfigurationError(f"{rule.measure} are used by model requests, so no tools can be named")
+        raise ConfigurationError(f"a budget of {rule.measure} is about model requests, so no tools can be named")
     if rule.then != "deny":
         raise ConfigurationError(f"then: ask is for calls; without {rule.measure} left a run ends")
