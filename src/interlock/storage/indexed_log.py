@@ -1,11 +1,14 @@
 """A log that writes what lists show together with the events, so that its readers need no index of their own."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ..domain.event import Event
 from .event_log import EventLog, FeedEntry
 from .rollups import Rollups, RunFacts
+
+#: A parameter of a query. A tuple is a list of names.
+IndexValue: TypeAlias = str | float | tuple[str, ...]
 
 
 class RecentEvent(NamedTuple):
@@ -19,12 +22,12 @@ class RecentEvent(NamedTuple):
 class StoredIndex(Protocol):
     """The rows of runs and questions in the database of a log: `listed_runs` and `listed_actions`."""
 
-    async def fetch(self, sql: str, parameters: Sequence[str | int]) -> list[Any]:
+    async def fetch(self, sql: str, parameters: Sequence[IndexValue]) -> list[Any]:
         """Return the rows of a query."""
         ...
 
     async def list_recent(
-        self, before: int, limit: int, where: str, parameters: Sequence[str | int]
+        self, before: int, limit: int, where: str, parameters: Sequence[IndexValue]
     ) -> list[RecentEvent]:
         """Return the events of the newest appends below a position whose runs fulfil a condition, newest first."""
         ...

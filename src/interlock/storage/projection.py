@@ -5,17 +5,19 @@ be read or does not fit marks the row of its run and changes nothing else: what 
 fits, and other runs are not affected. Where the rows are, is the matter of an `IndexRows`.
 """
 
+import math
 from collections.abc import Callable, Mapping
-from itertools import islice
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
 from ..domain import event as facts
-from ..domain.call import Question
 from ..domain.errors import IllegalTransitionError
 from ..domain.event import Event, LogEntry
+from ..domain.messages import Usage
 from ..domain.rendering import truncate
+from ..domain.state.ledger import USAGE_FACT_KEY
 from ..domain.state.lifecycle import (
     ACTION_TRANSITIONS,
     RUN_TRANSITIONS,
@@ -24,12 +26,12 @@ from ..domain.state.lifecycle import (
     next_state,
 )
 from ..rendering.run_states import RunKind
+from .question_search import list_question_numbers, list_question_words, normalize_search_text
 
 #: Of a task or message in a list.
 MAX_TEXT_CHARS = 300
-#: Of a question, what a search looks at: its title, tool and rules, and the first of its arguments.
-MAX_QUESTION_WORDS = 2_000
-_MAX_QUESTION_VALUES = 400
+#: Of a run, the titles of its questions.
+_MAX_TITLES_CHARS = 600
 #: The status by which lists find a question that was never answered, in a run that is over: it needs no answer.
 UNANSWERED_STATUS = "LEFT"
 _MAX_INTEGER = (1 << 63) - 1
@@ -54,6 +56,14 @@ class IndexedRun(msgspec.Struct, kw_only=True):
     updated_at: int = 0
     last_seq: int = -1
     open_questions: int = 0
+    #: The code of its failure, if any.
+    code: str = ""
+    #: What its models used, also those of child runs whose results it has.
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_nanos: int = 0
+    #: The titles of its questions, as far as there is space.
+    titles: str = ""
     begun: bool = False
     #: The first event that could not be read or did not fit; -1: none.
     damaged_at: int = -1
@@ -90,8 +100,9 @@ class IndexedAction(msgspec.Struct, kw_only=True):
     decided_by: str = ""
     #: The ids of the rules that ask, as JSON.
     rules: str = "[]"
-    #: What a search looks at.
+    #: What a search looks at: its words, and its numbers by name, as JSON.
     words: str = ""
+    numbers: str = "{}"
 
 
 class IndexRows(Protocol):
@@ -127,32 +138,9 @@ def clamp_integer(value: int) -> int:
     return min(max(value, -1), _MAX_INTEGER)
 
 
-def normalize_search_text(text: str) -> str:
-    """Return text in the form used for search: case-insensitive."""
-    return text.casefold()
-
-
 def list_search_words(run: IndexedRun) -> str:
     """Return the text that a search in runs looks at."""
-    return normalize_search_text(f"{run.task}\n{run.run_id}")
-
-
-def list_question_words(question: Question) -> str:
-    """Return the text that a search in questions looks at: the title, and arguments as far as there is space."""
-    words = [question.headline, question.tool_name, question.capability, *question.rule_ids]
-    left: list[Any] = [question.arguments]
-    for _ in range(_MAX_QUESTION_VALUES):
-        if not left:
-            break
-        value = left.pop()
-        if isinstance(value, dict):
-            for name, inner in reversed(list(islice(cast(dict[str, Any], value).items(), _MAX_QUESTION_VALUES))):
-                left += [inner, name]
-        elif isinstance(value, list):
-            left += reversed(cast(list[Any], value)[:_MAX_QUESTION_VALUES])
-        else:
-            words.append(str(value)[:MAX_QUESTION_WORDS])
-    return normalize_search_text("\n".join(words)[:MAX_QUESTION_WORDS])
+    return normalize_search_text(f"{run.task}\n{run.run_id}\n{run.titles}")
 
 
 _encode = msgspec.json.Encoder().encode
@@ -219,6 +207,24 @@ def _apply_user_said(context: _EventContext, fact: facts.UserMessageReceived) ->
     context.run.task = context.run.task or truncate(fact.text, MAX_TEXT_CHARS)
 
 
+def _apply_usage(context: _EventContext, fact: facts.ModelResponded | facts.ContextCompacted) -> None:
+    _add_usage(context.run, fact.usage)
+
+
+def _apply_observation(context: _EventContext, fact: facts.CallObserved) -> None:
+    """Add what a child run used, which its result says."""
+    if USAGE_FACT_KEY in fact.observation.facts:
+        with suppress(msgspec.ValidationError):
+            _add_usage(context.run, msgspec.convert(fact.observation.facts[USAGE_FACT_KEY], Usage))
+
+
+def _add_usage(run: IndexedRun, usage: Usage) -> None:
+    run.input_tokens = clamp_integer(run.input_tokens + max(usage.input_tokens, 0))
+    run.output_tokens = clamp_integer(run.output_tokens + max(usage.output_tokens, 0))
+    if math.isfinite(usage.cost):
+        run.cost_nanos = clamp_integer(run.cost_nanos + round(max(usage.cost, 0.0) * 1e9))
+
+
 def _apply_run_paused(context: _EventContext, fact: facts.RunPaused) -> None:
     context.run.state = next_state(RUN_TRANSITIONS, context.run.state, f"paused for {fact.kind}")
 
@@ -232,6 +238,7 @@ def _apply_run_ended(
 ) -> None:
     run = context.run
     run.state = next_state(RUN_TRANSITIONS, run.state, facts.event_type(fact))
+    run.code = truncate(fact.code, MAX_TEXT_CHARS) if isinstance(fact, facts.RunFailed) else ""
     if run.damaged_at < 0:
         run.message = truncate(fact.message, MAX_TEXT_CHARS)
     run.open_questions = 0
@@ -266,9 +273,11 @@ def _apply_question_asked(
             asked_seq=context.event.seq,
             rules=_encode(question.rule_ids).decode(),
             words=list_question_words(question),
+            numbers=_encode(list_question_numbers(question)).decode(),
         )
     )
     run.open_questions += is_open
+    run.titles = truncate(f"{run.titles}{question.headline}\n{question.tool_name}\n", _MAX_TITLES_CHARS)
 
 
 def _apply_granted(context: _EventContext, fact: Any) -> None:
@@ -316,6 +325,9 @@ _HANDLERS = cast(
     {
         facts.RunStarted: _apply_run_started,
         facts.UserMessageReceived: _apply_user_said,
+        facts.ModelResponded: _apply_usage,
+        facts.ContextCompacted: _apply_usage,
+        facts.CallObserved: _apply_observation,
         facts.RunPaused: _apply_run_paused,
         facts.RunResumed: _apply_run_resumed,
         facts.RunCompleted: _apply_run_ended,

@@ -32,7 +32,11 @@ def _fill(log: MemoryLog) -> MemoryLog:
     """12 refunds and e-mails; the last one is answered."""
     for number in range(12):
         is_refund = number % 3 > 0
-        arguments = {"order": f"O-{number}", "to": {"name": ["Zoë Straße", "Mia"][number % 2]}}
+        arguments = {
+            "order": f"O-{number}",
+            "to": {"name": ["Zoë Straße", "Mia"][number % 2]},
+            "payment": {"amount": [number * 100, f"{number}00.00 EUR"][number % 2], "is_paid": True},
+        }
         run = begun(log, f"run_{number}", requester=f"user:{'ab'[number % 2]}")
         run.add(
             *asking(
@@ -92,6 +96,16 @@ async def _list(index: RunIndex, query: ActionQuery) -> list[int]:
         (ActionQuery(rule='"'), []),
         (ActionQuery(asked_before=T0 + 2 * HOUR), [0, 1, 2]),
         (ActionQuery(action_ids=frozenset(("act_3", "act_7", "act_x"))), [3, 7]),
+        (ActionQuery(action_ids=frozenset()), []),
+        (ActionQuery(other_than_ids=frozenset(f"act_{number}" for number in range(2, 5_000))), [0, 1]),
+        (ActionQuery(other_than_ids=frozenset(), text="mia", statuses=OPEN), [1, 3, 5, 7, 9]),
+        (ActionQuery(text="amount>=900"), [9, 10, 11]),
+        (ActionQuery(text="Payment.Amount > 200 amount<600 refund"), [4, 5]),
+        (ActionQuery(text="amount=700"), [7]),
+        (ActionQuery(text="amount<0.5"), [0]),
+        (ActionQuery(text="is_paid>=0"), []),
+        (ActionQuery(text="order>=0"), []),
+        (ActionQuery(text='"]}>=0'), []),
     ],
 )
 async def test_filters_find_exactly_these(index: RunIndex, query: ActionQuery, expected: list[int]) -> None:

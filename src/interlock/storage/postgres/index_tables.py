@@ -11,7 +11,7 @@ from ...domain.errors import LogError
 from ...domain.event import Event
 from ...domain.state.lifecycle import RUN_STATUS, RunState
 from ..event_log import FeedEntry
-from ..indexed_log import RecentEvent
+from ..indexed_log import IndexValue, RecentEvent
 from ..packing import unpack
 from ..projection import UNANSWERED_STATUS
 from ..rollups import Rollups, RunFacts
@@ -36,13 +36,13 @@ class IndexTables:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
-    async def fetch(self, sql: str, parameters: Sequence[str | int]) -> list[Any]:
+    async def fetch(self, sql: str, parameters: Sequence[IndexValue]) -> list[Any]:
         """Return the rows of a query."""
-        values = tuple(fit_key(value) if isinstance(value, str) else value for value in parameters)
+        values = tuple(map(_to_parameter, parameters))
         return await self._run(lambda connection: execute(connection, sql, values).fetchall())
 
     async def list_recent(
-        self, before: int, limit: int, where: str, parameters: Sequence[str | int]
+        self, before: int, limit: int, where: str, parameters: Sequence[IndexValue]
     ) -> list[RecentEvent]:
         """Return the events of the newest appends below a position whose runs fulfil a condition, newest first."""
         sql = f"{QUERIES['recent_appends']} {where} ORDER BY position DESC LIMIT {limit:d}"
@@ -100,6 +100,12 @@ class IndexTables:
 
     async def _run(self, work: Callable[[Connection], T]) -> T:
         return await asyncio.to_thread(self._pool.run, work)
+
+
+def _to_parameter(value: IndexValue) -> str | float | list[str]:
+    if isinstance(value, tuple):
+        return list(map(fit_key, value))
+    return fit_key(value) if isinstance(value, str) else value
 
 
 def _find_asked_at(asked: dict[str, int], action_id: str) -> int:

@@ -18,7 +18,7 @@ from ....storage.sqlite.database import split_statements
 from .feed_follower import IndexUnavailableError
 
 #: Raise it with every change of the tables or of what is put into them.
-INDEX_VERSION = 8
+INDEX_VERSION = 10
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 

@@ -8,7 +8,7 @@ import msgspec
 from ....domain.rendering import truncate
 from ....domain.state.ledger import Ledger
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
-from ....rendering.run_states import DisplayState, RunKind, describe_owner
+from ....rendering.run_states import DisplayState, RunKind, describe_owner, to_display_state
 from ....storage.projection import MAX_TEXT_CHARS
 
 _Row = TypeVar("_Row")
@@ -41,6 +41,12 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     open_questions: int = 0
     #: Its events are not what was written; `message` says more.
     is_damaged: bool = False
+    #: The code of its failure, if any.
+    code: str = ""
+    #: What its models used, also those of child runs whose results it has.
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_nanos: int = 0
     #: A conversation that waits for the next message. Lists do not know it.
     is_idle: bool = False
 
@@ -54,7 +60,12 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         """The state that people see: a damaged run is damaged until it is closed."""
         if self.is_damaged and not self.is_over:
             return DisplayState.DAMAGED
-        return DisplayState.IDLE if self.is_idle else DisplayState(self.state)
+        return DisplayState.IDLE if self.is_idle else to_display_state(self.state, self.code)
+
+    @property
+    def cost(self) -> float:
+        """What its models cost, in the currency of their prices."""
+        return self.cost_nanos / 1e9
 
     @property
     def owner(self) -> str:
@@ -120,6 +131,8 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: str = ""
     #: The ids of the rules that ask.
     rules: tuple[str, ...] = ()
+    #: The account that is to answer it; empty: none. The inbox knows it, the index does not.
+    assignee: str = ""
 
     @property
     def status(self) -> str:
@@ -150,11 +163,24 @@ class Page(msgspec.Struct, Generic[_Row], frozen=True):
     next_cursor: str = ""
 
 
+class RunOrder(StrEnum):
+    """The order of a list of runs. All but `oldest` begin with the highest value."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    UPDATED = "updated"
+    DURATION = "duration"
+    TOKENS = "tokens"
+    COST = "cost"
+
+
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filter of runs, newest first. None: any."""
+    """Filter of runs, by default newest first. None: any."""
 
     #: Words of the REST API: RUNNING, PAUSED_APPROVAL, ...
     statuses: frozenset[str] | None = None
+    #: The finer words for a state. Those that only the log of a run knows match none.
+    states: frozenset[DisplayState] | None = None
     #: Only runs of these agents, or of this person (who it acts for, or who made it): either is enough.
     agents: frozenset[str] | None = None
     person: str | None = None
@@ -164,8 +190,12 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     #: Child runs are excluded unless requested.
     include_child_runs: bool = False
-    #: Text in the task or the id.
+    #: Words in the task, the id or the titles of questions; each has to occur.
     text: str | None = None
+    #: Started at this time or later, and before this time.
+    started_since: int | None = None
+    started_before: int | None = None
+    order: RunOrder = RunOrder.NEWEST
     limit: int = 50
     cursor: str = ""
 
@@ -194,10 +224,11 @@ class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     #: Asked at this time or earlier.
     asked_before: int | None = None
-    #: Words in the title or the arguments; each has to occur.
+    #: Words in the title or the arguments, and bounds of numbers such as `amount>=500`; each has to hold.
     text: str | None = None
-    #: Only these questions, at most `MAX_ACTION_IDS`.
+    #: Only these questions, and all but these.
     action_ids: frozenset[str] | None = None
+    other_than_ids: frozenset[str] | None = None
     order: ActionOrder = ActionOrder.OLDEST
     limit: int = 50
     cursor: str = ""

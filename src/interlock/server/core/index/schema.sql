@@ -9,7 +9,8 @@ CREATE TABLE runs (
     agent TEXT NOT NULL, requester TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT NOT NULL,
     framework TEXT NOT NULL, kind TEXT NOT NULL, inside INTEGER NOT NULL, task TEXT NOT NULL, message TEXT NOT NULL, created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, last_seq INTEGER NOT NULL, open_questions INTEGER NOT NULL,
-    begun INTEGER NOT NULL, damaged_at INTEGER NOT NULL, words TEXT NOT NULL
+    code TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost_nanos INTEGER NOT NULL,
+    titles TEXT NOT NULL, begun INTEGER NOT NULL, damaged_at INTEGER NOT NULL, words TEXT NOT NULL
 );
 CREATE INDEX runs_by_status ON runs (status, number, inside);
 CREATE INDEX runs_by_agent ON runs (agent, status, number, inside);
@@ -24,7 +25,7 @@ CREATE TABLE actions (
     call_id TEXT NOT NULL, tool TEXT NOT NULL, capability TEXT NOT NULL, title TEXT NOT NULL, kind TEXT NOT NULL,
     payload_hash TEXT NOT NULL, risk TEXT NOT NULL, asked_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
     asked_seq INTEGER NOT NULL, decided_at INTEGER NOT NULL, decided_by TEXT NOT NULL, rules TEXT NOT NULL,
-    words TEXT NOT NULL
+    words TEXT NOT NULL, numbers TEXT NOT NULL
 );
 CREATE INDEX actions_by_id ON actions (action_id, number);
 CREATE UNIQUE INDEX actions_by_run ON actions (run_id, action_id);

@@ -16,9 +16,10 @@ import msgspec
 
 from ....domain.errors import ConfigurationError
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
-from ....rendering.run_states import RunKind
-from ....storage.projection import UNANSWERED_STATUS, normalize_search_text
-from .rows import ActionOrder, ActionQuery, ActionRow, RunQuery, RunRow
+from ....rendering.run_states import CODES_BY_STATE, DisplayState, RunKind
+from ....storage.projection import UNANSWERED_STATUS
+from ....storage.question_search import normalize_search_text, parse_search
+from .rows import ActionOrder, ActionQuery, ActionRow, RunOrder, RunQuery, RunRow
 
 MAX_LIMIT = 1_000
 #: SQLite takes 500 parts in one compound statement. With more leads than this a scan in order is cheaper.
@@ -28,6 +29,14 @@ _MAX_SEARCH_WORDS = 8
 _MAX_CURSOR_CHARS = 64
 _MAX_NUMBER = (1 << 63) - 1
 
+#: What runs are sorted by, none of it negative. A clock that was set back gives 0.
+_DURATION = "(CASE WHEN updated_at > created_at THEN updated_at - created_at ELSE 0 END)"
+_RUN_KEYS = {
+    RunOrder.UPDATED: "updated_at",
+    RunOrder.DURATION: _DURATION,
+    RunOrder.TOKENS: "(input_tokens + output_tokens)",
+    RunOrder.COST: "cost_nanos",
+}
 #: When a question expires; one that never does is last.
 _DEADLINE = f"(CASE WHEN expires_at > 0 THEN expires_at ELSE {_MAX_NUMBER} END)"
 
@@ -37,7 +46,7 @@ _ACTION_STATUSES = (*(state.name for state in ActionState), UNANSWERED_STATUS)
 
 RUN_COLUMNS = (
     "run_id, agent, state, requester, created_by, parent, framework, kind, task, message, created_at, updated_at,"
-    " last_seq, open_questions, damaged_at"
+    " last_seq, open_questions, damaged_at, code, input_tokens, output_tokens, cost_nanos"
 )
 ACTION_COLUMNS = (
     "action_id, run_id, agent, requester, created_by, call_id, tool, capability, title, kind, payload_hash, state,"
@@ -45,7 +54,8 @@ ACTION_COLUMNS = (
 )
 
 
-SqlValue: TypeAlias = str | int
+#: A tuple is one parameter: a list of names (`Dialect.names`).
+SqlValue: TypeAlias = str | int | float | tuple[str, ...]
 
 
 class BadCursorError(ConfigurationError):
@@ -69,11 +79,38 @@ class Dialect(NamedTuple):
     false: str
     #: After the name of a table: take this index.
     by_expiry: str
+    #: The rows of a list of names that is one parameter, and a number of a question by its name.
+    names: str
+    number: str
 
 
-SQLITE = Dialect("runs", "actions", "runs", "actions", "?", "+", "instr", "1", "0", " INDEXED BY actions_by_expiry")
+SQLITE = Dialect(
+    runs="runs",
+    actions="actions",
+    run_leads="runs",
+    action_leads="actions",
+    placeholder="?",
+    unindexed="+",
+    find="instr",
+    true="1",
+    false="0",
+    by_expiry=" INDEXED BY actions_by_expiry",
+    names="SELECT value FROM json_each(?)",
+    number="(SELECT value FROM json_each(numbers) WHERE key = ?)",
+)
 POSTGRES = Dialect(
-    "listed_runs", "listed_actions", "indexed_runs", "indexed_actions", "%s", "", "strpos", "true", "false", ""
+    runs="listed_runs",
+    actions="listed_actions",
+    run_leads="indexed_runs",
+    action_leads="indexed_actions",
+    placeholder="%s",
+    unindexed="",
+    find="strpos",
+    true="true",
+    false="false",
+    by_expiry="",
+    names="SELECT unnest(?::text[])",
+    number="(numbers::jsonb ->> ?::text)::double precision",
 )
 
 
@@ -115,23 +152,49 @@ class StatementBuilder:
             *self._build_equals("requester", query.requester),
             *self._build_equals("agent", query.agent),
             *self._build_equals("kind", query.kind),
+            *self._build_states(query.states),
+            *([] if query.started_since is None else [SqlCondition("created_at >= ?", (query.started_since,))]),
+            *([] if query.started_before is None else [SqlCondition("created_at < ?", (query.started_before,))]),
             *self._build_text_search(query.text),
         ]
+        if query.order in _RUN_KEYS:
+            return self._build_by_key(query, rest)
+        statuses = _narrow_statuses(query.statuses, query.states)
         sees_all = query.agents is None and query.person is None  # else the owners are the narrower lead
         kind = query.kind if sees_all else None
         lead = _take_first_given(("requester", query.requester), ("agent", query.agent), ("kind", kind))
         if query.parent_run_id is not None:
             leads = [SqlCondition("parent = ? AND parent != ''", (query.parent_run_id,))]
-            rest += self._build_any_of("status", query.statuses)
+            rest += self._build_any_of("status", statuses)
         else:
             owners = lead or _list_owners(query.agents, query.person)
-            leads = self._build_leads(owners, query.statuses, RUN_STATUSES)
+            leads = self._build_leads(owners, statuses, RUN_STATUSES)
         if lead or query.parent_run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
             rest += self._build_visibility(query.agents, query.person)
-        at = _decode_cursor(query.cursor)
-        rest += [SqlCondition("number < ?", (at,))] if at else []
-        table = _Table(self._dialect.runs, self._dialect.run_leads, RUN_COLUMNS, "DESC")
+        at, is_newest = _decode_cursor(query.cursor), query.order is RunOrder.NEWEST
+        rest += [SqlCondition(f"number {'<' if is_newest else '>'} ?", (at,))] if at else []
+        table = _Table(self._dialect.runs, self._dialect.run_leads, RUN_COLUMNS, "DESC" if is_newest else "ASC")
         return self._build_page(table, leads, rest, query.limit)
+
+    def _build_by_key(self, query: RunQuery, rest: list[SqlCondition]) -> SqlStatement:
+        """Build the query for runs by a figure, highest first. It sorts those that match."""
+        key = _RUN_KEYS[query.order]
+        conditions = [
+            *rest,
+            *self._build_any_of("status", query.statuses),
+            *([] if query.parent_run_id is None else [SqlCondition("parent = ?", (query.parent_run_id,))]),
+            *self._build_visibility(query.agents, query.person),
+        ]
+        if query.cursor:
+            above, at = _decode_pair_cursor(query.cursor)
+            conditions.append(SqlCondition(f"({key} < ? OR ({key} = ? AND number < ?))", (above - 1, above - 1, at)))
+        limit = max(1, min(query.limit, MAX_LIMIT))
+        where = " AND ".join(each.sql for each in conditions) or self._dialect.true
+        sql = (
+            f"SELECT number, {RUN_COLUMNS} FROM {self._dialect.runs} WHERE {where}"  # noqa: S608
+            f" ORDER BY {key} DESC, number DESC LIMIT {limit + 1}"
+        )
+        return SqlStatement(self.render(sql), tuple(value for each in conditions for value in each.parameters), limit)
 
     def build_actions(self, query: ActionQuery) -> SqlStatement:
         """Build the query for a list of actions."""
@@ -143,8 +206,9 @@ class StatementBuilder:
             *self._build_contains("risk", query.risk),
             *self._build_contains("rules", query.rule),
             *([] if query.asked_before is None else [SqlCondition("asked_at <= ?", (query.asked_before,))]),
-            *self._build_text_search(query.text),
-            *self._build_any_of("action_id", query.action_ids),
+            *self._build_question_search(query.text),
+            *self._build_names("action_id", query.action_ids),
+            *self._build_names("action_id", query.other_than_ids, "NOT "),
         ]
         if query.order is ActionOrder.DEADLINE:
             return self._build_by_deadline(query, rest)
@@ -173,7 +237,7 @@ class StatementBuilder:
             *self._build_visibility(query.agents, query.person),
         ]
         if query.cursor:
-            due, at = _decode_deadline_cursor(query.cursor)
+            due, at = _decode_pair_cursor(query.cursor)
             conditions.append(SqlCondition(f"({_DEADLINE} > ? OR ({_DEADLINE} = ? AND number > ?))", (due, due, at)))
         limit = max(1, min(query.limit, MAX_LIMIT))
         sql = (
@@ -264,6 +328,24 @@ class StatementBuilder:
         condition = f"{self._dialect.unindexed}{column} IN ({_build_placeholders(values)})"
         return [SqlCondition(condition, tuple(sorted(values)))]
 
+    def _build_states(self, states: Collection[DisplayState] | None) -> list[SqlCondition]:
+        """Build the condition for states as people see them: of runs that failed, the code says which it is."""
+        if states is None:
+            return []
+        plain = sorted(state.value for state in RunState if state is not RunState.FAILED and state in states)
+        parts = [SqlCondition(f"state IN ({_build_placeholders(plain)})", tuple(plain))] if plain else []
+        for state, codes in CODES_BY_STATE.items():
+            if state in states:
+                named = f"code IN ({_build_placeholders(codes)})"
+                parts.append(SqlCondition(f"(state = 'failed' AND {named})", codes))
+        if DisplayState.FAILED in states:
+            codes = tuple(code for each in CODES_BY_STATE.values() for code in each)
+            parts.append(SqlCondition(f"(state = 'failed' AND code NOT IN ({_build_placeholders(codes)}))", codes))
+        if not parts:
+            return [self._none]
+        values = tuple(value for part in parts for value in part.parameters)
+        return [SqlCondition(f"({' OR '.join(part.sql for part in parts)})", values)]
+
     def _build_contains(self, column: str, value: str | None) -> list[SqlCondition]:
         """Build the condition that a list of names, written as JSON, has this one."""
         if value is None:
@@ -277,6 +359,24 @@ class StatementBuilder:
             SqlCondition(f"{self._dialect.find}(words, ?) > 0", (normalize_search_text(word),))
             for word in (text or "").split()[:_MAX_SEARCH_WORDS]
         ]
+
+    def _build_question_search(self, text: str | None) -> list[SqlCondition]:
+        """Build the conditions of a search in questions: every word occurs, and every number is within its bounds."""
+        search = parse_search(text or "")
+        return [
+            *(SqlCondition(f"{self._dialect.find}(words, ?) > 0", (word,)) for word in search.words),
+            *(
+                SqlCondition(f"{self._dialect.number} {bound.comparison} ?", (bound.name, bound.value))
+                for bound in search.bounds
+            ),
+        ]
+
+    def _build_names(self, column: str, names: Collection[str] | None, negation: str = "") -> list[SqlCondition]:
+        """Build the condition that a column has one of these names, which may be thousands, or none of them."""
+        if names is None:
+            return []
+        condition = f"{self._dialect.unindexed}{column} {negation}IN ({self._dialect.names})"
+        return [SqlCondition(condition, (tuple(sorted(names)),))]
 
     def _build_visibility(self, agents: Collection[str] | None, person: str | None) -> list[SqlCondition]:
         if agents is None and person is None:
@@ -297,7 +397,13 @@ def is_visible(agents: Collection[str] | None, person: str | None, row: RunRow) 
 
 def to_sql_values(values: Iterable[SqlValue]) -> list[SqlValue | bytes]:
     """Return values for SQLite. Text that is no UTF-8 cannot be in a row: as bytes it equals none."""
-    return [value if isinstance(value, int) else _text_or_bytes(value) for value in values]
+    return [_to_sql_value(value) for value in values]
+
+
+def _to_sql_value(value: SqlValue) -> SqlValue | bytes:
+    if isinstance(value, tuple):
+        return msgspec.json.encode([name.encode(errors="replace").decode() for name in value]).decode()
+    return _text_or_bytes(value) if isinstance(value, str) else value
 
 
 def _text_or_bytes(text: str) -> str | bytes:
@@ -310,6 +416,17 @@ def encode_cursor(number: int) -> str:
     return urlsafe_b64encode(b"%d" % number).decode().rstrip("=")
 
 
+def encode_run_cursor(row: RunRow, order: RunOrder, number: int) -> str:
+    """Encode the position of a page of runs by a figure."""
+    key = {
+        RunOrder.UPDATED: row.updated_at,
+        RunOrder.DURATION: row.updated_at - row.created_at,
+        RunOrder.TOKENS: row.input_tokens + row.output_tokens,
+        RunOrder.COST: row.cost_nanos,
+    }[order]
+    return urlsafe_b64encode(f"{max(key, 0) + 1}-{number}".encode()).decode().rstrip("=")
+
+
 def encode_deadline_cursor(row: ActionRow, number: int) -> str:
     """Encode the position of a page of questions by deadline."""
     text = f"{row.expires_at or _MAX_NUMBER}-{number}"
@@ -319,7 +436,7 @@ def encode_deadline_cursor(row: ActionRow, number: int) -> str:
 def to_run_row(row: Sequence[Any]) -> RunRow:
     """Convert a row of the index to a run."""
     run_id, agent, state, requester, created_by, parent, framework, kind, task, message, *numbers = row
-    created_at, updated_at, last_seq, count, damaged_at = numbers
+    created_at, updated_at, last_seq, count, damaged_at, code, input_tokens, output_tokens, cost_nanos = numbers
     return RunRow(
         run_id=run_id,
         agent=agent,
@@ -336,6 +453,10 @@ def to_run_row(row: Sequence[Any]) -> RunRow:
         last_seq=last_seq,
         open_questions=count,
         is_damaged=damaged_at >= 0,
+        code=code,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cost_nanos=cost_nanos,
     )
 
 
@@ -349,6 +470,19 @@ def to_action_row(row: Sequence[Any]) -> ActionRow:
     values["state"] = ActionState(values["state"])
     values["risk"], values["rules"] = _decode_names(values["risk"]), _decode_names(values["rules"])
     return ActionRow(**values)
+
+
+def _narrow_statuses(
+    statuses: Collection[str] | None, states: Collection[DisplayState] | None
+) -> Collection[str] | None:
+    """Return the statuses that these states can have, which are found by an index."""
+    if states is None:
+        return statuses
+    ended = {DisplayState.REJECTED: RunState.FAILED, DisplayState.EXPIRED: RunState.FAILED}
+    found = {
+        RUN_STATUS[ended.get(state) or RunState(state)] for state in states if state in ended or state in RUN_STATUS
+    }
+    return found if statuses is None else found.intersection(statuses)
 
 
 def _take_first_given(*given: tuple[str, str | None]) -> list[tuple[str, str]]:
@@ -375,9 +509,9 @@ def _decode_cursor(cursor: str) -> int:
     return number
 
 
-def _decode_deadline_cursor(cursor: str) -> tuple[int, int]:
-    due, number = _decode_numbers(cursor, 2)
-    return due, number
+def _decode_pair_cursor(cursor: str) -> tuple[int, int]:
+    key, number = _decode_numbers(cursor, 2)
+    return key, number
 
 
 def _decode_numbers(cursor: str, count: int) -> list[int]:
