@@ -6,14 +6,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock import Agent, Attachment, MemoryArtifacts, RulePolicy, Runner, SqliteLog
-from interlock.audit.archive import ArchivableLog, ArchiveOptions, archive_run
+from interlock.audit.archive import ArchivableLog, ArchiveOptions, archive_family, archive_run, restore_run
 from interlock.audit.checkpoint import ChainHead
 from interlock.audit.erase import Erasure, ErasureOptions, erase_archived_run, erase_run, matches_record
 from interlock.domain.errors import ArtifactError, ConfigurationError, LogError, LogFencedError
 from interlock.domain.ids import child_run_id
+from interlock.storage.artifacts import compute_artifact_id
 from interlock.storage.postgres.log import PostgresLog
 from interlock.storage.removal import RemovedRun, describe_removed
 from interlock.testing.log_entries import append_entries, make_entries
@@ -23,8 +25,11 @@ from tests.runs.support import agent_of, calls
 OWN, SHARED = Attachment(b"%PDF-1.4 of one run"), Attachment(b"%PDF-1.4 of two runs")
 
 
+OPTIONS = ErasureOptions(by="ann", reason="asked for", clock=lambda: 10**9)
+
+
 async def erase(log: ArchivableLog, run_id: str, **options: Any) -> Erasure:
-    return await erase_run(log, run_id, ErasureOptions(by="ann", reason="asked for", clock=lambda: 10**9, **options))
+    return await erase_run(log, run_id, msgspec.structs.replace(OPTIONS, **options))
 
 
 async def write_runs(log: ArchivableLog, artifacts: MemoryArtifacts | None = None, /, **tasks: Any) -> None:
@@ -33,6 +38,10 @@ async def write_runs(log: ArchivableLog, artifacts: MemoryArtifacts | None = Non
     async with Runner(agent_of(*["Done."] * len(tasks)), log=log, artifacts=artifacts) as runner:
         for run_id, task in tasks.items():
             await (await runner.start(task, run_id=run_id)).result()
+
+
+def list_archives(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.glob("*.ndjson"))
 
 
 def make_boss() -> Agent:
@@ -96,16 +105,14 @@ async def test_artifacts_of_other_runs_stay(log: ArchivableLog, tmp_path: Path) 
         artifacts.read(own)
 
 
-async def test_only_runs_that_are_over_are_erased(log: ArchivableLog, tmp_path: Path) -> None:
+async def test_only_runs_that_are_over_are_erased(log: ArchivableLog) -> None:
     await append_entries(log, "open", make_entries("open", 1))
-    await write_runs(log, run_1="Go.", run_2="Go.")
-    await archive_run(log, "run_2", ArchiveOptions(folder=tmp_path, by="ann"))
+    await write_runs(log, run_1="Go.")
     lease = await log.acquire("run_1")
 
     for run_id, problem in {
         "open": "Only a run that is over",
         "run_1": "is owned by running",
-        "run_2": "was archived to",
         "last": "the newest event",
         "none": "has no events",
     }.items():
@@ -181,15 +188,81 @@ def test_a_record_is_compared_with_what_was_signed() -> None:
 
 
 async def test_an_archived_run_is_erased_with_its_file(log: ArchivableLog, tmp_path: Path) -> None:
-    await write_runs(log, run_1="Go.", run_2="Go.")
-    options = ErasureOptions(by="retention", reason="erase_after", clock=lambda: 10**9)
-    folder = tmp_path / "archive"
-    archived = await archive_run(log, "run_1", ArchiveOptions(folder=folder, by="ann"))
-    assert [record for _, record in await log.archived_runs()] == [archived]
+    await write_runs(log, run_1="Go.", run_2="Go.", run_3="Go.")
+    archive = ArchiveOptions(folder=tmp_path / "archive", by="ann")
+    first, second = [await archive_run(log, run_id, archive) for run_id in ("run_1", "run_2")]
+    assert [record for _, record in await log.archived_runs()] == [first, second]
 
-    erased = await erase_archived_run(log, archived, options)
-    assert (erased.is_erased, erased.removed_by, list(folder.iterdir())) == (True, "retention", [])
-    assert await log.find_removed_run("run_1") == erased
-    assert (await log.archived_runs(), [record for _, record in await log.erased_runs()]) == ([], [erased])
-    await erase_run(log, "run_2", options)
-    assert [record.run_id for _, record in await log.erased_runs()] == ["run_1", "run_2"]
+    (erased,) = await erase_archived_run(log, second, OPTIONS)
+    assert erased == msgspec.structs.replace(
+        second, is_erased=True, removed_at=10**9, removed_by="ann", reason="asked for"
+    )
+    assert await log.find_removed_run("run_2") == erased
+    assert list_archives(archive.folder) == ["run_1.ndjson"]
+    for run_id in ("run_1", "run_3"):
+        await erase(log, run_id)
+    assert (await log.archived_runs(), list_archives(archive.folder)) == ([], [])
+    assert [record.run_id for _, record in await log.erased_runs()] == ["run_2", "run_1", "run_3"]
+
+
+async def test_archived_child_runs_are_erased_with_their_parent(log: ArchivableLog, tmp_path: Path) -> None:
+    async with Runner(make_boss(), log=log) as runner:
+        await (await runner.start("Go.", run_id="boss")).result()
+    await write_runs(log)
+    family, archive = ["boss", child_run_id("boss", "out")], ArchiveOptions(folder=tmp_path / "archive", by="ann")
+
+    archived = await archive_family(log, "boss", archive)
+    assert [(each.run_id, each.parent) for each in archived] == [(family[0], ""), (family[1], "boss")]
+    assert await log.removed_runs() == archived
+    await restore_run(log, Path(archived[0].file))
+    assert [each.run_id for each in (await erase(log, "boss")).runs] == family
+    assert list_archives(archive.folder) == ["boss.ndjson"]
+
+
+async def test_no_run_of_a_family_is_archived_without_the_others(log: ArchivableLog, tmp_path: Path) -> None:
+    async with Runner(make_boss(), log=log) as runner:
+        await (await runner.start("Go.", run_id="boss")).result()
+    await write_runs(log)
+    lease = await log.acquire(child_run_id("boss", "out"))
+
+    with pytest.raises(LogError, match="is owned by running"):
+        await archive_family(log, "boss", ArchiveOptions(folder=tmp_path, by="ann"))
+    assert (await log.removed_runs(), list_archives(tmp_path)) == ([], [])
+    await log.release(lease)
+
+
+class KilledError(BaseException):
+    """In place of a kill: nothing after it is executed."""
+
+
+@pytest.mark.parametrize("step", ["update_removed 1", "unlink 1", "unlink 2", "update_removed 2"])
+async def test_erasing_an_archive_survives_a_kill(
+    log: ArchivableLog, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until all of it is done, the run is archived, and the next try erases it."""
+    async with Runner(make_boss(), log=log, artifacts=(artifacts := MemoryArtifacts())) as runner:
+        await (await runner.start(["Look.", OWN], run_id="boss")).result()
+    await write_runs(log)
+    archived = await archive_family(log, "boss", ArchiveOptions(folder=tmp_path, by="ann"))
+    target, number = step.split()
+    owner: Any = {"update_removed": type(log), "unlink": Path}[target]
+    left, called = int(number), getattr(owner, target)
+
+    def kill(*arguments: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KilledError
+        return called(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, target, kill)
+        with pytest.raises(KilledError):
+            await erase(log, "boss", artifacts=artifacts)
+
+    assert [record.run_id for _, record in await log.archived_runs()] == [each.run_id for each in archived]
+    erasure = await erase(log, "boss", artifacts=artifacts)
+    assert [each.run_id for each in erasure.runs] == [each.run_id for each in archived]
+    assert (await log.archived_runs(), list_archives(tmp_path)) == ([], [])
+    with pytest.raises(ArtifactError):
+        artifacts.read(compute_artifact_id(OWN.content))

@@ -7,6 +7,7 @@ again by the next try.
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
-from ..domain.event import TERMINAL_EVENTS, Event, LogEntry, RunPaused, decode_event
+from ..domain.event import TERMINAL_EVENTS, Event, LogEntry, RunPaused, RunStarted, decode_event
 from ..domain.state.ledger import Ledger
 from ..storage.event_log import EventLog
 from ..storage.removal import RemovedRun, RunRemoval
@@ -28,6 +29,7 @@ from .signed_checkpoint import SignedCheckpoint
 from .verify import verify
 
 _MAX_NAME_CHARS = 200
+_is_child_suffix = re.compile(r"(\.[0-9a-f]{12})+").fullmatch
 
 
 class ArchivableLog(EventLog, RunRemoval, Protocol):
@@ -38,6 +40,8 @@ class EndedRuns(msgspec.Struct, frozen=True, kw_only=True):
     """A page of runs that ended before a time, oldest first."""
 
     run_ids: tuple[str, ...]
+    #: Runs whose first or last event cannot be read: they stay.
+    damaged_run_ids: tuple[str, ...] = ()
     #: Where the next page begins; None when no later run can have ended before that time.
     after: int | None
 
@@ -47,22 +51,24 @@ async def read_ended_runs(
 ) -> EndedRuns:
     """Look at the next runs that the log has, oldest first, and return those that ended before a time in nanoseconds.
 
-    Runs are in the order of their start: a page of runs that all began later is the last one.
+    Runs are in the order of their start: a page of runs that all began later is the last one. Without `with_children`
+    child runs are left out, unless their parent was removed.
     """
     page = await log.oldest_runs(after, limit)
     found: list[str] = []
+    damaged: list[str] = []
     is_last = True
     for _, summary in page:
         try:
             first, last = decode_event(summary.first), decode_event(summary.last)
         except LogError:
             is_last = False
-            continue  # damaged: it stays where it is
+            damaged.append(summary.first.run_id)
+            continue
         is_last = is_last and first.at >= before
-        is_wanted = with_children or not getattr(first.fact, "parent_run_id", "")
-        if is_wanted and last.at < before and await _is_over(log, last):
+        if last.at < before and await _is_over(log, last) and (with_children or await _is_apart(log, first)):
             found.append(last.run_id)
-    return EndedRuns(run_ids=tuple(found), after=None if is_last else page[-1][0])
+    return EndedRuns(run_ids=tuple(found), damaged_run_ids=tuple(damaged), after=None if is_last else page[-1][0])
 
 
 async def list_archivable(log: ArchivableLog, before: int) -> list[str]:
@@ -97,22 +103,37 @@ async def archive_run(log: ArchivableLog, run_id: str, options: ArchiveOptions) 
 
     Raise `LogError` when the run cannot be archived: it is not over, is in use, or is damaged.
     """
-    entries, ledger = await read_ended_run(log, run_id)
-    signed = options.sign(run_id, entries) if options.sign is not None else None
-    if options.sign is not None and signed is None:
-        raise LogError(f"{run_id} does not match what was signed before. Nothing was removed.")
-    content = b"".join(to_ndjson(entries, signed))
-    file = options.folder / _file_name(run_id)
-    await asyncio.to_thread(_write_durably, file, content)
-    written = await asyncio.to_thread(file.read_bytes)
-    archived = read_export(written.splitlines())
-    _verify(archived, run_id, str(file))
-    if archived != entries:
-        raise LogError(f"{file} is not what was written. Nothing was removed.")
-    record = build_record(entries, ledger, at=options.clock(), by=options.by)
-    removed = msgspec.structs.replace(record, file=str(file), file_sha256=sha256(written).hexdigest())
+    removed = await _write_archive(*await read_ended_run(log, run_id), options)
     await log.remove_runs([removed])
     return removed
+
+
+async def archive_family(log: ArchivableLog, run_id: str, options: ArchiveOptions) -> list[RemovedRun]:
+    """Archive a run that is over with its child runs at any depth, each to a file. They leave the log in one
+    transaction.
+
+    Raise `LogError`, and remove nothing, when one of them cannot be archived.
+    """
+    family = [await read_ended_run(log, each) for each in await find_family(log, run_id)]
+    removed = [await _write_archive(entries, ledger, options) for entries, ledger in family]
+    await log.remove_runs(removed)
+    return removed
+
+
+async def find_family(log: ArchivableLog, run_id: str) -> list[str]:
+    """Return the run and its child runs that the log has. An id that only looks like one of a child does not count."""
+    family = [run_id]
+    for each in await list_child_ids(log, run_id):
+        first = await log.read(each, limit=1)
+        fact = decode_event(first[0]).fact if first else None
+        if isinstance(fact, RunStarted) and fact.parent_run_id in family:
+            family.append(each)
+    return family
+
+
+async def list_child_ids(log: ArchivableLog, run_id: str) -> list[str]:
+    """Return the ids that look like those of child runs at any depth, parents first; also of removed runs."""
+    return sorted(each for each in await log.child_run_ids(run_id) if _is_child_suffix(each[len(run_id) :]))
 
 
 async def read_ended_run(log: EventLog, run_id: str) -> tuple[list[LogEntry], Ledger]:
@@ -133,6 +154,7 @@ def build_record(entries: Sequence[LogEntry], ledger: Ledger, *, at: int, by: st
     first = decode_event(entries[0])
     return RemovedRun(
         run_id=ledger.run_id,
+        parent=str(getattr(first.fact, "parent_run_id", "")),
         event_count=len(entries),
         head_hash=entries[-1].hash.hex(),
         agent=str(getattr(first.fact, "agent", "")),
@@ -157,6 +179,30 @@ async def restore_run(log: ArchivableLog, file: Path) -> str:
     _verify(entries, run_id, str(file))
     await log.restore_run(run_id, entries)
     return run_id
+
+
+async def _write_archive(entries: Sequence[LogEntry], ledger: Ledger, options: ArchiveOptions) -> RemovedRun:
+    """Write a run to a file, and verify the file. Return the record of the run."""
+    run_id = ledger.run_id
+    signed = options.sign(run_id, entries) if options.sign is not None else None
+    if options.sign is not None and signed is None:
+        raise LogError(f"{run_id} does not match what was signed before. Nothing was removed.")
+    content = b"".join(to_ndjson(entries, signed))
+    file = options.folder / _file_name(run_id)
+    await asyncio.to_thread(_write_durably, file, content)
+    written = await asyncio.to_thread(file.read_bytes)
+    archived = read_export(written.splitlines())
+    _verify(archived, run_id, str(file))
+    if archived != entries:
+        raise LogError(f"{file} is not what was written. Nothing was removed.")
+    record = build_record(entries, ledger, at=options.clock(), by=options.by)
+    return msgspec.structs.replace(record, file=str(file), file_sha256=sha256(written).hexdigest())
+
+
+async def _is_apart(log: ArchivableLog, first: Event) -> bool:
+    """Return False for a child run whose parent is in the log: it goes with its parent."""
+    parent = getattr(first.fact, "parent_run_id", "")
+    return not parent or await log.find_removed_run(parent) is not None
 
 
 async def _is_over(log: EventLog, last: Event) -> bool:

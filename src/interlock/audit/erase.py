@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 
 from ..domain.errors import ArtifactError, ConfigurationError, LogError
-from ..domain.event import LogEntry, RunStarted, decode_event
+from ..domain.event import LogEntry
 from ..storage.artifacts import DeletableArtifacts
-from ..storage.removal import RemovedRun, describe_removed
-from .archive import ArchivableLog, build_record, read_ended_run
+from ..storage.removal import RemovedRun
+from .archive import ArchivableLog, build_record, find_family, list_child_ids, read_ended_run
 from .checkpoint import ChainHead
 from .export import read_export
 
 MAX_REASON_CHARS = 500
 _PAGE_EVENTS = 500
+_DELETE_ARTIFACTS = 50
 _find_ids = re.compile(rb"sha256:[0-9a-f]{64}").findall
-_is_child_suffix = re.compile(r"(\.[0-9a-f]{12})+").fullmatch
 
 
 class ErasureOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,27 +54,34 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-async def erase_archived_run(log: ArchivableLog, removed: RemovedRun, options: ErasureOptions) -> RemovedRun:
-    """Erase a run that is archived: the record says so, and its file is deleted. Return the record.
+async def erase_archived_run(log: ArchivableLog, removed: RemovedRun, options: ErasureOptions) -> list[RemovedRun]:
+    """Erase a run that is archived, with its archived child runs: the files are deleted, and the records say so.
+    Return the records.
 
-    Its artifacts stay until `delete_erased_artifacts`. A process that is killed in between leaves the file, which the
-    record names: erasing the run once more deletes it.
+    The artifacts stay until `delete_erased_artifacts`. First the records get the reason and the artifacts, then the
+    files go, then the runs are erased: whatever is left by a killed process is archived still, and erased by the next
+    try.
     """
     _check_reason(options.reason)
-    if not removed.is_erased:
-        references = _list_references(await asyncio.to_thread(_read_archive, removed))
-        artifacts = await asyncio.to_thread(_find_stored, references, options.artifacts)
-        removed = msgspec.structs.replace(
-            removed,
-            is_erased=True,
-            removed_at=options.clock(),
-            removed_by=options.by,
-            reason=options.reason,
-            artifacts=artifacts,
-        )
-        await log.update_removed([removed])
-    await asyncio.to_thread(_delete_archive, removed)
-    return removed
+    family = [removed]
+    for each in await list_child_ids(log, removed.run_id):
+        record = await log.find_removed_run(each)
+        if record and not record.is_erased and record.parent in [known.run_id for known in family]:
+            family.append(record)
+    marked: list[RemovedRun] = []
+    for record in family:
+        artifacts = record.artifacts
+        if not record.reason:
+            references = _list_references(await asyncio.to_thread(_read_archive, record))
+            artifacts = await asyncio.to_thread(_find_stored, references, options.artifacts)
+        marked.append(msgspec.structs.replace(record, reason=options.reason, artifacts=artifacts))
+    await log.update_removed(marked)
+    for record in marked:
+        await asyncio.to_thread(_delete_archive, record)
+    at, by = options.clock(), options.by
+    erased = [msgspec.structs.replace(each, is_erased=True, removed_at=at, removed_by=by) for each in marked]
+    await log.update_removed(erased)
+    return erased
 
 
 async def delete_erased_artifacts(
@@ -82,22 +89,29 @@ async def delete_erased_artifacts(
 ) -> tuple[int, int]:
     """Delete the artifacts of erased runs that no other run refers to. Return how many were deleted, and how many stay.
 
-    Reads the log and the archives once, until every artifact was found elsewhere. The records forget the artifacts.
+    Reads the log and the archives once, until every artifact was found elsewhere. What is recorded meanwhile is read
+    before the artifacts are deleted, a few at a time. The records forget the artifacts.
     """
     found = {artifact_id for each in erased for artifact_id in each.artifacts}
-    unshared = await _find_unreferenced(log, found)
-    for artifact_id in sorted(unshared):
-        await asyncio.to_thread(artifacts.delete, artifact_id)
+    left, position = await _drop_referenced(log, found, 0)
+    left = await _drop_archived(log, left)
+    deleted = 0
+    while left:
+        left, position = await _drop_referenced(log, left, position)
+        for artifact_id in sorted(left)[:_DELETE_ARTIFACTS]:
+            await asyncio.to_thread(artifacts.delete, artifact_id)
+            left.remove(artifact_id)
+            deleted += 1
     if pending := [msgspec.structs.replace(each, artifacts=()) for each in erased if each.artifacts]:
         await log.update_removed(pending)
-    return len(unshared), len(found) - len(unshared)
+    return deleted, len(found) - deleted
 
 
 async def erase_run(log: ArchivableLog, run_id: str, options: ErasureOptions) -> Erasure:
     """Erase a run that is over with its child runs, and the artifacts that only they refer to.
 
-    Raise `LogError`, and change nothing, when one of them is not over, is in use, is damaged or is archived. A run that
-    is erased already stays as recorded, and only its artifacts are looked for again.
+    Archived ones are erased with their files. Raise `LogError`, and change nothing, when one of them is not over, is in
+    use or is damaged. A run that is erased already stays as recorded, and only its artifacts are looked for again.
     """
     erased = await erase_events(log, run_id, options)
     erasure = Erasure(runs=tuple(erased))
@@ -116,18 +130,21 @@ async def erase_events(log: ArchivableLog, run_id: str, options: ErasureOptions)
     Return the records, also of a run that was erased before. Raise as `erase_run` does.
     """
     _check_reason(options.reason)
-    removed: list[RemovedRun] = []
-    for each in (run_id, *await _list_child_ids(log, run_id)):
-        if record := await log.find_removed_run(each):
+    family, removed = [run_id], list[RemovedRun]()
+    for each in (run_id, *await list_child_ids(log, run_id)):
+        record = await log.find_removed_run(each)
+        if record and (each == run_id or record.parent in family):
+            family.append(each)
             removed.append(record)
-    for each in removed:
-        if not each.is_erased:
-            raise LogError(f"{describe_removed(each)}. Erase it then. Nothing was erased.")
+    erased = [each for each in removed if each.is_erased]
     if not any(each.run_id == run_id for each in removed):
-        erased = await _build_records(log, run_id, options)
-        await log.remove_runs(erased)
-        removed += erased
-    return removed
+        records = await _build_records(log, run_id, options)
+        await log.remove_runs(records)
+        erased += records
+    for each in removed:
+        if not each.is_erased and not any(each.run_id == known.run_id for known in erased):
+            erased += await erase_archived_run(log, each, options)
+    return erased
 
 
 def _check_reason(reason: str) -> None:
@@ -145,27 +162,12 @@ def matches_record(removed: RemovedRun, signed: ChainHead) -> bool:
 async def _build_records(log: ArchivableLog, run_id: str, options: ErasureOptions) -> list[RemovedRun]:
     at = options.clock()
     records: list[RemovedRun] = []
-    for each in await _find_family(log, run_id):
+    for each in await find_family(log, run_id):
         entries, ledger = await read_ended_run(log, each)
         artifacts = await asyncio.to_thread(_find_stored, _list_references(entries), options.artifacts)
         record = build_record(entries, ledger, at=at, by=options.by)
         records.append(msgspec.structs.replace(record, is_erased=True, reason=options.reason, artifacts=artifacts))
     return records
-
-
-async def _find_family(log: ArchivableLog, run_id: str) -> list[str]:
-    """Return the run and its child runs at any depth. An id that only looks like one of a child does not count."""
-    family = [run_id]
-    for each in await _list_child_ids(log, run_id):
-        first = await log.read(each, limit=1)
-        fact = decode_event(first[0]).fact if first else None
-        if isinstance(fact, RunStarted) and fact.parent_run_id in family:
-            family.append(each)
-    return family
-
-
-async def _list_child_ids(log: ArchivableLog, run_id: str) -> list[str]:
-    return sorted(each for each in await log.child_run_ids(run_id) if _is_child_suffix(each[len(run_id) :]))
 
 
 def _list_references(entries: Iterable[LogEntry]) -> set[str]:
@@ -180,17 +182,29 @@ def _find_stored(ids: Iterable[str], artifacts: DeletableArtifacts | None) -> tu
     return tuple(each for each in sorted(ids) if artifacts.find(each.removeprefix("sha256:")))
 
 
-async def _find_unreferenced(log: ArchivableLog, ids: Iterable[str]) -> set[str]:
-    """Return the artifacts that no run refers to, in the log or in an archive. Reads until each was found."""
-    left, position = set(ids), 0
+async def _drop_referenced(log: ArchivableLog, ids: Iterable[str], position: int) -> tuple[set[str], int]:
+    """Return the artifacts that no event after a position refers to, and the position until which events were read.
+    Reads until each was found.
+    """
+    left = set(ids)
     while left and (page := await log.feed(position, _PAGE_EVENTS)):
         position = page[-1].position
         left -= _list_references([placed.entry for placed in page])
-    after = 0
+    return left, position
+
+
+async def _drop_archived(log: ArchivableLog, ids: Iterable[str]) -> set[str]:
+    """Return the artifacts that no archived run refers to."""
+    left, after = set(ids), 0
     while left and (records := await log.archived_runs(after)):
         after = records[-1][0]
         for _, record in records:
-            left -= _list_references(await asyncio.to_thread(_read_archive, record))
+            is_leaving = bool(record.reason)  # its file may be gone
+            left -= (
+                set(record.artifacts)
+                if is_leaving
+                else _list_references(await asyncio.to_thread(_read_archive, record))
+            )
     return left
 
 
@@ -199,8 +213,8 @@ def _delete_archive(record: RemovedRun) -> None:
         Path(record.file).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"{record.file}, the archive of {record.run_id}, cannot be deleted: {error.strerror}. The run is erased in "
-            "the log. Delete the file"
+            f"{record.file}, the archive of {record.run_id}, cannot be deleted: {error.strerror}. The run is not "
+            "erased yet"
         ) from None
 
 

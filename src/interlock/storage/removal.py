@@ -24,6 +24,8 @@ class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
     #: The hash of its last event, in hexadecimal digits.
     head_hash: str
     agent: str = ""
+    #: The run that it is a child of.
+    parent: str = ""
     state: str = ""
     started_at: int = 0
     removed_at: int
@@ -35,7 +37,8 @@ class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     file_sha256: str = ""
     is_erased: bool = False
-    #: Why it was erased, and the artifacts that are still to be deleted unless other runs refer to them.
+    #: Why it was erased, and the artifacts that are still to be deleted unless other runs refer to them. An archived
+    #: run with a reason is about to be erased.
     reason: str = ""
     artifacts: tuple[str, ...] = ()
 
