@@ -103,6 +103,35 @@ def test_a_start_that_lacks_something_says_what(start: Callable[..., str], postg
     assert "synchronous_commit is 'off' and must be on or remote_apply" in start(schema, **{URL: careless})
 
 
+def test_retention_needs_the_role_of_the_owner(
+    cli: Run, home: Path, tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(f"[database]\nschema = '{postgres.new_schema()}'\n[retention]\nerase_after = '30d'\n")
+    for name, value in {URL: postgres.server_url, **KEYS}.items():
+        monkeypatch.setenv(name, value)
+
+    for owner_url, message in {
+        "": "Put its URL into the environment variable INTERLOCK_OWNER_URL, which is not set.",
+        postgres.server_url: "the role in INTERLOCK_OWNER_URL cannot. Use the URL of the role that owns the tables.",
+        "postgresql://ann:hunter2@127.0.0.1:1/runs": "Check the URL, and that Postgres runs there",
+    }.items():
+        monkeypatch.setenv("INTERLOCK_OWNER_URL", owner_url)
+        said = cli("serve", "--demo", "--port", "0", "--config", str(config))
+        assert (said.exit_code, said.stderr.count("\n"), "hunter2" in said.stderr) == (2, 1, False)
+        assert message in said.stderr
+
+    with served(
+        tmp_path,
+        "--demo",
+        "--config",
+        str(config),
+        variables={URL: postgres.server_url, **KEYS, "INTERLOCK_OWNER_URL": postgres.url},
+    ) as server:
+        assert server.get("/health/ready")[0] == 200
+        assert server.stop() == (0, "")
+
+
 @each("statement, message", CHANGES)
 def test_a_database_that_does_not_fit_says_what_to_do(
     start: Callable[..., str], postgres: PostgresServer, statement: LiteralString, message: str

@@ -203,6 +203,11 @@ async def _open_owner(settings: ServerSettings, schema: str) -> AsyncGenerator[R
     url, patience = settings.retention.read_owner_url(os.environ), settings.worker.patience_seconds
     with closing(artifact_stores.open_for_database(settings.artifacts, url, schema, patience)) as artifacts:
         async with postgres_log.PostgresLog(url, schema=schema, readers=1, patience_seconds=patience) as log:
+            if not await log.can_remove_runs():
+                raise ConfigurationError(
+                    f"[retention] removes events, which the role in {settings.retention.owner_url_env} cannot. Use "
+                    "the URL of the role that owns the tables."
+                )
             yield RetentionStorage(log, artifacts)
 
 

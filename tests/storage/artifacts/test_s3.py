@@ -3,15 +3,20 @@
 import logging
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 
+from interlock import Attachment, Runner, SqliteLog
+from interlock.audit.erase import ErasureOptions, erase_run
 from interlock.domain.errors import ArtifactError, ConfigurationError
+from interlock.storage.artifacts import compute_artifact_id
 from interlock.storage.s3_artifacts import S3Artifacts
 from interlock.testing.conformance.artifacts import CONTENT, ArtifactDeletionConformance, ArtifactStoreConformance
 from tests.each import each
+from tests.runs.support import agent_of
 
 SECRET = "s3cr3t-access-key"
 
@@ -108,6 +113,20 @@ def test_missing_rights_are_explained(endpoint: str, monkeypatch: pytest.MonkeyP
 
     assert SECRET not in str(refused.value)
     assert refused.value.__suppress_context__
+
+
+async def test_artifacts_of_an_erased_run_are_deleted(artifacts: S3Artifacts, tmp_path: Path) -> None:
+    attachment = Attachment(b"%PDF-1.4 of one run")
+    async with (
+        SqliteLog(tmp_path / "runs.db") as log,
+        Runner(agent_of("Done.", "Done."), log=log, artifacts=artifacts) as runner,
+    ):
+        for run_id, task in {"run_1": ["Look.", attachment], "run_2": ["Go."]}.items():
+            await (await runner.start(task, run_id=run_id)).result()
+        erasure = await erase_run(log, "run_1", ErasureOptions(by="ann", reason="asked for", artifacts=artifacts))
+
+    assert erasure.deleted_artifacts == 1
+    assert artifacts.find(compute_artifact_id(attachment.content).removeprefix("sha256:")) == []
 
 
 def test_unreachable_store_is_explained(endpoint: str) -> None:

@@ -264,6 +264,10 @@ class PostgresLog:
         """
         await self._change("", partial(remove_runs, removed=removed))
 
+    async def can_remove_runs(self) -> bool:
+        """Return True if the role of this log has the right to remove events."""
+        return (await self._query("can_remove"))[0][0]
+
     async def restore_run(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         """Put the events of a removed run back. Needs the role that owns the tables."""
         await self._change(run_id, partial(restore_run, run_id=run_id, entries=entries))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....domain.call import Question
 from ....domain.suggestions import suggest_id, suggest_name
-from ....storage.removal import RunRemoval, describe_removed
+from ....storage.removal import RemovedRun, RunRemoval, describe_removed
 from ....tools.files.undo import UNDO_TOOL
 from ....undo import find_undone_run
 from ..audit.audit_log import AuditLog
@@ -109,6 +109,8 @@ class AccessGuard:
         archived or erased.
         """
         row = await self._index.get_run(run_id)
+        if row is None:
+            await self._check_erased(principal, run_id)
         origin = None if row is None else await self.find_origin(row)
         if row is None or not any(
             each is not None and is_allowed(principal, Operation.READ_RUN, each) for each in (row, origin)
@@ -116,10 +118,19 @@ class AccessGuard:
             raise not_found_error("run", run_id, await self._suggest_run(principal, run_id))
         if not is_allowed(principal, operation, row):
             await self.check(principal, operation, origin, run_id)
-        log = self._index.log
-        if row.is_over and isinstance(log, RunRemoval) and (removed := await log.find_removed_run(run_id)) is not None:
-            raise RemovedError("run_removed", f"{describe_removed(removed)}.", {"run": run_id})
+        if row.is_over and (removed := await self._find_removed(run_id)) is not None:
+            raise _build_removed_error(removed)
         return row
+
+    async def _check_erased(self, principal: Principal, run_id: str) -> None:
+        """Raise `RemovedError` for an erased run, which lists forgot, unless the principal must not see it."""
+        removed = await self._find_removed(run_id)
+        if removed and is_allowed(principal, Operation.READ_RUN, RunOwnershipData(agent=removed.agent)):
+            raise _build_removed_error(removed)
+
+    async def _find_removed(self, run_id: str) -> RemovedRun | None:
+        log = self._index.log
+        return await log.find_removed_run(run_id) if isinstance(log, RunRemoval) else None
 
     async def find_origin(self, row: RunRow) -> RunRow:
         """Return the run whose agent decides about permissions: for an undo, the run that it undid."""
@@ -189,3 +200,7 @@ class AccessGuard:
         """Record a refusal, and return the error to raise."""
         await self._refusals.record(principal.name, operation.value, name)
         return ForbiddenError(code, message, {"operation": operation.value, "by": principal.name, **details})
+
+
+def _build_removed_error(removed: RemovedRun) -> RemovedError:
+    return RemovedError("run_removed", f"{describe_removed(removed)}.", {"run": removed.run_id})
