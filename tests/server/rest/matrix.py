@@ -58,7 +58,10 @@ _VERIFY_OWN = "          401  403  200  200  200  200  200  200  403"
 _POLICY_OWN = "          401  403  200  200  200  200  200  200  403"
 _POLICY_OTHER = "        401  403  403  403  403  200  200  200  403"
 _SERVER = "              401  403  403  403  403  403  200  200  403"
+_NOTICES = "             401  403  403  403  403  200  200  200  403"
 _SERVERS = "             401  403  200  200  200  200  200  200  403"
+_NO_SINK = "             401  403  403  403  403  403  404  404  403"
+_NO_TRIGGER = "          401  403  404  404  404  404  404  404  403"
 _NO_SERVER = "           401  404  404  404  404  404  404  404  404"
 _ADMIN_422 = "           401  403  403  403  403  403  403  422  403"
 _ADMIN_404 = "           401  403  403  403  403  403  403  404  403"
@@ -69,6 +72,7 @@ _CALLBACK = "            200  200  200  200  200  200  200  200  404"
 
 _BLANK = {"task": "  "}
 _WRONG_HASH = {"payload_hash": "sha256:0"}
+_BROWSER = {"channel": "none", "endpoint": "https://fcm.googleapis.com/x", "keys": {"p256dh": "x", "auth": "x"}}
 
 MATRIX = (
     Row("GET", "/health/live", _OPEN_200),
@@ -83,6 +87,16 @@ MATRIX = (
     Row("POST", "/v1/runs", _MAKE_OWN, _MAKE_OTHER, {"agent": "{agent}", **_BLANK}),
     Row("POST", "/v1/agents/{agent}/invoke", _MAKE_OWN, _MAKE_OTHER, _BLANK),
     Row("POST", "/v1/agents/{agent}/stop", _STOP_OWN, _STOP_OTHER, {"reason": "  "}),
+    Row("POST", "/v1/agents/{agent}/switch-off", _STOP_OWN, _STOP_OTHER, {"reason": "  "}),
+    Row("POST", "/v1/agents/{agent}/switch-on", _STOP_OWN, _STOP_OTHER, {"reason": "  "}),
+    Row("POST", "/v1/agents/switch-off", _ADMIN_422, body={}),
+    Row("POST", "/v1/agents/switch-on", _ADMIN_422, body={}),
+    Row("GET", "/v1/schedules", _SERVERS),
+    Row("POST", "/v1/schedules/{name}/pause", _NO_TRIGGER, body={"reason": "Why not."}),
+    Row("POST", "/v1/schedules/{name}/resume", _NO_TRIGGER, body={"reason": "Why not."}),
+    Row("GET", "/v1/webhooks", _SERVERS),
+    Row("POST", "/v1/webhooks/{name}/pause", _NO_TRIGGER, body={"reason": "Why not."}),
+    Row("POST", "/v1/webhooks/{name}/resume", _NO_TRIGGER, body={"reason": "Why not."}),
     Row("GET", "/v1/activity", _LISTS),
     Row("GET", "/v1/events/stream", _LISTS),
     Row("GET", "/v1/runs/{run_id}", _READ_OWN, _READ_OTHER),
@@ -115,13 +129,16 @@ MATRIX = (
     Row("GET", "/v1/runs/{run_id}/audit/verify", _VERIFY_OWN, _READ_OTHER),
     Row("POST", "/v1/runs/{run_id}/audit/forward", _FORWARD_OWN, _FORWARD_OTHER, {"destination": "nowhere"}),
     Row("GET", "/v1/audit/forwarders", _SERVER),
+    Row("GET", "/v1/audit/forwarders/{name}/dead-letters", _NO_SINK),
+    Row("POST", "/v1/audit/forwarders/{name}/dead-letters/{number}/retry", _ADMIN_404),
+    Row("POST", "/v1/audit/forwarders/{name}/dead-letters/retry", _ADMIN_404),
     Row("GET", "/v1/audit/checkpoints", _SERVER),
     Row("GET", "/v1/audit/log", _SERVER),
     Row("GET", "/v1/audit/verify", _SERVER),
     Row("GET", "/v1/audit/keys", _KNOWN),
-    Row("GET", "/v1/notices/channels", _SERVER),
+    Row("GET", "/v1/notices/channels", _NOTICES),
     Row("POST", "/v1/notices/channels/{name}/test", _ADMIN_404),
-    Row("GET", "/v1/notices", _SERVER),
+    Row("GET", "/v1/notices", _NOTICES),
     Row("POST", "/v1/notices/{number}/retry", _ADMIN_404),
     Row("POST", "/v1/notices/slack/{name}/interactions", _OPEN_404),
     Row("GET", "/v1/agents/{agent}/policy", _POLICY_OWN, _POLICY_OTHER),
@@ -145,6 +162,12 @@ MATRIX = (
     Row("PATCH", "/v1/accounts/{name}", _ADMIN_404, body={}),
     Row("GET", "/v1/me", _KNOWN),
     Row("POST", "/v1/me/password", _PERSON_422, body={"current": "wrong", "new": "another password"}),
+    Row("GET", "/v1/me/notices", _PERSON_200),
+    # There is no channel, and no browser.
+    Row("PUT", "/v1/me/notices/channels/{name}", _PERSON_404, body={"is_muted": True}),
+    Row("POST", "/v1/me/notices/browsers", _PERSON_404, body=_BROWSER),
+    Row("DELETE", "/v1/me/notices/browsers/{browser_id}", _PERSON_404),
+    Row("POST", "/v1/me/notices/browsers/{browser_id}/test", _PERSON_404),
     # Paths without a version, for the same handlers.
     Row("GET", "/runs", _LISTS),
     Row("GET", "/runs/{run_id}", _READ_OWN, _READ_OTHER),

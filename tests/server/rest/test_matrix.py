@@ -38,7 +38,7 @@ async def things_of(server: Running, agent: str, by: str, person: str) -> dict[s
         "action_id": waiting["action_id"],
         "call_id": waiting["call_id"],
         "artifact_id": artifacts[0]["artifact_id"],
-        **dict.fromkeys(("name", "provider", "tool", "key_id"), "nobody"),
+        **dict.fromkeys(("name", "provider", "tool", "key_id", "browser_id"), "nobody"),
         "number": "7",
     }
 

@@ -18,6 +18,7 @@ from interlock.server.core.notices.channel_settings import (
     NoticeRoute,
     NoticesTable,
     NtfyChannel,
+    PushChannel,
     SlackChannel,
     TeamsChannel,
     WebhookChannel,
@@ -36,6 +37,7 @@ ENVIRON = {
     "HOOK": WEBHOOK_SECRET,
     "TOKEN": "xoxb-0123456789abcdef",
     "SIGNING": "8f742231b10e8888abcd99yyyzzz85a5",
+    "VAPID": "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw",
 }
 PUBLIC_URL = "https://interlock.example.com"
 LOCAL: dict[str, Any] = {"allow_plain": True, "allow_private": True}
@@ -62,6 +64,11 @@ def teams(**more: Any) -> TeamsChannel:
 
 def ntfy(port: int, **more: Any) -> NtfyChannel:
     return NtfyChannel(name="phone", url=f"http://127.0.0.1:{port}", topic="secret-topic", **LOCAL, **more)
+
+
+def push(port: int, **more: Any) -> PushChannel:
+    values: dict[str, Any] = {"hosts": (f"127.0.0.1:{port}",), **LOCAL, **more}
+    return PushChannel(name="browsers", secret_env="VAPID", subject="mailto:ops@example.com", **values)
 
 
 def settings_for(

@@ -49,7 +49,7 @@ async def test_outage_of_a_day_loses_nothing_and_repeats_nothing(tmp_path: Path)
         settings = settings_for(hook(receiver.port))
         async with serving(tmp_path, one(), settings=settings, environ=ENVIRON, now=clock) as service:
             await paused(service)
-            receiver.answers = [answer(503)] * 24
+            receiver.answers = [answer(503)] * 1_000
             rows = [(await asked(service, await create(service, "one")))[0] for _ in range(3)]
             for _ in range(24):
                 await drain(service)
@@ -175,7 +175,7 @@ async def test_urgent_risk_is_sent_in_quiet_hours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_escalation_only_while_unanswered(tmp_path: Path, is_answered: bool) -> None:
     clock = FakeClock()
-    routes = (NoticeRoute(channel="hook"), NoticeRoute(channel="hook", after="30m"))
+    routes = (NoticeRoute(channel="hook"), NoticeRoute(channel="hook", escalate_after="30m"))
     async with receiving() as receiver:
         settings = settings_for(hook(receiver.port), routes=routes)
         async with serving(tmp_path, one(), settings=settings, environ=ENVIRON, now=clock) as service:
@@ -214,8 +214,8 @@ def test_quiet_hours_end_in_local_time(at: str, end: str) -> None:
     [
         {"routes": (NoticeRoute(channel="hook", quiet_hours="10-12"),)},
         {"routes": (NoticeRoute(channel="hook", quiet_hours="10:00-10:00"),)},
-        {"routes": (NoticeRoute(channel="hook", after="8d"),)},
-        {"routes": (NoticeRoute(channel="hook", after="soon"),)},
+        {"routes": (NoticeRoute(channel="hook", escalate_after="8d"),)},
+        {"routes": (NoticeRoute(channel="hook", escalate_after="soon"),)},
         {"routes": (NoticeRoute(channel="hok"),)},
         {"routes": (NoticeRoute(channel="hook", roles=frozenset({Role.ADMIN})),)},
         {"time_zone": "Mars/Olympus"},

@@ -176,7 +176,7 @@ async def test_second_answer_is_refused_with_the_first(tmp_path: Path) -> None:
 
         assert isinstance(late, SlackResult)
         assert late.code == "already_decided"
-        assert "answered by user:bob" in late.message
+        assert "by user:bob" in late.message
 
 
 @pytest.mark.parametrize("channel", [{"console_tools": frozenset({"change"})}, {"console_risks": frozenset({"write"})}])

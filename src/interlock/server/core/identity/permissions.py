@@ -34,6 +34,12 @@ class Operation(StrEnum):
     SEND_MESSAGE = "runs.message"
     #: All runs of an agent at once.
     STOP_AGENT = "agents.stop"
+    #: Refuse new runs of an agent, or of all agents, until it is switched on again.
+    SWITCH_AGENT = "agents.switch"
+    SWITCH_ALL_AGENTS = "agents.switch_all"
+    #: Schedules and webhooks of one's agents: the list; pause one, and resume it.
+    LIST_TRIGGERS = "triggers.list"
+    PAUSE_TRIGGER = "triggers.pause"
     #: Approve, reject; provide or refuse input.
     DECIDE = "questions.decide"
     ANSWER = "questions.answer"
@@ -56,6 +62,7 @@ class Operation(StrEnum):
     VERIFY_SERVER = "audit.verify"
     READ_CHECKPOINTS = "audit.checkpoints"
     READ_FORWARDERS = "audit.forwarders"
+    RETRY_DEAD_LETTERS = "audit.retry"
     READ_JOURNAL = "audit.journal"
     #: Channels of notices and their deliveries; trying a channel, and sending dead letters again.
     READ_NOTICES = "notices.read"
@@ -131,6 +138,18 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     Operation.STOP_AGENT: _build_row(
         PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
     ),
+    Operation.SWITCH_AGENT: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
+    Operation.SWITCH_ALL_AGENTS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL
+    ),
+    Operation.LIST_TRIGGERS: _build_row(
+        PermissionScope.NONE, PermissionScope.LIST, PermissionScope.LIST, PermissionScope.LIST
+    ),
+    Operation.PAUSE_TRIGGER: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
     Operation.DECIDE: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
     Operation.ANSWER: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
     Operation.UNDO_RUN: _build_row(
@@ -175,11 +194,14 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     Operation.READ_FORWARDERS: _build_row(
         PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
     ),
+    Operation.RETRY_DEAD_LETTERS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL
+    ),
     Operation.READ_JOURNAL: _build_row(
         PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
     ),
     Operation.READ_NOTICES: _build_row(
-        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+        PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL, PermissionScope.ALL
     ),
     Operation.MANAGE_NOTICES: _build_row(
         PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL

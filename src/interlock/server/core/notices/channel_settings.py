@@ -20,6 +20,9 @@ NoticeKind: TypeAlias = Literal["approval", "input", "consent"]
 
 NO_QUIET_HOURS = "none"
 MAX_AFTER_SECONDS = 7 * 86_400
+_is_share = re.compile(r"([1-9][0-9]?)%").fullmatch
+#: A host or `*.` and a domain, with a port only where it is not the usual one.
+_is_host_pattern = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[0-9]{1,5})?").fullmatch
 is_channel_name = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}").fullmatch
 _is_slack_id = re.compile(r"[A-Z0-9]{2,32}").fullmatch
 _is_topic = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
@@ -118,7 +121,7 @@ class PushChannel(_Channel, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     secret_file: str = ""
     #: Whom push services contact about problems: `mailto:ops@example.com`.
     subject: str
-    #: Push services that browsers may name. `*.` stands for any subdomain.
+    #: Push services that browsers may name; no other is called. `*.` stands for any subdomain.
     hosts: tuple[str, ...] = (
         "fcm.googleapis.com",
         "updates.push.services.mozilla.com",
@@ -156,15 +159,21 @@ class NoticeRoute(_Table, frozen=True, kw_only=True):
     kinds: tuple[NoticeKind, ...] = ("approval", "input")
     #: Only to people with one of these roles, for `email` and `push`.
     roles: frozenset[Role] | None = None
-    #: Escalation: only questions that are still open after this time, such as `30m`. Empty: at once.
-    after: str = ""
+    #: Escalation: only questions that are still open after this time, such as `30m`, or after this share of the time
+    #: until their deadline, such as `50%`. Empty: all, at once.
+    escalate_after: str = ""
     #: As for the channel, for this route; `none`: also in the quiet hours of the channel.
     quiet_hours: str = ""
 
-    @property
-    def after_seconds(self) -> float:
-        """How long after the question; 0: at once."""
-        return (parse_duration(self.after) or 0.0) if self.after else 0.0
+    def find_escalation_time(self, asked_at: int, expires_at: int) -> int | None:
+        """Return when a question is escalated, in nanoseconds since 1970. 0: it is sent at once. None: never, since it
+        has no deadline that a share could be of.
+        """
+        if not self.escalate_after:
+            return 0
+        if share := _is_share(self.escalate_after):
+            return asked_at + (expires_at - asked_at) * int(share[1]) // 100 if expires_at else None
+        return asked_at + int((parse_duration(self.escalate_after) or 0.0) * 1e9)
 
 
 class NoticesTable(_Table, frozen=True, kw_only=True):
@@ -196,6 +205,9 @@ class NoticesTable(_Table, frozen=True, kw_only=True):
             if problem := problem or _find_quiet_problem(channel.quiet_hours):
                 raise ConfigurationError(f'The notice channel "{channel.name[:64]}" cannot work: {problem}.')
             known[channel.name] = channel
+        if sum(isinstance(channel, PushChannel) for channel in self.channels) > 1:
+            # A browser subscribes with the key of one server.
+            raise ConfigurationError("There is more than one notice channel of the kind `push`. Keep one.")
         for route in self.routes:
             if problem := _find_route_problem(route, known):
                 raise ConfigurationError(f'A notice route to "{route.channel[:64]}" cannot work: {problem}.')
@@ -217,19 +229,21 @@ def _find_route_problem(route: NoticeRoute, known: Mapping[str, ChannelSettings]
         return "`roles` needs a channel that reaches single people (`email` or `push`)"
     if route.roles and Role.AGENT in route.roles:
         return "`roles` has `agent`, which no person has"
-    if problem := _find_after_problem(route.after):
+    if problem := _find_escalation_problem(route.escalate_after):
         return problem
     return "" if route.quiet_hours == NO_QUIET_HOURS else _find_quiet_problem(route.quiet_hours)
 
 
-def _find_after_problem(after: str) -> str:
-    if not after:
+def _find_escalation_problem(after: str) -> str:
+    if not after or _is_share(after):
         return ""
     try:
         seconds = parse_duration(after) or 0.0
     except InterlockError as error:
-        return f"`after`: {error}"
-    return "" if 0 < seconds <= MAX_AFTER_SECONDS else "`after` is a time of at most 7 days, such as `30m`"
+        return f"`escalate_after`: {error}"
+    if 0 < seconds <= MAX_AFTER_SECONDS:
+        return ""
+    return "`escalate_after` is a time of at most 7 days, such as `30m`, or a share from `1%` to `99%`"
 
 
 def _find_quiet_problem(text: str) -> str:
@@ -259,8 +273,7 @@ def _find_problem(channel: ChannelSettings) -> str:
         case EmailChannel():
             problem = _find_mail_problem(channel)
         case PushChannel():
-            is_contact = channel.subject.startswith(("mailto:", "https://")) and channel.subject.isprintable()
-            problem = "" if is_contact else "its subject has to be like mailto:ops@example.com"
+            problem = _find_push_problem(channel)
         case TeamsChannel():
             problem = ""
     return problem
@@ -269,6 +282,13 @@ def _find_problem(channel: ChannelSettings) -> str:
 def _find_url_problem(url: str, channel: ChannelSettings) -> str:
     problem = find_url_problem(url, channel.network_access)
     return f"its URL is not one that can be called: {problem}" if problem else ""
+
+
+def _find_push_problem(channel: PushChannel) -> str:
+    if not (channel.subject.startswith(("mailto:", "https://")) and channel.subject.isprintable()):
+        return "its subject has to be like mailto:ops@example.com"
+    wrong = [host for host in channel.hosts if not _is_host_pattern(host)]
+    return f"`hosts` has {wrong[0][:64]!r}; expected a host such as push.example.com" if wrong else ""
 
 
 def _find_slack_problem(channel: SlackChannel) -> str:
@@ -288,9 +308,12 @@ def _find_mail_problem(channel: EmailChannel) -> str:
         return "mail without encryption needs `allow_plain = true`"
     if channel.user and not (channel.user.isprintable() and (channel.secret_env or channel.secret_file)):
         return "its user needs a password (`secret_env` or `secret_file`)"
-    for address in (channel.sender, *channel.to, *channel.people.values()):
+    receivers = (*channel.to, *channel.people.values())
+    for address in (channel.sender, *receivers):
         if not is_mail_address(address):
             return f"{address[:64]!r} is not an address of mail"
+    if channel.sender.lower() in map(str.lower, receivers):
+        return "it would send mails to its own `sender`"
     problem = find_host_problem(channel.host)
     return f"its host cannot be called: {problem}" if problem else _find_account_problem(channel.people)
 

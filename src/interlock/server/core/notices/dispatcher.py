@@ -20,7 +20,7 @@ from ..audit_sinks.retry_loop import RetryLoop, RetryOptions
 from ..audit_sinks.senders import SendDelay, SendRejection, SendSuccess
 from ..index.rows import RunRow
 from ..index.run_index import RunIndex
-from .channel_settings import ChannelSettings
+from .channel_settings import ChannelSettings, PushChannel
 from .notice import (
     MAX_LISTED,
     Notice,
@@ -225,7 +225,8 @@ class ChannelDispatcher:
             case SendDelay(problem, retry_after_seconds):
                 wait = self.loop.record_failure(problem, retry_after_seconds)
                 await self._postpone(deliveries, wait, problem)
-                return wait
+                # Browsers have different push services: one that does not answer does not hold the others up.
+                return 0.0 if isinstance(self.channel, PushChannel) else wait
             case SendRejection(problem):
                 await self._handle_rejection(deliveries, problem)
                 return 0.0

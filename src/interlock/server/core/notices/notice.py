@@ -96,7 +96,7 @@ class NoticeMessage(msgspec.Struct, frozen=True, kw_only=True):
     def subject(self) -> str:
         """The message in one line."""
         if self.is_digest:
-            return f"{self.total} questions wait for an answer"
+            return f"{self.total} questions {'are still unanswered' if self.is_escalated else 'wait for an answer'}"
         notice = self.notices[0]
         if self.answer:
             return f"{self.answer.text} {notice.title}"

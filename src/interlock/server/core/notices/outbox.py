@@ -36,7 +36,7 @@ _SELECT = f"SELECT {_COLUMNS} FROM notice_deliveries"  # noqa: S608
 _SELECT_DUE = f"""{_SELECT} WHERE channel = ? AND state IN ('waiting', 'sending') AND due_at <= ?
     ORDER BY number LIMIT 1"""
 _SELECT_BATCH = f"""{_SELECT} WHERE channel = ? AND batch = ? AND state IN ('waiting', 'sending') ORDER BY number"""
-_SELECT_DUE_OF_RECIPIENT = f"""{_SELECT} WHERE channel = ? AND recipient = ? AND kind = 'asked' AND state = 'waiting'
+_SELECT_DUE_OF_RECIPIENT = f"""{_SELECT} WHERE channel = ? AND recipient = ? AND kind = ? AND state = 'waiting'
     AND batch = '' AND due_at <= ? ORDER BY number LIMIT ?"""
 _SELECT_NEXT_DUE = "SELECT min(due_at) FROM notice_deliveries WHERE channel = ? AND state IN ('waiting', 'sending')"
 _SELECT_COLLECTING = """SELECT min(due_at) FROM notice_deliveries
@@ -180,10 +180,11 @@ class Outbox:
             first = _to_delivery(row)
             if first.batch:
                 rows = connection.execute(_SELECT_BATCH, (channel, first.batch))
-            elif first.kind != "asked":
+            elif first.kind not in _UPDATE_KINDS:
                 return [first]
             else:
-                rows = connection.execute(_SELECT_DUE_OF_RECIPIENT, (channel, first.recipient, now, limit))
+                values = (channel, first.recipient, first.kind, now, limit)
+                rows = connection.execute(_SELECT_DUE_OF_RECIPIENT, values)
             return list(map(_to_delivery, rows.fetchall()))
 
         return await self._database.read(find)

@@ -1,6 +1,6 @@
 """What people chose about their own notices: channels that they switched off, and browsers that get push."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from hashlib import sha256
 from time import time_ns
 from typing import Any
@@ -13,9 +13,7 @@ from ..database.interface import Connection, Database
 MAX_SUBSCRIPTIONS = 10
 _COLUMNS = "subscription_id, account, channel, endpoint, public_key, auth, created_at"
 _SELECT = f"SELECT {_COLUMNS} FROM push_subscriptions"  # noqa: S608
-_UPSERT = f"""INSERT INTO push_subscriptions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (subscription_id) DO UPDATE SET account = excluded.account, channel = excluded.channel,
-    public_key = excluded.public_key, auth = excluded.auth, created_at = excluded.created_at"""  # noqa: S608
+_INSERT = f"INSERT INTO push_subscriptions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _DELETE_EXCESS = """DELETE FROM push_subscriptions WHERE account = ? AND subscription_id NOT IN (
     SELECT subscription_id FROM push_subscriptions WHERE account = ? ORDER BY created_at DESC LIMIT ?)"""
 
@@ -55,17 +53,29 @@ class NoticePeople:
         )
         await self._database.run(lambda connection: connection.execute(sql, (account, channel)))
 
-    async def subscribe(self, account: str, channel: str, endpoint: str, public_key: str, auth: str) -> str:
-        """Record a browser of a person, and return its id. The same browser again replaces the earlier record."""
-        subscription_id = sha256(endpoint.encode()).hexdigest()[:24]
-        row = (subscription_id, account, channel, endpoint, public_key, auth, self._now())
+    async def subscribe(
+        self, account: str, channel: str, endpoint: str, public_key: str, auth: str
+    ) -> PushSubscription:
+        """Record a browser of a person. It replaces any record of the same browser: what was meant for another person
+        who used it has another id, and is not sent any more.
+        """
+        new = PushSubscription(
+            subscription_id=sha256(f"{account}\n{endpoint}".encode()).hexdigest()[:24],
+            account=account,
+            channel=channel,
+            endpoint=endpoint,
+            public_key=public_key,
+            auth=auth,
+            created_at=self._now(),
+        )
 
         def write(connection: Connection) -> None:
-            connection.execute(_UPSERT, row)
+            connection.execute("DELETE FROM push_subscriptions WHERE endpoint = ?", (endpoint,))
+            connection.execute(_INSERT, msgspec.structs.astuple(new))
             connection.execute(_DELETE_EXCESS, (account, account, MAX_SUBSCRIPTIONS))
 
         await self._database.run(write)
-        return subscription_id
+        return new
 
     async def unsubscribe(self, subscription_id: str, account: str = "") -> bool:
         """Delete a browser, of one person or of any. Return True if there was one."""
@@ -82,15 +92,15 @@ class NoticePeople:
         row = await self._database.read(lambda connection: connection.execute(query, (subscription_id,)).fetchone())
         return _to_subscription(row) if row else None
 
-    async def list_subscriptions(
-        self, *, channel: str = "", accounts: Collection[str] | None = None
-    ) -> list[PushSubscription]:
-        """Return the browsers of a channel, or of some people."""
-        condition, values = (" WHERE channel = ?", (channel,)) if channel else ("", ())
+    async def list_subscriptions(self, *, channel: str = "", account: str = "") -> list[PushSubscription]:
+        """Return the browsers of a channel, of a person, or of both."""
+        chosen = {name: value for name, value in (("channel", channel), ("account", account)) if value}
+        condition = f" WHERE {' AND '.join(f'{name} = ?' for name in chosen)}" if chosen else ""
         query = f"{_SELECT}{condition} ORDER BY created_at, subscription_id"
-        rows = await self._database.read(lambda connection: connection.execute(query, values).fetchall())
-        found = map(_to_subscription, rows)
-        return [each for each in found if accounts is None or each.account in accounts]
+        rows = await self._database.read(
+            lambda connection: connection.execute(query, tuple(chosen.values())).fetchall()
+        )
+        return list(map(_to_subscription, rows))
 
 
 def _to_subscription(row: tuple[Any, ...]) -> PushSubscription:

@@ -107,9 +107,10 @@ class NoticePlanner:
         self._positions = ForwardPositionStore(database, _POSITION_NAME)
         self._position: int | None = None
 
-    def forget_position(self) -> None:
-        """Load the position again before the next page: another server may have advanced it."""
+    async def open(self) -> None:
+        """Load the position: another server may have advanced it. What is asked from now on is planned."""
         self._position = None
+        await self._load_position()
 
     async def plan_page(self) -> bool:
         """Record the deliveries of the next events. Return False if there are none."""
@@ -172,7 +173,7 @@ class NoticePlanner:
 
     def _add(self, connection: Connection, planned: PlannedNotice, run_id: str, question: Question, seq: int) -> None:
         recipient, delay = planned.recipient, self._delays.get(planned.recipient.channel, 0.0)
-        is_escalation = planned.after_seconds > 0
+        is_escalation = planned.escalates_at > 0
         new = NewDelivery(
             channel=recipient.channel,
             account=recipient.account,
@@ -182,9 +183,9 @@ class NoticePlanner:
             action_id=question.action_id,
             seq=seq,
         )
-        # An escalation counts from the question, also where a server was down meanwhile.
-        wanted = (
-            question.asked_at + int(planned.after_seconds * 1e9) if is_escalation else self._now() + int(delay * 1e9)
-        )
+        first = max(planned.escalates_at, self._now())
+        wanted = first if is_escalation else first + int(delay * 1e9)
         due_at = wanted if planned.quiet_hours is None else planned.quiet_hours.find_end(wanted)
+        if 0 < question.expires_at <= due_at:
+            due_at = first  # nothing waits until it is too late to answer
         self._outbox.add(connection, new, due_at, is_collected=delay > 0 and not is_escalation and due_at == wanted)

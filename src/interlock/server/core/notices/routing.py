@@ -29,8 +29,8 @@ class PlannedNotice(msgspec.Struct, frozen=True):
     """A recipient of a question, and when."""
 
     recipient: NoticeRecipient
-    #: How long after the question, if it is still open; 0: at once.
-    after_seconds: float = 0.0
+    #: When, if it is still open by then, in nanoseconds since 1970; 0: at once.
+    escalates_at: int = 0
     quiet_hours: QuietHours | None = None
 
 
@@ -45,14 +45,18 @@ class NoticeRouter:
         self._people = people
 
     async def find_recipients(self, question: Question, run: RunRow) -> list[PlannedNotice]:
-        """Return the recipients, in the order of the routes: each once, and once more for escalation."""
+        """Return the recipients: each once, by the first route, and once more for the earliest escalation."""
         found: dict[tuple[NoticeRecipient, bool], PlannedNotice] = {}
         is_urgent = not self._urgent_risks.isdisjoint(question.risk)
         for route, quiet_hours in self._routes:
-            if _matches(route, question, run.agent):
-                after, quiet = route.after_seconds, None if is_urgent else quiet_hours
-                for recipient in await self._list_recipients(route, question, run):
-                    found.setdefault((recipient, after > 0), PlannedNotice(recipient, after, quiet))
+            escalates_at = route.find_escalation_time(question.asked_at, question.expires_at)
+            if escalates_at is None or not _matches(route, question, run.agent):
+                continue
+            for recipient in await self._list_recipients(route, question, run):
+                new = PlannedNotice(recipient, escalates_at, None if is_urgent else quiet_hours)
+                known = found.setdefault((recipient, escalates_at > 0), new)
+                if new.escalates_at < known.escalates_at:
+                    found[recipient, True] = new
         return list(found.values())
 
     async def may_receive(self, channel: str, account: str, run: RunRow) -> bool:

@@ -8,6 +8,7 @@ from typing import assert_never
 
 import msgspec
 
+from ....domain.errors import ConfigurationError
 from ....storage.event_log import EventLog
 from ..addresses import Resolver, resolve_with_system
 from ..audit_sinks.retry_loop import RetryLoop
@@ -35,10 +36,12 @@ from .channel_settings import (
 from .dispatcher import ChannelDispatcher, DispatcherOptions, NoticeReader
 from .http_channels import NtfySender, TeamsSender, WebhookSender
 from .mail import MailSender
-from .notice import NoticeMessage, NoticeOutcome, NoticeSender, build_inbox_url, build_test_notice
+from .notice import NoticeOutcome, NoticeSender
 from .outbox import ChannelCounts, Delivery, Outbox
 from .people import NoticePeople
 from .planner import NoticePlanner
+from .preferences import NoticePreferences, build_test_message, get_account_name
+from .push import PushSender, VapidKey
 from .routing import NoticeRouter
 from .slack import SlackSender
 
@@ -77,7 +80,9 @@ def create_sender(
     resolve: Resolver = resolve_with_system,
     now: Callable[[], int] = time_ns,
 ) -> NoticeSender:
-    """Create the sender of a channel. Raise `ConfigurationError` when its secret or certificates are missing."""
+    """Create the sender of a channel. Raise `ConfigurationError` when its secret or certificates are missing, and for a
+    push channel without `people`, whose browsers it sends to.
+    """
     owner = f'The notice channel "{channel.name}"'
     if isinstance(channel, EmailChannel):
         password = read_secret(owner, channel.secret_env, channel.secret_file, environ) if channel.user else ""
@@ -96,24 +101,20 @@ def create_sender(
         case SlackChannel():
             return SlackSender(channel, read_secret(owner, channel.token_env, channel.token_file, environ), client, now)
         case PushChannel():
-            raise NotImplementedError
+            if people is None:
+                raise ConfigurationError(f"{owner} reaches browsers of people. Try it on the page Notices.")
+            key = VapidKey(read_secret(owner, channel.secret_env, channel.secret_file, environ), owner)
+            return PushSender(channel, key, people, client, now)
         case _:
             assert_never(channel)
 
 
-async def send_test(channel: ChannelSettings, sender: NoticeSender, public_url: str, now: int) -> NoticeOutcome:
-    """Send a notice that tries a channel, to its first recipient."""
-    people = channel.people if isinstance(channel, EmailChannel) else {}
-    shared = channel.to if isinstance(channel, EmailChannel) else ()
-    recipients = (*shared, *people.values(), "")
-    message = NoticeMessage(
-        key=f"test{now:x}",
-        recipient=recipients[0],
-        notices=(build_test_notice(channel.name, public_url, now),),
-        inbox_url=build_inbox_url(public_url),
-        sent_at=now,
-    )
-    return await sender.send(message)
+async def send_test(
+    channel: ChannelSettings, sender: NoticeSender, public_url: str, now: int, browser: str = ""
+) -> NoticeOutcome:
+    """Send a notice that tries a channel, to its first recipient; for a push channel, to a browser."""
+    mail = (*channel.to, *channel.people.values()) if isinstance(channel, EmailChannel) else ()
+    return await sender.send(build_test_message(channel.name, browser or next(iter(mail), ""), public_url, now))
 
 
 class NoticeService:
@@ -149,6 +150,13 @@ class NoticeService:
             self._dispatchers[channel.name] = ChannelDispatcher(
                 channel, sender, self.outbox, reader, self._router, options=options
             )
+        self.preferences = NoticePreferences(
+            {name: (each.channel, each.sender) for name, each in self._dispatchers.items()},
+            self.people,
+            guard,
+            public_url,
+            now,
+        )
         self._planner = NoticePlanner(
             log,
             index,
@@ -167,7 +175,7 @@ class NoticeService:
         """Start planning and sending, where the last server stopped."""
         if not self._dispatchers:
             return
-        self._planner.forget_position()
+        await self._planner.open()
         await self.outbox.open(self._dispatchers)
         runs = {":plan": self._planning.run(self._plan)} | {
             name: each.run() for name, each in self._dispatchers.items()
@@ -234,10 +242,17 @@ class NoticeService:
         return found
 
     async def test(self, principal: Principal, name: str) -> tuple[str, str]:
-        """Send a test notice through a channel. Return its name, and what went wrong; empty: nothing."""
+        """Send a test notice through a channel; for a push channel, to the newest browser of the caller. Return its
+        name, and what went wrong; empty: nothing.
+        """
         await self._guard.check(principal, Operation.MANAGE_NOTICES)
-        dispatcher = self._get(name)
-        outcome = await send_test(dispatcher.channel, dispatcher.sender, self._public_url(), self._now())
+        dispatcher, browser = self._get(name), ""
+        if isinstance(dispatcher.channel, PushChannel):
+            own = await self.people.list_subscriptions(channel=name, account=get_account_name(principal))
+            if not own:
+                return name, "You have switched push on in no browser."
+            browser = own[-1].subscription_id
+        outcome = await send_test(dispatcher.channel, dispatcher.sender, self._public_url(), self._now(), browser)
         await self._guard.record_operation(principal, Operation.MANAGE_NOTICES, name, {"done": "test"})
         return name, "" if isinstance(outcome, SendSuccess) else outcome.problem
 

@@ -7,16 +7,20 @@ from msgspec import Meta
 
 from ...core.identity.permissions import Operation
 from ...core.notices.outbox import Delivery
+from ...core.notices.preferences import InvalidBrowser, NewBrowser, OwnBrowser, OwnChannel, OwnNotices
 from ...core.notices.slack_interactions import MAX_BODY_BYTES, SlackRejection, SlackResult
 from ..body import RequestModel, read_body
 from ..caller import Call, PublicCall
-from ..errors import ApiError
+from ..errors import ApiError, FieldProblem, invalid_request
 from ..routing import Routes
 from ..schemas.notices import (
     NoticeChannelList,
     NoticeDeliveryList,
     NoticeDeliveryResponse,
     NoticeTestResponse,
+    OwnBrowserResponse,
+    OwnChannelResponse,
+    OwnNoticesResponse,
     SlackInteractionResponse,
 )
 
@@ -36,6 +40,27 @@ class DeliveryFilters(RequestModel, frozen=True, kw_only=True):
     state: Literal["", "waiting", "sending", "sent", "withdrawn", "dead"] = ""
     before: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
+class BrowserKeys(RequestModel, frozen=True, kw_only=True):
+    """The keys of a subscription, as browsers name them."""
+
+    p256dh: Annotated[str, Meta(max_length=100)]
+    auth: Annotated[str, Meta(max_length=40)]
+
+
+class SubscribeRequest(RequestModel, frozen=True, kw_only=True):
+    """A push subscription of a browser."""
+
+    channel: Annotated[str, Meta(max_length=64)]
+    endpoint: Annotated[str, Meta(max_length=1_024)]
+    keys: BrowserKeys
+
+
+class MuteRequest(RequestModel, frozen=True, kw_only=True):
+    """Whether a person wants the notices of a channel."""
+
+    is_muted: bool
 
 
 @route("GET", "/notices/channels", Operation.READ_NOTICES, NoticeChannelList)
@@ -82,3 +107,38 @@ async def answer_slack(call: PublicCall, name: Annotated[str, Meta(max_length=64
     if isinstance(result, SlackRejection):
         raise ApiError(result.status, result.code, result.message)
     return result
+
+
+@route("GET", "/me/notices", Operation.OWN_ACCOUNT, OwnNoticesResponse)
+async def get_own_notices(call: Call) -> OwnNotices:
+    """Return the channels that reach you, and your browsers that get push."""
+    return await call.service.notices.preferences.get(call.principal)
+
+
+@route("PUT", "/me/notices/channels/{name}", Operation.OWN_ACCOUNT, OwnChannelResponse)
+async def mute_own_channel(call: Call, name: Annotated[str, Meta(max_length=64)], body: MuteRequest) -> OwnChannel:
+    """Switch your own notices in a channel off or on."""
+    return await call.service.notices.preferences.mute(call.principal, name, body.is_muted)
+
+
+@route("POST", "/me/notices/browsers", Operation.OWN_ACCOUNT, OwnBrowserResponse, status=201)
+async def subscribe_browser(call: Call, body: SubscribeRequest) -> OwnBrowser:
+    """Let this browser get push. Its push service has to be one of the channel's `hosts`."""
+    new = NewBrowser(channel=body.channel, endpoint=body.endpoint, public_key=body.keys.p256dh, auth=body.keys.auth)
+    found = await call.service.notices.preferences.subscribe(call.principal, new)
+    if isinstance(found, InvalidBrowser):
+        raise invalid_request(FieldProblem(found.field, f"cannot be used: {found.problem}"))
+    return found
+
+
+@route("DELETE", "/me/notices/browsers/{browser_id}", Operation.OWN_ACCOUNT, status=204)
+async def unsubscribe_browser(call: Call, browser_id: Annotated[str, Meta(max_length=64)]) -> None:
+    """Send no more push to one of your browsers."""
+    await call.service.notices.preferences.unsubscribe(call.principal, browser_id)
+
+
+@route("POST", "/me/notices/browsers/{browser_id}/test", Operation.OWN_ACCOUNT, NoticeTestResponse)
+async def test_browser(call: Call, browser_id: Annotated[str, Meta(max_length=64)]) -> dict[str, str]:
+    """Send a test notice to one of your browsers."""
+    channel, problem = await call.service.notices.preferences.test(call.principal, browser_id)
+    return {"channel": channel, "problem": problem}

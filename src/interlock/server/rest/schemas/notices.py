@@ -68,3 +68,33 @@ class SlackInteractionResponse(ResponseModel, frozen=True, kw_only=True):
     #: Why it was refused; empty: it was not.
     code: str
     message: str
+
+
+class OwnChannelResponse(ResponseModel, frozen=True, kw_only=True):
+    """A channel that reaches you."""
+
+    name: str
+    kind: str
+    #: Where it reaches you; empty: in your browsers.
+    address: str
+    is_muted: bool
+
+
+class OwnBrowserResponse(ResponseModel, frozen=True, kw_only=True):
+    """A browser of yours that gets push."""
+
+    id: str
+    channel: str
+    #: Its push service.
+    host: str
+    created_at: Time
+
+
+class OwnNoticesResponse(ResponseModel, frozen=True, kw_only=True):
+    """Your notices."""
+
+    channels: list[OwnChannelResponse]
+    browsers: list[OwnBrowserResponse]
+    #: The channel that browsers can subscribe to, and the public key that they do it with; empty: there is none.
+    push_channel: str
+    push_key: str
