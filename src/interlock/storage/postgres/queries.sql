@@ -65,13 +65,14 @@ written AS (
 -- name: listing
 listed AS (
     INSERT INTO indexed_runs AS known (number, state, status, agent, requester, created_by, parent, framework, kind, inside, task, message, created_at,
-        open_questions, begun, damaged_at, words)
+        open_questions, code, input_tokens, output_tokens, cost_nanos, titles, begun, damaged_at, words)
     SELECT number, state, status, agent, requester, created_by, parent, framework, kind, inside, task, message, created_at,
-        open_questions, begun, damaged_at, words
+        open_questions, code, input_tokens, output_tokens, cost_nanos, titles, begun, damaged_at, words
     FROM json_to_recordset(%(indexed_runs)s) AS r (
         run_id text, state text, status text, agent text, requester text, created_by text, parent text,
         framework text, kind text, inside smallint, task text, message text, created_at bigint, open_questions bigint,
-        begun boolean, damaged_at bigint, words text
+        code text, input_tokens bigint, output_tokens bigint, cost_nanos bigint, titles text, begun boolean,
+        damaged_at bigint, words text
     )
     JOIN writable USING (run_id)
     ON CONFLICT (number) DO UPDATE SET
@@ -82,18 +83,22 @@ listed AS (
         open_questions = CASE WHEN known.is_marked THEN 0 ELSE excluded.open_questions END,
         agent = excluded.agent, requester = excluded.requester, created_by = excluded.created_by,
         parent = excluded.parent, framework = excluded.framework, kind = excluded.kind, inside = excluded.inside,
-        task = excluded.task, created_at = excluded.created_at, begun = excluded.begun, words = excluded.words
+        task = excluded.task, created_at = excluded.created_at, begun = excluded.begun, words = excluded.words,
+        code = excluded.code, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
+        cost_nanos = excluded.cost_nanos, titles = excluded.titles
 ),
 asked AS (
     INSERT INTO indexed_actions (number, run, action_id, state, status, agent, requester, created_by, call_id, tool,
-        capability, title, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by, rules, words)
+        capability, title, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by, rules, words,
+        numbers)
     SELECT CASE WHEN a.number < 1 << 20 THEN base.position ELSE 0 END + a.number, writable.number, action_id, state, status, agent, requester, created_by, call_id,
         tool, capability, title, kind, payload_hash, risk, asked_at, expires_at, asked_seq, decided_at, decided_by,
-        rules, words
+        rules, words, numbers
     FROM json_to_recordset(%(asked)s) AS a (
         number bigint, run_id text, action_id text, state text, status text, agent text, requester text,
         created_by text, call_id text, tool text, capability text, title text, kind text, payload_hash text, risk text,
-        asked_at bigint, expires_at bigint, asked_seq bigint, decided_at bigint, decided_by text, rules text, words text
+        asked_at bigint, expires_at bigint, asked_seq bigint, decided_at bigint, decided_by text, rules text, words text,
+        numbers text
     )
     JOIN writable USING (run_id), base
 ),
@@ -377,6 +382,9 @@ WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0
 
 -- name: waiting_reasons
 SELECT run_id, waiting_reason FROM runs WHERE run_id = ANY(%s) AND waiting_reason IS NOT NULL AND state < 2
+
+-- name: switched_off_agents
+SELECT name, actor, reason, at FROM switches WHERE kind = 'agent' ORDER BY name
 
 -- name: lock_reconciling
 SELECT pg_try_advisory_xact_lock(hashtextextended('interlock reconcile ' || current_schema(), 0))
