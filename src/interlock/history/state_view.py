@@ -13,6 +13,7 @@ from ..domain.state.conversation import ContextChange
 from ..domain.state.ledger import ActionEntry, CallEntry, Ledger
 from ..domain.state.lifecycle import RUN_STATUS
 from ..domain.state.verification import Verification
+from ..rendering.run_states import to_display_state
 from .fold import fold_entries
 
 
@@ -107,7 +108,7 @@ def build_state_view(ledger: Ledger, at: int) -> RunStateView:
         at_seq=ledger.next_seq - 1,
         at=at,
         status=RUN_STATUS[ledger.state],
-        state=ledger.state.value,
+        state=to_display_state(ledger.state, ledger.code).value,
         agent=ledger.agent,
         active_agent=ledger.active_agent,
         requester=ledger.requester,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
-from ..domain.state.lifecycle import ActionState
+from ..domain.state.lifecycle import ActionState, RunState
 
 StateTone: TypeAlias = Literal["active", "warning", "success", "danger", "neutral"]
 
@@ -23,6 +23,10 @@ class DisplayState(StrEnum):
     COMPLETED = "completed"
     DEGRADED = "degraded"
     FAILED = "failed"
+    #: A person rejected a call, and the run ended because of that.
+    REJECTED = "rejected"
+    #: The run ended because no person answered in time.
+    EXPIRED = "expired"
     CANCELLED = "cancelled"
     #: Its events are not what was written.
     DAMAGED = "damaged"
@@ -31,6 +35,21 @@ class DisplayState(StrEnum):
     def is_paused(self) -> bool:
         """True if the run waits for a person."""
         return self.startswith("paused_")
+
+
+#: Runs that ended because of an answer, or because there was none: the codes of their failures.
+CODES_BY_STATE: Mapping[DisplayState, tuple[str, ...]] = {
+    DisplayState.REJECTED: ("user_denied", "consent_refused"),
+    DisplayState.EXPIRED: ("approval_expired", "consent_expired"),
+}
+_STATES_BY_CODE = {code: state for state, codes in CODES_BY_STATE.items() for code in codes}
+
+
+def to_display_state(state: RunState, code: str) -> DisplayState:
+    """Return the state that people see. A run that ended because of a person's answer did not fail."""
+    if state is RunState.FAILED:
+        return _STATES_BY_CODE.get(code, DisplayState.FAILED)
+    return DisplayState(state)
 
 
 class RunKind(StrEnum):
@@ -66,6 +85,8 @@ RUN_STATES: Mapping[str, StatePresentation] = {
     DisplayState.COMPLETED: StatePresentation("Completed", "success", "check"),
     DisplayState.DEGRADED: StatePresentation("Degraded", "warning", "partly"),
     DisplayState.FAILED: StatePresentation("Failed", "danger", "cross"),
+    DisplayState.REJECTED: StatePresentation("Rejected", "neutral", "hand"),
+    DisplayState.EXPIRED: StatePresentation("Expired", "neutral", "clock"),
     DisplayState.CANCELLED: StatePresentation("Cancelled", "neutral", "stop"),
     DisplayState.DAMAGED: StatePresentation("Damaged", "danger", "warning"),
 }

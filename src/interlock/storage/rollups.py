@@ -15,6 +15,8 @@ from ..domain import event as facts
 from ..domain.event import Event
 from ..domain.outcome import ERROR_CODES, Phase
 from ..domain.rendering import truncate
+from ..domain.state.lifecycle import RunState
+from ..rendering.run_states import to_display_state
 
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
@@ -30,14 +32,6 @@ _MAX_SECONDS = 1 << 40
 _MAX_TOKENS = 1 << 40
 _MAX_COST = 1e12
 
-#: How a run ended that failed because of an answer, or for the want of one.
-_OUTCOMES_BY_CODE = {
-    "user_denied": "rejected",
-    "consent_refused": "rejected",
-    "approval_expired": "expired",
-    "consent_expired": "expired",
-    "approval_unavailable": "expired",
-}
 #: Every outcome of a run, in the order in which they are shown.
 OUTCOMES = ("completed", "degraded", "rejected", "expired", "cancelled", "failed")
 #: Failures that follow from the end of a run.
@@ -130,8 +124,8 @@ def compute_percentile(steps: Mapping[int, int], share: float) -> float | None:
 
 def _list_outcomes(fact: Any, event: Event, run: RunFacts) -> Iterator[Figure]:
     if not run.is_child:
-        outcome = facts.event_type(fact).removeprefix("run.")
-        yield Figure("outcome", _OUTCOMES_BY_CODE.get(getattr(fact, "code", ""), outcome))
+        state = RunState(facts.event_type(fact).removeprefix("run."))
+        yield Figure("outcome", to_display_state(state, getattr(fact, "code", "")))
 
 
 def _list_rules(fact: facts.ApprovalRequested, event: Event, run: RunFacts) -> Iterator[Figure]:

@@ -12,8 +12,9 @@ from ...domain.call import Question
 from ...domain.errors import IllegalTransitionError, LogUnreadableError
 from ...domain.event import Event, RunStarted, UserMessageReceived, decode_event
 from ...domain.state.ledger import Ledger
+from ...domain.state.lifecycle import RunState
 from ...history.fold import load_run
-from ...rendering.run_states import DisplayState, RunKind
+from ...rendering.run_states import DisplayState, RunKind, to_display_state
 from ...runs.fork import is_unopened_fork
 from ...storage.event_log import EventLog, RunSummary
 from ..config.logs import is_nested_in, list_ancestors
@@ -53,7 +54,6 @@ async def follow_events(log: EventLog, run_id: str, after_seq: int = -1) -> Asyn
         version = log.version()
 
 
-_STATE_BY_END = {f"run.{state}": DisplayState(state) for state in ("completed", "degraded", "failed", "cancelled")}
 #: How many of the first events may hold the task of a run.
 _FIRST_EVENTS = 4
 #: For each run that is wanted, so many are looked at before all of them are: some are inside of others.
@@ -163,7 +163,7 @@ async def list_stopped(log: EventLog, agent: str, newest: int | None = None) -> 
 
 def get_display_state(ledger: Ledger, questions: Sequence[Question], *, is_held: bool) -> DisplayState:
     """Return the state shown for a run, which also considers open questions, those of child runs too, and leases."""
-    state = DisplayState(ledger.state)
+    state = to_display_state(ledger.state, ledger.code)
     if ledger.is_over:
         return state
     if questions:
@@ -186,7 +186,9 @@ def _read_ends(ends: RunSummary) -> _RunEnds | ListedRun:
     except LogUnreadableError:
         return ListedRun(run_id=run_id, state=DisplayState.DAMAGED, events=ends.last.seq + 1)
     started = first.fact if isinstance(first.fact, RunStarted) else RunStarted(schema=1)
-    return _RunEnds(run_id, started, first, last, _STATE_BY_END.get(last.type))
+    end = RunState(last.type.removeprefix("run.")) if last.type in TERMINAL_EVENTS else None
+    state = None if end is None else to_display_state(end, getattr(last.fact, "code", ""))
+    return _RunEnds(run_id, started, first, last, state)
 
 
 async def _load_listed_run(

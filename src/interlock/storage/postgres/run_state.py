@@ -15,6 +15,7 @@ from ...domain.event import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    CallObserved,
     ConsentGranted,
     ConsentRefused,
     ConsentRequested,
@@ -31,6 +32,7 @@ from ...domain.event import (
     UserMessageReceived,
     decode_event,
 )
+from ...domain.state.ledger import USAGE_FACT_KEY
 from ..projection import INDEXED_TYPES, clamp_integer
 
 CAN_CONTINUE, WAITS, OVER = 0, 1, 2
@@ -43,6 +45,7 @@ def _types(*facts: Any) -> frozenset[str]:
 #: Events that change no row of a list.
 _UNLISTED = _types(*get_args(Fact)) - INDEXED_TYPES
 _STARTED, _INVOKED = _types(RunStarted), _types(InvocationStarted)
+_OBSERVED, _USAGE = _types(CallObserved), USAGE_FACT_KEY.encode()
 _ANSWERED = _types(
     UserMessageReceived,
     ApprovalGranted,
@@ -93,7 +96,11 @@ class ScannedEvent:
         self.at = clamp_integer(head.at)
         self.type = kind = head.fact.type
         #: It changes rows of lists.
-        self.is_indexed = kind not in _UNLISTED and (kind not in _INVOKED or head.fact.action_id != "")
+        self.is_indexed = (
+            kind not in _UNLISTED
+            and (kind not in _INVOKED or head.fact.action_id != "")
+            and (kind not in _OBSERVED or _USAGE in entry.body)
+        )
 
     @property
     def event(self) -> Event | None:

@@ -17,7 +17,7 @@ from .activity import ActivityRow
 from .feed_follower import IndexListener, IndexUnavailableError
 from .index_updater import IndexUpdater
 from .postgres_index import PostgresIndex
-from .rows import UNFINISHED_STATUSES, ActionOrder, ActionQuery, ActionRow, DamagedRun, Page, RunQuery, RunRow
+from .rows import UNFINISHED_STATUSES, ActionOrder, ActionQuery, ActionRow, DamagedRun, Page, RunOrder, RunQuery, RunRow
 from .statements import (
     ACTION_COLUMNS,
     QUESTION_KINDS,
@@ -31,6 +31,7 @@ from .statements import (
     StatementBuilder,
     encode_cursor,
     encode_deadline_cursor,
+    encode_run_cursor,
     to_action_row,
     to_run_row,
 )
@@ -149,8 +150,13 @@ class RunIndex:
         return to_action_row(row) if row else None
 
     async def list_runs(self, query: RunQuery) -> Page[RunRow]:
-        """Return runs, newest first. Raise `BadCursorError` for a cursor of another list."""
-        return await self._read_page(self._builder.build_runs(query), to_run_row)
+        """Return runs. Raise `BadCursorError` for a cursor of another list."""
+
+        def encode(row: RunRow, number: int) -> str:
+            return encode_run_cursor(row, query.order, number)
+
+        is_by_number = query.order in (RunOrder.NEWEST, RunOrder.OLDEST)
+        return await self._read_page(self._builder.build_runs(query), to_run_row, None if is_by_number else encode)
 
     async def list_actions(self, query: ActionQuery) -> Page[ActionRow]:
         """Return questions. Over all runs, PENDING excludes questions of runs that are over. In one run it is what its

@@ -7,12 +7,12 @@ from ...core.identity.account_rows import Account
 from ...core.identity.api_keys import ApiKey, NewApiKey
 from ...core.identity.permissions import Operation
 from ...core.identity.principal import IdentityProblem, Role
+from ..body import parse_time
 from ..caller import Call
 from ..errors import ApiError, FieldProblem, invalid_request
 from ..routing import Routes
 from ..schemas.accounts import AccountList, AccountResponse, ApiKeyList, ApiKeyResponse, NewApiKeyResponse
 from ..schemas.requests import CreateAccountRequest, CreateKeyRequest, UpdateAccountRequest
-from .approvals import parse_time
 
 route = Routes("people")
 _T = TypeVar("_T")

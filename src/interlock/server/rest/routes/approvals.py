@@ -1,6 +1,5 @@
 """Approvals: what runs wait for, and the answers of people. The first answer counts."""
 
-from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
@@ -9,6 +8,7 @@ from ...core.identity.permissions import Operation
 from ...core.index.rows import ActionOrder, ActionQuery, ActionRow, Page
 from ...core.runs.approval_service import Approval, DecisionResult
 from ...core.runs.queries import QuestionView
+from ..body import parse_time
 from ..caller import Call
 from ..errors import FieldProblem, invalid_request
 from ..routing import Routes
@@ -17,9 +17,6 @@ from ..schemas.runs import ActionStatus, ApprovalKind, ApprovalList, ApprovalRev
 from .runs import PageFilters, TextFilter
 
 route = Routes("approvals")
-
-#: Later ones are more nanoseconds than the log and the database count.
-_LAST_SECOND = 2**63 // 10**9 - 1
 
 
 class ApprovalFilters(PageFilters, frozen=True, kw_only=True):
@@ -103,17 +100,3 @@ async def answer(call: Call, action_id: str, body: AnswerRequest) -> DecisionRes
     return await call.service.approval_service.provide_input(
         call.principal, action_id, body.value, body.payload_hash, call.channel
     )
-
-
-def parse_time(field: str, text: str) -> int:
-    """Return the time in nanoseconds since 1970. Raise `ApiError` 422 where it is none, or has no time zone."""
-    try:
-        at = datetime.fromisoformat(text)
-        if at.tzinfo is None:
-            raise ValueError("must have a time zone, as in 2030-01-31T12:00:00Z")
-        seconds = int(at.timestamp())
-        if not 0 <= seconds <= _LAST_SECOND:
-            raise ValueError("must be between 1970 and 2262")
-    except (ValueError, OverflowError, OSError) as error:
-        raise invalid_request(FieldProblem(field, f"is not a time like 2030-01-31T12:00:00Z: {error}")) from None
-    return seconds * 1_000_000_000 + at.microsecond * 1_000

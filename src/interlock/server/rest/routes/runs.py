@@ -6,14 +6,14 @@ from typing import Annotated, Any
 from msgspec import Meta
 from starlette.responses import Response
 
-from ....rendering.run_states import RunKind
+from ....rendering.run_states import DisplayState, RunKind
 from ...core.identity.permissions import Operation
-from ...core.index.rows import Page, RunQuery, RunRow
+from ...core.index.rows import Page, RunOrder, RunQuery, RunRow
 from ...core.runs.agent_stop import AgentStopResult
 from ...core.runs.queries import Overview
 from ...core.runs.run_service import NewRun
 from ...core.runs.undo_service import UndoPreview, UndoResult, UndoSelection
-from ..body import RequestModel
+from ..body import RequestModel, parse_time
 from ..caller import Call
 from ..responses import build_response, json_response
 from ..routing import API_PREFIX, Header, Routes
@@ -54,7 +54,13 @@ class RunFilters(PageFilters, frozen=True, kw_only=True):
     requester: TextFilter = None
     kind: Annotated[RunKind, Meta(description="Runs of agents, or sessions of clients.")] | None = None
     parent: Annotated[TextFilter, Meta(description="Only child runs of this run.")] = None
-    q: Annotated[str, Meta(max_length=200, description="Text in the task or the id.")] | None = None
+    q: Annotated[str, Meta(max_length=200, description="Words in the task, the id or questions.")] | None = (
+        None
+    )
+    state: Annotated[list[DisplayState], Meta(max_length=13, description="Finer than the status.")] | None = None
+    created_since: Annotated[TextFilter, Meta(description="Started at this time or later.")] = None
+    created_before: Annotated[TextFilter, Meta(description="Started before this time.")] = None
+    sort: Annotated[RunOrder, Meta(description="All but `oldest` begin with the highest value.")] = RunOrder.NEWEST
 
 
 class UndoFilters(RequestModel, frozen=True, kw_only=True):
@@ -96,7 +102,7 @@ async def invoke_agent(
 
 @route("GET", "/runs", Operation.LIST_RUNS, RunList, alias="/runs")
 async def list_runs(call: Call, query: RunFilters) -> Page[RunRow]:
-    """List runs, newest first. Child runs are excluded, unless `parent` asks for them."""
+    """List runs, by default newest first. Child runs are excluded, unless `parent` asks for them."""
     return await call.service.run_queries.list_runs(
         call.principal,
         RunQuery(
@@ -106,6 +112,12 @@ async def list_runs(call: Call, query: RunFilters) -> Page[RunRow]:
             kind=query.kind,
             parent_run_id=query.parent,
             text=query.q,
+            states=frozenset(query.state) if query.state else None,
+            started_since=None if query.created_since is None else parse_time("created_since", query.created_since),
+            started_before=(
+                None if query.created_before is None else parse_time("created_before", query.created_before)
+            ),
+            order=query.sort,
             limit=query.limit,
             cursor=query.cursor,
         ),
@@ -156,7 +168,7 @@ async def undo_run(call: Call, run_id: str, body: UndoRunRequest) -> UndoResult:
 
 @route("POST", "/agents/{agent}/stop", Operation.STOP_AGENT, AgentStopResult)
 async def stop_agent(call: Call, agent: str, body: StopAgentRequest) -> AgentStopResult:
-    """Cancel all runs of the agent at once. To prevent new ones, revoke its keys first."""
+    """Cancel all runs of the agent at once. New ones are still possible: to refuse them, switch it off."""
     return await call.service.run_service.stop_agent(call.principal, agent, body.reason)
 
 

@@ -38,7 +38,8 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     agent: str
     status: RunStatus
     #: Finer than the status. `idle`: a conversation that waits for the next message; lists show it as `running`.
-    #: `stopped` is a state of runs outside of a server.
+    #: `stopped` is a state of runs outside of a server. A run that ended because a person rejected a call, or did not
+    #: answer in time, is `rejected` or `expired`, and its status is FAILED.
     display_state: DisplayState = field(name="state")
     is_degraded: bool = field(name="degraded")
     is_cancelled: bool = field(name="cancelled")
@@ -55,10 +56,16 @@ class RunResponse(ResponseModel, frozen=True, kw_only=True):
     #: The first words of the task, and of how it ended.
     task: str
     message: str
+    #: Why it failed: `user_denied`, `model_failed`, ... Empty: it did not, or there is no code.
+    code: str
     created_at: Time
     updated_at: Time
     last_seq: int
     open_questions: int = field(name="pending_approvals")
+    #: What its models used, also those of child runs whose results it has.
+    input_tokens: int
+    output_tokens: int
+    cost: float
 
 
 class MessageResponse(ResponseModel, frozen=True, kw_only=True):
@@ -77,12 +84,31 @@ class RunList(ResponseModel, frozen=True, kw_only=True):
     next_cursor: str
 
 
+class AgentSwitchResponse(ResponseModel, frozen=True, kw_only=True):
+    """Who switched an agent off, when, and why."""
+
+    actor: str = field(name="by")
+    reason: str
+    at: Time
+    #: Whether all agents were switched off at once.
+    all_agents: bool
+
+    @classmethod
+    def view_row(cls, row: Any) -> Any:
+        """Say whether the switch is that of all agents."""
+        return Merged({"all_agents": not row.name}, row)
+
+
 class AgentResponse(ResponseModel, frozen=True, kw_only=True):
     """An agent."""
 
     name: str
     description: str
     tools: list[str]
+    #: The queue of its runs, where workers on many hosts continue them.
+    queue: str
+    #: Null: its runs start and continue.
+    switched_off: AgentSwitchResponse | None
 
 
 class AgentList(ResponseModel, frozen=True, kw_only=True):
