@@ -3,6 +3,7 @@
 from .. import lazy_package
 
 _NAMES = {
+    "domain.budget": ("BudgetRule",),
     "domain.decision": ("Decision", "FailSafeConfig", "PolicyDecision", "Verdict"),
     "domain.effect": ("EffectRule",),
     "domain.egress": ("EgressRule",),

@@ -1,5 +1,6 @@
 """Rules and policy files: write, load, test and explain them."""
 
+from ..domain.budget import BudgetRule
 from ..domain.decision import Decision, FailSafeConfig, Verdict
 from ..domain.decision import Decision as PolicyDecision
 from ..domain.effect import EffectRule
@@ -29,6 +30,7 @@ __all__ = [
     "ArgumentIs",
     "ArgumentRegex",
     "Backtest",
+    "BudgetRule",
     "CommandPattern",
     "Decision",
     "EffectDeclaration",

@@ -5,6 +5,7 @@ from .. import lazy_package
 _NAMES = {
     "domain.event": ("Event", "LogEntry"),
     "storage.artifacts": ("ArtifactStore",),
+    "storage.budgets": ("BudgetLedger",),
     "storage.event_log": ("EventLog",),
     "storage.file_artifacts": ("FileArtifacts",),
     "storage.memory": ("MemoryLog",),

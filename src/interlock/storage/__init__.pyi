@@ -2,6 +2,7 @@
 
 from ..domain.event import Event, LogEntry
 from .artifacts import ArtifactStore
+from .budgets import BudgetLedger
 from .event_log import EventLog
 from .file_artifacts import FileArtifacts
 from .memory import MemoryLog
@@ -13,6 +14,7 @@ from .sqlite.log import SqliteLog
 
 __all__ = [
     "ArtifactStore",
+    "BudgetLedger",
     "Event",
     "EventLog",
     "FileArtifacts",
