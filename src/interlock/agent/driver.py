@@ -32,6 +32,7 @@ from .next_step import (
     next_step,
 )
 from .session import AgentSession
+from .tracing import trace_agent
 
 #: Why no model was asked, or none could answer; the run fails with the same code.
 _STATED_CODES = (CONTEXT_LENGTH_EXCEEDED, BUDGET_EXCEEDED, BUDGET_UNAVAILABLE)
@@ -41,6 +42,8 @@ async def advance(session: AgentSession) -> AgentStep:
     """Run steps until the run stops, and return the last one: `Wait`, `Idle` or `Ended`."""
     session.task = asyncio.current_task()
     try:
+        if session.run.parts.telemetry.is_connected:
+            return await trace_agent(session, _run_steps)
         return await _run_steps(session)
     finally:
         session.task = None

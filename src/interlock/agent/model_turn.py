@@ -44,6 +44,7 @@ from .context import (
     render_transcript,
 )
 from .session import AgentSession
+from .tracing import trace_chat
 
 if TYPE_CHECKING:
     import pydantic
@@ -143,7 +144,9 @@ async def _request_answer(
         await run.recorder.commit()
     started_at = run.parts.clock.elapsed()
     try:
-        answer = await _stream_answer(session, agent, request, publish=not event.purpose)
+        answering = _stream_answer(session, agent, request, publish=not event.purpose)
+        is_traced = run.parts.telemetry.is_connected
+        answer = await (trace_chat(session, agent, request, answering) if is_traced else answering)
     except ModelError as error:
         message = run.parts.redactor.redact(str(error))
         too_long = error.code == CONTEXT_LENGTH_EXCEEDED

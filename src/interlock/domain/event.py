@@ -71,6 +71,8 @@ class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
 
     kind: Literal["approval", "consent", "input"]
     waiting: tuple[str, ...]
+    #: The trace context (W3C) in which it paused, for the span that continues it.
+    traceparent: str = ""
 
 
 class RunResumed(_Fact, frozen=True, gc=False, tag="run.resumed"):
@@ -576,6 +578,7 @@ NEWER: dict[type, tuple[tuple[bytes, int], ...]] = {
     ConsentGranted: _CHANNEL,
     ConsentRefused: _CHANNEL,
     ConsentExpired: _CHANNEL,
+    RunPaused: ((b'"traceparent":', 8),),
     RunFailed: ((b'"code":', 3),),
     ModelRequested: ((b'"purpose":', 3), (b'"estimated_tokens":', 3)),
     ModelFailed: ((b'"code":', 3), (b'"estimated_tokens":', 3)),

@@ -263,7 +263,9 @@ def _pause(batch: BatchExecution, run: RunContext) -> None:
     if run.ledger.state not in (RunState.RUNNING, state):
         run.recorder.add(RunResumed())
     if run.ledger.state is RunState.RUNNING:
-        run.recorder.add(RunPaused(kind=kind, waiting=tuple(batch.waiting)))
+        telemetry = run.parts.telemetry
+        traceparent = telemetry.get_traceparent() if telemetry.traces else ""
+        run.recorder.add(RunPaused(kind=kind, waiting=tuple(batch.waiting), traceparent=traceparent))
 
 
 def _is_waiting(batch: BatchExecution, run: RunContext) -> bool:

@@ -1,21 +1,31 @@
-"""Measurements and spans through the OpenTelemetry API, and readable in this process without an SDK.
+"""Measurements and spans through the OpenTelemetry API; those of calls are readable in this process without an SDK.
 
-Latencies are in milliseconds and calls are counted in calls. Spans follow the GenAI conventions. Neither arguments nor
-results, nor the texts of exceptions, which may quote them, are recorded.
+Latencies of calls are in milliseconds and calls are counted in calls. Requests to models are measured, and spans made,
+as the GenAI conventions have it (`spans`).
 """
 
 import os
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from functools import partial
 from math import inf
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from .. import lazy_module
+from ..domain.messages import Usage
+from .interface import AgentInvocation, ChatRequest
+from .spans import (
+    CallSpan,
+    OtelAgentSpan,
+    OtelChatSpan,
+    describe_agent,
+    describe_chat,
+    format_traceparent,
+    parse_traceparent,
+)
 
 if TYPE_CHECKING:
     from opentelemetry import metrics, trace
@@ -119,6 +129,14 @@ class Histogram(Generic[KeyT]):
 CALL_LATENCY = "agent.tool_call.latency_ms"
 BATCH_LATENCY = "agent.tool_batch.latency_ms"
 CALL_COUNT = "agent.tool_calls"
+USAGE = "gen_ai.client.token.usage"
+OPERATION_DURATION = "gen_ai.client.operation.duration"
+#: As the GenAI conventions have them: tokens, and seconds.
+TOKEN_BOUNDS = tuple(4.0**power for power in range(14))
+DURATION_BOUNDS = tuple(0.01 * 2.0**power for power in range(14))
+
+#: Runs whose last span is remembered, for the link of the next one.
+_MAX_REMEMBERED = 1_000
 
 _SCOPE = "interlock"
 #: Without this module no provider can have been set, unless a variable names one.
@@ -128,34 +146,6 @@ _PROVIDER_VARIABLES = ("OTEL_PYTHON_METER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDE
 _SDK = "opentelemetry.sdk.trace"
 _CallKey: TypeAlias = tuple[str, Literal["success", "error"], Literal["execute", "replay"]]
 _BatchKey: TypeAlias = tuple[int, int]
-
-
-class CallSpan:
-    """The span of one execution. Entered, it is the current span of whatever the tool does."""
-
-    __slots__ = ("_active", "_span")
-
-    def __init__(self, span: "trace.Span") -> None:
-        self._span = span
-        self._active: AbstractContextManager[trace.Span] = trace.use_span(
-            span, end_on_exit=True, record_exception=False, set_status_on_exception=False
-        )
-
-    def fail(self, error_type: str) -> None:
-        """Mark the execution as failed. An exception that passes through does the same."""
-        self._span.set_attribute("error.type", error_type)
-        self._span.set_status(trace.StatusCode.ERROR)
-
-    def __enter__(self) -> "CallSpan":
-        self._active.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.fail(kind.__qualname__)
-        self._active.__exit__(kind, error, traceback)
 
 
 class _Instruments:
@@ -170,6 +160,25 @@ class _Instruments:
         self.count_call = meter.create_counter(
             CALL_COUNT, unit=CALL_UNIT, description="Tool calls that were executed."
         ).add
+        self._record_tokens = meter.create_histogram(
+            USAGE,
+            unit="{token}",
+            description="Number of input and output tokens used.",
+            explicit_bucket_boundaries_advisory=TOKEN_BOUNDS,
+        ).record
+        self._record_duration = meter.create_histogram(
+            OPERATION_DURATION,
+            unit="s",
+            description="GenAI operation duration.",
+            explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
+        ).record
+
+    def record_chat(self, attributes: Attributes, seconds: float, usage: Usage | None, error_type: str) -> None:
+        """Record a request to a model."""
+        if usage is not None:
+            self._record_tokens(usage.input_tokens, {**attributes, "gen_ai.token.type": "input"})
+            self._record_tokens(usage.output_tokens, {**attributes, "gen_ai.token.type": "output"})
+        self._record_duration(seconds, {**attributes, "error.type": error_type} if error_type else attributes)
 
 
 class OtelTelemetry:
@@ -189,7 +198,9 @@ class OtelTelemetry:
         self._batches: Histogram[_BatchKey] = Histogram(BATCH_LATENCY)
         self._tracer_provider = tracer_provider
         self._tracer: trace.Tracer | None = None
-        self.traces = False
+        self.traces = self.is_connected = False
+        #: By run, the context of its last span in this process.
+        self._last_contexts: dict[str, trace.SpanContext] = {}
         if meter_provider or tracer_provider or _API in sys.modules or any(map(os.environ.get, _PROVIDER_VARIABLES)):
             self._connect()
 
@@ -239,6 +250,42 @@ class OtelTelemetry:
         }
         return CallSpan(tracer.start_span(f"execute_tool {tool_name}", attributes=attributes))
 
+    def agent_span(self, invocation: AgentInvocation) -> OtelAgentSpan:
+        """Start the span of an agent at work. It is linked to the span of the same run before."""
+        run_id = invocation.run_id
+        before = self._last_contexts.pop(run_id, None) or parse_traceparent(invocation.resumed_from)
+        span = OtelAgentSpan(
+            (self._tracer or trace.NoOpTracer()).start_span(
+                f"invoke_agent {invocation.agent}",
+                attributes=describe_agent(invocation),
+                links=[] if before is None else [trace.Link(before, {"interlock.link": "resumed_from"})],
+            )
+        )
+        if self._tracer is not None:
+            if len(self._last_contexts) >= _MAX_REMEMBERED:
+                del self._last_contexts[next(iter(self._last_contexts))]
+            self._last_contexts[run_id] = span.context
+        return span
+
+    def chat_span(self, request: ChatRequest) -> OtelChatSpan:
+        """Start the span of a request to a model."""
+        measured: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": request.provider,
+            "gen_ai.request.model": request.model,
+        }
+        instruments = self._instruments or self._connect()
+        return OtelChatSpan(
+            (self._tracer or trace.NoOpTracer()).start_span(
+                f"chat {request.model}".rstrip(), kind=trace.SpanKind.CLIENT, attributes=describe_chat(request)
+            ),
+            partial(instruments.record_chat, measured),
+        )
+
+    def get_traceparent(self) -> str:
+        """Return the current trace context."""
+        return format_traceparent(trace.get_current_span().get_span_context())
+
     def readings(self) -> list[HistogramReading]:
         """Return everything measured so far by this object."""
         return self._calls.readings() + self._batches.readings()
@@ -246,6 +293,7 @@ class OtelTelemetry:
     def _connect(self) -> _Instruments:
         """Load the API, and create the instruments."""
         self._instruments = _Instruments(self._meter_provider or metrics.get_meter_provider())
+        self.is_connected = True
         self._find_tracer()
         return self._instruments
 

@@ -138,6 +138,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     message_keys: dict[str, int] = {}
     #: The parent run.
     parent_run_id: str = ""
+    #: The trace context (W3C) in which it paused last.
+    paused_trace: str = ""
     #: The reason or the result of its end, and the code of a failure.
     message: str = ""
     code: str = ""
@@ -206,6 +208,7 @@ def _on_run_started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
 
 def _on_run_paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:
     ledger.state = next_state(RUN_TRANSITIONS, ledger.state, f"paused for {fact.kind}")
+    ledger.paused_trace = fact.traceparent
 
 
 def _on_run_transition(ledger: Ledger, fact: Any, seq: int) -> None:
