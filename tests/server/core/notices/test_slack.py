@@ -11,6 +11,7 @@ from interlock import Agent
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
 from interlock.server.core.identity.principal import Role
 from interlock.server.core.index.rows import ActionRow
+from interlock.server.core.notices.notice import break_links
 from interlock.server.core.notices.slack_interactions import SlackRejection, SlackResult
 from interlock.server.core.service import Service
 from tests.runs.support import calls
@@ -133,7 +134,7 @@ async def test_sender_without_a_right_is_refused(tmp_path: Path, user: str, code
 
         assert isinstance(refused, SlackResult)
         assert (refused.outcome, refused.code) == ("refused", code)
-        assert [(each["user"], each["text"]) for each in fake.whispers] == [(user, refused.message)]
+        assert [(each["user"], each["text"]) for each in fake.whispers] == [(user, break_links(refused.message))]
         assert (by, "questions.decide") in await refusals(service)
         assert (await asked(service, row.run_id))[0].action_id == row.action_id
 

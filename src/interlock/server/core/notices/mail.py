@@ -142,7 +142,8 @@ def build_mail(message: NoticeMessage, sender: str, now: int) -> EmailMessage:
     mail = EmailMessage(policy=SMTP)
     mail["From"] = Address(display_name="Interlock", addr_spec=sender)
     mail["To"] = Address(addr_spec=message.recipient)
-    mail["Subject"] = break_links(message.subject)
+    # The text must not be taken for one that is encoded already: a line break in it would begin a header.
+    mail["Subject"] = break_links(message.subject).replace("=?", "= ?")
     mail["Date"] = format_datetime(datetime.fromtimestamp(now // 1_000_000_000, UTC))
     mail["Message-ID"] = f"<{message.key}@{sender.rpartition('@')[2]}>"
     # RFC 3834, and what older programs look for.

@@ -20,6 +20,9 @@ MAX_LISTED = 20
 
 
 _LINK_START = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30}:(?=//)|\b(?:mailto|tel|sms|javascript|data):|\bwww\.)", re.I)
+#: Names of files, which programs do not take for the name of a host.
+_FILE = r"(?:py|js|ts|txt|json|yaml|yml|toml|csv|html|css|sql|java|cpp|pdf|png|jpg|xml|log|ini|cfg|lock)\b(?![/:])"
+_HOST_DOT = re.compile(rf"(?<=[\w-])\.(?=(?!{_FILE})[^\W\d_]{{2,24}}\b)", re.I)
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +187,9 @@ def describe_lines(notice: Notice) -> list[tuple[str, str]]:
 
 
 def break_links(text: str) -> str:
-    """Return a text in which programs that show it find no address to link."""
-    return _LINK_START.sub(lambda found: found[0].replace(":", "[:]").replace(".", "[.]"), text)
+    """Return a text in which programs that show it find no address or host to link."""
+    text = _LINK_START.sub(lambda found: found[0].replace(":", "[:]").replace(".", "[.]"), text)
+    return _HOST_DOT.sub("[.]", text)
 
 
 def _describe(question: Question) -> str:

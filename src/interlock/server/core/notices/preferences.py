@@ -109,6 +109,7 @@ class NoticePreferences:
         if name not in self._channels or not _reaches(self._channels[name][0], account):
             raise not_found_error("channel", name)
         await self._people.set_muted(account, name, is_muted)
+        await self._record(principal, name, "mute" if is_muted else "unmute")
         (found,) = (each for each in (await self.get(principal)).channels if each.name == name)
         return found
 
@@ -123,14 +124,18 @@ class NoticePreferences:
         if problem := find_key_problem(new.public_key, new.auth):
             return InvalidBrowser("keys", problem)
         account = get_account_name(principal)
-        browser = await self._people.subscribe(account, channel.name, new.endpoint, new.public_key, new.auth)
-        return _to_browser(browser)
+        browser = _to_browser(
+            await self._people.subscribe(account, channel.name, new.endpoint, new.public_key, new.auth)
+        )
+        await self._record(principal, browser.id, "push_on")
+        return browser
 
     async def unsubscribe(self, principal: Principal, browser_id: str) -> None:
         """Send no more push to a browser of this person."""
         await self._guard.check(principal, Operation.OWN_ACCOUNT)
         if not await self._people.unsubscribe(browser_id, get_account_name(principal)):
             raise not_found_error("browser", browser_id)
+        await self._record(principal, browser_id, "push_off")
 
     async def test(self, principal: Principal, browser_id: str) -> tuple[str, str]:
         """Send a test notice to a browser of this person. Return its channel, and what went wrong; empty: nothing."""
@@ -144,6 +149,9 @@ class NoticePreferences:
         message = build_test_message(found.channel, browser_id, self._public_url(), self._now())
         outcome = await self._channels[found.channel][1].send(message)
         return found.channel, "" if isinstance(outcome, SendSuccess) else outcome.problem
+
+    async def _record(self, principal: Principal, target: str, done: str) -> None:
+        await self._guard.record_operation(principal, Operation.OWN_ACCOUNT, target, {"done": done})
 
 
 def build_test_message(channel: str, recipient: str, public_url: str, now: int) -> NoticeMessage:
