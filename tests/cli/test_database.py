@@ -48,7 +48,10 @@ def test_runs_in_postgres_are_listed_verified_and_answered(cli: Run, place: str,
     asked = asyncio.run(_ask(postgres, place.removeprefix("postgres:")))
 
     assert "deploy" in cli("approvals", "list", "--log", place).stdout
-    assert cli("approvals", "approve", asked, "--by", "ann", "--log", place).exit_code == 0
+    waiting = cli("runs", "show", "run-on-another-host", "--log", place).stdout
+    assert ("runs watch run-on-a" in waiting, "resume" in waiting) == (True, False)
+    approved = cli("approvals", "approve", asked, "--by", "ann", "--log", place)
+    assert (approved.exit_code, "A worker continues run run-on-a" in approved.stdout) == (0, True)
 
     assert json.loads(cli("approvals", "list", "--log", place, "--json").stdout) == []
     assert "run-on-another-host" in cli("runs", "list", "--log", place).stdout
@@ -69,6 +72,23 @@ async def _ask(postgres: PostgresServer, schema: str) -> str:
         handle = await runner.start("Deploy it.", run_id="run-on-another-host")
         (question,) = (await handle.result()).questions
     return question.action_id
+
+
+def test_a_run_that_no_worker_can_continue_says_why(cli: Run, place: str, postgres: PostgresServer) -> None:
+    schema = place.removeprefix("postgres:")
+
+    async def postpone() -> None:
+        async with (
+            postgres.open_log(schema) as log,
+            Runner(Agent(name="clerk", provider=ScriptedModel([])), log=log) as runner,
+        ):
+            await runner.submit("Go.", run_id="run_1")
+            await log.queues.look("run_1")
+            await log.queues.postpone("run_1", 60, "Waits for a worker with the agent 'clerk'.")
+
+    asyncio.run(postpone())
+    shown = cli("runs", "show", "run_1", "--log", place).stdout
+    assert "Waits for a worker with the agent 'clerk'." in shown
 
 
 @each("command", [("run", "task"), ("storage", "status"), ("runs", "resume", "last")])

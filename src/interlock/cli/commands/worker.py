@@ -106,7 +106,7 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # the engine reports what matters
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-    settings = server_settings.ServerSettings() if config is None else server_settings.read_settings(config)
+    settings = _read_settings(config)
     served = _load_agents(settings, agents or [])
     database = settings.database or server_settings.DatabaseTable()
     if not url or database.url_env != DATABASE_VARIABLE:
@@ -133,6 +133,15 @@ def worker(  # noqa: PLR0913, PLR0917 - the options of the command
         _prepare_tools(runners, config)
         code = asyncio.run(_serve(log, runners, table, name=name, stop_seconds=stop_seconds, metrics_port=metrics_port))
     raise typer.Exit(code)
+
+
+def _read_settings(config: Path | None) -> "server_settings.ServerSettings":
+    try:
+        return server_settings.ServerSettings() if config is None else server_settings.read_settings(config)
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            "A worker needs more than the command: pip install 'interlock[server,postgres]'"
+        ) from missing
 
 
 def _load_agents(settings: "server_settings.ServerSettings", references: Sequence[str]) -> "list[ServedAgent]":

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ...storage.postgres import artifacts as postgres_artifacts
     from ...storage.postgres import log as postgres_log
     from ...storage.postgres.artifacts import PostgresArtifacts
+    from ...storage.postgres.queues import RunQueues
 else:
     postgres_artifacts = lazy_module("...storage.postgres.artifacts", __package__)
     postgres_log = lazy_module("...storage.postgres.log", __package__)
@@ -238,6 +239,12 @@ def open_artifacts(log_path: Path | None) -> "FileArtifacts | PostgresArtifacts 
 def is_in_database(log_path: Path | None) -> bool:
     """Return True for a log in Postgres."""
     return log_path is not None and str(log_path).startswith(DATABASE_PREFIX)
+
+
+async def find_waiting_reason(log: EventLog, run_id: str) -> str:
+    """Return why no worker continues a run of a log in Postgres; empty when one can."""
+    queues: RunQueues | None = getattr(log, "queues", None)
+    return "" if queues is None else (await queues.waiting_reasons([run_id])).get(run_id, "")
 
 
 def find_database(log_path: Path) -> tuple[str, str]:

@@ -18,7 +18,15 @@ from ...rendering.run_states import DisplayState, describe_owner
 from ...rendering.text import pluralize, shorten_line
 from ...rendering.times import format_duration, format_expiry, format_local_time
 from ...storage.event_log import EventLog
-from ..config.logs import add_log_option, is_nested_in, resolve_run, shorten_artifact_id, shorten_id
+from ..config.logs import (
+    add_log_option,
+    find_waiting_reason,
+    is_in_database,
+    is_nested_in,
+    resolve_run,
+    shorten_artifact_id,
+    shorten_id,
+)
 from .live import format_diff, format_output, is_command
 from .output import echo
 from .run_list import get_display_state
@@ -58,6 +66,8 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactRef, ...]
     inside: tuple[NestedRun, ...]
     forks: tuple[str, ...]
+    #: Why no worker continues it.
+    waiting_reason: str = ""
 
 
 async def load_run_details(log: EventLog, run_ref: str) -> RunDetails:
@@ -95,6 +105,7 @@ async def load_run_details(log: EventLog, run_ref: str) -> RunDetails:
         artifacts=tuple(artifacts.values()),
         inside=tuple(NestedRun(each.run_id, _display_state(each, holders), each.agent) for each in nested),
         forks=await _list_forks(log, run_id),
+        waiting_reason=await find_waiting_reason(log, run_id),
     )
 
 
@@ -137,7 +148,8 @@ def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
     where = f"in {details.held_by}, " if details.held_by else ""
     activity = f", {where}last event {format_duration(now - details.changed_at)} ago"
     echo("run ", shorten_id(details.run_id), ": ", style_state(details.state), activity)
-    for label, text in _list_facts(details):
+    waiting = [("waits", details.waiting_reason)] if details.waiting_reason else []
+    for label, text in (*waiting, *_list_facts(details)):
         echo(Text(f"  {label + ':':14}"), text)
     rows = RunPrinter()
     if details.transcript:
@@ -158,12 +170,12 @@ def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
             echo(f"  {line}")
     echo("")
     echo("next:")
-    for command in suggest_commands(details):
+    for command in suggest_commands(details, has_workers=is_in_database(log)):
         echo(f"  {add_log_option(command, log)}")
 
 
-def suggest_commands(details: RunDetails) -> list[str]:
-    """Return suggested commands, the most likely first."""
+def suggest_commands(details: RunDetails, *, has_workers: bool = False) -> list[str]:
+    """Return suggested commands, the most likely first. Where there are workers, they resume runs."""
     name = shorten_id(details.run_id)
     questions = [f"interlock approvals show {shorten_id(question.action_id)}" for question in details.questions[:1]]
     commands = {
@@ -172,6 +184,8 @@ def suggest_commands(details: RunDetails) -> list[str]:
         DisplayState.STOPPED: ("runs resume", "runs cancel"),
         DisplayState.RUNNING: ("runs watch", "runs cancel"),
     }.get(details.state, ("replay", "runs fork", "audit verify"))
+    if has_workers and any("resume" in command for command in commands):
+        commands = ("runs watch", "runs cancel")
     if "framework" in details.started.settings or details.started.is_session:  # its own program resumes it
         commands = tuple(command for command in commands if "resume" not in command and "fork" not in command)
     shown = questions if details.state.is_paused else []

@@ -23,7 +23,7 @@ from ...domain.tool import JsonObject
 from ...interaction.terminal_dialog import CONFIRMING_CHARS, find_high_risk
 from ...policy.files.saved_rules import find_rule_problem
 from ...rendering.text import pluralize, to_compact_json
-from ..config.logs import add_log_option, list_ancestors, open_log, shorten_id
+from ..config.logs import add_log_option, is_in_database, list_ancestors, open_log, shorten_id
 from ..display.output import echo, echo_error, echo_json, make_visible, truncate_text
 from ..display.questions import (
     QUESTION_PREFIX,
@@ -307,6 +307,8 @@ def _format_outcome(outcome: _AnswerOutcome, log: Path | None, will_resume: bool
     elif answered.status == "recorded" and answered.ledger.framework:
         framework = make_visible(answered.ledger.framework)
         lines.append(f"Run {run} continues in the program that made it, with {framework}, when that resumes it.")
+    elif answered.status == "recorded" and is_in_database(log):
+        lines.append(f"A worker continues run {run}, unless more questions are open.")
     elif answered.status == "recorded" and not will_resume:
         command = add_log_option(f"interlock runs resume {run}", log)
         lines.append(f"No process has run {run}. To resume it: {command}")

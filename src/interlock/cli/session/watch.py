@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...domain.event import ApprovalRequested, ConsentRequested, Event, InputRequested, UserMessageReceived
 from ...history.fold import load_run
-from ..config.logs import add_log_option, open_log, resolve_run, shorten_id
+from ..config.logs import add_log_option, is_in_database, open_log, resolve_run, shorten_id
 from ..display.live import LiveView, format_speech
 from ..display.live_region import LiveRegion, make_live_console
 from ..display.output import make_visible
@@ -94,7 +94,9 @@ class _RunWatch:
                 pass
 
     def print_if_unowned(self) -> None:
-        if not self._is_held:
+        if not self._is_held and is_in_database(self._log_path):
+            self.view.print_note("No running process has this run now. A worker continues it.", "yellow")
+        elif not self._is_held:
             self.view.print_note("No running process has this run now. To resume it:", "yellow")
             self._print_command(f"interlock runs resume {shorten_id(self._run_id)}")
 
