@@ -29,7 +29,8 @@ DELETE FROM journal; DELETE FROM accounts; DELETE FROM api_keys; DELETE FROM ses
 DELETE FROM login_networks; DELETE FROM consent_tokens; DELETE FROM consent_locks; DELETE FROM oauth_flows;
 DELETE FROM schedule_marks; DELETE FROM forward_positions; DELETE FROM forward_set_aside; DELETE FROM signing_keys;
 DELETE FROM sealing_keys; DELETE FROM checkpoints; DELETE FROM checkpoint_runs; DELETE FROM checkpoint_copies;
-DELETE FROM damaged_runs; DELETE FROM served_agents
+DELETE FROM damaged_runs; DELETE FROM question_assignments; DELETE FROM question_comments; DELETE FROM inbox_views;
+DELETE FROM served_agents
 """
 _FOLDERS = ("/dev/shm", "/tmp")
 _SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "log_min_messages=fatal")

@@ -37,6 +37,8 @@ OWNERS_OF_ONE = """
     agents.stop        -       OM      OM        -        OM      -
     questions.decide   -       OM      OM        -        OM      -
     questions.answer   -       OM      OM        -        OM      -
+    questions.assign   -       OM      OM        -        OM      -
+    questions.comment  -       OM      OMFB      OMFB     OMFB    MFB
     runs.undo          -       OM      OM        -        OM      -
     consents.give      -       -       F         F        F       F
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
@@ -77,6 +79,8 @@ OWNERS_OF_ALL = """
     agents.stop        -       OMXFB   OMXFB     -        OMXFB   -
     questions.decide   -       OMXFB   OMXFB     -        OMXFB   -
     questions.answer   -       OMXFB   OMXFB     -        OMXFB   -
+    questions.assign   -       OMXFB   OMXFB     -        OMXFB   -
+    questions.comment  -       OMXFB   OMXFB     OMXFB    OMXFB   MFB
     runs.undo          -       OMXFB   OMXFB     -        OMXFB   -
     consents.give      -       -       F         F        F       F
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN

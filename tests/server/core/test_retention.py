@@ -39,8 +39,10 @@ MENTIONS = (
     "INSERT INTO damaged_runs (run_id, problem, found_at) VALUES ('run_1', 'a hash is wrong', 1)",
     "INSERT INTO notice_deliveries (key, channel, account, recipient, kind, run_id, action_id, seq, state, due_at,"
     " created_at, changed_at) VALUES ('k', 'slack', 'ann', 'ann', 'question', 'run_1', 'a', 1, 'sent', 1, 1, 1)",
+    "INSERT INTO question_comments (action_id, run_id, author, text, created_at) VALUES ('a', 'run_1', 'ann', 't', 1)",
+    "INSERT INTO question_assignments VALUES ('a', 'run_1', 'user:ann', 'user:bob', 1, 1)",
 )
-TABLES = ("forward_set_aside", "damaged_runs", "notice_deliveries")
+TABLES = ("forward_set_aside", "damaged_runs", "notice_deliveries", "question_comments", "question_assignments")
 
 
 class Office:

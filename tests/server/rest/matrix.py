@@ -44,6 +44,12 @@ _MESSAGE_OTHER = "       401  404  404  404  404  403  403  403  404"
 _CANCEL_OTHER = "        401  404  404  404  404  409  403  409  404"
 _DECIDE_OWN = "          401  403  409  403  409  409  403  409  403"
 _DECIDE_OTHER = "        401  404  404  404  404  409  403  409  404"
+_MANY = "                401  403  200  403  200  200  403  200  403"
+# To an account that there is not, and without a text.
+_ASSIGN_OWN = "          401  403  422  403  422  422  403  422  403"
+_ASSIGN_OTHER = "        401  404  404  404  404  422  403  422  404"
+_COMMENT_OWN = "         401  403  422  422  422  422  422  422  422"
+_COMMENT_OTHER = "       401  404  404  404  404  422  422  422  404"
 # The question is one for approval: whoever may consent is told that there is none for consent.
 _CONSENT_OWN = "         401  403  403  403  403  403  403  403  404"
 _CONSENT_OTHER = "       401  404  404  404  404  403  403  403  404"
@@ -72,6 +78,7 @@ _CALLBACK = "            200  200  200  200  200  200  200  200  404"
 
 _BLANK = {"task": "  "}
 _WRONG_HASH = {"payload_hash": "sha256:0"}
+_UNKNOWN = {"action_id": "nobody", **_WRONG_HASH}
 _BROWSER = {"channel": "none", "endpoint": "https://fcm.googleapis.com/x", "keys": {"p256dh": "x", "auth": "x"}}
 
 MATRIX = (
@@ -120,6 +127,14 @@ MATRIX = (
     Row("POST", "/v1/approvals/{action_id}/reject", _DECIDE_OWN, _DECIDE_OTHER, {"reason": "No.", **_WRONG_HASH}),
     # Of the wrong kind: the question is one for approval.
     Row("POST", "/v1/approvals/{action_id}/answer", _DECIDE_OWN, _DECIDE_OTHER, {"value": 1}),
+    # One that is unknown is skipped.
+    Row("POST", "/v1/approvals/decisions", _MANY, body={"approved": True, "approvals": [_UNKNOWN]}),
+    Row("PUT", "/v1/approvals/{action_id}/assignee", _ASSIGN_OWN, _ASSIGN_OTHER, {"account": "nobody"}),
+    Row("GET", "/v1/approvals/{action_id}/comments", _ASKED_OWN, _READ_OTHER),
+    Row("POST", "/v1/approvals/{action_id}/comments", _COMMENT_OWN, _COMMENT_OTHER, {"text": "  "}),
+    Row("GET", "/v1/me/inbox-views", _PERSON_200),
+    Row("PUT", "/v1/me/inbox-views/{name}", _PERSON_422, body={"query": 7}),
+    Row("DELETE", "/v1/me/inbox-views/{name}", _PERSON_404),
     Row("GET", "/v1/consents", _PERSON_200),
     Row("GET", "/consents/callback", _CALLBACK),
     Row("POST", "/v1/consents/{action_id}/start", _CONSENT_OWN, _CONSENT_OTHER),
@@ -168,6 +183,9 @@ MATRIX = (
     Row("POST", "/v1/me/notices/browsers", _PERSON_404, body=_BROWSER),
     Row("DELETE", "/v1/me/notices/browsers/{browser_id}", _PERSON_404),
     Row("POST", "/v1/me/notices/browsers/{browser_id}/test", _PERSON_404),
+    Row("GET", "/v1/me/sessions", _PERSON_200),
+    Row("DELETE", "/v1/me/sessions", _PERSON_200),
+    Row("DELETE", "/v1/me/sessions/{name}", _PERSON_404),
     # Paths without a version, for the same handlers.
     Row("GET", "/runs", _LISTS),
     Row("GET", "/runs/{run_id}", _READ_OWN, _READ_OTHER),

@@ -20,6 +20,7 @@ from ...domain.tool import Consent, ConsentBinding
 from ...engine.advance import RunAdvancer
 from ...engine.interface import Engine
 from ...engine.local import LocalEngine
+from ...engine.switches import SwitchWatch
 from ...history.fold import load_run
 from ...oauth.consents import ConsentRequest, OAuthConsents
 from ...oauth.interface import ConsentProvider, NoConsents
@@ -36,6 +37,7 @@ from .audit_sinks.forwarder import Forwarders
 from .consent_service import ConsentService
 from .database.interface import Connection, Database
 from .database.sqlite import SqliteDatabase
+from .errors import ServiceError
 from .health import HealthReporter, LogMonitor
 from .identity.accounts import Accounts
 from .identity.api_keys import ApiKeys
@@ -44,6 +46,10 @@ from .identity.login_throttle import LoginThrottle
 from .identity.oidc import OidcSignIn, SignInSettings
 from .identity.principal import Principal, Role
 from .identity.sessions import Sessions
+from .inbox.assignments import Assignments
+from .inbox.comments import Comments
+from .inbox.saved_views import SavedViews
+from .inbox.service import InboxService
 from .index.rows import ActionRow
 from .index.run_index import RunIndex
 from .leader import Leadership
@@ -54,6 +60,7 @@ from .notices.slack_interactions import SlackInteractions
 from .policy_service import PolicyService
 from .retention import Retention, RetentionStorage
 from .runs.agent_runners import AgentRunners, build_options
+from .runs.agent_switches import AgentSwitches
 from .runs.approval_service import ApprovalService
 from .runs.damaged_runs import DamagedRuns
 from .runs.indexed_runs import IndexedRuns, ServerRules, SingleServerRules
@@ -65,8 +72,10 @@ from .runs.undo_service import UndoService
 from .runs.worker import RunWorker, SharedRunWorker
 from .sealing import SealingKeys, load_sealing_keys, register_sealing_keys
 from .settings import ServerSettings
+from .switches import Switches
 from .token_table import TokenTable
 from .triggers.schedules import DueRun, Schedules
+from .triggers.trigger_service import TriggerService
 from .triggers.webhooks import Webhooks, WebhookTrigger
 
 logger = logging.getLogger("interlock.server")
@@ -77,6 +86,7 @@ _RETRY_SECONDS = 10.0
 _HEALTH_SECONDS = 20.0
 _CLOSE_SECONDS = 5.0
 _STATISTICS_SECONDS = 5.0
+_ASSIGNMENT_SECONDS = 30.0
 #: How often schedules are marked as present.
 _RENEW_SCHEDULES_SECONDS = 3_600.0
 _INSERT_AGENT = "INSERT INTO served_agents (name) VALUES (?) ON CONFLICT DO NOTHING"
@@ -153,17 +163,38 @@ class Service:
         self.hub.outputs.list_live = lambda: {handle.run_id for handle in self.runners.list_active_handles()}
         self.guard = AccessGuard(self.index, self.audit_log, settings.server.four_eyes)
         self.damaged_runs = DamagedRuns(self.database, self.index, self.log, now)
+        self.switches = Switches(self.database, now)
+        self._switch_watch = SwitchWatch(self.switches.list_agents, self.runners.by_agent)
         max_live_runs = settings.server.max_live_runs
         self.worker = self._create_worker() if self._engine is None else self._create_shared_worker(self._engine)
         self._log_monitor = LogMonitor(self.log, self.worker.engine.retry_waiting)
         self.run_service = RunService(
-            self.runners, self.index, self.guard, self.worker, self.damaged_runs, max_live_runs
+            self.runners, self.index, self.guard, self.worker, self.damaged_runs, self.switches, max_live_runs
+        )
+        self.agent_switches = AgentSwitches(
+            self.switches, self.runners, self.index, self.guard, self.run_service, self.worker.engine
         )
         self.rule_keeper = RuleKeeper(self.runners, self.guard)
         self.approval_service = ApprovalService(self.runners, self.guard, self.rule_keeper, self.damaged_runs)
         self.undo_service = UndoService(self.runners, self.index, self.guard, self.damaged_runs)
         self.run_queries = RunQueries(
-            self.runners, self.index, self.guard, self.rule_keeper, self.damaged_runs, self.worker.engine
+            self.runners,
+            self.index,
+            self.guard,
+            self.rule_keeper,
+            self.damaged_runs,
+            self.switches,
+            self.worker.engine,
+        )
+        self.inbox = InboxService(
+            queries=self.run_queries,
+            approvals=self.approval_service,
+            accounts=self.accounts,
+            guard=self.guard,
+            index=self.index,
+            assignments=Assignments(self.database, now),
+            comments=Comments(self.database, now),
+            views=SavedViews(self.database, now),
         )
         self.policy_service = PolicyService(self.runners, self.index, self.guard)
         self.mcp_servers = self._create_mcp_servers()
@@ -174,6 +205,14 @@ class Service:
         self._check_triggers()
         self.schedules = Schedules(self.database, settings.schedules, self._start_scheduled_run, now)
         self.webhooks = Webhooks(settings.webhooks, environ)
+        self.trigger_service = TriggerService(
+            schedules=self.schedules,
+            webhooks=self.webhooks,
+            switches=self.switches,
+            refusals=self.schedules.refusals,
+            index=self.index,
+            guard=self.guard,
+        )
         self.forwarders = Forwarders(self.log, self.database, settings.forward, build_renderers(), environ=environ)
         self.notices = NoticeService(
             settings.notices,
@@ -236,10 +275,12 @@ class Service:
         self._unsubscribe = self.hub.subscribe(lambda page: self._wake_senders())
         jobs = {
             "Schedules": self._start_due_runs,
+            "Switches": self._switch_watch.check,
             "Checkpoints": self._take_checkpoint,
             "Consents": self._answer_covered_questions,
             "Statistics": self._refresh_statistics,
             "Retention": self._apply_retention,
+            "Assignments": self._close_assignments,
             "Health reports": self._report_health,
             "Watching the event log": self._log_monitor.check,
             "Watching readiness": self._check_readiness,
@@ -293,9 +334,12 @@ class Service:
     async def start_webhook_run(self, trigger: WebhookTrigger) -> str:
         """Start the run of a webhook trigger, and return its id."""
         principal = Principal(name=f"webhook:{trigger.webhook}", kind="system", roles=frozenset((Role.OPERATOR,)))
-        row, _ = await self.run_service.create(
-            principal, NewRun(agent=trigger.agent, task=trigger.task), trigger.run_id
-        )
+        new = NewRun(agent=trigger.agent, task=trigger.task)
+        try:
+            row, _ = await self.run_service.create(principal, new, trigger.run_id)
+        except ServiceError as error:
+            await self.trigger_service.record_failure("webhook", trigger.webhook, error)
+            raise
         return row.run_id
 
     async def __aenter__(self) -> "Service":
@@ -344,6 +388,13 @@ class Service:
         if self.retention is None or not self.leadership.is_leading:
             return _POLL_SECONDS
         return await self.retention.step()
+
+    async def _close_assignments(self) -> float:
+        """Mark assignments of questions that were answered."""
+        if not self.leadership.is_leading:
+            return _POLL_SECONDS
+        await self.inbox.close_answered()
+        return _ASSIGNMENT_SECONDS
 
     async def _renew_schedules(self) -> None:
         await self.schedules.open()
@@ -435,7 +486,7 @@ class Service:
 
     def _create_worker(self) -> RunWorker:
         """Create the worker of a log that only this server serves."""
-        rules = SingleServerRules(self.runners, self.index, self.damaged_runs, self.now)
+        rules = SingleServerRules(self.runners, self.index, self.damaged_runs, self.switches, self.now)
         return RunWorker(
             LocalEngine(IndexedRuns(self.log, self.index, self.hub, self.now)),
             RunAdvancer(self.runners.by_agent, rules),
@@ -447,7 +498,7 @@ class Service:
         worker = self.settings.worker
         return SharedRunWorker(
             engine,
-            RunAdvancer(self.runners.by_agent, ServerRules(self.index, self.damaged_runs)),
+            RunAdvancer(self.runners.by_agent, ServerRules(self.index, self.damaged_runs, self.switches)),
             queues=worker.queues if self._is_worker else (),
             concurrency=worker.concurrency,
             queue_of_agent={name: each.queue for name, each in self.runners.served_agents.items()},

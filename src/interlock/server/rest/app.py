@@ -6,15 +6,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..core.service import Service
+from .caller import get_service
 from .errors import install_error_handlers, respond_with_error
 from .limits import ConcurrencyLimiter, RateLimiter
 from .openapi import build_openapi
+from .public_path import PublicPathMiddleware
 from .responses import json_response
 from .routes import (
     accounts,
     approvals,
     audit,
     consents,
+    inbox,
     mcp,
     notices,
     policy,
@@ -24,16 +27,19 @@ from .routes import (
     session,
     statistics,
     streams,
+    switches,
 )
 from .security import SecurityMiddleware
 
 API_ROUTES = (
     *public.route,
     *runs.route,
+    *switches.route,
     *statistics.route,
     *streams.route,
     *run_contents.route,
     *approvals.route,
+    *inbox.route,
     *consents.route,
     *consents.callback_route,
     *audit.route,
@@ -56,8 +62,10 @@ def create_api(service: Service) -> Starlette:
     app.state.concurrency_limiter = ConcurrencyLimiter()
     install_error_handlers(app, respond_with_error)
     app.add_middleware(SecurityMiddleware, service=service, limiter=app.state.concurrency_limiter)
+    if server.public_path:
+        app.add_middleware(PublicPathMiddleware, path=server.public_path)
     return app
 
 
-async def _show_openapi(_: Request) -> Response:
-    return json_response(build_openapi(API_ROUTES))
+async def _show_openapi(request: Request) -> Response:
+    return json_response(build_openapi(API_ROUTES, get_service(request).public_url))

@@ -529,7 +529,9 @@ DELETE FROM indexed_actions WHERE run = %s
 -- What a server keeps beside its lists. The journal stays: it is a chain.
 -- name: forget_erased
 WITH dead_letters AS (DELETE FROM forward_set_aside WHERE run_id = %(run_id)s),
-notices AS (DELETE FROM notice_deliveries WHERE run_id = %(run_id)s)
+notices AS (DELETE FROM notice_deliveries WHERE run_id = %(run_id)s),
+comments AS (DELETE FROM question_comments WHERE run_id = %(run_id)s),
+assignments AS (DELETE FROM question_assignments WHERE run_id = %(run_id)s)
 DELETE FROM damaged_runs WHERE run_id = %(run_id)s
 
 -- name: remove_listed_run

@@ -43,6 +43,9 @@ class Operation(StrEnum):
     #: Approve, reject; provide or refuse input.
     DECIDE = "questions.decide"
     ANSWER = "questions.answer"
+    #: Say who is to answer a question, and note something about it. Neither reaches the run.
+    ASSIGN = "questions.assign"
+    COMMENT = "questions.comment"
     #: Put back what a run changed in its workspace, and preview that.
     UNDO_RUN = "runs.undo"
     #: Start or refuse a consent; see one's own, and take one back.
@@ -152,6 +155,8 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     ),
     Operation.DECIDE: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
     Operation.ANSWER: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
+    Operation.ASSIGN: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
+    Operation.COMMENT: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN),
     Operation.UNDO_RUN: _build_row(
         PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
     ),
@@ -235,6 +240,7 @@ RELATIONSHIPS: Mapping[Operation, Relationship] = {
     Operation.READ_STATISTICS: Relationship.PERSON,
     Operation.READ_RUN: Relationship.INVOLVED,
     Operation.READ_QUESTION: Relationship.INVOLVED,
+    Operation.COMMENT: Relationship.INVOLVED,
     Operation.CANCEL_RUN: Relationship.INVOLVED,
     Operation.SEND_MESSAGE: Relationship.INVOLVED,
     Operation.CONSENT: Relationship.REQUESTER,

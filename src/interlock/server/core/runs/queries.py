@@ -5,6 +5,7 @@ its calls, its questions in full) are folded from the log, in a thread where tha
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
@@ -17,6 +18,7 @@ from ....domain.errors import ArtifactError, LogUnreadableError
 from ....domain.event import Event, LogEntry, decode_event
 from ....domain.state.ledger import Ledger
 from ....engine.interface import Engine
+from ....engine.switches import SwitchedOffAgent, find_switch
 from ....history.actions import Action, list_actions
 from ....history.call_view import CallView, build_call_view
 from ....history.fold import load_run
@@ -30,6 +32,7 @@ from ..identity.principal import Principal
 from ..index.rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
 from ..index.run_index import ActivityRow, RunIndex
 from ..index.statistics import Statistics, StatisticsPeriod
+from ..switches import Switches
 from .agent_runners import AgentRunners
 from .conversations import is_idle
 from .damaged_runs import DamagedRuns
@@ -44,6 +47,8 @@ _READ_PAGE_SIZE = 50
 #: A page of turns has no more of them, and is built from no more events.
 MAX_TURNS = 25
 MAX_TURN_EVENTS = 1_000
+#: States of runs that are kept.
+_MAX_STATES = 64
 
 
 class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +57,10 @@ class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     tools: tuple[str, ...]
+    #: The queue of its runs, where workers on many hosts continue them.
+    queue: str
+    #: Why no run of it starts or continues; None: they do.
+    switched_off: SwitchedOffAgent | None = None
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,26 +143,32 @@ class RunQueries:
         guard: AccessGuard,
         rule_keeper: RuleKeeper,
         damaged: DamagedRuns,
+        switches: Switches,
         engine: Engine,
     ) -> None:
         """Set up the queries. The engine says why runs wait that cannot continue right now."""
         self._rule_keeper = rule_keeper
         self._damaged = damaged
+        self._switches = switches
         self._engine = engine
         self._runners = runners
         self._log = runners.log
         self._index = index
         self._guard = guard
+        #: The states of runs that were looked at last.
+        self._states: OrderedDict[str, RunStateView] = OrderedDict()
 
     async def list_agents(self, principal: Principal) -> tuple[AgentRow, ...]:
         """List the agents that the principal may see."""
         await self._guard.check(principal, Operation.LIST_RUNS)
-        seen = get_visibility(principal).agents
+        seen, switches = get_visibility(principal).agents, await self._switches.list_agents()
         return tuple(
             AgentRow(
                 name=name,
                 description=each.description,
                 tools=tuple(sorted(tool.name for tool in self._runners.by_agent[name].app.registry)),
+                queue=each.queue,
+                switched_off=find_switch(switches, name),
             )
             for name, each in sorted(self._runners.served_agents.items())
             if seen is None or name in seen
@@ -225,7 +240,7 @@ class RunQueries:
         """Return the state as of that event; None: as of the last one."""
         row = await self._guard.get_run(principal, run_id)
         if at_seq is None or at_seq == row.last_seq:
-            return build_state_view(await self._load_ledger(run_id), row.updated_at)
+            return await self._load_state(row)
         if not 0 <= at_seq <= row.last_seq:
             raise InvalidRequestError("at", f"is {at_seq}, and the run has events 0 to {row.last_seq}")
         entries = await self._log.read(run_id, -1, at_seq + 1)
@@ -274,7 +289,7 @@ class RunQueries:
             row=row,
             run=run,
             action=action,
-            denied_reason=self._find_denied_reason(principal, run, action.question),
+            denied_reason=self.find_denied_reason(principal, run, action.question),
             rule_target=self._rule_keeper.describe_target(principal, run, action.question),
         )
 
@@ -344,18 +359,29 @@ class RunQueries:
 
     async def _read_turns(self, run_id: str, first_seq: int, last_seq: int) -> list[LogEntry]:
         """Read the events from one on that make a page of turns. A turn that is too long for it is cut."""
-        found, size = list[LogEntry](), 0
-        while len(found) < MAX_TURN_EVENTS and size < MAX_PAGE_BYTES:
+        found, events, parts, size = list[LogEntry](), list[Event](), list[Sequence[Event]](), 0
+        while len(parts) <= MAX_TURNS and len(found) < MAX_TURN_EVENTS and size < MAX_PAGE_BYTES:
             some = await self._log.read(run_id, found[-1].seq if found else first_seq - 1, _READ_PAGE_SIZE)
             if not some:
                 break
             found += some
             size += sum(len(entry.body) for entry in some)
-        async with self._damaged.detect(run_id):
-            parts = split_turns(await asyncio.to_thread(_decode_all, found))
+            async with self._damaged.detect(run_id):
+                events += await asyncio.to_thread(_decode_all, some)
+            parts = split_turns(events)
         is_cut = bool(found) and found[-1].seq < last_seq
         parts = parts[: min(MAX_TURNS, len(parts) - 1 if is_cut and len(parts) > 1 else len(parts))]
         return found[: sum(map(len, parts))]
+
+    async def _load_state(self, row: RunRow) -> RunStateView:
+        """Return the newest state. It is folded once for every event of a run, however often it is looked at."""
+        known = self._states.pop(row.run_id, None)
+        if known is None or known.at_seq != row.last_seq:
+            known = build_state_view(await self._load_ledger(row.run_id), row.updated_at)
+        self._states[row.run_id] = known
+        if len(self._states) > _MAX_STATES:
+            self._states.popitem(last=False)
+        return known
 
     async def _load_ledger(self, run_id: str) -> Ledger:
         async with self._damaged.detect(run_id):
@@ -370,7 +396,8 @@ class RunQueries:
             msgspec.structs.replace(row, message=reasons[row.run_id]) if row.run_id in reasons else row for row in rows
         )
 
-    def _find_denied_reason(self, principal: Principal, run: RunRow, question: Question) -> str:
+    def find_denied_reason(self, principal: Principal, run: RunRow, question: Question) -> str:
+        """Return why a principal may not answer a question; empty: they may."""
         operation = {"approval": Operation.DECIDE, "input": Operation.ANSWER}.get(question.kind, Operation.CONSENT)
         if not is_allowed(principal, operation, run):
             return f"Not allowed: you lack the permission {operation.value}."

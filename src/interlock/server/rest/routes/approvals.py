@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ...core.identity.permissions import Operation
+from ...core.inbox.filters import MAX_SEARCH_CHARS
 from ...core.index.rows import ActionOrder, ActionQuery, ActionRow, Page
 from ...core.runs.approval_service import Approval, DecisionResult
 from ...core.runs.queries import QuestionView
@@ -32,9 +33,16 @@ class ApprovalFilters(PageFilters, frozen=True, kw_only=True):
     rule: Annotated[TextFilter, Meta(description="The id of a rule that asks.")] = None
     created_before: Annotated[TextFilter, Meta(description="Asked at this time or earlier.")] = None
     q: (
-        Annotated[str, Meta(max_length=200, description="Words in the title or the arguments; each has to occur.")]
+        Annotated[
+            str,
+            Meta(
+                max_length=MAX_SEARCH_CHARS,
+                description="Words in the title or the arguments, and bounds of their numbers, such as `amount>=500`.",
+            ),
+        ]
         | None
     ) = None
+    assigned: Annotated[TextFilter, Meta(description="`me`, `none`, or the name of an account.")] = None
     sort: Annotated[ActionOrder, Meta(description="`deadline` is for open ones: those that never expire are last.")] = (
         ActionOrder.OLDEST
     )
@@ -46,7 +54,7 @@ async def list_approvals(call: Call, query: ApprovalFilters) -> Page[ActionRow]:
     statuses = frozenset[str](query.status or ("PENDING",))
     if query.sort is ActionOrder.DEADLINE and statuses != frozenset(("PENDING",)):
         raise invalid_request(FieldProblem("sort", "`deadline` is for status=PENDING; use `oldest` or `newest`"))
-    return await call.service.run_queries.list_questions(
+    return await call.service.inbox.list_questions(
         call.principal,
         ActionQuery(
             statuses=statuses,
@@ -63,13 +71,14 @@ async def list_approvals(call: Call, query: ApprovalFilters) -> Page[ActionRow]:
             limit=query.limit,
             cursor=query.cursor,
         ),
+        query.assigned or "",
     )
 
 
 @route("GET", "/approvals/{action_id}", Operation.READ_QUESTION, ApprovalReviewResponse)
 async def get_approval(call: Call, action_id: str) -> QuestionView:
     """Return an approval with everything that it is bound to, and whether you may decide it."""
-    return await call.service.run_queries.get_question(call.principal, action_id)
+    return await call.service.inbox.get_question(call.principal, action_id)
 
 
 @route("POST", "/approvals/{action_id}/approve", Operation.DECIDE, DecisionResponse)

@@ -208,6 +208,8 @@ class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
     decided_by: str
     #: The rules that ask.
     rules: list[str]
+    #: The account that is to answer it; empty: none. Decisions do not return it.
+    assignee: str
 
 
 class ApprovalList(ResponseModel, frozen=True, kw_only=True):
@@ -308,13 +310,15 @@ class ApprovalReviewResponse(ResponseModel, frozen=True, kw_only=True):
     #: Whether the caller may decide it, and if not, why.
     can_decide: bool
     denied_reason: str
+    #: The account that is to answer it; empty: none.
+    assignee: str
     #: Where a rule would be saved with an approval. Null: no rule was suggested.
     rule_target: RuleTarget | None
 
     @classmethod
     def view_row(cls, row: Any) -> Any:
         """Add whether the caller may decide."""
-        return Merged(row, {"can_decide": not row.denied_reason})
+        return Merged(row, {"can_decide": not row.denied_reason, "assignee": row.row.assignee})
 
 
 class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
