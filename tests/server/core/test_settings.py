@@ -78,7 +78,13 @@ def test_everything_that_a_server_has_can_be_said(tmp_path: Path) -> None:
         ("[worker]\nqueues = []", "needs at least one"),
         ("[server]\ntls_key = 'k.pem'", "tls_certificate and tls_key belong together"),
         ("[server]\npublic_url = 'interlock.example.com'", "public_url has to be like"),
-        ("[server]\npublic_url = 'https://x.example/path'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example/a b'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example/a/../b'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example//a'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example/a%2Fb'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example/a\"b'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example/a?b'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example/console/x'", "begins like a path of the server itself"),
         ("[server]\npublic_url = 'https://[::1'", "public_url has to be like"),
         ("[server]\npublic_url = 'https://x.example:99999'", "public_url has to be like"),
         ("[server]\npublic_url = 'https://me@x.example'", "public_url has to be like"),
@@ -108,9 +114,19 @@ def test_a_file_that_is_missing_or_no_text_is_told(tmp_path: Path) -> None:
             read_settings(tmp_path / name)
 
 
-@pytest.mark.parametrize("url", ["https://x.example", "http://X.example:8080/", "https://[::1]:8443"])
-def test_a_public_address_is_a_scheme_a_host_and_perhaps_a_port(url: str) -> None:
-    assert ServerSettings(server=ServerTable(public_url=url)).server.public_url == url
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("https://x.example", ""),
+        ("http://X.example:8080/", ""),
+        ("https://[::1]:8443", ""),
+        ("https://x.example/interlock/", "/interlock"),
+        ("https://x.example:8443/Tools/inter-lock_1.0", "/Tools/inter-lock_1.0"),
+    ],
+)
+def test_public_url_may_have_a_port_and_a_path(url: str, path: str) -> None:
+    server = ServerSettings(server=ServerTable(public_url=url)).server
+    assert (server.public_url, server.public_path) == (url, path)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ _NO_PAGE = "Unknown page."
 
 def mount_console(app: Starlette, service: Service) -> None:
     """Mount the console beside the API, whose limits it shares. It has its own error pages where the API has JSON."""
-    assets = Assets("/console/static")
+    assets = Assets("/console/static", public_path=service.settings.server.public_path)
     pages = PageRenderer(service, assets)
 
     async def static(request: Request) -> Response:

@@ -15,8 +15,11 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from .addresses import add_public_path
+
 _STATIC_FOLDER = Path(__file__).parent / "static"
 _MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_SUFFIXES_WITH_ADDRESSES = (".js", ".json", ".webmanifest")
 _IMPORT_STATEMENT = re.compile(r'(\bfrom\s+"\./)([\w.-]+\.js)(")')
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
@@ -32,9 +35,9 @@ class Asset(msgspec.Struct, frozen=True):
 class Assets:
     """The static files of the console."""
 
-    def __init__(self, prefix: str, folder: Path = _STATIC_FOLDER) -> None:
+    def __init__(self, prefix: str, folder: Path = _STATIC_FOLDER, *, public_path: str = "") -> None:
         self._prefix = prefix
-        self._assets = _build_assets({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+        self._assets = _build_assets({path.name: _read(path, public_path) for path in sorted(folder.iterdir())})
 
     def url(self, name: str) -> Markup:
         """Return the URL of a file, which changes with its content."""
@@ -51,6 +54,13 @@ class Assets:
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(asset.body, media_type=asset.kind, headers=headers)
+
+
+def _read(path: Path, public_path: str) -> bytes:
+    """Return the content of a file, with the path before the addresses that it has."""
+    content = path.read_bytes()
+    has_addresses = public_path and path.suffix in _SUFFIXES_WITH_ADDRESSES
+    return add_public_path(content.decode(), public_path).encode() if has_addresses else content
 
 
 def _build_assets(bodies: dict[str, bytes]) -> dict[str, Asset]:

@@ -23,6 +23,7 @@ from ..core.identity.principal import Principal, Role
 from ..core.identity.sessions import AuthenticatedSession
 from ..core.service import Service
 from . import markup
+from .addresses import build_template_extension
 from .assets import Assets
 from .views.charts import format_cost
 
@@ -77,6 +78,7 @@ class PageRenderer:
         event_types = " ".join(get_args(RunEventType))
         cast(dict[str, Any], self._environment.globals).update(
             asset=assets.url, event_types=event_types, RUN_STATES=RUN_STATES, ACTION_STATES=ACTION_STATES
+            extensions=[build_template_extension(path)] if (path := service.settings.server.public_path) else [],
         )
         self._environment.filters |= {
             "shown": markup.render_text,

@@ -14,6 +14,7 @@ task = "Look for orders that hang."
 cron = "0 3 * * *"
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_network
@@ -44,6 +45,11 @@ _FILE_KEY_SUFFIXES = ("_file", "path", "tls_certificate", "tls_key")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
+#: With what paths of the server itself begin: the path of `public_url` cannot, because a proxy may strip it or not.
+OWN_SEGMENTS = frozenset(
+    (".well-known", "console", "consents", "health", "hooks", "mcp", "metrics", "openapi.json", "runs", "session", "v1")
+)
+_PUBLIC_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _MAX_QUEUE_CHARS = 128
 _MIN_RETENTION_SECONDS = 3_600.0
 
@@ -58,7 +64,8 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     #: 0: any that is free.
     port: _Port = 8321
-    #: The public address, where there is a proxy in front: `https://interlock.example.com`.
+    #: The public address, where there is a proxy in front: `https://interlock.example.com`, or with a path:
+    #: `https://tools.example.com/interlock`.
     public_url: str = ""
     #: Addresses of proxies that are trusted for the client address (`X-Forwarded-For`), such as `127.0.0.1`.
     trusted_proxies: tuple[str, ...] = ()
@@ -91,6 +98,11 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     def is_loopback(self) -> bool:
         """True if the server only listens on this machine."""
         return self.host in _LOOPBACK
+
+    @property
+    def public_path(self) -> str:
+        """The path of `public_url`, like `/interlock`; empty: it has none."""
+        return urlsplit(self.public_url).path.rstrip("/")
 
 
 class DatabaseTable(_Table, frozen=True, kw_only=True):
@@ -295,8 +307,16 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
         check_destinations(self.forward)
         if bool(server.tls_certificate) != bool(server.tls_key):
             raise ConfigurationError("[server] tls_certificate and tls_key belong together.")
-        if server.public_url and not _is_origin(server.public_url):
-            raise ConfigurationError('[server] public_url has to be like "https://interlock.example.com".')
+        if server.public_url and not _is_public_url(server.public_url):
+            raise ConfigurationError(
+                '[server] public_url has to be like "https://interlock.example.com" or '
+                '"https://tools.example.com/interlock".'
+            )
+        if server.public_path.partition("/")[2].partition("/")[0] in OWN_SEGMENTS:
+            raise ConfigurationError(
+                f"[server] public_url cannot have the path {server.public_path}, which begins like a path of the "
+                "server itself. Choose another one."
+            )
         for queue in (*self.worker.queues, *filter(None, (agent.queue for agent in self.agents.values()))):
             if not is_valid_name(queue) or len(queue) > _MAX_QUEUE_CHARS:
                 raise ConfigurationError(f"{queue[:40]!r} cannot be the name of a queue.")
@@ -307,8 +327,8 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
                 raise ConfigurationError(f"[server] trusted_proxies has {proxy!r}, which is no address and no network.")
 
 
-def _is_origin(url: str) -> bool:
-    """Return True if a URL is a scheme and a host, perhaps with a port, and nothing else."""
+def _is_public_url(url: str) -> bool:
+    """Return True if a URL is a scheme and a host, perhaps with a port and a plain path, and nothing else."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -316,7 +336,14 @@ def _is_origin(url: str) -> bool:
         return False
     bare = f"[{host}]" if ":" in host else host
     exact = f"{parts.scheme}://{bare}" + (f":{port}" if port is not None else "")
-    return bool(host) and parts.scheme in ("http", "https") and url.lower().rstrip("/") == exact
+    path = parts.path.rstrip("/")
+    return (
+        bool(host)
+        and parts.scheme in ("http", "https")
+        and url.rstrip("/") == url[: len(exact)] + path
+        and url[: len(exact)].lower() == exact
+        and (not path or _PUBLIC_PATH.fullmatch(path) is not None)
+    )
 
 
 def _is_network(text: str) -> bool:

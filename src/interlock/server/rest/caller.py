@@ -130,8 +130,11 @@ def is_https(request: Request) -> bool:
 
 
 def session_cookie_name(request: Request) -> str:
-    """Return the cookie name. Over TLS it has a prefix that binds it to this host and to https."""
-    return "__Host-interlock" if is_https(request) else "interlock_session"
+    """Return the cookie name. Over TLS it has a prefix that binds it to https; and to this host, unless it has a path
+    of its own there.
+    """
+    prefix = "__Secure-" if get_service(request).settings.server.public_path else "__Host-"
+    return f"{prefix}interlock" if is_https(request) else "interlock_session"
 
 
 def _unauthenticated_error(request: Request) -> ApiError:

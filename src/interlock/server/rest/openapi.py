@@ -43,8 +43,8 @@ _ERROR_DESCRIPTIONS: Mapping[int, str] = {
 _get_schemas = partial(msgspec.json.schema_components, ref_template="#/components/schemas/{name}")
 
 
-def build_openapi(routes: Sequence[ApiRoute]) -> dict[str, Any]:
-    """Build the description of these routes."""
+def build_openapi(routes: Sequence[ApiRoute], server_url: str = "/") -> dict[str, Any]:
+    """Build the description of these routes of a server. Paths are below its URL."""
     described = [route for route in routes if route.include_in_schema]
     types = [each for route in described for each in (*_list_returned(route), route.arguments.body) if each is not None]
     unique = list({repr(each): each for each in (*types, ErrorResponse)}.values())
@@ -60,6 +60,7 @@ def build_openapi(routes: Sequence[ApiRoute]) -> dict[str, Any]:
             "version": __version__,
             "description": "Start, watch, approve and audit runs of agents.",
         },
+        "servers": [{"url": server_url}],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": _SECURITY_SCHEMES},
     }

@@ -23,6 +23,7 @@ from ...core.consent_service import (
 )
 from ...core.errors import not_found_error
 from ...core.identity.permissions import Operation
+from ...core.service import Service
 from ..caller import Call, PublicCall, authorize, session_cookie_name
 from ..errors import ApiError
 from ..routing import Routes
@@ -66,7 +67,8 @@ async def finish_consent(call: PublicCall) -> Response:
     if not request.cookies.get(session_cookie_name(request)):
         if _RELOADED in request.query_params:  # not signed in: the flow is over
             return RedirectResponse("/console/consents", 303)
-        return reload_same_site(f"/consents/callback?{urlencode([*parameters.items(), (_RELOADED, '1')])}")
+        query = urlencode([*parameters.items(), (_RELOADED, "1")])
+        return reload_same_site(call.service, f"/consents/callback?{query}")
     known = await authorize(request, Operation.OWN_CONSENTS)
     if call.service.consent_service is None or known.session is None:
         raise not_found_error("consent", "callback")
@@ -107,11 +109,12 @@ async def revoke_consent(
     return {"confirmed": _require(await consents.revoke(call.principal, provider, tool, agent))}
 
 
-def reload_same_site(path: str) -> HTMLResponse:
+def reload_same_site(service: Service, path: str) -> HTMLResponse:
     """Return a page that navigates to an address of this server, from this site."""
+    address = escape(service.settings.server.public_path + path)
     return HTMLResponse(
-        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={escape(path)}">'
-        f'<title>Redirecting</title><p><a href="{escape(path)}">Continue</a></p>'
+        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={address}">'
+        f'<title>Redirecting</title><p><a href="{address}">Continue</a></p>'
     )
 
 

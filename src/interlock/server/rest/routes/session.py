@@ -125,7 +125,7 @@ async def finish_sign_in(call: PublicCall) -> Response:
     browser, _, next_page = unquote(request.cookies.get(_OIDC_COOKIE, "")).partition(".")
     new = await _start_oidc_session(request, call.service, browser)
     if isinstance(new, NewSession):
-        response: Response = reload_same_site(_build_sign_in_url(next_page))
+        response: Response = reload_same_site(call.service, _build_sign_in_url(next_page))
         set_session_cookie(response, request, new)
     else:
         response = _redirect_failed_sign_in(new, next_page)
