@@ -203,8 +203,12 @@ def make_key(rule: BudgetRule, situation: CallContext, tool: str, now: int) -> B
     if len(subject) > _MAX_SUBJECT_CHARS:
         digest = {name: f"sha256:{sha256(json.dumps(names[name]).encode()).hexdigest()}" for name in sorted(rule.per)}
         subject = json.dumps(digest)
-    measure = f"{rule.measure}:{rule.argument}" if rule.measure == "sum" else rule.measure
-    return BudgetKey(rule.id, f"{measure}/{rule.window}", subject, *find_window(rule.window, now))
+    return BudgetKey(rule.id, make_measure(rule), subject, *find_window(rule.window, now))
+
+
+def make_measure(rule: BudgetRule) -> str:
+    """Return what a budget counts, as its counters name it."""
+    return f"{rule.measure}:{rule.argument}/{rule.window}" if rule.measure == "sum" else f"{rule.measure}/{rule.window}"
 
 
 def sum_argument(rule: BudgetRule, arguments: JsonObject) -> int:
@@ -221,6 +225,14 @@ def sum_argument(rule: BudgetRule, arguments: JsonObject) -> int:
     if total > MAX_AMOUNT * _UNIT:
         raise ValueError(f"the values of `{rule.argument}` are more than {MAX_AMOUNT:,}")
     return total
+
+
+def charge_call(
+    rule: BudgetRule, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, now: int
+) -> BudgetCharge:
+    """Return what a call uses of a budget. Raise `ValueError` when that is not known."""
+    amount = sum_argument(rule, arguments) if rule.measure == "sum" else _UNIT
+    return BudgetCharge(make_key(rule, situation, tool.name, now), amount, to_millionths(rule.limit))
 
 
 def make_use(rule: BudgetRule, charge: BudgetCharge, used: int) -> BudgetUse:

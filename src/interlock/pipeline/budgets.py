@@ -16,10 +16,8 @@ from ..domain.budget import (
     BudgetCharge,
     BudgetRule,
     BudgetUse,
-    make_key,
+    charge_call,
     make_use,
-    sum_argument,
-    to_millionths,
 )
 from ..domain.call import PermittedCall, ValidCall
 from ..domain.decision import Decision, Verdict
@@ -27,8 +25,6 @@ from ..domain.outcome import Failure
 from ..rendering.text import describe_error, end_sentence
 from .context import RunContext
 from .refusals import denied_by_policy
-
-_ONE_CALL = to_millionths(1)
 
 
 async def judge_budgets(valid: ValidCall, decision: Decision, run: RunContext) -> Decision:
@@ -122,14 +118,11 @@ def _make_charges(
     valid: ValidCall, rules: tuple[BudgetRule, ...], run: RunContext, approved: tuple[str, ...] = ()
 ) -> tuple[BudgetCharge, ...]:
     """Return what the call uses of each budget. A budget whose question a person approved has no limit for it."""
-    now, arguments = run.parts.clock.now(), valid.arguments
+    now = run.parts.clock.now()
+    charges = (charge_call(rule, valid.tool, valid.arguments, run.situation, now) for rule in rules)
     return tuple(
-        BudgetCharge(
-            make_key(rule, run.situation, valid.tool.name, now),
-            sum_argument(rule, arguments) if rule.measure == "sum" else _ONE_CALL,
-            None if rule.then == "ask" and rule.rule_id in approved else to_millionths(rule.limit),
-        )
-        for rule in rules
+        msgspec.structs.replace(charge, limit=None) if rule.then == "ask" and rule.rule_id in approved else charge
+        for rule, charge in zip(rules, charges, strict=True)
     )
 
 

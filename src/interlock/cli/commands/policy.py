@@ -20,7 +20,7 @@ from ...domain.suggestions import suggest_name
 from ...domain.tool import CallContext, JsonObject, PermissionMode, Risk
 from ...policy.analysis.backtest import backtest
 from ...policy.analysis.explain import describe_egress_rule, describe_rule, explain
-from ...policy.analysis.recorded_calls import read_recorded_calls
+from ...policy.analysis.recorded_calls import read_recorded_calls, read_recorded_requests
 from ...policy.analysis.suggestions import find_suggestions
 from ...policy.engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
 from ...policy.files.document import json_schema, parse_document
@@ -32,7 +32,8 @@ from ...policy.importers.claude import import_claude
 from ...policy.importers.codex import import_codex
 from ...policy.importers.gemini import import_gemini
 from ...rendering.text import pluralize
-from ..config.logs import Recordings, find_default_log, read_recordings
+from ...storage.budgets import read_usage
+from ..config.logs import Recordings, find_default_log, has_log, read_recordings, run_with_log
 from ..config.policy_files import (
     POLICY_EXIT_CODES,
     LayerOption,
@@ -49,9 +50,16 @@ from ..config.policy_files import (
 from ..config.settings import load_settings
 from ..config.user_paths import find_user_paths
 from ..display.output import echo, echo_json, echo_notice, echo_problems, echo_result
-from ..display.policy_output import echo_backtest, echo_explanation, echo_rules, echo_suggestions, to_yaml
+from ..display.policy_output import (
+    echo_backtest,
+    echo_budgets,
+    echo_explanation,
+    echo_rules,
+    echo_suggestions,
+    to_yaml,
+)
 from ..exit_codes import ExitCode
-from ..options import JsonOption, argument, create_app, option
+from ..options import JsonOption, LogOption, argument, create_app, option
 from ..session.trust import resolve_project
 
 LogsOption: TypeAlias = Annotated[
@@ -85,13 +93,21 @@ def check(
             echo_problems(each["problems"])
             echo_problems(each["warnings"], "warning: ")
             if not each["problems"]:
-                echo(f"{each['path']}: valid, {pluralize(each['rules'], 'rule')}")
+                budgets = f", {pluralize(each['budgets'], 'budget')}" if each["budgets"] else ""
+                echo(f"{each['path']}: valid, {pluralize(each['rules'], 'rule')}{budgets}")
     if any(each["problems"] for each in found):
         raise typer.Exit(ExitCode.USAGE if any(each["unreadable"] for each in found) else ExitCode.FAILED)
 
 
 def _check_policy_file(path: str, layer: Layer) -> dict[str, Any]:
-    result: dict[str, Any] = {"path": path, "rules": 0, "problems": (), "warnings": (), "unreadable": False}
+    result: dict[str, Any] = {
+        "path": path,
+        "rules": 0,
+        "budgets": 0,
+        "problems": (),
+        "warnings": (),
+        "unreadable": False,
+    }
     try:
         read_policy_file(path)
     except PolicyFileError as error:
@@ -100,7 +116,8 @@ def _check_policy_file(path: str, layer: Layer) -> dict[str, Any]:
         report = check_file(path, layer)
     except PolicyFileError as error:
         return result | {"problems": error.problems}
-    return result | {"rules": len(report.rules) + len(report.egress), "warnings": report.warnings}
+    counts = {"rules": len(report.rules) + len(report.egress), "budgets": len(report.budgets)}
+    return result | counts | {"warnings": report.warnings}
 
 
 @app.command("test", epilog=POLICY_EXIT_CODES)
@@ -232,7 +249,8 @@ def backtest_policy(  # noqa: PLR0913 - one for each option
     """
     policy = _load_policy(managed, choose_user_file(file, user), project, session).files
     recordings = _load_recordings(log)
-    result = backtest(policy, read_recorded_calls(recordings.events))
+    events = recordings.events
+    result = backtest(policy, read_recorded_calls(events), read_recorded_requests(events))
     if as_json:
         echo_json({**msgspec.structs.asdict(result), "runs": recordings.runs, "left_out": recordings.left_out})
     else:
@@ -327,11 +345,42 @@ def list_rules(
     rules, egress = files.rules, files.egress
     layers: Mapping[str, str] = {words: layer for layer, words in LAYER_LABELS.items()}
     if not as_json:
-        echo_rules(rules, egress)
+        echo_rules(rules, egress, files.budgets)
         return
     fields = [(layers[rule.layer], rule.id, rule.verdict, describe_rule(rule)) for rule in rules]
     fields += [(layers[rule.layer], rule.id, rule.verdict, describe_egress_rule(rule)) for rule in egress]
+    fields += [(layers[rule.layer], rule.id, rule.then, rule.describe()) for rule in files.budgets]
     echo_json([dict(zip(("layer", "id", "decision", "about"), each, strict=True)) for each in fields])
+
+
+@app.command("budgets", epilog=POLICY_EXIT_CODES)
+def show_budgets(  # noqa: PLR0913 - one for each option
+    *,
+    log: LogOption = None,
+    managed: ManagedOption = None,
+    user: UserOption = None,
+    project: ProjectOption = None,
+    session: SessionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what was used of each budget in its current window.
+
+    Without a named file: the budgets of `interlock run` here. Only agents, requesters and tools that used something are
+    listed.
+    """
+    budgets = _load_policy(managed, user, project, session).files.budgets
+    now = time_ns()
+    used = run_with_log(log, lambda opened: read_usage(opened, budgets, now)) if budgets and has_log(log) else []
+    unused = [rule.id for rule in budgets if rule.id not in {each.id for each in used}]
+    if as_json:
+        echo_json({"budgets": used, "unused": unused})
+        return
+    echo_budgets(used)
+    for rule in budgets:
+        if rule.id in unused:
+            echo(f"{rule.id}: nothing used; {rule.describe()}")
+    if not budgets:
+        echo("The policy has no budgets.", error=True)
 
 
 @app.command(epilog=POLICY_EXIT_CODES)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import yaml
 
+from ...domain.budget import BudgetRule
 from ...domain.decision import Decision
 from ...domain.egress import EgressRule
 from ...policy.analysis.backtest import Backtest, DecisionChange
@@ -13,6 +14,8 @@ from ...policy.analysis.explain import ExplainedPart, Explanation, describe_egre
 from ...policy.analysis.suggestions import RuleSuggestion
 from ...policy.engine.rule import Rule
 from ...rendering.text import pluralize, to_compact_json
+from ...rendering.times import format_utc
+from ...storage.budgets import BudgetUsage
 from .output import echo, style_verdict, truncate_text
 
 _MAX_FLIPS = 200
@@ -48,6 +51,8 @@ def echo_explanation(explanation: Explanation) -> None:
         echo("  effect: ", truncate_text(explanation.effect))
     for line in explanation.egress:
         echo("  egress: ", truncate_text(line))
+    for line in explanation.budgets:
+        echo("  budget: ", truncate_text(line))
     for number, part in enumerate(explanation.parts, start=1):
         _echo_part(number, part)
     if explanation.enforcement:
@@ -100,6 +105,12 @@ def echo_backtest(result: Backtest) -> None:
         echo(f"{skipped.count:,} cannot be judged again: {skipped.reason}")
     if result.never_fired:
         echo(f"rules that never fire here: {', '.join(result.never_fired)}")
+    for trial in result.budgets:
+        whose = "".join(f", {name} {value or '(none)'}" for name, value in trial.peak_subject.items())
+        echo(
+            f"budget {trial.id} ({trial.about}): {trial.counted:,} fit, {trial.exceeded:,} would not; "
+            f"at most {trial.peak:,.15g} in one window{whose}"
+        )
 
 
 def _echo_flip(flip: DecisionChange) -> None:
@@ -118,9 +129,22 @@ def echo_suggestions(found: Sequence[RuleSuggestion]) -> None:
         print(to_yaml([suggestion.rule]), end="")
 
 
-def echo_rules(rules: Iterable[Rule], egress: Iterable[EgressRule] = ()) -> None:
+def echo_rules(rules: Iterable[Rule], egress: Iterable[EgressRule] = (), budgets: Iterable[BudgetRule] = ()) -> None:
     """Print each rule on one line."""
     for rule in rules:
         echo(f"{rule.layer}: {rule.id}: ", style_verdict(rule.verdict), f" {describe_rule(rule)}")
     for rule in egress:
         echo(f"{rule.layer}: {rule.id}: egress ", style_verdict(rule.verdict), f" {describe_egress_rule(rule)}")
+    for rule in budgets:
+        echo(f"{rule.layer}: {rule.id}: budget ", style_verdict(rule.then), f" {rule.describe()}")
+
+
+def echo_budgets(counters: Sequence[BudgetUsage]) -> None:
+    """Print each budget with what was used of it, and the budgets that nothing was used of."""
+    for each in counters:
+        whose = "".join(f" {name} {value or '(none)'}" for name, value in each.subject.items())
+        until = format_utc(each.resets_at)
+        echo(
+            f"{each.id}:{whose or ' all'}: {each.used:,.15g} of {each.limit:,.15g} {each.unit} a {each.window} "
+            f"({each.percent:.0f} %), resets at {until}"
+        )

@@ -10,7 +10,8 @@ from ...domain.tool import JsonObject
 from ..engine.rule_policy import RulePolicy
 from ..files.policy_files import PolicyFiles
 from ..interface import PolicyEvent
-from .recorded_calls import RecordedAnswer, RecordedCall
+from .budget_tally import BudgetTally, BudgetTrial
+from .recorded_calls import RecordedAnswer, RecordedCall, RecordedRequest
 
 #: Decisions of the tools themselves. They apply beside every policy.
 _NON_POLICY_LAYERS = frozenset({"tool limit", "path boundary"})
@@ -53,39 +54,43 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
     #: The rules that matched none of these calls.
     never_fired: tuple[str, ...]
     skipped: tuple[SkippedCalls, ...]
+    #: What each budget would have meant.
+    budgets: tuple[BudgetTrial, ...] = ()
 
 
-def backtest(policy: RulePolicy | PolicyFiles, calls: Iterable[RecordedCall]) -> Backtest:
-    """Evaluate recorded calls with another policy and compare the decisions."""
+def backtest(
+    policy: RulePolicy | PolicyFiles, calls: Iterable[RecordedCall], requests: Iterable[RecordedRequest] = ()
+) -> Backtest:
+    """Evaluate recorded calls with another policy and compare the decisions. Budgets are counted from 0, in the order
+    of time, with the model requests.
+    """
     rules = policy.policy if isinstance(policy, PolicyFiles) else policy
-    flips: list[DecisionChange] = []
+    evaluated: list[tuple[RecordedCall, PolicyEvent, Decision]] = []
     fired: set[str] = set()
     skip_reasons: Counter[str] = Counter()
-    unchanged = 0
     for call in calls:
         if call.event is None:
             skip_reasons[call.lost] += 1
             continue
         fired.update(rules.find_matching_rules(call.event))
-        flip = _compare_decision(policy, call, call.event)
-        if flip is None:
-            unchanged += 1
-        else:
-            flips.append(flip)
+        evaluated.append((call, call.event, _evaluate_again(policy, call.decision, call.event)))
+    tally = BudgetTally(rules.budgets)
+    if rules.budgets:
+        evaluated.sort(key=lambda each: each[0].at)
+        evaluated = [(call, event, tally.count_call(call, event, now)) for call, event, now in evaluated]
+        tally.count_requests(requests)
+    flips = [_make_change(*each) for each in evaluated if each[0].decision.verdict is not each[2].verdict]
     return Backtest(
         flips=tuple(flips),
-        unchanged=unchanged,
+        unchanged=len(evaluated) - len(flips),
         never_fired=tuple(rule.id for rule in policy.rules if rule.id not in fired),
         skipped=tuple(SkippedCalls(reason, count) for reason, count in sorted(skip_reasons.items())),
+        budgets=tally.list_trials(),
     )
 
 
-def _compare_decision(
-    policy: RulePolicy | PolicyFiles, call: RecordedCall, event: PolicyEvent
-) -> DecisionChange | None:
-    was, now = call.decision, _evaluate_again(policy, call.decision, event)
-    if was.verdict is now.verdict:
-        return None
+def _make_change(call: RecordedCall, event: PolicyEvent, now: Decision) -> DecisionChange:
+    was = call.decision
     return DecisionChange(
         run_id=call.run_id,
         call_id=call.call_id,

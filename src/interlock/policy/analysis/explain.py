@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
+from ...domain.budget import BudgetRule, charge_call, from_millionths
 from ...domain.decision import Decision
 from ...domain.effect import EffectRule, render_template
 from ...domain.egress import EgressRule, EgressRules
@@ -58,6 +59,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     effect: str = ""
     #: What egress rules say about the hosts that the call names, one line each.
     egress: tuple[str, ...] = ()
+    #: The budgets that the call counts to, and what it uses of each, one line each.
+    budgets: tuple[str, ...] = ()
 
 
 def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
@@ -75,7 +78,23 @@ def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
         policy_digest=policy.digest,
         effect="" if decision.effect_rule is None else _describe_effect(decision.effect_rule, event.arguments),
         egress=tuple(_describe_egress(policy, event, evaluated)),
+        budgets=tuple(_describe_budget(rule, event) for rule in find_budgets(policy, event)),
     )
+
+
+def find_budgets(policy: RulePolicy, event: PolicyEvent) -> tuple[BudgetRule, ...]:
+    """Return the budgets that a call counts to."""
+    return tuple(rule for rule in policy.budgets if rule.matches_call(event.tool, event.situation))
+
+
+def _describe_budget(rule: BudgetRule, event: PolicyEvent) -> str:
+    try:
+        charge = charge_call(rule, event.tool, event.arguments, event.situation, 0)
+    except ValueError as error:
+        return f"{rule.id}: the call is refused: {error}"
+    needs = f"this call needs {from_millionths(charge.amount):,.15g}{'' if charge.fits(0) else ', more than the limit'}"
+    over = {"deny": "refused", "ask": "asked about"}[rule.then]
+    return f"{rule.id}: {rule.describe()}; {needs}; over the limit it is {over}"
 
 
 def _describe_egress(policy: RulePolicy, event: PolicyEvent, evaluated: Iterable[PartEvaluation]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from ...domain import json
 from ...domain.call import Answer, Question
 from ...domain.decision import TRIAL_LAYER, Decision, Verdict
 from ...domain.event import Event
+from ...domain.messages import Usage
 from ...domain.tool import CallContext, JsonObject, Risk, ToolDefinition
 from ..engine.example_event import TOOL_DEFAULTS, ToolDeclaration, example_event
 from ..interface import PolicyEvent
@@ -44,8 +45,42 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     said: RecordedAnswer = "none"
     #: The call as a policy can be asked about it; None when it cannot be evaluated again.
     event: PolicyEvent | None = None
+    #: When it started, else when it was decided about last, in nanoseconds since 1970.
+    at: int = 0
+    is_started: bool = False
     #: Why it cannot be evaluated again.
     lost: str = ""
+
+
+class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded model request that was answered, with what it used."""
+
+    run_id: str
+    situation: CallContext
+    usage: Usage
+    #: When it was sent, in nanoseconds since 1970.
+    at: int
+
+
+def read_recorded_requests(events: Iterable[Event]) -> list[RecordedRequest]:
+    """Return the answered model requests of one or more runs, in the order of their answers."""
+    requests: list[RecordedRequest] = []
+    runs: dict[str, tuple[CallContext, int]] = {}
+    for event in events:
+        fact, run_id = event.fact, event.run_id
+        situation, at = runs.get(run_id, (CallContext(run_id=run_id), event.at))
+        match fact:
+            case facts.RunStarted():
+                known = msgspec.structs.replace(situation, agent=fact.agent, requester=fact.requester)
+                runs[run_id] = known, event.at
+            case facts.ModelRequested():
+                agent = fact.agent or situation.agent
+                runs[run_id] = msgspec.structs.replace(situation, agent=agent), event.at
+            case facts.ModelResponded() | facts.ContextCompacted():
+                requests.append(RecordedRequest(run_id=run_id, situation=situation, usage=fact.usage, at=at))
+            case _:
+                pass
+    return requests
 
 
 def read_recorded_calls(
@@ -83,6 +118,7 @@ class _CallHistory(msgspec.Struct):
     question: Question | None = None
     started: facts.InvocationStarted | None = None
     said: RecordedAnswer = "none"
+    at: int = 0
 
 
 class _HistoryReader:
@@ -98,6 +134,8 @@ class _HistoryReader:
             case facts.RunStarted():
                 changes = {"agent": fact.agent, "workspace": fact.workspace, "requester": fact.requester}
                 self._situations[run_id] = msgspec.structs.replace(situation, **changes)
+            case facts.ModelRequested() if fact.agent:
+                self._situations[run_id] = msgspec.structs.replace(situation, agent=fact.agent)
             case facts.BatchStarted():
                 changes = {"mode": fact.mode, "interactive": fact.interactive}
                 self._situations[run_id] = msgspec.structs.replace(situation, **changes)
@@ -108,6 +146,8 @@ class _HistoryReader:
                 call = self.calls.get((run_id, getattr(fact, "call_id", "")))
                 if call is not None:
                     self._update_call(call, fact)
+                    if isinstance(fact, facts.PolicyEvaluated | facts.InvocationStarted):
+                        call.at = event.at
 
     def _update_call(self, call: _CallHistory, fact: facts.Fact) -> None:
         match fact:
@@ -155,6 +195,8 @@ def _to_recorded_call(
         decision=_policy_decision(cast(Decision, call.decision)),
         said=call.said,
         event=event,
+        at=call.at,
+        is_started=call.started is not None,
         lost=lost,
     )
 

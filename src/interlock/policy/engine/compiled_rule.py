@@ -259,13 +259,13 @@ def check_effect(declared: EffectDeclaration) -> None:
             raise ConfigurationError(f"effect key {declared.key[:80]!r}: {error}") from None
 
 
-def check_unique_ids(ids: Sequence[str]) -> None:
-    """Raise `ConfigurationError` if rule ids are empty or not unique."""
+def check_unique_ids(ids: Sequence[str], kind: str = "rule") -> None:
+    """Raise `ConfigurationError` if ids of rules or budgets are empty or not unique."""
     seen: set[str] = set()
     duplicates = sorted({rule_id for rule_id in ids if rule_id in seen or seen.add(rule_id)})
     if duplicates or "" in seen:
         raise ConfigurationError(
-            f"Every rule needs an id of its own; not so: {', '.join(duplicates) or 'an empty one'}"
+            f"Every {kind} needs an id of its own; not so: {', '.join(duplicates) or 'an empty one'}"
         )
 
 

@@ -54,8 +54,11 @@ class RulePolicy:
         #: What calls and model requests may use in a window. Counted by the runtime.
         self.budgets = tuple(sorted(budgets, key=lambda rule: rule.id))
         for budget in self.budgets:
-            check_budget(budget)
-        check_unique_ids([budget.id for budget in self.budgets])
+            try:
+                check_budget(budget)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"Budget {budget.id!r:.102}: {error}") from None
+        check_unique_ids([budget.id for budget in self.budgets], "budget")
         self.default: DefaultVerdict = default
         check_unique_ids([rule.id for rule in self.rules])
         if default not in ("risk", "allow", "ask", "deny"):

@@ -22,7 +22,7 @@ from ...domain.json import JsonObject
 from ...domain.tool import CallContext, PermissionMode, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
 from ...policy.analysis.explain import Explanation, describe_egress_rule, describe_rule, explain
-from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls
+from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls, read_recorded_requests
 from ...policy.analysis.suggestions import describe_coverage, measure_coverage
 from ...policy.engine.example_event import example_event
 from ...policy.engine.rule_policy import RulePolicy
@@ -135,6 +135,8 @@ class PolicyDetails(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[RuleRow, ...] = ()
     #: Which hosts commands reach, by id.
     egress: tuple[RuleRow, ...] = ()
+    #: What calls and model requests may use, by id. The verdict is about a call that does not fit.
+    budgets: tuple[RuleRow, ...] = ()
     files: tuple[str, ...] = ()
     #: What the last reading of the files found. With any, an older policy is in force, or everything is refused.
     problems: tuple[str, ...] = ()
@@ -218,6 +220,12 @@ class PolicyService:
                 RuleRow(id=rule.id, layer=rule.layer, verdict=rule.verdict, description=describe_egress_rule(rule))
                 for rule in rules.egress
             ),
+            budgets=tuple(
+                RuleRow(
+                    id=rule.id, layer=rule.layer, verdict=rule.then, description=rule.describe(), reason=rule.reason
+                )
+                for rule in rules.budgets
+            ),
             files=() if files is None else files.own_paths,
             problems=() if files is None else tuple(map(str, files.problems)),
             warnings=() if files is None else tuple(map(str, files.warnings)),
@@ -263,7 +271,8 @@ class PolicyService:
             return ""
         try:
             entry = parse_rule(rule)
-            calls, _ = await self._read_calls(runner, _PREVIEW_RUNS, self._clock() + _PREVIEW_SECONDS)
+            recent = await self._read_recent(runner, _PREVIEW_RUNS, self._clock() + _PREVIEW_SECONDS)
+            calls = await self._read_calls(runner, recent)
             found = await asyncio.to_thread(measure_coverage, entry, calls, _PREVIEW_CALLS)
         except InterlockError:
             return ""
@@ -281,9 +290,11 @@ class PolicyService:
         self, runner: Runner, policy: RuleBasedPolicy, warnings: tuple[str, ...], max_runs: int
     ) -> BacktestReport:
         deadline = self._clock() + MAX_SECONDS
-        calls, recent = await self._read_calls(runner, max_runs, deadline)
+        recent = await self._read_recent(runner, max_runs, deadline)
+        calls = await self._read_calls(runner, recent)
         calls_in_time = _CallsUntilDeadline(calls, deadline, self._clock)
-        result = await asyncio.to_thread(backtest, policy, calls_in_time)
+        requests = await asyncio.to_thread(read_recorded_requests, recent.events) if policy.budgets else ()
+        result = await asyncio.to_thread(backtest, policy, calls_in_time, requests)
         return BacktestReport(
             result=result,
             runs=recent.runs,
@@ -293,12 +304,12 @@ class PolicyService:
             warnings=warnings,
         )
 
-    async def _read_calls(
-        self, runner: Runner, max_runs: int, deadline: float
-    ) -> tuple[list[RecordedCall], RecentEvents]:
-        recent = await read_recent_events(self._index, runner.agent.name, max_runs, lambda: self._clock() > deadline)
+    async def _read_recent(self, runner: Runner, max_runs: int, deadline: float) -> RecentEvents:
+        return await read_recent_events(self._index, runner.agent.name, max_runs, lambda: self._clock() > deadline)
+
+    async def _read_calls(self, runner: Runner, recent: RecentEvents) -> list[RecordedCall]:
         tools = {tool.name: tool for tool in runner.app.registry.list_visible(CallContext(run_id="run_backtest"))}
-        return await asyncio.to_thread(read_recorded_calls, recent.events, tools), recent
+        return await asyncio.to_thread(read_recorded_calls, recent.events, tools)
 
     async def _get_runner(self, principal: Principal, agent: str) -> Runner:
         await self._guard.check(principal, Operation.READ_POLICY, RunOwnershipData(agent=agent), agent)
@@ -343,7 +354,12 @@ def _parse_policy_text(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
     try:
         read = read_layer("policy", "user", text.encode(errors="surrogatepass"))
         policy = RulePolicy(
-            read.rules, read.default or "risk", read.resources, effects=read.effects, egress=read.egress
+            read.rules,
+            read.default or "risk",
+            read.resources,
+            effects=read.effects,
+            egress=read.egress,
+            budgets=read.budgets,
         )
     except PolicyFileError as error:
         raise InvalidRequestError("policy", str(error)) from None
