@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ budgets:
   - {id: looks, max: 2, window: month, tools: list_dir, per: [agent, requester]}
   - {id: tokens, of: tokens, max: 1000000}
 """
+LOOKS: list[tuple[str, dict[str, Any]]] = [("list_dir", {})] * 3
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_wrong_budget_names_its_line(run: Run, budgets: Path) -> None:
 
 
 def test_use_is_shown_after_runs(run: Run, cli: Run, budgets: Path, tmp_path: Path) -> None:
-    script = write_script(tmp_path / "script.json", calls(*[("list_dir", {})] * 3), "Done.")
+    script = write_script(tmp_path / "script.json", calls(*LOOKS), "Done.")
     before = run("budgets", "--user", budgets)
     done = json.loads(cli("run", "Look.", "--script", script, "--policy", budgets, "--json").stdout)
 
@@ -68,7 +70,7 @@ def test_use_is_shown_after_runs(run: Run, cli: Run, budgets: Path, tmp_path: Pa
 
 
 def test_backtest_counts_budgets(run: Run, cli: Run, budgets: Path, tmp_path: Path) -> None:
-    script = write_script(tmp_path / "script.json", calls(*[("list_dir", {})] * 3), "Done.")
+    script = write_script(tmp_path / "script.json", calls(*LOOKS), "Done.")
     cli("run", "Look.", "--script", script)
 
     result = run("backtest", budgets)
