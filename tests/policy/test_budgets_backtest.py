@@ -12,19 +12,17 @@ from interlock.policy.analysis.recorded_calls import read_recorded_requests
 from interlock.testing import FakeClock
 from tests.runs.support import agent_of, run_of
 
-from .recorded_runs import no, record
+from .recorded_runs import Says, no, record, yes
 
 DAY = 86_400
 MAILS = BudgetRule(id="mails", tools=("send_mail",), per=("requester",), limit=2)
 ENDS_AT = 1_800_057_600_000_000_000
 
 
-async def mails(clock: FakeClock, count: int, says: Any = None, **options: Any) -> list[Event]:
+async def mails(clock: FakeClock, count: int, says: Says = yes, **options: Any) -> list[Event]:
     calls = [("send_mail", {"to": f"a{number}"}) for number in range(count)]
-    given = {"policy": RulePolicy(default="allow"), **options}
-    return (
-        await record(calls, clock=clock, **given) if says is None else await record(calls, says, clock=clock, **given)
-    )
+    given: dict[str, Any] = {"policy": RulePolicy(default="allow"), "clock": clock, **options}
+    return await record(calls, says, **given)
 
 
 def allow(*budgets: BudgetRule) -> RulePolicy:
