@@ -30,7 +30,8 @@ DELETE FROM login_networks; DELETE FROM consent_tokens; DELETE FROM consent_lock
 DELETE FROM schedule_marks; DELETE FROM forward_positions; DELETE FROM forward_set_aside; DELETE FROM signing_keys;
 DELETE FROM sealing_keys; DELETE FROM checkpoints; DELETE FROM checkpoint_runs; DELETE FROM checkpoint_copies;
 DELETE FROM damaged_runs; DELETE FROM question_assignments; DELETE FROM question_comments; DELETE FROM inbox_views;
-DELETE FROM served_agents
+DELETE FROM served_agents; DELETE FROM switches; DELETE FROM trigger_refusals; DELETE FROM passkeys;
+DELETE FROM passkey_challenges
 """
 _FOLDERS = ("/dev/shm", "/tmp")
 _SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "log_min_messages=fatal")

@@ -58,6 +58,10 @@ class RunRules:
         """
         return True
 
+    async def find_hold(self, agent: str) -> str:
+        """Return why runs of the agent must not continue now; empty when they may."""
+        return ""
+
     async def handle_unknown_agent(self, run_id: str, agent: str) -> None:
         """Raise the error for a run of an agent that is not here, or return to leave it alone."""
         raise UnknownAgentError(f"Waits for a worker with the agent {agent!r}.")
@@ -116,6 +120,10 @@ class RunAdvancer:
         result = await handle.result()
         if result.state.is_over:
             return None
+        if handle.is_pause_requested and not self._is_stopping:
+            begun = await read_run_started(self._log, run_id)
+            hold = None if begun is None else await self._hold(begun.agent)
+            return hold or NextLook(is_left=True)
         is_waiting = bool(result.questions) or not self._is_stopping
         times = [question.expires_at for question in result.questions if question.expires_at]
         return NextLook(at=min(times, default=0), seq=handle.stopped_seq, is_left=not is_waiting)
@@ -138,10 +146,17 @@ class RunAdvancer:
         if runner is None:
             await self._rules.handle_unknown_agent(run_id, begun.agent)
             return NextLook()
+        if (hold := await self._hold(begun.agent)) is not None:
+            return hold
         async with self._open_limit:
             if not await self._rules.can_resume(runner, run_id):
                 return NextLook()
             return await runner.open(run_id)
+
+    async def _hold(self, agent: str) -> NextLook | None:
+        """Return when to look again at a run of an agent that is switched off, and why it waits."""
+        reason = await self._rules.find_hold(agent)
+        return NextLook(retry_seconds=_MAX_RETRY_SECONDS, reason=reason) if reason else None
 
     async def _leave_to_parent(self, run_id: str, parent_run_id: str) -> NextLook:
         """Leave a child run to its parent, which drives it. When the parent is over, cancel the child run."""

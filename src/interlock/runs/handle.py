@@ -151,7 +151,7 @@ class RunHandle:
         session = await self._lease.acquire(force=force)
         try:
             for action_id, answer in (answers or {}).items():
-                if not await self._runner.app.decide(session.run, action_id, answer):
+                if not await self._runner.app.decide(session.run, action_id, answer, opened_for_it=True):
                     raise RunClaimedError(
                         f"{self.run_id} was taken over by another process before the answer to {action_id} was "
                         "recorded. Nothing was started."
@@ -199,6 +199,11 @@ class RunHandle:
         if session is not None:
             session.pause_requested = True
             session.interrupt_model_call()
+
+    @property
+    def is_pause_requested(self) -> bool:
+        """True if the run was paused since it was opened."""
+        return self._pause_requested
 
     async def cancel(self, message: str = "", *, by: str = "", after_turn: bool = False) -> None:
         """End the run: now, cancelling what runs, or after the running calls."""

@@ -35,6 +35,10 @@ OWNERS_OF_ONE = """
     runs.cancel        M       OM      OMFB      MFB      OMFB    MFB
     runs.message       M       M       MFB       MFB      MFB     MFB
     agents.stop        -       OM      OM        -        OM      -
+    agents.switch      -       OM      OM        -        OM      -
+    agents.switch_all  -       -       -         -        -       -
+    triggers.list      -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  -
+    triggers.pause     -       OM      OM        -        OM      -
     questions.decide   -       OM      OM        -        OM      -
     questions.answer   -       OM      OM        -        OM      -
     questions.assign   -       OM      OM        -        OM      -
@@ -53,6 +57,7 @@ OWNERS_OF_ONE = """
     audit.verify       -       -       -         -        -       -
     audit.checkpoints  -       -       -         -        -       -
     audit.forwarders   -       -       -         -        -       -
+    audit.retry        -       -       -         -        -       -
     audit.journal      -       -       -         -        -       -
     notices.read       -       -       -         -        -       -
     notices.manage     -       -       -         -        -       -
@@ -77,6 +82,10 @@ OWNERS_OF_ALL = """
     runs.cancel        MB      OMXFB   OMXFB     MFB      OMXFB   MFB
     runs.message       MB      MB      MFB       MFB      MFB     MFB
     agents.stop        -       OMXFB   OMXFB     -        OMXFB   -
+    agents.switch      -       OMXFB   OMXFB     -        OMXFB   -
+    agents.switch_all  -       -       -         -        OMXFBN  -
+    triggers.list      -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  -
+    triggers.pause     -       OMXFB   OMXFB     -        OMXFB   -
     questions.decide   -       OMXFB   OMXFB     -        OMXFB   -
     questions.answer   -       OMXFB   OMXFB     -        OMXFB   -
     questions.assign   -       OMXFB   OMXFB     -        OMXFB   -
@@ -95,6 +104,7 @@ OWNERS_OF_ALL = """
     audit.verify       -       -       -         OMXFBN   OMXFBN  -
     audit.checkpoints  -       -       -         OMXFBN   OMXFBN  -
     audit.forwarders   -       -       -         OMXFBN   OMXFBN  -
+    audit.retry        -       -       -         -        OMXFBN  -
     audit.journal      -       -       -         OMXFBN   OMXFBN  -
     notices.read       -       -       -         OMXFBN   OMXFBN  -
     notices.manage     -       -       -         -        OMXFBN  -

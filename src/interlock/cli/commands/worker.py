@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ...engine import advance as engine_advance
     from ...engine import metrics as engine_metrics
     from ...engine import postgres as engine_postgres
+    from ...engine import switches as engine_switches
     from ...server.core import mcp_servers
     from ...server.core import settings as server_settings
     from ...server.core.runs import agent_loading, agent_runners
@@ -35,6 +37,7 @@ else:
     engine_advance = lazy_module("...engine.advance", __package__)
     engine_metrics = lazy_module("...engine.metrics", __package__)
     engine_postgres = lazy_module("...engine.postgres", __package__)
+    engine_switches = lazy_module("...engine.switches", __package__)
     mcp_servers = lazy_module("...server.core.mcp_servers", __package__)
     server_settings = lazy_module("...server.core.settings", __package__)
     agent_loading = lazy_module("...server.core.runs.agent_loading", __package__)
@@ -175,7 +178,8 @@ async def _serve(  # noqa: PLR0913 - every keyword is explicit
     """Serve until a signal, or until the database is gone."""
     queues = table.queues
     engine = engine_postgres.PostgresEngine(log, name=name)
-    advancer = engine_advance.RunAdvancer(runners.by_agent)
+    read_switches = partial(_read_switches, log)
+    advancer = engine_advance.RunAdvancer(runners.by_agent, engine_switches.WorkerRules(read_switches))
     stopped, code = asyncio.Event(), ExitCode.OK
     async with AsyncExitStack() as stack:
         stack.enter_context(signal_handlers(dict.fromkeys((signal.SIGTERM, signal.SIGINT), stopped.set)))
@@ -186,6 +190,7 @@ async def _serve(  # noqa: PLR0913 - every keyword is explicit
         serving = asyncio.create_task(engine.serve(advancer.advance, queues=queues, concurrency=table.concurrency))
         announcing = asyncio.create_task(_announce(engine.ready, name, list(runners.by_agent), queues))
         waiting = asyncio.create_task(stopped.wait())
+        watching = asyncio.create_task(engine_switches.SwitchWatch(read_switches, runners.by_agent).run())
         try:
             await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
@@ -198,6 +203,7 @@ async def _serve(  # noqa: PLR0913 - every keyword is explicit
         finally:
             announcing.cancel()
             waiting.cancel()
+            watching.cancel()
             with suppress(LogError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS if code else None):
                     await runners.close()
@@ -206,6 +212,11 @@ async def _serve(  # noqa: PLR0913 - every keyword is explicit
     if not code:
         echo("Stopped.")
     return code
+
+
+async def _read_switches(log: "postgres_log.PostgresLog") -> "list[engine_switches.SwitchedOffAgent]":
+    rows = await log.queues.list_switched_off_agents()
+    return [engine_switches.SwitchedOffAgent(name=row[0], actor=row[1], reason=row[2], at=row[3]) for row in rows]
 
 
 async def _announce(ready: asyncio.Event, name: str, agents: Sequence[str], queues: Sequence[str]) -> None:

@@ -54,6 +54,10 @@ class RunQueues:
         """Return why runs wait that were postponed: of these runs, those that do."""
         return dict(await self._execute("waiting_reasons", ([*run_ids],))) if run_ids else {}
 
+    async def list_switched_off_agents(self) -> list[tuple[str, str, str, int]]:
+        """List the agents that were switched off: name, who did it, why, and when."""
+        return [(row[0], row[1], row[2], row[3]) for row in await self._execute("switched_off_agents", None)]
+
     async def reconcile(self, worker_seconds: float) -> list[str]:
         """Wake the runs that can continue, or are due, and that no living process has; return them. Remove the jobs of
         workers without a heartbeat for `worker_seconds`. Of several processes one does it at a time.

@@ -21,7 +21,9 @@ from ....audit.verify import verify
 from ....domain.errors import LogCorruptError
 from ....domain.event import LogEntry, genesis_hash, next_hash
 from ....storage.event_log import EventLog
-from ..audit_sinks.forwarder import Forwarders, ForwarderStatus, RunForwardResult
+from ..audit_sinks.forwarder import Forwarder, Forwarders, ForwarderStatus, RunForwardResult
+from ..audit_sinks.positions import DeadLetter
+from ..audit_sinks.senders import SendDelay, SendSuccess
 from ..errors import ConflictError, UnavailableError, not_found_error
 from ..identity.guard import AccessGuard
 from ..identity.permissions import Operation
@@ -112,6 +114,9 @@ def _join_lines(lines: Iterator[bytes], queue: _EntryQueue) -> bytes:
 _MAX_FLAWS = 100
 #: Time limit of one check of everything.
 CHECK_SECONDS = 60.0
+#: Of sending dead letters again: how long the last one may begin after the first, and how many.
+RETRY_SECONDS = 20.0
+MAX_RETRIED = 1_000
 
 
 class RunExport(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +150,17 @@ class ServerCheck(msgspec.Struct, frozen=True, kw_only=True):
     flaws: tuple[RunFlaw, ...]
     checkpoints: CheckpointCheck
     audit_log: AuditLogCheck
+
+
+class DeadLetterRetry(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of sending dead letters again."""
+
+    destination: str
+    #: How many the receiver took, and how many dead letters are left.
+    sent: int
+    left: int
+    #: The last thing that went wrong; empty: nothing.
+    problem: str
 
 
 class AuditService:
@@ -218,10 +234,7 @@ class AuditService:
     async def forward_run(self, principal: Principal, run_id: str, destination: str) -> RunForwardResult:
         """Send all events of a run to a configured destination now."""
         await self._guard.get_run(principal, run_id, Operation.FORWARD_RUN)
-        forwarder = self._forwarders.get(destination)
-        if forwarder is None:
-            raise not_found_error("destination", destination)
-        result = await forwarder.forward_run(run_id)
+        result = await self._get_forwarder(destination).forward_run(run_id)
         await self._audit_log.add(
             principal.name,
             "audit.forwarded",
@@ -235,6 +248,34 @@ class AuditService:
         """List the state of every audit sink."""
         await self._guard.check(principal, Operation.READ_FORWARDERS)
         return await self._forwarders.list_statuses()
+
+    async def list_dead_letters(
+        self, principal: Principal, destination: str, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        """List the events that a destination rejected, by their place in the log."""
+        await self._guard.check(principal, Operation.READ_FORWARDERS)
+        return await self._get_forwarder(destination).list_dead_letters(after, limit)
+
+    async def retry_dead_letters(self, principal: Principal, destination: str, position: int = 0) -> DeadLetterRetry:
+        """Send one dead letter again, or all of them. It stops at a receiver that cannot answer now, and when it takes
+        too long.
+        """
+        await self._guard.check(principal, Operation.RETRY_DEAD_LETTERS)
+        forwarder = self._get_forwarder(destination)
+        if position and not await _has_dead_letter(forwarder, position):
+            raise not_found_error("dead_letter", str(position))
+        result = await _retry(forwarder, position)
+        target = f"{destination}, event {position}" if position else destination
+        detail = {"sent": str(result.sent), "left": str(result.left), "problem": result.problem}
+        outcome = "failed" if result.problem else "done"
+        await self._audit_log.add(principal.name, "audit.dead_letters_retried", target, outcome=outcome, detail=detail)
+        return result
+
+    def _get_forwarder(self, destination: str) -> Forwarder:
+        forwarder = self._forwarders.get(destination)
+        if forwarder is None:
+            raise not_found_error("destination", destination)
+        return forwarder
 
     async def list_checkpoints(
         self, principal: Principal, after: int = 0, limit: int = 100
@@ -282,6 +323,26 @@ class AuditService:
             checkpoints=checkpoints,
             audit_log=audit_log,
         )
+
+
+async def _has_dead_letter(forwarder: Forwarder, position: int) -> bool:
+    found = await forwarder.list_dead_letters(position - 1, 1)
+    return bool(found) and found[0].position == position
+
+
+async def _retry(forwarder: Forwarder, position: int) -> DeadLetterRetry:
+    """Send the dead letter at a position again; 0: all of them."""
+    sent, problem, end = 0, "", monotonic() + RETRY_SECONDS
+    for letter in await forwarder.list_dead_letters(max(0, position - 1), 1 if position else MAX_RETRIED):
+        outcome = await forwarder.retry(letter.position)
+        if isinstance(outcome, SendSuccess):
+            sent += 1
+        else:
+            problem = outcome.problem
+        if isinstance(outcome, SendDelay) or monotonic() > end:
+            break
+    status = await forwarder.get_status()
+    return DeadLetterRetry(destination=forwarder.name, sent=sent, left=status.dead_letter_count, problem=problem)
 
 
 def _to_file_name(run_id: str) -> str:

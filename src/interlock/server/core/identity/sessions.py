@@ -141,6 +141,17 @@ class Sessions:
         ended = partial(_delete_sessions, condition="session_id = ?", value=session_id, now=self._now(), by=by)
         return await self._database.run(ended) > 0
 
+    async def end_own(self, name: str, session_id: str, *, by: str) -> bool:
+        """End a session of this account. Return False when it has no such session."""
+        if all(row.session_id != session_id for row in await self.list_by_account(name)):
+            return False
+        return await self.end(session_id, by=by)
+
+    async def end_others(self, name: str, session_id: str, *, by: str) -> int:
+        """End all sessions of an account but this one, and return how many ended."""
+        others = [row.session_id for row in await self.list_by_account(name) if row.session_id != session_id]
+        return sum([await self.end(other, by=by) for other in others])
+
     async def end_all(self, name: str, *, by: str) -> int:
         """End all sessions of an account, and return their number."""
         if check_name(name):

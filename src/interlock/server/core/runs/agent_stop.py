@@ -1,4 +1,4 @@
-"""Stops all runs of an agent at once: the emergency stop.
+"""Stops all runs of an agent, or of all agents, at once: the emergency stop.
 
 Active runs are cancelled first, all at the same time; then waiting ones, a few at a time. Runs that start meanwhile are
 found by checking again. One that does not end in time keeps ending, and is named.
@@ -24,6 +24,7 @@ _MAX_ROUNDS = 5
 class AgentStopResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of stopping an agent."""
 
+    #: Empty: all agents.
     agent: str
     #: How many runs were ended by it.
     cancelled: int
@@ -35,7 +36,9 @@ class AgentStop:
     """One stop of one agent."""
 
     def __init__(self, index: RunIndex, agent: str, cancel_run: Callable[[RunRow], Awaitable[RunRow]]) -> None:
-        """Prepare the stop of an agent. `cancel_run` cancels one run and returns its row."""
+        """Prepare the stop of an agent; an empty name is all of them. `cancel_run` cancels one run and returns its
+        row.
+        """
         self._index = index
         self._agent = agent
         self._cancel_run = cancel_run
@@ -91,7 +94,7 @@ class AgentStop:
         while True:
             query = RunQuery(
                 statuses=UNFINISHED_STATUSES,
-                agent=self._agent,
+                agent=self._agent or None,
                 include_child_runs=True,
                 limit=_PAGE_SIZE,
                 cursor=cursor,

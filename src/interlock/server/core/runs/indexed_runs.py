@@ -33,8 +33,8 @@ from ....domain.event import (
 )
 from ....domain.state.ledger import Ledger
 from ....domain.state.lifecycle import ActionState, CallState
-from ....engine.advance import RunRules
 from ....engine.local import LocalEngine
+from ....engine.switches import WorkerRules
 from ....history.fold import load_run
 from ....runs.children import list_open_children
 from ....runs.fork import is_unopened_fork
@@ -45,6 +45,7 @@ from ..index.rows import RUNNING_STATUSES, UNFINISHED_STATUSES, RunQuery, RunRow
 from ..index.run_index import IndexUnavailableError, RunIndex
 from ..live.hub import EventHub
 from ..live.live_event import LiveEvent
+from ..switches import Switches
 from .agent_runners import AgentRunners
 from .conversations import is_idle
 from .damaged_runs import DamagedRuns
@@ -63,10 +64,13 @@ _EXPIRED_POLL_SECONDS = 1.0
 _RECOVERY_SECONDS = 15.0
 
 
-class ServerRules(RunRules):
-    """What a server knows about runs: which of them are damaged."""
+class ServerRules(WorkerRules):
+    """What a server knows about runs: which of them are damaged, and which agents were switched off."""
 
-    def __init__(self, index: RunIndex, damaged: DamagedRuns) -> None:
+    passing_errors = (*WorkerRules.passing_errors, StorageError)
+
+    def __init__(self, index: RunIndex, damaged: DamagedRuns, switches: Switches) -> None:
+        super().__init__(switches.list_agents)
         self._index = index
         self._damaged = damaged
 
@@ -86,8 +90,15 @@ class SingleServerRules(ServerRules):
     #: Not a wrong configuration: no other process has a better one.
     passing_errors = (LogError, StorageError, IndexUnavailableError, ModelError, WorkspaceMismatchError)
 
-    def __init__(self, runners: AgentRunners, index: RunIndex, damaged: DamagedRuns, now: Callable[[], int]) -> None:
-        super().__init__(index, damaged)
+    def __init__(
+        self,
+        runners: AgentRunners,
+        index: RunIndex,
+        damaged: DamagedRuns,
+        switches: Switches,
+        now: Callable[[], int],
+    ) -> None:
+        super().__init__(index, damaged, switches)
         self._runners = runners
         self._log = runners.log
         self._now = now

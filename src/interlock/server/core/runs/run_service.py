@@ -36,6 +36,7 @@ from ..identity.permissions import Operation, RunOwnershipData
 from ..identity.principal import Principal
 from ..index.rows import RunRow, describe_new_run
 from ..index.run_index import RunIndex
+from ..switches import Switches
 from .agent_runners import AgentRunners
 from .agent_stop import AgentStop, AgentStopResult
 from .conversations import is_idle
@@ -79,10 +80,12 @@ class RunService:
         guard: AccessGuard,
         worker: RunWorker,
         damaged: DamagedRuns,
+        switches: Switches,
         max_live_runs: int,
     ) -> None:
         self._runners = runners
         self._damaged = damaged
+        self._switches = switches
         self._index = index
         self._guard = guard
         self._worker = worker
@@ -132,7 +135,7 @@ class RunService:
             return seq, False
         if row.is_over:
             raise _build_run_ended_error(row, "message")
-        self._check_can_start()
+        await self._check_can_start(row.agent)
         try:
             seq = await self._add_message(runner, row, text, principal, key)
         except RunEndedError:
@@ -152,17 +155,29 @@ class RunService:
         return await self._cancel_run(principal, reason, row)
 
     async def stop_agent(self, principal: Principal, agent: str, reason: str) -> AgentStopResult:
-        """Cancel all runs of an agent that are not over. New runs are still possible with its keys."""
+        """Cancel all runs of an agent that are not over. New runs are still possible: `AgentSwitches` refuses them."""
         await self._guard.check(principal, Operation.STOP_AGENT, RunOwnershipData(agent=agent), agent)
         if not reason.strip():
             raise InvalidRequestError("reason", "has to say why. Nothing was stopped")
-        stopped = await AgentStop(self._index, agent, partial(self._cancel_run, principal, reason)).cancel_all()
+        stopped = await self._cancel_all(principal, agent, reason)
         if agent not in self._runners.by_agent and not (stopped.cancelled or stopped.unfinished):
             known = self._runners.by_agent
             raise self._guard.build_unknown_agent_error(principal, Operation.STOP_AGENT, agent, known)
-        counts = {"cancelled": str(stopped.cancelled), "unfinished": str(len(stopped.unfinished))}
-        await self._guard.record_operation(principal, Operation.STOP_AGENT, agent, counts | {"reason": reason})
+        await self._record_stop(principal, stopped, reason)
         return stopped
+
+    async def cancel_all(self, principal: Principal, agent: str, reason: str) -> AgentStopResult:
+        """Cancel all runs of an agent, or with an empty name of all agents. The caller has checked the permission."""
+        stopped = await self._cancel_all(principal, agent, reason)
+        await self._record_stop(principal, stopped, reason)
+        return stopped
+
+    async def _cancel_all(self, principal: Principal, agent: str, reason: str) -> AgentStopResult:
+        return await AgentStop(self._index, agent, partial(self._cancel_run, principal, reason)).cancel_all()
+
+    async def _record_stop(self, principal: Principal, stopped: AgentStopResult, reason: str) -> None:
+        counts = {"cancelled": str(stopped.cancelled), "unfinished": str(len(stopped.unfinished)), "reason": reason}
+        await self._guard.record_operation(principal, Operation.STOP_AGENT, stopped.agent or "every agent", counts)
 
     async def _cancel_run(self, principal: Principal, reason: str, row: RunRow) -> RunRow:
         run_id = row.run_id
@@ -192,7 +207,7 @@ class RunService:
         """Start a run, and return it and True; or the run of that id that another server created meanwhile, and
         False.
         """
-        self._check_can_start()
+        await self._check_can_start(runner.agent.name)
         self._starting_count += 1
         try:
             handle = await self._worker.begin(
@@ -214,7 +229,8 @@ class RunService:
             self._starting_count -= 1
         return await self._describe_started(runner, run_id, handle, request.task), True
 
-    def _check_can_start(self) -> None:
+    async def _check_can_start(self, agent: str) -> None:
+        await self._switches.require_agent(agent)
         if self._worker.is_stopping:
             raise UnavailableError(
                 "stopping", "The server is about to stop. Nothing was started. Try again in a moment."

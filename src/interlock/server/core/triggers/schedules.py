@@ -6,18 +6,24 @@ second run. What was due while the server was down is started once, for the late
 changed or enabled again counts from now on: runs of last month are not made up. So does one whose mark is ahead of
 the clock by more than an hour: the clock was wrong, and the schedule must not rest until it would have been right.
 
+What was due while a schedule was paused is passed over: it counts as dealt with.
+
 Where servers share a database, one of them may have an older configuration for a while. So the mark of a schedule that
 a server does not have stays, until servers have run for a day without one that has it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from time import time_ns
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from ..database.interface import Connection, Database
+from ..errors import StorageError
+from ..switches import Switches
 from .due_times import NANOSECONDS_PER_SECOND, Schedule, check_schedules, find_latest_due, find_next_due
+from .refusals import TriggerRefusals
 
 #: How long a schedule rests whose run could not be started.
 RETRY_SECONDS = 60
@@ -75,10 +81,17 @@ class Schedules:
         self._schedules = tuple(schedules)
         self._start = start
         self._now = now
+        self._switches = Switches(db, now)
+        self.refusals = TriggerRefusals(db, now)
         #: The due time that was dealt with last, by name.
         self._marks: dict[str, int] = {}
         self._problems: dict[str, str] = {}
         self._retry_at: dict[str, int] = {}
+
+    @property
+    def configured(self) -> tuple[Schedule, ...]:
+        """All schedules of the settings."""
+        return self._schedules
 
     async def open(self) -> None:
         """Load what was started before, and reset new or changed schedules. Call first, and every few hours, so that
@@ -117,13 +130,16 @@ class Schedules:
     async def start_due_runs(self, now: int) -> list[DueRun]:
         """Start what is due, each for its latest due time. Failed starts are tried again later."""
         started: list[DueRun] = []
+        paused = await self._switches.list("schedule")
         for schedule in self._schedules:
             if not schedule.enabled or self._retry_at.get(schedule.name, 0) > now:
                 continue
             due_at = find_latest_due(schedule, self._get_mark(schedule, now), now)
             if due_at is not None:
                 due = DueRun(schedule, due_at, f"sched-{schedule.name}-{due_at // NANOSECONDS_PER_SECOND}")
-                if await self._start_due_run(due, now):
+                if schedule.name in paused:
+                    await self._mark_done(due, now)
+                elif await self._start_due_run(due, now):
                     started.append(due)
         return started
 
@@ -135,7 +151,7 @@ class Schedules:
                 name=schedule.name,
                 agent=schedule.agent,
                 enabled=schedule.enabled,
-                next_due_at=(self._find_next_start(schedule, now) or 0) if schedule.enabled else 0,
+                next_due_at=(self._find_next_start(schedule, now, after=now) or 0) if schedule.enabled else 0,
                 problem=self._problems.get(schedule.name, ""),
             )
             for schedule in self._schedules
@@ -145,15 +161,20 @@ class Schedules:
         name = due.schedule.name
         try:
             await self._start(due)
-            await self._db.run(lambda connection: _save_mark(connection, due.schedule, due.due_at, now))
+            await self._mark_done(due, now)
         except Exception as error:  # of this schedule: the others are started all the same
             self._problems[name] = str(error)
             self._retry_at[name] = now + RETRY_SECONDS * NANOSECONDS_PER_SECOND
+            with suppress(StorageError):
+                await self.refusals.record("schedule", name, getattr(error, "code", "failed"), str(error))
             return False
-        self._marks[name] = due.due_at
         self._problems.pop(name, None)
         self._retry_at.pop(name, None)
         return True
+
+    async def _mark_done(self, due: DueRun, now: int) -> None:
+        await self._db.run(lambda connection: _save_mark(connection, due.schedule, due.due_at, now))
+        self._marks[due.schedule.name] = due.due_at
 
     def _get_mark(self, schedule: Schedule, now: int) -> int:
         # A server that does not lead has loaded none.
@@ -162,8 +183,8 @@ class Schedules:
             self._retry_at.pop(schedule.name, None)
         return self._marks[schedule.name]
 
-    def _find_next_start(self, schedule: Schedule, now: int) -> int | None:
-        due_at = find_next_due(schedule, self._get_mark(schedule, now))
+    def _find_next_start(self, schedule: Schedule, now: int, after: int = 0) -> int | None:
+        due_at = find_next_due(schedule, max(after, self._get_mark(schedule, now)))
         return None if due_at is None else max(due_at, self._retry_at.get(schedule.name, 0))
 
 

@@ -26,13 +26,14 @@ MAX_QUOTED_CHARS = 1_000_000
 _MAX_DIGITS = 12
 _NANOSECONDS_PER_SECOND = 1_000_000_000
 
-WebhookErrorCode = Literal["unknown_webhook", "bad_signature", "too_old", "too_large", "bad_json"]
+WebhookErrorCode = Literal["unknown_webhook", "bad_signature", "too_old", "too_large", "bad_json", "webhook_paused"]
 HTTP_STATUS_BY_CODE: dict[WebhookErrorCode, int] = {
     "unknown_webhook": 404,
     "bad_signature": 401,
     "too_old": 401,
     "too_large": 413,
     "bad_json": 422,
+    "webhook_paused": 409,
 }
 
 
@@ -90,6 +91,11 @@ class Webhooks:
             owner = f'The webhook "{webhook.name}"'
             self._secrets[webhook.name] = read_secret(owner, webhook.secret_env, webhook.secret_file, environ)
             self._webhooks[webhook.name] = webhook
+
+    @property
+    def configured(self) -> tuple[Webhook, ...]:
+        """All webhooks of the settings."""
+        return tuple(self._webhooks.values())
 
     def find(self, name: str) -> Webhook | None:
         """Return the webhook before the body is read, for its size limit."""

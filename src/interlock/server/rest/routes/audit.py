@@ -8,7 +8,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ....audit.proof import SignedVerification
 from ....audit.schemas import MEDIA_TYPES, ExportFormat, SchemaName
-from ...core.audit.service import ServerCheck
+from ...core.audit.service import DeadLetterRetry, ServerCheck
 from ...core.audit_sinks.forwarder import RunForwardResult
 from ...core.identity.permissions import Operation
 from ..body import RequestModel
@@ -17,6 +17,7 @@ from ..routing import Routes
 from ..schemas.audit import (
     AuditLogEntryList,
     CheckpointList,
+    DeadLetterList,
     ForwarderList,
     ForwardRunResponse,
     ProofResponse,
@@ -26,6 +27,8 @@ from ..schemas.audit import (
 from ..schemas.requests import ForwardRunRequest
 
 route = Routes("audit")
+
+_Position = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 
 _EXPORT_RESPONSE: dict[int, dict[str, Any]] = {
     200: {
@@ -85,6 +88,30 @@ async def forward_run(call: Call, run_id: str, body: ForwardRunRequest) -> RunFo
 async def list_forwarders(call: Call) -> dict[str, Sequence[Any]]:
     """List the destinations, how far each is behind, and its last error."""
     return {"forwarders": await call.service.audit_service.list_forwarders(call.principal)}
+
+
+@route("GET", "/audit/forwarders/{name}/dead-letters", Operation.READ_FORWARDERS, DeadLetterList)
+async def list_dead_letters(call: Call, name: str, query: CursorFilters) -> dict[str, Any]:
+    """List the events that a destination rejected, by their place in the log, with the reasons."""
+    found = await call.service.audit_service.list_dead_letters(call.principal, name, query.after, query.limit)
+    return {"dead_letters": found, "next_after": found[-1].position if found else query.after}
+
+
+@route(
+    "POST",
+    "/audit/forwarders/{name}/dead-letters/{number}/retry",
+    Operation.RETRY_DEAD_LETTERS,
+    DeadLetterRetry,
+)
+async def retry_dead_letter(call: Call, name: str, number: _Position) -> DeadLetterRetry:
+    """Send the rejected event at this `position` again. It stays a dead letter unless the destination takes it."""
+    return await call.service.audit_service.retry_dead_letters(call.principal, name, number)
+
+
+@route("POST", "/audit/forwarders/{name}/dead-letters/retry", Operation.RETRY_DEAD_LETTERS, DeadLetterRetry)
+async def retry_dead_letters(call: Call, name: str) -> DeadLetterRetry:
+    """Send the first 1,000 rejected events again, for up to 20 seconds."""
+    return await call.service.audit_service.retry_dead_letters(call.principal, name)
 
 
 @route("GET", "/audit/checkpoints", Operation.READ_CHECKPOINTS, CheckpointList)

@@ -55,7 +55,8 @@ async def call_webhook(call: PublicCall, name: Annotated[str, Meta(max_length=25
     """Start a run from a webhook. The same request again is the same run."""
     service, webhook = call.service, call.service.webhooks.find(name)
     body = await read_body(call.request, MAX_BODY_BYTES if webhook is None else webhook.max_body_bytes)
-    trigger = service.webhooks.accept(name, dict(call.request.headers), body, service.now())
+    headers = dict(call.request.headers)
+    trigger = await service.trigger_service.accept_delivery(name, headers, body, service.now())
     if isinstance(trigger, WebhookRejection):
         logger.warning("Webhook %s rejected a request: %s", "unknown" if webhook is None else name, trigger.code)
         raise ApiError(trigger.status, trigger.code, trigger.message)

@@ -1,6 +1,7 @@
 """Sign-in and sign-out for browsers, the current identity, and one's own password."""
 
 from secrets import token_urlsafe
+from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from starlette.requests import Request
@@ -8,15 +9,16 @@ from starlette.responses import RedirectResponse, Response
 
 from ....domain.errors import ConsentError
 from ...core.consent_service import Callback, FlowRefusal
+from ...core.errors import not_found_error
 from ...core.identity.permissions import Operation
 from ...core.identity.principal import IdentityProblem, Principal
 from ...core.identity.sessions import NewSession
 from ...core.service import Service
 from ..caller import Call, PublicCall, get_address, is_https, session_cookie_name
 from ..errors import ApiError, FieldProblem, invalid_request
-from ..responses import build_response, json_response
+from ..responses import Merged, build_response, json_response
 from ..routing import Routes
-from ..schemas.accounts import MeResponse
+from ..schemas.accounts import EndedSessions, MeResponse, SessionList
 from ..schemas.requests import ChangePasswordRequest, SignInRequest
 from .consents import reload_same_site
 
@@ -82,7 +84,7 @@ async def get_me(call: Call) -> tuple[Principal, str | None, int]:
 async def change_password(call: Call, body: ChangePasswordRequest) -> None:
     """Change your own password. All of your sessions end."""
     service, address = call.service, get_address(call.request)
-    name = call.principal.name.removeprefix("user:")
+    name = _get_account_name(call)
     if await service.login_throttle.start_attempt(name, address):
         raise ApiError(
             429, "too_many_attempts", "Too many failed attempts. Try again later.", headers={"Retry-After": "15"}
@@ -93,6 +95,29 @@ async def change_password(call: Call, body: ChangePasswordRequest) -> None:
     changed = await service.accounts.set_password(name, body.new, by=call.principal.name)
     if isinstance(changed, IdentityProblem):
         raise invalid_request(FieldProblem("new", changed.problem))
+
+
+@route("GET", "/me/sessions", Operation.OWN_ACCOUNT, SessionList)
+async def list_sessions(call: Call) -> dict[str, Any]:
+    """List your sessions, newest first."""
+    current = None if call.session is None else call.session.session_id
+    rows = await call.service.sessions.list_by_account(_get_account_name(call))
+    return {"sessions": [Merged({"is_current": row.session_id == current}, row) for row in rows]}
+
+
+@route("DELETE", "/me/sessions", Operation.OWN_ACCOUNT, EndedSessions)
+async def end_other_sessions(call: Call) -> EndedSessions:
+    """End all of your sessions but this one."""
+    current = "" if call.session is None else call.session.session_id
+    ended = await call.service.sessions.end_others(_get_account_name(call), current, by=call.principal.name)
+    return EndedSessions(ended=ended)
+
+
+@route("DELETE", "/me/sessions/{name}", Operation.OWN_ACCOUNT, status=204)
+async def end_session(call: Call, name: str) -> None:
+    """End one of your sessions."""
+    if not await call.service.sessions.end_own(_get_account_name(call), name, by=call.principal.name):
+        raise not_found_error("session", name)
 
 
 @sign_in_route("GET", "/session/start", None, hidden=True)
@@ -131,6 +156,10 @@ async def finish_sign_in(call: PublicCall) -> Response:
         response = _redirect_failed_sign_in(new, next_page)
     response.delete_cookie(_OIDC_COOKIE, path="/session", httponly=True, samesite="lax", secure=is_https(request))
     return response
+
+
+def _get_account_name(call: Call) -> str:
+    return call.principal.name.removeprefix("user:")
 
 
 def set_session_cookie(response: Response, request: Request, new: NewSession) -> None:

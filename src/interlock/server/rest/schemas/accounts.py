@@ -74,6 +74,31 @@ class MeResponse(ResponseModel, frozen=True, kw_only=True):
         return Merged(principal, {"csrf_token": csrf, "session_expires_at": until})
 
 
+class SessionResponse(ResponseModel, frozen=True, kw_only=True):
+    """A session of a browser."""
+
+    #: Names the session, and opens nothing.
+    session_id: str
+    started_at: Time
+    #: To the minute.
+    used_at: Time
+    ends_at: Time
+    #: Whether this request is part of it.
+    is_current: bool
+
+
+class SessionList(ResponseModel, frozen=True, kw_only=True):
+    """Sessions."""
+
+    sessions: list[SessionResponse]
+
+
+class EndedSessions(ResponseModel, frozen=True, kw_only=True):
+    """How many sessions ended."""
+
+    ended: int
+
+
 class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
     """A requested consent."""
 

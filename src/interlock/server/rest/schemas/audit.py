@@ -138,6 +138,24 @@ class ForwarderResponse(ResponseModel, frozen=True, kw_only=True):
     dead_letter_count: int
 
 
+class DeadLetterResponse(ResponseModel, frozen=True, kw_only=True):
+    """An event that a destination rejected. It is still in the log."""
+
+    #: Its place in the log of all runs.
+    position: int
+    run_id: str
+    seq: int
+    problem: str
+    at: Time
+
+
+class DeadLetterList(ResponseModel, frozen=True, kw_only=True):
+    """Dead letters of a destination. `next_after` is the cursor of the next page."""
+
+    dead_letters: list[DeadLetterResponse]
+    next_after: int
+
+
 class ForwarderList(ResponseModel, frozen=True, kw_only=True):
     """Forwarders."""
 

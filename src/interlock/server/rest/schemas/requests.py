@@ -67,6 +67,19 @@ class StopAgentRequest(RequestModel, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(min_length=1, max_length=2_000)]
 
 
+class SwitchOffRequest(StopAgentRequest, frozen=True, kw_only=True):
+    """Why an agent is switched off, and whether its runs are cancelled."""
+
+    #: False: its runs are held where they are, until it is switched on.
+    cancel_runs: bool = True
+
+
+class SwitchRequest(RequestModel, frozen=True, kw_only=True):
+    """Why something is switched on, paused or resumed."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=2_000)]
+
+
 class ApproveRequest(RequestModel, frozen=True, kw_only=True):
     """An approval of exactly the payload with this hash."""
 
