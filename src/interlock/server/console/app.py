@@ -9,7 +9,23 @@ from starlette.routing import Mount, Route
 from ..core.service import Service
 from ..rest.errors import install_error_handlers, to_api_error
 from .assets import Assets
-from .pages import admin, agents, audit, consents, dashboard, inbox, login, policy, run, runs, servers
+from .pages import (
+    account,
+    admin,
+    agents,
+    audit,
+    consents,
+    dashboard,
+    inbox,
+    login,
+    notices,
+    policy,
+    run,
+    runs,
+    servers,
+    sinks,
+    triggers,
+)
 from .rendering import PageRenderer
 from .session import HOME_PATH, NotSignedInError, find_session, redirect_to_sign_in
 
@@ -33,7 +49,8 @@ def mount_console(app: Starlette, service: Service) -> None:
     async def static(request: Request) -> Response:
         return assets.respond(request, request.path_params["name"])
 
-    modules = (login, dashboard, agents, runs, run, inbox, policy, servers, consents, audit, admin)
+    work = (dashboard, agents, triggers, runs, run, inbox, policy, servers)
+    modules = (login, *work, consents, audit, sinks, admin, account, notices)
     routes = [page for module in modules for page in module.page]
     console = Starlette(routes=[*routes, Route("/static/{name}", static)])
     console.state.service, console.state.pages = service, pages

@@ -56,9 +56,13 @@ NAV_ENTRIES = (
     NavEntry("Policy", "/console/policy", "policy", frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))),
     NavEntry("Servers", "/console/servers", "servers", frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))),
     NavEntry("Consents", "/console/consents", "consents"),
+    NavEntry("Notices", "/console/notices", "notices"),
     NavEntry("Audit", "/console/audit", "audit", frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))),
     NavEntry("Admin", "/console/admin", "admin", frozenset((Role.AUDITOR, Role.ADMIN))),
 )
+
+#: Pages that belong to an entry of another path; empty: to none.
+_SUBPAGES = {"/console/triggers": "/console/agents", "/console/sinks": "/console/audit", "/console/account": ""}
 
 
 class PageRenderer:
@@ -74,11 +78,11 @@ class PageRenderer:
             auto_reload=False,
             trim_blocks=True,
             lstrip_blocks=True,
+            extensions=[build_template_extension(path)] if (path := service.settings.server.public_path) else [],
         )
         event_types = " ".join(get_args(RunEventType))
         cast(dict[str, Any], self._environment.globals).update(
             asset=assets.url, event_types=event_types, RUN_STATES=RUN_STATES, ACTION_STATES=ACTION_STATES
-            extensions=[build_template_extension(path)] if (path := service.settings.server.public_path) else [],
         )
         self._environment.filters |= {
             "shown": markup.render_text,
@@ -131,5 +135,8 @@ def _can_see(principal: Principal, entry: NavEntry) -> bool:
 
 def _find_active_path(path: str) -> str:
     """Return the navigation entry that a page belongs to."""
+    for subpage, owner in _SUBPAGES.items():
+        if path.startswith(subpage):
+            return owner
     inside = [entry.path for entry in NAV_ENTRIES if entry.path != NAV_ENTRIES[0].path and path.startswith(entry.path)]
     return inside[0] if inside else NAV_ENTRIES[0].path

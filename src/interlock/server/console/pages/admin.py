@@ -27,7 +27,7 @@ async def show(visit: Visit) -> Response:
     return await visit.render(
         "admin.html",
         accounts=await service.accounts.list(),
-        keys=[(key, _key_state(key.revoked_at, key.expires_at, now)) for key in await service.api_keys.list()],
+        keys=[(key, get_key_state(key.revoked_at, key.expires_at, now)) for key in await service.api_keys.list()],
         may_change=is_allowed(principal, Operation.MANAGE_ACCOUNTS) and is_allowed(principal, Operation.MANAGE_KEYS),
         roles=_ROLES,
         key_roles=_KEY_ROLES,
@@ -35,7 +35,8 @@ async def show(visit: Visit) -> Response:
     )
 
 
-def _key_state(revoked_at: int, expires_at: int, now: int) -> str:
+def get_key_state(revoked_at: int, expires_at: int, now: int) -> str:
+    """Return the state of an API key: `valid`, `revoked` or `expired`."""
     if revoked_at:
         return "revoked"
     return "expired" if expires_at and expires_at <= now else "valid"

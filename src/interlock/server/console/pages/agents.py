@@ -1,7 +1,9 @@
-"""The agents of this server, and their runs."""
+"""The agents of this server: their runs, and whether they are switched off."""
 
 from starlette.responses import Response
 
+from ....engine.switches import ALL_AGENTS
+from ...core.identity.permissions import Operation, RunOwnershipData, is_allowed
 from ...core.index.rows import RunQuery
 from ..session import Pages, Visit
 from .dashboard import STATUS_TILES
@@ -13,14 +15,27 @@ page = Pages()
 
 @page("GET", "/agents")
 async def show(visit: Visit) -> Response:
-    """Show every agent with its tools, its runs by status, and the newest of them."""
-    queries, index = visit.service.run_queries, visit.service.index
+    """Show every agent with its state, its tools, its runs by status, and the newest of them."""
+    service, principal = visit.service, visit.principal
+    queries, index = service.run_queries, service.index
     agents = [
         (
             agent,
             await index.count_runs(frozenset((agent.name,)), None),
-            (await queries.list_runs(visit.principal, RunQuery(agent=agent.name, limit=_MAX_RUNS))).rows,
+            (await queries.list_runs(principal, RunQuery(agent=agent.name, limit=_MAX_RUNS))).rows,
+            {
+                name: is_allowed(principal, operation, RunOwnershipData(agent=agent.name))
+                for name, operation in (("switch", Operation.SWITCH_AGENT), ("policy", Operation.READ_POLICY))
+            },
         )
-        for agent in await queries.list_agents(visit.principal)
+        for agent in await queries.list_agents(principal)
     ]
-    return await visit.render("agents.html", agents=agents, tiles=STATUS_TILES)
+    return await visit.render(
+        "agents.html",
+        agents=agents,
+        tiles=STATUS_TILES,
+        all_off=(await service.switches.list("agent")).get(ALL_AGENTS),
+        may_switch_all=is_allowed(principal, Operation.SWITCH_ALL_AGENTS),
+        may_see_triggers=is_allowed(principal, Operation.LIST_TRIGGERS),
+        is_shared=service.worker.is_shared,
+    )
