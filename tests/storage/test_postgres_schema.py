@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from interlock.domain.errors import ConfigurationError, LogError, LogVersionError
+from interlock.storage.postgres.log import PostgresLog
 from interlock.storage.postgres.migrate import MIGRATIONS, SCHEMA_VERSION, grant, migrate, read_status
 from tests.each import each
 from tests.postgres.server import PostgresServer
@@ -76,6 +77,14 @@ def test_weak_commits_are_refused(postgres: PostgresServer, setting: str) -> Non
 
     with pytest.raises(LogError, match=f"would not be durable: {name} is .* must be on or remote_apply"):
         PostgresServer.open_log(_At(url), schema)
+
+
+def test_a_database_of_another_encoding_is_refused(postgres: PostgresServer) -> None:
+    postgres.execute("CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+
+    for use in (migrate, PostgresLog):
+        with pytest.raises(LogError, match="has the encoding SQL_ASCII and must have UTF8"):
+            use(postgres.url.replace("/postgres?", "/ascii?"))
 
 
 @each("url, words", [

@@ -72,7 +72,9 @@ class Connector:
         return {**self._parameters, "application_name": application_name}
 
     def open(self, application_name: str) -> Connection:
-        """Open the first connection. Raise `LogError` when that fails, and when its commits would not be durable."""
+        """Open the first connection. Raise `LogError` when that fails, when the database is not one of UTF-8, and when
+        its commits would not be durable.
+        """
         try:
             connection = self.connect(application_name)
         except psycopg.Error as error:
@@ -80,6 +82,7 @@ class Connector:
                 f"cannot open the {self.description}: {first_line(error)}. Check the URL, and that Postgres runs there"
             ) from error
         try:
+            _check_encoding(connection, self.description)
             _check_durability(connection, self.description)
         except BaseException:
             connection.close()
@@ -95,6 +98,15 @@ def execute(connection: Connection, sql: str, parameters: Parameters = ()) -> "p
 def is_lost(connection: Connection) -> bool:
     """Return True after an error that ended the connection: what it was about to do may be done."""
     return connection.closed or connection.broken
+
+
+def _check_encoding(connection: Connection, description: str) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise LogError(
+            f"The {description} has the encoding {encoding} and must have UTF8. Create it with: CREATE DATABASE ... "
+            "ENCODING 'UTF8' TEMPLATE template0. Nothing was changed."
+        )
 
 
 def _check_durability(connection: Connection, description: str) -> None:
