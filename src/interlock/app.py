@@ -264,19 +264,37 @@ class App:
             raise AnswerRefusedError(f"{problem} The question stays open.")
         return question
 
-    async def decide(self, run: RunContext, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
+    async def decide(
+        self, run: RunContext, action_id: str, answer: Answer, payload_hash: str = "", *, opened_for_it: bool = False
+    ) -> bool:
         """Record a person's answer to an open question, unless another one is first. Return False when another process
-        wrote to the run meanwhile: open it again, and check whether the question is still open.
+        wrote to the run meanwhile: open it again, and check whether the question is still open. `opened_for_it`: the
+        caller drops the run when this raises.
         """
         now = self.parts.clock.now()
+        if opened_for_it and run.recorder.can_commit_answer:
+            return await self._record_first_answer(run, action_id, answer, payload_hash, now)
         self.check_answer(run.ledger, action_id, answer, payload_hash, now)
         by = self.parts.redactor.redact(answer.by)
         if not await run.recorder.claim_answer(action_id, approved=answer.approved, by=by):
             self.check_answer(run.ledger, action_id, answer, payload_hash, now)
-            raise DecisionConflictError(f"{action_id} has an answer already, which is about to be recorded.")
+            raise _queued_error(action_id)
         if not await self.record_answer(run, action_id, answer, payload_hash, now):
             return False
         await run.recorder.ack_claims()
+        return True
+
+    async def _record_first_answer(
+        self, run: RunContext, action_id: str, answer: Answer, payload_hash: str, now: int
+    ) -> bool:
+        """Record an answer in one transaction that fails where another answer is queued. For the rest see `decide`."""
+        record_answer(self.check_answer(run.ledger, action_id, answer, payload_hash, now), answer, run)
+        try:
+            is_first = await run.recorder.commit_answer(action_id)
+        except LogFencedError:
+            return False
+        if not is_first:
+            raise _queued_error(action_id)
         return True
 
     async def record_answer(
@@ -387,6 +405,10 @@ def decided_error(action: ActionEntry) -> DecisionConflictError:
     by = f", by {answer.by}" if answer.by else ""
     message = f"{name} was decided before: it is {action.state.value}{by}, at {format_utc(action.answered_at)}."
     return DecisionConflictError(message, status=status, by=answer.by, at=action.answered_at)
+
+
+def _queued_error(action_id: str) -> DecisionConflictError:
+    return DecisionConflictError(f"{action_id} has an answer already, which is about to be recorded.")
 
 
 def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:

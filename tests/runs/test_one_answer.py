@@ -1,15 +1,19 @@
 """Of any number of answers to one question one counts, and everybody is told which."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from time import time_ns
 
 import pytest
 
-from interlock import MemoryLog, Runner
+from interlock import MemoryLog, Runner, SqliteLog
 from interlock.domain.call import Answer, Question
+from interlock.domain.commands import AnswerCommand, encode_command
 from interlock.domain.errors import DecisionConflictError
-from interlock.domain.event import ApprovalGranted, ApprovalRejected
+from interlock.domain.event import ApprovalGranted, ApprovalRejected, LogEntry
 from interlock.runs.inbox import Inbox
+from interlock.storage.event_log import Lease, QueuedCommand
 
 from .deciding import change, check, deciders
 from .support import agent_of, calls, facts
@@ -62,3 +66,37 @@ async def test_the_person_here_and_others_race(turn: int) -> None:
     first = recorded.answer.by
     del told["provider"]  # it is not told anything
     assert set(told.values()) == {first}
+
+
+class _AnsweredElsewhere(SqliteLog):
+    """A log for which another process queues an answer right before one is recorded here."""
+
+    def append_unless_queued(
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None, key: str
+    ) -> "asyncio.Future[bool]":
+        other = AnswerCommand(key.partition(":")[2], Answer(approved=False, by="elsewhere"), "", time_ns())
+        queued = asyncio.ensure_future(self.enqueue(run_id, QueuedCommand(key, encode_command(other))))
+        answering = asyncio.get_running_loop().create_future()
+
+        def then(_: object) -> None:
+            appended = super(_AnsweredElsewhere, self).append_unless_queued(run_id, entries, lease, key)
+            appended.add_done_callback(lambda done: answering.set_result(done.result()))
+
+        queued.add_done_callback(then)
+        return answering
+
+
+@pytest.mark.requirement("P17")
+async def test_answer_given_at_opening_yields_to_a_queued_one(tmp_path: Path) -> None:
+    agent = agent_of(calls(("a", "change", {})), "Done.", tools=[change])
+    async with SqliteLog(tmp_path / "log") as log, Runner(agent, log=log) as runner:
+        paused = await runner.run("Do it.")
+    yes = {paused.questions[0].action_id: Answer(approved=True, by="ana")}
+
+    async with _AnsweredElsewhere(tmp_path / "log") as log, Runner(agent, log=log) as runner:
+        with pytest.raises(DecisionConflictError):
+            await runner.open(paused.run_id, answers=yes)
+
+        recorded = await facts(log, paused.run_id)
+        answers = [fact.answer for fact in recorded if isinstance(fact, ApprovalGranted | ApprovalRejected)]
+        assert [(answer.approved, answer.by) for answer in answers] == [(False, "elsewhere")]

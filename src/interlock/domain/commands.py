@@ -67,7 +67,12 @@ def decode_command(body: bytes) -> Command:
 
 def command_key(command: Command) -> str:
     """Return the deduplication key: one answer per question and one cancellation per run; the first one counts."""
-    return "cancel" if isinstance(command, CancelCommand) else f"answer:{command.action_id}"
+    return "cancel" if isinstance(command, CancelCommand) else answer_key(command.action_id)
+
+
+def answer_key(action_id: str) -> str:
+    """Return the deduplication key of every answer to a question."""
+    return f"answer:{action_id}"
 
 
 def redact_command(command: Command, redact: RedactFunction) -> Command:

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ..domain.commands import AnswerClaim, command_key, encode_command
+from ..domain.commands import AnswerClaim, answer_key, command_key, encode_command
 from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import (
@@ -44,7 +44,7 @@ from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
 from ..domain.state.ledger import ANSWER_TRIGGERS, EVENT_HANDLERS, Ledger, transition_error
 from ..rendering.text import describe_error
-from ..storage.event_log import EventLog, Lease, QueuedCommand
+from ..storage.event_log import ConditionalAppend, EventLog, Lease, QueuedCommand
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]
@@ -111,6 +111,10 @@ _flusher = _Flusher()
 os.register_at_fork(after_in_child=_flusher.__init__)  # the thread is not copied
 
 
+class _AnswerQueuedError(LogError):
+    """Another answer was first."""
+
+
 class Recorder:
     """Records the events of one run: seals them, applies them to the ledger, and commits them."""
 
@@ -135,7 +139,7 @@ class Recorder:
         self._redact = redact
         self._sealed: list[LogEntry] = []
         self._durable = ledger.next_seq
-        self._writing: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[Any] | None = None
         #: Why nothing more can be recorded in this process.
         self.error: LogError | None = None
         self._watchers: list[asyncio.Future[None]] = []
@@ -296,6 +300,23 @@ class Recorder:
             self._claims.add(command.key)
         return is_first
 
+    @property
+    def can_commit_answer(self) -> bool:
+        """True when `commit_answer` can make the next event durable: the log offers it, and nothing else is written."""
+        is_idle = not self._sealed and self._writing is None
+        return is_idle and self.lease is not None and hasattr(self._log, "append_unless_queued")
+
+    async def commit_answer(self, action_id: str) -> bool:
+        """Make an answer durable that was just recorded without a claim. Return False when another one is queued: then
+        nothing more can be recorded here, and the run is to be opened again.
+        """
+        self.write(unless_queued=answer_key(action_id))
+        try:
+            await self.commit()
+        except _AnswerQueuedError:
+            return False
+        return True
+
     async def ack_claims(self) -> None:
         """Remove the claims of answers that were recorded. They are durable first."""
         if self._claims:
@@ -329,13 +350,19 @@ class Recorder:
         self._watchers.append(watcher)
         return watcher
 
-    def write(self) -> bool:
-        """Give what is sealed to the log. Return True if it is durable now: else `commit` waits for that, or raises."""
+    def write(self, unless_queued: str = "") -> bool:
+        """Give what is sealed to the log. Return True if it is durable now: else `commit` waits for that, or raises.
+        `unless_queued`: only if no command is queued under this key.
+        """
         entries, self._sealed = self._sealed, []
         if not entries:
             return self.error is None
         try:
-            written = self._log.append(self.run_id, entries, self.lease)
+            if unless_queued:
+                log = cast(ConditionalAppend, self._log)
+                written = log.append_unless_queued(self.run_id, entries, self.lease, unless_queued)
+            else:
+                written = self._log.append(self.run_id, entries, self.lease)
         except Exception as error:
             self._stop(error)
             return False
@@ -348,9 +375,11 @@ class Recorder:
         written.add_done_callback(lambda done: self._written(done, entries[-1].seq))
         return False
 
-    def _written(self, done: "asyncio.Future[None]", last_seq: int) -> None:
+    def _written(self, done: "asyncio.Future[Any]", last_seq: int) -> None:
         self._writing = None
         error = done.exception()
+        if error is None and done.result() is False:
+            error = _AnswerQueuedError("another answer was queued before this one was recorded. Nothing was written.")
         if error is None:
             self._durable = last_seq + 1
             self._wake()

@@ -83,6 +83,7 @@ async def _apply_answer(app: App, run: RunContext, command: AnswerCommand) -> bo
         return await app.record_answer(run, command.action_id, command.answer, command.payload_hash, given_at)
     except (AnswerRefusedError, DecisionConflictError) as error:
         if is_recorded(command, run.ledger):  # by a process that could not acknowledge it any more
+            await run.recorder.commit()
             return True
         return await _warn(run, f"An answer from elsewhere was not taken: {error}")
 

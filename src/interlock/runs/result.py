@@ -21,6 +21,8 @@ from ..rendering.text import quote_value, shorten
 from ..storage.event_log import EventLog
 
 _MAX_SHOWN_CHARS = 100
+#: In the bytes of every observation, and of every proposal of a call that is known: few events have to be decoded.
+_OBSERVED, _REPEATED = b"tool.observation", b'"duplicate":true'
 
 
 def build_result(
@@ -73,7 +75,10 @@ class ObservationCollector:
         A call that was refused because its id belongs to an earlier one comes after that one.
         """
         if self.next_seq < ledger.next_seq:
-            facts = [decode_event(entry).fact for entry in await self._log.read(self._run_id, self.next_seq - 1)]
+            entries = await self._log.read(self._run_id, self.next_seq - 1)
+            facts = [
+                decode_event(entry).fact for entry in entries if _OBSERVED in entry.body or _REPEATED in entry.body
+            ]
             for fact in facts:
                 if isinstance(fact, CallObserved):
                     self._observations.append(fact.observation)

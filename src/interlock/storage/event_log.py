@@ -83,6 +83,18 @@ class FeedEntry(msgspec.Struct, frozen=True):
     entry: LogEntry
 
 
+class ConditionalAppend(Protocol):
+    """What a log may offer, too: an answer is first, and recorded, in one transaction."""
+
+    def append_unless_queued(
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None, key: str
+    ) -> "asyncio.Future[bool]":
+        """Append as `EventLog.append` does, unless a command is queued for the run under this key. The result is False
+        when one is: then nothing was written.
+        """
+        ...
+
+
 class EventLog(Protocol):
     """The append-only log of events, with leases, queued commands and snapshots."""
 

@@ -42,6 +42,9 @@ T = TypeVar("T")
 #: More than one open file ever has.
 _VERSIONS_PER_FILE = 1 << 40
 
+#: Fewer rows, of no more bytes, are read without a thread: that takes little more than the hop.
+_FEW_ROWS, _FEW_BYTES = 64, 16 << 10
+
 
 class SqliteLog:
     """Store events in a SQLite file, which several processes may open. What is appended is on the disk.
@@ -96,14 +99,28 @@ class SqliteLog:
         """Append entries to a run. The future completes when they are durable."""
         return self._writer.append(run_id, tuple(entries), lease_token(run_id, lease)) if entries else None
 
+    def append_unless_queued(
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None, key: str
+    ) -> asyncio.Future[bool]:
+        """Append entries to a run unless a command is queued for it under this key, in one transaction."""
+        return self._writer.append_unless_queued(run_id, tuple(entries), lease_token(run_id, lease), key)
+
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
-        """Read entries of a run."""
-        parameters = (run_id, after_seq, -1 if limit is None else limit)
-        query = self._query_key if limit == 1 else self._query
-        return _cut_rows(await query(partial(unpack, run_id), "read", *parameters), after_seq, limit)
+        """Read entries of a run: few at once, more in a thread."""
+        if limit != 1:
+            await asyncio.sleep(0)  # a caller that reads in a loop lets others continue
+            found = self._read_few(run_id, after_seq, limit)
+            return found if found is not None else await asyncio.to_thread(self._read_now, run_id, after_seq, limit)
+        rows = await self._query_key(partial(unpack, run_id), "read", run_id, after_seq, limit)
+        return _cut_rows(rows, after_seq, limit)
 
     async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
         """Return the snapshot of a run and the entries from its event on."""
+        if not await self._query_key(int, "has_snapshot", run_id):
+            await asyncio.sleep(0)
+            found = self._read_few(run_id, -1, limit)
+            if found is not None:
+                return StoredRun(None, found)
         return await asyncio.to_thread(self._load_now, run_id, limit)
 
     async def run_ids(self) -> list[str]:
@@ -311,10 +328,23 @@ class SqliteLog:
     def _load_now(self, run_id: str, limit: int | None) -> StoredRun:
         found = self._query_now(_make_snapshot, QUERIES["load_snapshot"], (run_id,))
         snapshot = found[0] if found and type(found[0].seq) is int else None  # edited by hand, it may be anything
-        after_seq = -1 if snapshot is None else snapshot.seq - 1
+        return StoredRun(snapshot, self._read_now(run_id, -1 if snapshot is None else snapshot.seq - 1, limit))
+
+    def _read_now(self, run_id: str, after_seq: int, limit: int | None) -> list[LogEntry]:
         parameters = (run_id, after_seq, -1 if limit is None else limit)
-        rows = self._query_now(partial(unpack, run_id), QUERIES["read"], parameters)
-        return StoredRun(snapshot, _cut_rows(rows, after_seq, limit))
+        return _cut_rows(self._query_now(partial(unpack, run_id), QUERIES["read"], parameters), after_seq, limit)
+
+    def _read_few(self, run_id: str, after_seq: int, limit: int | None) -> list[LogEntry] | None:
+        """Return entries if they are few; None where they are more, or another thread reads."""
+        if not self._reading.acquire(blocking=False):
+            return None
+        try:
+            rows = self._read_rows(_make_row, QUERIES["read"], (run_id, after_seq, _FEW_ROWS))
+        finally:
+            self._reading.release()
+        if len(rows) == _FEW_ROWS or sum([len(row[2]) for row in rows]) > _FEW_BYTES:
+            return None
+        return _cut_rows([unpack(run_id, *row) for row in rows], after_seq, limit)
 
     async def _query_key(self, make: Callable[..., T], query: str, *parameters: str | int) -> list[T]:
         """Read the few rows of one key. That takes less than a hop to a thread, unless another thread reads."""
@@ -355,6 +385,10 @@ def _check_writable(connection: sqlite3.Connection) -> None:
 
 def _save_snapshot(connection: sqlite3.Connection, run_id: str, snapshot: Snapshot) -> None:
     connection.execute(QUERIES["save_snapshot"], (run_id, snapshot.seq, snapshot.hash, pack_state(snapshot.state)))
+
+
+def _make_row(*row: Any) -> tuple[Any, ...]:
+    return row
 
 
 def _make_snapshot(seq: int, digest: bytes, state: bytes, form: int) -> Snapshot:

@@ -101,8 +101,14 @@ CROSS JOIN runs ON run_id = wanted.value CROSS JOIN notes ON run = number ORDER 
 -- name: has_commands
 SELECT EXISTS (SELECT 1 FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?))
 
+-- name: has_command
+SELECT EXISTS (SELECT 1 FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND key = ?)
+
 -- name: ack_command
 DELETE FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND key = ?
+
+-- name: has_snapshot
+SELECT 1 FROM snapshots WHERE run_id = ?
 
 -- name: load_snapshot
 SELECT seq, hash, CAST(state AS BLOB), form FROM snapshots WHERE run_id = ?

@@ -52,6 +52,7 @@ DISK_STALL_SECONDS = 5.0
 MAX_HEADS = 10_000
 
 _LOAD_HEAD, _ADD_RUN, _ADD_APPEND = QUERIES["load_head"], QUERIES["add_run"], QUERIES["add_append"]
+_HAS_COMMAND = QUERIES["has_command"]
 
 #: The position, the number of the run, and the packed events.
 _Row: TypeAlias = tuple[int, int, int, int, bytes, bytes]
@@ -68,6 +69,8 @@ class _PendingWrite(NamedTuple):
     run_id: str
     work: tuple[LogEntry, ...] | _Operation
     token: int
+    #: Append only if no command is queued under this key; empty: always.
+    free_key: str = ""
 
 
 class _RunHead(NamedTuple):
@@ -101,17 +104,25 @@ class SqliteWriter:
         """Queue an append. It is written even if the caller stops waiting."""
         return self._submit(run_id, entries, token)
 
+    def append_unless_queued(
+        self, run_id: str, entries: tuple[LogEntry, ...], token: int, key: str
+    ) -> asyncio.Future[bool]:
+        """Queue an append that is left out if a command is queued under the key. The result is whether it was made."""
+        return self._submit(run_id, entries, token, key)
+
     def run_operation(
         self, run_id: str, operation: Callable[[sqlite3.Connection], T | LogError]
     ) -> "asyncio.Future[T]":
         """Queue another operation on the run. Its return value, or its exception, is the result."""
         return self._submit(run_id, operation, NO_TOKEN)
 
-    def _submit(self, run_id: str, work: tuple[LogEntry, ...] | _Operation, token: int) -> asyncio.Future[Any]:
+    def _submit(
+        self, run_id: str, work: tuple[LogEntry, ...] | _Operation, token: int, free_key: str = ""
+    ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if not self.refusal:
-            self._queue.put(_PendingWrite(loop, future, run_id, work, token))
+            self._queue.put(_PendingWrite(loop, future, run_id, work, token, free_key))
         if self.refusal:
             future.cancel()
             raise LogWriteError(self.refusal)
@@ -179,7 +190,7 @@ class SqliteWriter:
 
     def _stage(self, pending: _PendingWrite, rows: list[_Row]) -> object:
         """Add the append to the transaction if it may be written; return the result for the caller."""
-        _, _, run_id, work, token = pending
+        _, _, run_id, work, token, free_key = pending
         if callable(work):
             return self._apply_operation(run_id, work, rows)
         number, seq, needed = self._heads.get(run_id) or self._load_head(run_id)
@@ -191,12 +202,14 @@ class SqliteWriter:
                     f"event {entry.seq} of {entry.run_id} does not continue {run_id}, whose next event is {seq}"
                 )
             seq += 1
+        if free_key and self._connection.execute(_HAS_COMMAND, (run_id, free_key)).fetchone()[0]:
+            return False
         number = number or self._add_run(run_id)
         for packed in pack(work):
             rows.append((self._position + 1, number, *packed))
             self._position += packed[1]
         self._heads[run_id] = _RunHead(number, seq, needed)
-        return None
+        return True if free_key else None
 
     def _apply_operation(self, run_id: str, operation: _Operation, rows: list[_Row]) -> object:
         """Run an operation. The run is read again after it, so staged rows are written first."""
