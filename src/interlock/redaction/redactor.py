@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from .encodings import base64_end, base64_stems, encoded_variants, find_encoded
+from .interface import MAX_PLAIN_NAMES
 from .matches import find_in_split_text, replace_matches
 from .patterns import LONG_TEXT_CHARS, SecretMatch, compile_keyword_search, find_patterns, has_keyword
 from .prefilter import CHARACTER_CLASSES, LONG_RUN, ODD, may_be_secret
@@ -18,6 +19,8 @@ from .stream import RedactingStream
 MIN_SECRET_CHARS = 6
 #: What a secret is called that was learned while it was used.
 _ADDED_NAME = "access_token"
+#: Without declared secrets, what is plain to one redactor is plain to all.
+_plain_names: set[str] = set()
 
 
 class SecretRedactor:
@@ -56,7 +59,7 @@ class SecretRedactor:
         #: What gives a declared secret away when it is in a text.
         self.literals = tuple(text for text, _ in (*self._spellings, *self._base64))
         self.declares = bool(known)
-        self.plain_names: set[str] = set()
+        self.plain_names: set[str] = set() if known or len(_plain_names) >= MAX_PLAIN_NAMES else _plain_names
 
     def is_plain(self, text: str) -> bool:
         """Return True if there is nothing to redact. Fast; False where it is not certain."""
