@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from interlock.server.core.notices.channel_settings import ChannelSettings
-from tests.server.console.browser import assert_accessible, assert_no_sideways
+from tests.server.console.browser import assert_accessible, assert_no_sideways, opened
 from tests.server.console.visits import Stage, visit
 from tests.server.core.notices.channels import ENVIRON, deliveries, hook, mail, push, settings_for
 from tests.server.core.notices.fake_push import FakeBrowser, FakePush, faking_push
@@ -20,6 +20,7 @@ from tests.server.server_process import NOTE, console_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PAGE = "/console/notices"
+SESSION = "interlock_session"
 #: What a browser of a person would do: Chromium's push service cannot be reached from here, and without a screen it may
 #: not show notifications.
 SUBSCRIBE = """
@@ -173,6 +174,29 @@ async def test_person_switches_push_on_and_off(program: Browser, tmp_path: Path)
         assert await stage.house.service.notices.people.list_subscriptions() == []
 
 
+async def test_link_of_a_notice_opens_the_question(program: Browser, tmp_path: Path) -> None:
+    """Also from a page of another site, from where browsers do not send the cookie of a session."""
+    async with receiving() as receiver, stage_with(program, tmp_path, hook(receiver.port)) as stage:
+        await stage.house.asked(await stage.house.begin(NOTE))
+        await receiver.wait_for(lambda: len(receiver.requests) == 1)
+        url = msgspec.json.decode(receiver.requests[0].body)["data"]["question"]["url"]
+        path = url.removeprefix("http://127.0.0.1:0")
+        mail_program = f"data:text/html,<a href='{stage.house.base}{path.replace('%', '%25')}'>Open</a>"
+        async with visit(stage, "olga") as (page, _):
+            (cookie,) = await page.context.cookies(stage.house.base)
+            token, base = cookie.get("value", ""), stage.house.base
+            strict: Any = {"name": SESSION, "value": token, "url": base, "sameSite": "Strict"}
+            await page.context.add_cookies([strict])
+            await page.goto(mail_program)
+            await page.get_by_role("link", name="Open").click()
+            await page.wait_for_url(f"{stage.house.base}{path}")
+            await expect(page.get_by_role("button", name="Approve").first).to_be_visible()
+        async with opened(program, stage.house.base) as (page, _):
+            await page.goto(mail_program)
+            await page.get_by_role("link", name="Open").click()
+            await expect(page.get_by_label("Password")).to_be_visible()
+
+
 async def test_refused_subscription_is_explained(program: Browser, tmp_path: Path) -> None:
     async with faking_push() as fake:
         browser = FakeBrowser(fake, "olga")
@@ -198,7 +222,7 @@ async def test_worker_shows_messages_and_opens_only_this_console(program: Browse
         shown = await worker.evaluate("new Promise((resolve) => (self.done = resolve))")
         base = stage.house.base
         addresses = [f"{base}/console/inbox/act_1?payload=x", f"{base}/elsewhere", "https://evil.example/console/", "x"]
-        opened = [await worker.evaluate("(url) => pageOf(url)", address) for address in addresses]
+        pages = [await worker.evaluate("(url) => pageOf(url)", address) for address in addresses]
 
     icon = "/console/static/base.icon.svg"
     assert shown == [
@@ -211,7 +235,7 @@ async def test_worker_shows_messages_and_opens_only_this_console(program: Browse
             {"body": "", "tag": "unknown", "silent": False, "icon": icon, "data": {"url": ""}},
         ],
     ]
-    assert opened == [addresses[0], *[f"{base}/console/inbox"] * 3]
+    assert pages == [addresses[0], *[f"{base}/console/inbox"] * 3]
 
 
 async def _deliver(page: Page, base: str, data: str) -> None:

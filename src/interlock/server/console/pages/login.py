@@ -4,12 +4,14 @@ A visitor who is not signed in has no CSRF token; the server checks the origin o
 """
 
 from typing import Annotated
+from urllib.parse import urlencode
 
 from msgspec import Meta
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ...rest.caller import get_address
 from ...rest.errors import ApiError
+from ...rest.routes.consents import reload_same_site
 from ...rest.routes.session import clear_session_cookie, set_session_cookie, start_session
 from ..session import Pages, PublicVisit, Visit, find_session, redirect_to_sign_in, sanitize_next
 
@@ -38,6 +40,9 @@ async def show(visit: PublicVisit, next: str = "", problem: str = "") -> Respons
     """Render the sign-in form. Redirect a person who is signed in."""
     if await find_session(visit.request) is not None:
         return RedirectResponse(sanitize_next(next), 303)
+    if visit.request.headers.get("sec-fetch-site") == "cross-site" and not problem:
+        # Browsers send the cookie of a session only from this site. Who follows a link of a notice may have one.
+        return reload_same_site(visit.service, f"/console/login?{urlencode({'next': sanitize_next(next)})}")
     return _render_form(visit, next, PROBLEM_MESSAGES.get(problem, _SIGN_IN_FAILED) if problem else "")
 
 
