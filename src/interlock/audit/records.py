@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from ..domain.event import LogEntry
-from ..rendering.events import EVENT_ROWS, EventRow, Outcome
+from ..rendering.events import EventRow, Outcome, find_event_row
 
 
 class Severity(IntEnum):
@@ -80,7 +80,7 @@ def to_audit_record(entry: LogEntry, *, agent: str = "", host: str = "") -> Audi
         return next((value for value in values if isinstance(value, str) and value), "")
 
     name = find("type")
-    kind = EVENT_ROWS.get(name, _UNKNOWN_ROW)
+    kind = find_event_row(name, find("code")) or _UNKNOWN_ROW
     outcome, severity = _read_outcome(fact, kind)
     detail = find("message", "observation.summary", "decision.reason", "answer.reason", "question.title")
     detail = detail or find("question.prompt", "reason")

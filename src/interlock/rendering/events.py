@@ -14,6 +14,8 @@ from ..domain.call import CLIENT_CHANNELS, Answer, Channel
 from ..domain.decision import Verdict
 from ..domain.event import Fact, event_type
 from ..domain.observation import Observation
+from ..domain.state.lifecycle import RunState
+from .run_states import DisplayState, to_display_state
 from .text import pluralize, to_compact_json
 from .times import format_elapsed
 
@@ -62,9 +64,28 @@ EVENT_ROWS: Mapping[str, EventRow] = msgspec.json.decode(
 )
 
 
+#: Of runs that failed because of a person's answer, or because there was none.
+_UNFAILED_ROWS = {
+    state: msgspec.structs.replace(
+        EVENT_ROWS["run.failed"], title=title, record_title=recorded, tone="neutral", icon=icon, severity="medium"
+    )
+    for state, title, recorded, icon in (
+        (DisplayState.REJECTED, "Run rejected", "A run ended because a person rejected a call", "refused"),
+        (DisplayState.EXPIRED, "Run expired", "A run ended because no person answered in time", "clock"),
+    )
+}
+
+
+def find_event_row(name: str, code: str = "") -> EventRow | None:
+    """Return how a type of event is shown; None for an unknown type. `code`: that of the failure of a run."""
+    if name == "run.failed":
+        return _UNFAILED_ROWS.get(to_display_state(RunState.FAILED, code), EVENT_ROWS[name])
+    return EVENT_ROWS.get(name)
+
+
 def present_event(fact: Fact) -> EventPresentation:
     """Return how an event is shown."""
-    row = EVENT_ROWS[event_type(fact)]
+    row = find_event_row(event_type(fact), getattr(fact, "code", "")) or EVENT_ROWS[event_type(fact)]
     tone, icon = _choose_mark(fact) or (row.tone, row.icon)
     return EventPresentation(row.title, _DETAILS.get(type(fact), _describe)(fact), tone, icon, row.section)
 

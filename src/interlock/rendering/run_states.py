@@ -85,7 +85,7 @@ RUN_STATES: Mapping[str, StatePresentation] = {
     DisplayState.COMPLETED: StatePresentation("Completed", "success", "check"),
     DisplayState.DEGRADED: StatePresentation("Degraded", "warning", "partly"),
     DisplayState.FAILED: StatePresentation("Failed", "danger", "cross"),
-    DisplayState.REJECTED: StatePresentation("Rejected", "neutral", "hand"),
+    DisplayState.REJECTED: StatePresentation("Rejected", "neutral", "refused"),
     DisplayState.EXPIRED: StatePresentation("Expired", "neutral", "clock"),
     DisplayState.CANCELLED: StatePresentation("Cancelled", "neutral", "stop"),
     DisplayState.DAMAGED: StatePresentation("Damaged", "danger", "warning"),
@@ -94,7 +94,7 @@ ACTION_STATES: Mapping[str, StatePresentation] = {
     ActionState.PENDING: StatePresentation("Pending", "warning", "hand"),
     ActionState.APPROVED: StatePresentation("Approved", "success", "check"),
     ActionState.EXECUTED: StatePresentation("Executed", "success", "check"),
-    ActionState.REJECTED: StatePresentation("Rejected", "danger", "cross"),
+    ActionState.REJECTED: StatePresentation("Rejected", "neutral", "refused"),
     ActionState.EXPIRED: StatePresentation("Expired", "neutral", "clock"),
     ActionState.VOID: StatePresentation("Void", "neutral", "stop"),
 }

@@ -1,15 +1,30 @@
-"""A month of runs, as the log has them: for charts. Always the same for one time."""
+"""A month of runs, as the log has them, for charts; and one run that has everything. Always the same for one time."""
 
 from random import Random
+from typing import Literal
 
 from interlock.domain import event as facts
 from interlock.domain.call import Answer, Question
+from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event, Fact, LogEntry, encode_event, genesis_hash, next_hash
+from interlock.domain.json import JsonObject
 from interlock.domain.messages import Usage
-from interlock.domain.observation import Observation
+from interlock.domain.observation import Content, Observation
 from interlock.domain.outcome import Failure
 from interlock.storage.event_log import EventLog
 
+STORY = "run_story"
+_TASK = "Mia's order A-1042 arrived broken. Look at it, and put it right."
+_DONE = "Mia has half of her money back, and the page of claims names photos. All done."
+_DIFF = """--- a/pages/claims.html
++++ b/pages/claims.html
+@@ -1,4 +1,5 @@
+ <h1>Claims</h1>
+-<p>Write to us.</p>
++<p>Write to us, with the number of your order.</p>
++<p>Add photos of what is broken.</p>
+ <p>We answer within two days.</p>
+"""
 _SECOND = 1_000_000_000
 _HOUR = 3_600 * _SECOND
 _AGENTS = (("shop", 5), ("support", 3), ("billing", 2), ("research", 1))
@@ -33,6 +48,123 @@ async def write_history(log: EventLog, now: int, hours: int = 30 * 24, per_hour:
                 await appended
             written += 1
     return written
+
+
+async def write_story(log: EventLog, now: int) -> None:
+    """Write a run with calls, a person who edits one of them, a diff, a child run and a fork."""
+    run = _Run(STORY, now - 1_500 * _SECOND)
+    run.add(facts.RunStarted(schema=1, agent="shop", requester="user:sam", created_by="key:agent"))
+    run.add(
+        facts.UserMessageReceived(
+            text="Mia's order A-1042 arrived broken. Look at it, and put it right.", by="user:sam"
+        )
+    )
+    _say(run, "I look at the order first.", 1, tokens=1_840, seconds=2)
+    _call(run, "c1", "lookup", {"order": "A-1042"}, "A-1042: paid 42.00 EUR, delivered on Tuesday, parcel damaged")
+    _say(run, "The parcel was damaged. I give her the money back.", 1, tokens=2_310, seconds=3)
+    _ask(run, "c2", {"order": "A-1042", "amount": 42.0, "note": "Arrived broken."}, {"amount": 21.0})
+    _run_call(run, "c2", "refund", "refunded 21.0 for A-1042", action_id="act_story")
+    _say(run, "Now the page says how such a claim is made.", 1, tokens=2_655, seconds=2)
+    _call(run, "c3", "edit_page", {"path": "pages/claims.html"}, _DIFF, format="diff")
+    _say(
+        run,
+        "Mia has half of her money back, and the page of claims names photos. All done.",
+        0,
+        tokens=2_902,
+        seconds=4,
+    )
+    run.add(
+        facts.RunCompleted(message="Mia has half of her money back, and the page of claims names photos. All done.")
+    )
+    inside = _Run(f"{STORY}.research", run.at)
+    inside.add(
+        facts.RunStarted(
+            schema=1,
+            agent="research",
+            requester="user:sam",
+            parent_run_id=STORY,
+            parent_call_id="c1",
+            created_by="key:agent",
+        )
+    )
+    inside.add(facts.UserMessageReceived(text="Which parcels of Tuesday were damaged?"))
+    inside.add(facts.RunCompleted(message="Three."))
+    fork = _Run("run_story_again", run.at)
+    fork.add(facts.RunStarted(schema=1, agent="shop", requester="user:sam", forked_from=STORY, forked_at=4))
+    fork.add(facts.UserMessageReceived(text=_TASK))
+    fork.add(facts.RunCancelled(message="Not needed.", by="user:olga"))
+    for each in (run, inside, fork):
+        appended = log.append(each.run_id, each.entries)
+        if appended is not None:
+            await appended
+
+
+def _say(run: "_Run", text: str, call_count: int, *, tokens: int, seconds: int) -> None:
+    run.add(
+        facts.ModelRequested(menu_digest="0" * 64, message_count=1, agent="shop", provider="openai", model="gpt-5-mini")
+    )
+    run.at += seconds * _SECOND
+    usage = Usage(input_tokens=tokens, output_tokens=len(text), cost=tokens * 2e-6)
+    run.add(facts.ModelResponded(text=text, call_count=call_count, usage=usage, duration_ms=seconds * 1e3))
+    if call_count:
+        run.add(facts.BatchStarted(call_count=call_count))
+
+
+def _propose(run: "_Run", call_id: str, tool: str, arguments: JsonObject, verdict: Verdict) -> None:
+    run.add(facts.CallProposed(call_id=call_id, tool=tool, raw_input=arguments))
+    run.add(facts.CallValidated(call_id=call_id, ok=True))
+    run.add(facts.PolicyEvaluated(call_id=call_id, tool=tool, decision=Decision(verdict=verdict, reason="A rule.")))
+
+
+def _call(
+    run: "_Run", call_id: str, tool: str, arguments: JsonObject, text: str, *, format: Literal["text", "diff"] = "text"
+) -> None:
+    _propose(run, call_id, tool, arguments, Verdict.ALLOW)
+    _run_call(run, call_id, tool, text, format=format)
+
+
+def _ask(run: "_Run", call_id: str, arguments: JsonObject, edited: JsonObject) -> None:
+    _propose(run, call_id, "refund", arguments, Verdict.ASK)
+    question = Question(
+        action_id="act_story",
+        run_id=run.run_id,
+        call_id=call_id,
+        tool_name="refund",
+        kind="approval",
+        prompt="Refund 42.00 EUR?",
+        title="Refund 42.00 EUR for order A-1042",
+        arguments=arguments,
+        payload_hash="sha256:" + "0" * 64,
+        rule_ids=("refunds-over-20",),
+        asked_at=run.at,
+        agent="shop",
+        capability="refund A-1042",
+    )
+    run.add(facts.ApprovalRequested(call_id=call_id, question=question))
+    run.add(facts.RunPaused(kind="approval", waiting=(call_id,)))
+    run.at += 740 * _SECOND
+    answer = Answer(approved=True, by="user:olga", reason="Half is enough.", arguments=arguments | edited)
+    run.add(facts.ApprovalGranted(call_id=call_id, action_id=question.action_id, answer=answer))
+    run.add(facts.RunResumed())
+
+
+def _run_call(
+    run: "_Run", call_id: str, tool: str, text: str, *, action_id: str = "", format: Literal["text", "diff"] = "text"
+) -> None:
+    started = facts.InvocationStarted(
+        invocation_id=f"i_{call_id}",
+        call_id=call_id,
+        tool=tool,
+        executor="local",
+        tool_version="1",
+        timeout_seconds=30,
+        action_id=action_id,
+    )
+    run.add(started)
+    run.add(facts.InvocationCompleted(invocation_id=f"i_{call_id}", call_id=call_id, exit="ok", duration_ms=1_000.0))
+    content = Content(format=format, text=text)
+    observation = Observation(call_id=call_id, tool=tool, ok=True, summary="Done.", content=content)
+    run.add(facts.CallObserved(observation_id=f"o_{call_id}", observation=observation))
 
 
 class _Run:

@@ -17,7 +17,7 @@ from playwright.async_api import Page
 from interlock.server.core.runs.served_agent import ServedAgent
 from tests.mcp.client.servers import ScriptedServer, make_tool
 from tests.server.console.browser import browser, is_live, opened, sign_in
-from tests.server.console.history import write_history
+from tests.server.console.history import STORY, write_history, write_story
 from tests.server.console.scenes import Scene, make_scene
 from tests.server.server_process import console_server, demo_agent
 
@@ -59,7 +59,9 @@ PAGES: dict[str, Visit] = {
     "approval-hostile": at("/console/inbox/{hostile}"),
     "input": at("/console/inbox/{rename}"),
     "admin": at("/console/admin"),
-    "run": at("/console/runs/{done_run}"),
+    "run": at(f"/console/runs/{STORY}"),
+    "run-waterfall": at(f"/console/runs/{STORY}?view=waterfall"),
+    "run-events": at(f"/console/runs/{STORY}?at=12"),
     "run-scrubbed": at("/console/runs/{paused_run}?at=3"),
     "policy": at("/console/policy"),
     "servers": at("/console/servers"),
@@ -81,6 +83,7 @@ async def take(folder: Path, only: frozenset[str] = frozenset()) -> None:
             upstream.tools[0] = POISONED
             await tools.servers["notes"].refresh()
             await write_history(served.service.log, time_ns())
+            await write_story(served.service.log, time_ns())
             scene = await make_scene(served)
             for theme in ("light", "dark"):
                 for phone in (False, True):

@@ -102,7 +102,7 @@ async def test_a_no_at_the_provider_or_here_ends_the_question(
         await page.get_by_role("link", name="Cancel").click()
         await page.wait_for_url(f"**/console/runs/{first}")
         await page.locator(".transcript .asked", has_text="No, by user:sam").wait_for()
-        await page.locator("#run-status", has_text="Failed").wait_for()
+        await page.locator("#run-status", has_text="Rejected").wait_for()
         second = await office.begin("And now?")
         await office.questions(second)
         await page.goto("/console/consents")

@@ -6,6 +6,7 @@ from zlib import crc32
 import msgspec
 from starlette.responses import Response
 
+from ....domain.errors import LogError
 from ....domain.state.lifecycle import RUN_STATUS
 from ....rendering.run_states import RUN_STATES, StateTone
 from ...core.identity.permissions import Operation, get_visibility, is_allowed
@@ -15,6 +16,7 @@ from ...core.index.statistics import Statistics, StatisticsPeriod
 from ...core.service import Service
 from ..session import Pages, Visit
 from ..views import charts
+from ..views.budgets import BudgetPanel, make_panel
 
 _MAX_OLDEST = 6
 _MAX_RECENT = 10
@@ -68,6 +70,7 @@ async def show(visit: Visit, period: StatisticsPeriod = StatisticsPeriod.DAY) ->
         recent=await service.index.list_activity(_MAX_RECENT, seen.agents, seen.person),
         oldest=(await queries.list_questions(principal, oldest)).rows,
         health=await _load_health(service, principal),
+        budgets=await _load_budgets(service, principal),
     )
 
 
@@ -79,25 +82,29 @@ def _list_tiles(unfinished: dict[str, int], statistics: Statistics) -> list[Tile
         for shown in (RUN_STATES[status.lower()],)
     ]
     since = dict(_PERIODS)[statistics.period]
-    ended: list[tuple[str, StateTone, str, str]] = [
-        ("completed", "success", "check", "COMPLETED"),
-        ("rejected", "neutral", "hand", "FAILED"),
-        ("failed", "danger", "cross", "FAILED"),
-    ]
     return [
         *now,
         *(
             Tile(
-                name.capitalize(),
+                shown.label,
                 f"{statistics.count_outcome(name):,}",
                 f"in {since}",
-                tone,
-                icon,
-                f"/console/runs?status={status}",
+                shown.tone,
+                shown.icon,
+                f"/console/runs?status={name}",
             )
-            for name, tone, icon, status in ended
+            for name in ("completed", "rejected", "failed")
+            for shown in (RUN_STATES[name],)
         ),
     ]
+
+
+async def _load_budgets(service: Service, principal: Principal) -> BudgetPanel:
+    """Return the budgets. A ledger that cannot be read is shown as that: the rest of the page says more."""
+    try:
+        return make_panel(await service.budgets.list_budgets(principal, service.now()))
+    except LogError as error:
+        return BudgetPanel([], [], str(error))
 
 
 async def _load_health(service: Service, principal: Principal) -> list[tuple[str, bool]]:

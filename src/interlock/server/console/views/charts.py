@@ -19,6 +19,20 @@ _CENTS_FROM = 0.1
 _TICKS = 2
 _NS = 1_000_000_000
 _STEPS_OF_TIME = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 14_400, 43_200)
+#: A hatching for each style but the first of a chart: colours alone do not tell them apart for everyone.
+_HATCHES = {
+    "degraded": "lines",
+    "rejected": "stripes",
+    "expired": "dots",
+    "cancelled": "bars",
+    "failed": "grid",
+    "wait-90": "stripes",
+    "series-2": "stripes",
+    "series-3": "dots",
+    "series-4": "lines",
+    "series-5": "grid",
+    "series-6": "bars",
+}
 _OUTCOME_LABELS = {name: name.capitalize() for name in OUTCOMES}
 
 
@@ -29,11 +43,18 @@ class Series(NamedTuple):
     label: str
     total: str = ""
 
+    @property
+    def hatch(self) -> str:
+        """The hatching of its bars; empty: they are plain."""
+        return _HATCHES.get(self.style, "")
+
 
 class Segment(NamedTuple):
     """A part of a bar."""
 
     style: str
+    #: Empty: it is plain.
+    hatch: str
     y: float
     height: float
 
@@ -188,7 +209,7 @@ def _draw_bars(  # noqa: PLR0913 - what is drawn
         for each, value in zip(series, step, strict=True):
             height = HEIGHT * value / top
             if value:
-                segments.append(Segment(each.style, round(HEIGHT - reached - height, 2), round(height, 2)))
+                segments.append(Segment(each.style, each.hatch, round(HEIGHT - reached - height, 2), round(height, 2)))
             reached += height if is_stacked else 0.0
         said = [f"{each.label}: {form(value)}" for each, value in zip(series, step, strict=True) if value]
         words = f"{_format_start(start, is_daily)} UTC - {', '.join(said) or 'none'}"

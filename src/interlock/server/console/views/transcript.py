@@ -7,10 +7,12 @@ import msgspec
 
 from ....domain.messages import Usage
 from ....domain.outcome import Phase
+from ....domain.state.lifecycle import RunState
 from ....history.call_view import CallView, QuestionView
 from ....history.turns import CallEntry, EndEntry, Entry, ModelEntry, NoteEntry, Turn, UserEntry
 from ....rendering.edit_diff import DiffLine, build_edit_diff, diff_json, parse_unified_diff
 from ....rendering.events import EventPresentation, get_call_id, present_event
+from ....rendering.run_states import RUN_STATES, DisplayState, to_display_state
 from ....rendering.text import shorten
 from ..markup import OutlineLine, build_outline
 from .call import outline_value
@@ -123,8 +125,8 @@ def _describe_outcome(view: CallView) -> tuple[str, str]:
     observation = view.execution.observation
     failure = None if observation is None else observation.failure
     if failure is not None and failure.phase is Phase.PERMIT:
-        words = {"user_denied": "Rejected", "approval_expired": "Expired", "consent_expired": "Expired"}
-        return words.get(failure.code, "Refused"), "warning"
+        state = to_display_state(RunState.FAILED, failure.code)
+        return ("Refused", "warning") if state is DisplayState.FAILED else RUN_STATES[state][:2]
     is_ok = observation is not None and observation.ok
     return ("Done", "success") if is_ok else ("Failed", "danger")
 

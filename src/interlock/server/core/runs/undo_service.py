@@ -6,6 +6,7 @@ about.
 """
 
 import asyncio
+from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -42,6 +43,7 @@ from .damaged_runs import DamagedRuns
 _RISK = ("write",)
 _MAX_UNDOS_LISTED = 50
 _PAGE_SIZE = 500
+_MAX_KNOWN_RUNS = 1_000
 _FACT_KEY = f'"{CHANGE_SET_FACT}"'.encode()
 
 
@@ -115,6 +117,8 @@ class UndoService:
         self._damaged = damaged
         #: By run: the second of two equal requests finds that nothing is left to do.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: By run and its last event: whether it changed files. All of its events have to be read to find out.
+        self._changed: OrderedDict[tuple[str, int], bool] = OrderedDict()
 
     async def preview(self, principal: Principal, run_id: str, selection: UndoSelection) -> UndoPreview:
         """Return what undoing would do, and change nothing."""
@@ -176,7 +180,11 @@ class UndoService:
         origin = await self._guard.find_origin(row)
         if not is_allowed(principal, Operation.UNDO_RUN, origin) or await self._find_runner(origin) is None:
             return False
-        return await self._has_changes(row.run_id)
+        if (row.run_id, row.last_seq) not in self._changed:
+            self._changed[row.run_id, row.last_seq] = await self._has_changes(row.run_id)
+            if len(self._changed) > _MAX_KNOWN_RUNS:
+                self._changed.popitem(last=False)
+        return self._changed[row.run_id, row.last_seq]
 
     async def list_undos(self, run: RunRow) -> list[RunRow]:
         """Return the newest runs that undid something of this one. Those who may see it may see them."""
