@@ -31,7 +31,8 @@ DELETE FROM schedule_marks; DELETE FROM forward_positions; DELETE FROM forward_s
 DELETE FROM sealing_keys; DELETE FROM checkpoints; DELETE FROM checkpoint_runs; DELETE FROM checkpoint_copies;
 DELETE FROM damaged_runs; DELETE FROM question_assignments; DELETE FROM question_comments; DELETE FROM inbox_views;
 DELETE FROM served_agents; DELETE FROM switches; DELETE FROM trigger_refusals; DELETE FROM passkeys;
-DELETE FROM passkey_challenges
+DELETE FROM passkey_challenges; DELETE FROM notice_deliveries;
+DELETE FROM notice_mutes; DELETE FROM push_subscriptions; DELETE FROM notice_callbacks
 """
 _FOLDERS = ("/dev/shm", "/tmp")
 _SETTINGS = ("max_connections=200", "shared_buffers=32MB", "autovacuum=off", "log_min_messages=fatal")
@@ -52,7 +53,7 @@ class PostgresServer:
         self._programs = _find_programs(package, self.folder)
         self._numbers = count(1)
         self._is_new = True
-        self._shared = ""
+        self._shared: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._run(
             "initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D", "data"
@@ -122,19 +123,19 @@ class PostgresServer:
         grant(self.url, _SERVER, schema, is_server=True)
         return schema
 
-    def empty_schema(self) -> str:
-        """The name of a schema with an empty log: always the same one, emptied, because a new one takes longer than
-        most tests. One test at a time uses it.
+    def empty_schema(self, number: int = 0) -> str:
+        """The name of a schema with an empty log: always the same one of a number, emptied, because a new one takes
+        longer than most tests. One test at a time uses it.
         """
-        if not self._shared:
-            self._shared = self.new_schema()
-        self.execute(_EMPTY, self._shared)
-        return self._shared
+        while len(self._shared) <= number:
+            self._shared.append(self.new_schema())
+        self.execute(_EMPTY, self._shared[number])
+        return self._shared[number]
 
     @property
     def shared_schema(self) -> str:
-        """The schema that `empty_schema` emptied last, with what was written since."""
-        return self._shared
+        """The first schema that `empty_schema` emptied, with what was written since."""
+        return self._shared[0]
 
     @property
     def worker_url(self) -> str:
