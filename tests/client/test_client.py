@@ -85,7 +85,7 @@ async def test_approval_is_bound_to_the_payload_hash(server: Running) -> None:
         statistics = await client.get_statistics("week", agent="shop")
 
     assert event.data["payload_hash"] == listed.payload_hash == review.approval.payload_hash
-    assert (review.can_decide, review.approval.arguments) == (True, {"order": "7", "amount": 5.5})
+    assert (review.can_decide, review.approval.arguments) == (True, {"order": "7", "amount": 5.5, "note": ""})
     assert other.value.code == "payload_hash_mismatch"
     assert other.value.details["expected"] == listed.payload_hash
     assert (done.approval.decided_by, repeated.approval.decided_by) == ("key:operator", "key:operator")

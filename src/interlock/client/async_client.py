@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from . import requests
-from .errors import ConnectionFailedError, UnexpectedResponseError, to_api_error
+from .errors import UnexpectedResponseError, to_api_error
 from .events import RunStream, StreamItem
 from .models import (
     Approval,
@@ -28,10 +28,7 @@ from .models import (
     Scope,
     StatisticsReport,
 )
-from .requests import MAX_RESPONSE_BYTES, ApiRequest, ResultT, RetryPolicy
-
-#: A stream says something at least every 15 seconds.
-_STREAM_SECONDS = 60.0
+from .requests import MAX_RESPONSE_BYTES, STREAM_SECONDS, ApiRequest, Attempts, ResultT, RetryPolicy
 
 
 class AsyncClient:
@@ -125,7 +122,8 @@ class AsyncClient:
         Args:
             run_id: The run.
             after_seq: Yield only events after this one. Default: all.
-            deltas: Also yield what is not recorded: text of the model, progress of tools. It is not repeated.
+            deltas: Also yield what is not recorded: text of the model, progress of tools. Each text comes once, also
+                over a broken connection; progress that was reported meanwhile is lost.
         """
         stream = RunStream(run_id, after_seq, deltas, self._retry)
         while not stream.is_over:
@@ -212,23 +210,16 @@ class AsyncClient:
         return await self._send(requests.get_statistics(period, agent))
 
     async def _send(self, request: ApiRequest[ResultT]) -> ResultT:
-        failures = 0
+        attempts = Attempts(request, self._retry)
         while True:
-            failures += 1
             try:
                 status, body, retry_after = await self._exchange(request)
             except httpx2.TransportError as error:
-                if failures >= self._retry.attempts:
-                    raise ConnectionFailedError(requests.describe_failure(request, error)) from error
-                delay = self._retry.delay(failures)
+                delay = attempts.miss(error)
             else:
-                if status < 300:  # noqa: PLR2004 - success
+                delay = attempts.find_delay(status, body, retry_after)
+                if delay is None:
                     return request.read(body)
-                error = to_api_error(status, body)
-                found = requests.find_delay(self._retry, failures, error, retry_after)
-                if found is None:
-                    raise error
-                delay = found
             await asyncio.sleep(delay)
 
     async def _exchange(self, request: ApiRequest[Any]) -> tuple[int, bytes, str]:
@@ -246,13 +237,12 @@ class AsyncClient:
         return response.status_code, bytes(body), response.headers.get("Retry-After", "")
 
     async def _read_stream(self, stream: RunStream) -> AsyncGenerator[StreamItem]:
-        built = self._build(stream.connect(), timeout=httpx2.Timeout(_STREAM_SECONDS))
+        built = self._build(stream.connect(), timeout=httpx2.Timeout(STREAM_SECONDS))
         response = await self._http.send(built, stream=True)
         try:
             if response.status_code != 200:  # noqa: PLR2004
-                error = to_api_error(response.status_code, await response.aread())
-                if requests.find_delay(self._retry, 0, error, "") is None:
-                    raise error
+                if not requests.is_retried(response.status_code):
+                    raise to_api_error(response.status_code, await response.aread())
                 return
             async for chunk in response.aiter_bytes():
                 for item in stream.feed(chunk):

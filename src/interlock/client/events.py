@@ -22,6 +22,8 @@ class ModelDelta(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     #: Where the text begins in the answer.
     offset: int = 0
+    #: How often the answer was begun again before.
+    restarts: int = 0
 
 
 class ModelRestarted(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,8 @@ class RunStream:
         self._failures = 0
         self._retry_seconds = 1.0
         self._buffer = bytearray()
+        #: The last text of the model.
+        self._delta: ModelDelta | None = None
         self.is_over = False
 
     def connect(self) -> ApiRequest[Any]:
@@ -118,7 +122,26 @@ class RunStream:
         if data and (item := self._read_item(name, data)) is not None:
             if event_id:
                 self._last_id = event_id
+            if isinstance(item, ModelDelta):
+                yield from self._take_delta(item)
+                return
+            if isinstance(item, ModelRestarted):
+                self._delta = None
             yield item
+
+    def _take_delta(self, delta: ModelDelta) -> Iterator[StreamItem]:
+        """Yield what is new: a server repeats the answer so far for a reader that comes back. If the model began again
+        meanwhile, that is said first.
+        """
+        last, known = self._delta, 0
+        if last is not None and last.seq == delta.seq:
+            if last.restarts != delta.restarts:
+                yield ModelRestarted(run_id=delta.run_id, seq=delta.seq)
+            else:
+                known = max(0, last.offset + len(last.text) - delta.offset)
+        if len(delta.text) > known:
+            self._delta = delta
+            yield msgspec.structs.replace(delta, text=delta.text[known:], offset=delta.offset + known)
 
     def _read_item(self, name: str, data: str) -> StreamItem | None:
         try:

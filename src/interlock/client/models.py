@@ -129,7 +129,8 @@ class ApprovalDetail(msgspec.Struct, frozen=True, kw_only=True):
     target_arg: str
     provider: str
     scopes: list[str]
-    authorize_url: str
+    #: For a consent: the path below the address of the server where a person gives it.
+    authorize_url: str = ""
     changes: list[dict[str, Any]]
     replaces: str
     edited_by: str

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from .errors import ApiError, UnexpectedResponseError
+from .errors import ConnectionFailedError, UnexpectedResponseError, to_api_error
 from .models import (
     ApprovalKind,
     ApprovalPage,
@@ -27,6 +27,9 @@ from .models import (
 )
 
 MAX_RESPONSE_BYTES = 64 << 20
+#: A stream says something at least every 15 seconds.
+STREAM_SECONDS = 60.0
+_OK_STATUSES = range(200, 300)
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 ResultT = TypeVar("ResultT")
 _encode = msgspec.json.Encoder().encode
@@ -95,19 +98,36 @@ def check_key(key: str) -> str:
     return f"Bearer {key}"
 
 
-def find_delay(policy: RetryPolicy, failures: int, error: ApiError, retry_after: str) -> float | None:
-    """Return how long to wait before a request is sent again; None: its error is final."""
-    if error.status not in _RETRIED_STATUSES or failures >= policy.attempts:
-        return None
-    return policy.delay(failures, float(retry_after) if retry_after.isdecimal() else 0.0)
+class Attempts:
+    """How often a request was sent, and whether it is sent again."""
+
+    def __init__(self, request: ApiRequest[Any], policy: RetryPolicy) -> None:
+        self._request, self._policy = request, policy
+        self._failures = 0
+
+    def miss(self, error: Exception) -> float:
+        """Return how long to wait after no answer. Raise `ConnectionFailedError` after too many."""
+        self._failures += 1
+        if self._failures >= self._policy.attempts:
+            raise ConnectionFailedError(
+                f"{self._request.method} {self._request.path}: no answer ({type(error).__name__}: {error}). "
+                "It may have been done all the same; the same request again does nothing twice."
+            ) from error
+        return self._policy.delay(self._failures)
+
+    def find_delay(self, status: int, body: bytes, retry_after: str) -> float | None:
+        """Return how long to wait after an answer; None: it is the result. Raise the error of one that is final."""
+        if status in _OK_STATUSES:
+            return None
+        self._failures += 1
+        if not is_retried(status) or self._failures >= self._policy.attempts:
+            raise to_api_error(status, body)
+        return self._policy.delay(self._failures, float(retry_after) if retry_after.isdecimal() else 0.0)
 
 
-def describe_failure(request: ApiRequest[Any], error: Exception) -> str:
-    """Return what to say about a request without an answer."""
-    return (
-        f"{request.method} {request.path}: no answer ({type(error).__name__}: {error}). "
-        "It may have been done all the same; the same request again does nothing twice."
-    )
+def is_retried(status: int) -> bool:
+    """Return True if a request with this answer may be sent again."""
+    return status in _RETRIED_STATUSES
 
 
 def start_run(agent: str, task: str, on_behalf_of: str, chat: bool, key: str | None) -> ApiRequest[Run]:

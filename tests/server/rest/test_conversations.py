@@ -14,6 +14,8 @@ from tests.server.rest.test_streams import all_of, listening
 from tests.server.server_process import Running, running_server
 
 SECRET = "correct horse battery staple"
+#: In an answer: it waits there, too.
+PAUSE = TextDelta(text="")
 FILLER = "There is nothing to see in these words. " * 6
 
 
@@ -29,7 +31,10 @@ class Talker:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         await self.turns.acquire()
         for event in self.answers.pop(0):
-            yield event
+            if event is PAUSE:
+                await self.turns.acquire()
+            else:
+                yield event
         yield StreamFinished(reason="stop")
 
     async def close(self) -> None: ...
@@ -99,6 +104,31 @@ def _without_repeats(names: list[str]) -> list[str]:
     """From the restart on, which comes after the first text and request."""
     names = names[names.index("model.restarted") :]
     return [name for at, name in enumerate(names) if not at or name != names[at - 1]]
+
+
+async def test_a_reader_comes_in_the_middle_of_an_answer(tmp_path: Path) -> None:
+    """It gets the answer so far from its beginning, without its secrets, and then what comes."""
+    model = Talker()
+    model.answers = [
+        [StreamRestarted(reason="broken"), *words(f"{FILLER}{SECRET} {FILLER}"), PAUSE, *words("The end.")]
+    ]
+    agent = Agent(name="shop", provider=model, tools=[])
+    async with running_server(tmp_path, [ServedAgent(agent=agent, secrets={"PASS": SECRET})]) as server:
+        client = await server.client("agent")
+        run_id = (await client.post("/v1/runs", json={"agent": "shop", "task": "Talk."})).json()["run_id"]
+        path = f"/v1/runs/{run_id}/events/stream?deltas=true"
+        model.turns.release()
+        async with asyncio.timeout(HANG_SECONDS), listening(client, path) as events:
+            first = await anext(event async for event in events if event.event == "model.delta")
+        async with asyncio.timeout(HANG_SECONDS), listening(client, path) as events:
+            again = await anext(event async for event in events if event.event == "model.delta")
+            model.turns.release()
+            rest = [event async for event in events if event.event == "model.delta"]
+
+    assert [each.data["data"]["offset"] for each in (first, again)] == [0, 0]
+    assert {each.data["data"]["restarts"] for each in (first, again, *rest)} == {1}
+    text = "".join(each.data["data"]["text"] for each in (again, *rest))
+    assert text == f"{FILLER}[redacted:PASS] {FILLER} The end. "
 
 
 async def test_a_conversation_continues_with_messages(tmp_path: Path) -> None:

@@ -34,9 +34,11 @@ class LiveOutput(msgspec.Struct, frozen=True):
 class _Answer:
     """The answer that a model is writing."""
 
-    def __init__(self, run_id: str, seq: int, redactor: Redactor) -> None:
+    def __init__(self, run_id: str, seq: int, redactor: Redactor, restarts: int = 0) -> None:
         self._run_id = run_id
         self.seq = seq
+        #: How often the model began it again.
+        self.restarts = restarts
         self._redacting = RedactingText(redactor)
         self._pieces: list[str] = []
         #: What was released so far.
@@ -60,7 +62,8 @@ class _Answer:
         return self._build_delta(0, self.text) if self.text else None
 
     def _build_delta(self, offset: int, text: str) -> LiveOutput:
-        return LiveOutput(self._run_id, self.seq, "model.delta", {"offset": offset, "text": text})
+        data = {"offset": offset, "text": text, "restarts": self.restarts}
+        return LiveOutput(self._run_id, self.seq, "model.delta", data)
 
 
 class RunOutputs:
@@ -90,7 +93,9 @@ class RunOutputs:
                 if run_id in self._readers:
                     self._push(run_id, answer.release())
             case StreamRestarted(reason=reason):
-                self._answers.pop(run_id, None)
+                broken = self._answers.get(run_id)
+                restarts = 0 if broken is None or broken.seq != seq else broken.restarts
+                self._begin_answer(run_id, seq, output.redactor, restarts + 1)
                 data = {"reason": output.redactor.redact(reason)}
                 self._push(run_id, LiveOutput(run_id, seq, "model.restarted", data))
             case StreamFinished():
@@ -115,12 +120,12 @@ class RunOutputs:
             if not self._readers[run_id]:
                 del self._readers[run_id]
 
-    def _begin_answer(self, run_id: str, seq: int, redactor: Redactor) -> _Answer:
+    def _begin_answer(self, run_id: str, seq: int, redactor: Redactor, restarts: int = 0) -> _Answer:
         if len(self._answers) >= self._max_answers:  # those that broke off are still there
             live = self.list_live()
             self._answers = {name: answer for name, answer in self._answers.items() if name in live}
             self._max_answers = max(_MIN_ANSWERS, 2 * len(self._answers))
-        answer = self._answers[run_id] = _Answer(run_id, seq, redactor)
+        answer = self._answers[run_id] = _Answer(run_id, seq, redactor, restarts)
         return answer
 
     def _push(self, run_id: str, output: LiveOutput | None) -> None:

@@ -135,8 +135,9 @@ def to_event_response(run_id: str, event: RunEvent) -> EventResponse:
 class OutputResponse(ResponseModel, frozen=True, kw_only=True):
     """What a run says between its events. It is transient: recorded nowhere, and not repeated.
 
-    `model.delta` has `text` and its `offset` in the answer, `model.restarted` the `reason` for which the text so far
-    does not count, and `tool.progress` a `message` of the call `call_id`.
+    `model.delta` has `text`, its `offset` in the answer, and how often the model began that again (`restarts`);
+    `model.restarted` the `reason` for which the text so far does not count; `tool.progress` a `message` of the call
+    `call_id`.
     """
 
     type: Literal["model.delta", "model.restarted", "tool.progress"]
