@@ -140,7 +140,7 @@ SERVER_KEYS: Mapping[str, str] = {
 OPERATIONS: Mapping[Operation, str] = {
     Operation.LIST_RUNS: "see lists of agents, runs and what happens in them",
     Operation.LIST_QUESTIONS: "see the inbox",
-    Operation.READ_STATISTICS: "see figures: outcomes, waiting times, cost, rules that ask, errors",
+    Operation.READ_STATISTICS: "see figures: outcomes, waiting times, cost, budgets, rules that ask, errors",
     Operation.READ_RUN: "see a run: events, state, calls, actions, artifacts",
     Operation.READ_QUESTION: "see a question as the inbox shows it",
     Operation.CREATE_RUN: "begin a run",

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from interlock import (
+    AgentExecutionError,
     Answer,
     CallbackInteractionProvider,
     EventLog,
+    FailSafeConfig,
     HeadlessInteractionProvider,
     MemoryLog,
     Observation,
@@ -338,6 +340,14 @@ async def test_broken_ledger_refuses(broken: str) -> None:
     assert observation.failure is not None
     assert (observation.code, observation.failure.retryable, desk.paid) == ("budget_unavailable", True, [])
     assert f"The budgets of the call could not be {broken} (OSError: the disk is full)" in observation.summary
+
+
+async def test_run_may_end_after_a_call_over_budget() -> None:
+    """A call over budget is a denial for the fail-safe policy."""
+    desk = Desk(BudgetRule(id="none", limit=0))
+    async with desk.runtime(fail_safe=FailSafeConfig(approval_denial_policy="fail")) as runtime:
+        with pytest.raises(AgentExecutionError, match=r"Budget none: 0 of 0 calls a day are used"):
+            await runtime.execute([call("c1", "refund")])
 
 
 async def test_ledger_is_not_used_without_matching_budgets() -> None:

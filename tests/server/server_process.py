@@ -23,7 +23,7 @@ from interlock.agent.agent import Agent
 from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
-from interlock.policy import EgressRule
+from interlock.policy import BudgetRule, EgressRule
 from interlock.server.console.app import mount_console
 from interlock.server.core.database.interface import Connection
 from interlock.server.core.identity import account_rows
@@ -133,6 +133,7 @@ POLICY = RulePolicy(
     ],
     default="allow",
     egress=[EgressRule(id="packages", verdict="allow", hosts="pypi.org", layer="project rule")],
+    budgets=[BudgetRule(id="reports-a-day", tools=("report",), per=("agent", "requester"), limit=5)],
 )
 
 

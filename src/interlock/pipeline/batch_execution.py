@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from ..domain.budget import BUDGET_EXCEEDED, BUDGET_UNAVAILABLE
 from ..domain.call import PermittedCall, Question, ValidCall, WaitingCall
 from ..domain.decision import FailurePolicy
 from ..domain.errors import (
@@ -47,7 +48,9 @@ Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 _REJECTIONS = frozenset(
     {"user_denied", "approval_unavailable", "approval_expired", "consent_refused", "consent_expired"}
 )
-_DENIALS = frozenset({"policy_denied", "effect_repeated", "guardrail_refused"}) | _REJECTIONS
+_DENIALS = _REJECTIONS | frozenset(
+    {"policy_denied", "effect_repeated", BUDGET_EXCEEDED, BUDGET_UNAVAILABLE, "guardrail_refused"}
+)
 _TOOL_FAILURES = frozenset({Phase.EXECUTE, Phase.NORMALIZE, Phase.OBSERVE})
 _MAX_WAITED_FOR = 8
 #: Failures that are an exception of the developer's code.

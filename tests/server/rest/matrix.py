@@ -91,6 +91,7 @@ MATRIX = (
     Row("GET", "/v1/agents", _LISTS),
     Row("GET", "/v1/runs", _LISTS),
     Row("GET", "/v1/statistics", _INBOX),
+    Row("GET", "/v1/budgets", _INBOX),
     Row("POST", "/v1/runs", _MAKE_OWN, _MAKE_OTHER, {"agent": "{agent}", **_BLANK}),
     Row("POST", "/v1/agents/{agent}/invoke", _MAKE_OWN, _MAKE_OTHER, _BLANK),
     Row("POST", "/v1/agents/{agent}/stop", _STOP_OWN, _STOP_OTHER, {"reason": "  "}),

@@ -56,6 +56,7 @@ _TIME_CHARS = 7
 _OUTCOME_LABELS: Mapping[str, tuple[str, str]] = {
     "ok": ("ok", "green"),
     "policy_denied": ("denied", "red"),
+    "budget_exceeded": ("over", "red"),
     "user_denied": ("refused", "red"),
     "approval_unavailable": ("refused", "red"),
     "approval_expired": ("expired", "red"),

@@ -54,7 +54,7 @@ _VERIFICATION_LABELS: Mapping[VerificationStatus, tuple[str, str]] = {
     "none": ("unverified", "yellow"),
 }
 _STATE_STYLES: Mapping[RunState, str] = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELLED: "red"}
-_REFUSED_CODES = frozenset(("policy_denied", "user_denied", "guardrail_refused", "consent_refused"))
+_REFUSED_CODES = frozenset(("policy_denied", "budget_exceeded", "user_denied", "guardrail_refused", "consent_refused"))
 _CALL_FIELDS = ("call_id", "tool", "ok", "code", "summary")
 
 StartRun = Callable[[Runner], Awaitable[RunHandle]]

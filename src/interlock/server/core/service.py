@@ -34,6 +34,7 @@ from .audit.checkpoints import Checkpoints
 from .audit.service import AuditService
 from .audit.signing import DatabaseSigner, Signer
 from .audit_sinks.forwarder import Forwarders
+from .budget_service import BudgetService
 from .consent_service import ConsentService
 from .database.interface import Connection, Database
 from .database.sqlite import SqliteDatabase
@@ -197,6 +198,7 @@ class Service:
             views=SavedViews(self.database, now),
         )
         self.policy_service = PolicyService(self.runners, self.index, self.guard)
+        self.budgets = BudgetService(self.runners, self.guard)
         self.mcp_servers = self._create_mcp_servers()
         self.consent_service = None if self._oauth is None else self._create_consent_service(self._oauth)
         self.sign_in = (
