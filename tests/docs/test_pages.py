@@ -38,7 +38,7 @@ from .pages import (
 _COMMAND = re.compile(r"interlock policy (\w+)")
 _SHOWN_AS_THEY_ARE = {example.read_text("utf-8") for example in (*EXAMPLES, *SERVER_EXAMPLES)}
 #: Pages whose code needs a server: see `test_server_pages.py`.
-_SERVED = ("docs/rest.md",)
+_SERVED = ("docs/client.md", "docs/rest.md")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in _SERVED], ids=name_of)

@@ -133,7 +133,8 @@ def to_event_response(run_id: str, event: RunEvent) -> EventResponse:
 
 
 class OutputResponse(ResponseModel, frozen=True, kw_only=True):
-    """What a run says between its events. It is transient: recorded nowhere, and not repeated.
+    """What a run says between its events. It is transient: recorded nowhere, and not repeated, but for the text of an
+    answer that a model is writing: a reader that comes gets it from its beginning.
 
     `model.delta` has `text`, its `offset` in the answer, and how often the model began that again (`restarts`);
     `model.restarted` the `reason` for which the text so far does not count; `tool.progress` a `message` of the call
