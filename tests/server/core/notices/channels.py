@@ -112,3 +112,13 @@ async def deliveries(service: Service, *states: str, count: int = 1) -> list[Del
         return mine if len(mine) >= count else None
 
     return await until_found(look)
+
+
+async def drain(service: Service) -> None:
+    """Plan and send everything that is due now, as the loops of the server would."""
+    while await service.notices._planner.plan_page():  # pyright: ignore[reportPrivateUsage] - without its loop
+        pass
+    for dispatcher in service.notices._dispatchers.values():  # pyright: ignore[reportPrivateUsage]
+        for _ in range(100):
+            if await dispatcher.send_next() is None:
+                break

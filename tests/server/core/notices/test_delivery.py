@@ -6,30 +6,22 @@ from typing import Any
 
 import pytest
 
+from interlock import Rule, RulePolicy
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.notices.channel_settings import NoticeRoute
 from interlock.server.core.notices.quiet_hours import parse_quiet_hours
 from interlock.server.core.service import Service
-from tests.server.core.people import HOUR, MINUTE, FakeClock
+from tests.server.core.people import HOUR, MINUTE, SECOND, FakeClock
 from tests.server.core.receiver import answer, receiving
 from tests.server.core.serving import ASK_CHANGE, World, approve, asked, create, serving
 
-from .channels import ENVIRON, deliveries, hook, settings_for, until_found, verify_webhook
+from .channels import ENVIRON, add_account, deliveries, drain, hook, mail, settings_for, until_found, verify_webhook
+from .post_office import receiving_mail
 
 ADMIN = Principal(name="user:root", kind="person", roles=frozenset({Role.ADMIN}))
 #: `FakeClock` begins on 2027-01-15 at 08:00 UTC.
 QUIET = "07:00-20:00"
-
-
-async def drain(service: Service) -> None:
-    """Plan and send everything that is due now, as the loops of the server would."""
-    while await service.notices._planner.plan_page():  # pyright: ignore[reportPrivateUsage] - without its loop
-        pass
-    for dispatcher in service.notices._dispatchers.values():  # pyright: ignore[reportPrivateUsage]
-        for _ in range(100):
-            if await dispatcher.send_next() is None:
-                break
 
 
 async def paused(service: Service) -> Service:
@@ -172,6 +164,10 @@ async def test_urgent_risk_is_sent_in_quiet_hours(tmp_path: Path) -> None:
     assert len(receiver.requests) == 1
 
 
+#: Answers are expected within an hour.
+HURRY = RulePolicy([Rule(id="hurry", verdict="ask", tools="change", answer_within_seconds=3_600)], default="allow")
+
+
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_escalation_only_while_unanswered(tmp_path: Path, is_answered: bool) -> None:
     clock = FakeClock()
@@ -182,14 +178,77 @@ async def test_escalation_only_while_unanswered(tmp_path: Path, is_answered: boo
             await paused(service)
             (row,) = await asked(service, await create(service, "one"))
             await drain(service)
+            early = {each.kind: each.state for each in await service.notices.outbox.list_deliveries()}
             if is_answered:
                 await approve(service, row)
             clock.at += 31 * MINUTE
             await drain(service)
             found = {each.kind: each.state for each in await service.notices.outbox.list_deliveries()}
 
+    assert early == {"asked": "sent", "escalated": "waiting"}
     expected = {"asked": "sent", "escalated": "withdrawn" if is_answered else "sent"}
     assert found == expected | ({"answered": "sent"} if is_answered else {})
+
+
+@pytest.mark.parametrize(("after", "minutes"), [("50%", 30), ("20m", 20), ("90%", 54)])
+async def test_escalation_reaches_another_role(tmp_path: Path, after: str, minutes: int) -> None:
+    """First those who may answer get a notice, then auditors, who may only read."""
+    clock, people = FakeClock(), {"ada": "ada@example.com", "rob": "rob@example.com"}
+    late = NoticeRoute(channel="mail", roles=frozenset({Role.AUDITOR}), escalate_after=after)
+    async with receiving_mail() as office:
+        settings = settings_for(mail(office.port, people=people), routes=(NoticeRoute(channel="mail"), late))
+        agent = World().one(policy=HURRY)
+        async with serving(tmp_path, agent, settings=settings, environ=ENVIRON, now=clock) as service:
+            await paused(service)
+            await add_account(service, "ada", Role.OPERATOR)
+            await add_account(service, "rob", Role.AUDITOR)
+            (row,) = await asked(service, await create(service, "one"))
+            counts: list[int] = []
+            for at in (0, minutes * MINUTE - SECOND, minutes * MINUTE):
+                clock.at = row.asked_at + at
+                await drain(service)
+                counts.append(len(office.envelopes))
+
+    assert counts == [1, 1, 2]
+    assert [envelope.rcpt_tos for envelope in office.envelopes] == [["ada@example.com"], ["rob@example.com"]]
+    assert str(office.mails[1]["Subject"]).startswith("Still unanswered: ")
+
+
+async def test_many_escalations_come_as_one_message(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with receiving() as receiver:
+        settings = settings_for(hook(receiver.port), routes=(NoticeRoute(channel="hook", escalate_after="1h"),))
+        async with serving(tmp_path, one(), settings=settings, environ=ENVIRON, now=clock) as service:
+            await paused(service)
+            for _ in range(4):
+                await asked(service, await create(service, "one"))
+            await drain(service)
+            clock.at += 61 * MINUTE
+            await drain(service)
+
+    (body,) = [verify_webhook(request) for request in receiver.requests]
+    assert (body["type"], body["data"]["total"]) == ("question.digest", 4)
+
+
+@pytest.mark.parametrize("channel", [{"quiet_hours": QUIET}, {"digest_seconds": 7_200}])
+async def test_nothing_waits_beyond_its_deadline(tmp_path: Path, channel: dict[str, Any]) -> None:
+    """Quiet hours or a digest that ends after the deadline would be of no use."""
+    clock = FakeClock()
+    async with receiving() as receiver:
+        settings = settings_for(hook(receiver.port, **channel))
+        agent = World().one(policy=HURRY)
+        async with serving(tmp_path, agent, settings=settings, environ=ENVIRON, now=clock) as service:
+            await paused(service)
+            await asked(service, await create(service, "one"))
+            await drain(service)
+
+    assert [verify_webhook(request)["type"] for request in receiver.requests] == ["question.asked"]
+
+
+def test_share_needs_a_deadline() -> None:
+    route = NoticeRoute(channel="hook", escalate_after="50%")
+
+    assert (route.find_escalation_time(100, 200), route.find_escalation_time(100, 0)) == (150, None)
 
 
 @pytest.mark.parametrize(
@@ -216,6 +275,8 @@ def test_quiet_hours_end_in_local_time(at: str, end: str) -> None:
         {"routes": (NoticeRoute(channel="hook", quiet_hours="10:00-10:00"),)},
         {"routes": (NoticeRoute(channel="hook", escalate_after="8d"),)},
         {"routes": (NoticeRoute(channel="hook", escalate_after="soon"),)},
+        {"routes": (NoticeRoute(channel="hook", escalate_after="100%"),)},
+        {"routes": (NoticeRoute(channel="hook", escalate_after="0%"),)},
         {"routes": (NoticeRoute(channel="hok"),)},
         {"routes": (NoticeRoute(channel="hook", roles=frozenset({Role.ADMIN})),)},
         {"time_zone": "Mars/Olympus"},

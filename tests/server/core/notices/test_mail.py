@@ -1,6 +1,7 @@
 """E-mail: a real mail server on loopback gets what is meant, once, and nothing of a title becomes a header."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,10 @@ from interlock.server.core.identity.principal import Role
 from interlock.server.core.notices.channel_settings import EmailChannel, NoticeRoute
 from tests.runs.support import calls
 from tests.server.core.certificates import server_tls
+from tests.server.core.people import HOUR, FakeClock
 from tests.server.core.serving import ASK_CHANGE, World, asked, create, scripted, serving
 
-from .channels import ENVIRON, PUBLIC_URL, add_account, deliveries, mail, settings_for
+from .channels import ENVIRON, PUBLIC_URL, add_account, deliveries, drain, mail, settings_for
 from .post_office import receiving_mail
 
 PASSWORD = {"MAIL": "correct-horse-battery"}
@@ -140,3 +142,43 @@ async def test_password_goes_over_tls(tmp_path: Path, encryption: str) -> None:
 def test_ambiguous_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="not an address of mail"):
         settings_for(EmailChannel(name="mail", host="mail.example.com", sender=address))
+
+
+@pytest.mark.parametrize("receivers", [{"to": ("Bot@example.com",)}, {"people": {"ada": "bot@example.com"}}])
+def test_mail_to_its_own_sender_is_refused(receivers: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="its own `sender`"):
+        settings_for(EmailChannel(name="mail", host="mail.example.com", sender="bot@example.com", **receivers))
+
+
+async def test_bounced_mail_causes_no_other(tmp_path: Path) -> None:
+    """A server that refuses a mail for good gets it five times at most, and what it says is not sent to anyone."""
+    clock = FakeClock()
+    async with receiving_mail(*["550 No such user"] * 10) as office:
+        settings = settings_for(mail(office.port, to=("gone@example.com",)))
+        async with serving(tmp_path, changing("x"), settings=settings, environ=ENVIRON, now=clock) as service:
+            await service.notices.pause()
+            await asked(service, await create(service, "one"))
+            for _ in range(10):
+                await drain(service)
+                clock.at += HOUR
+            (dead,) = await deliveries(service, "dead")
+
+    assert (dead.attempts, len(office.envelopes)) == (5, 5)
+    assert dead.problem == "The mail server answered 550: No such user"
+
+
+async def test_account_disabled_meanwhile_gets_no_mail(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with receiving_mail("451 Later") as office:
+        settings = settings_for(mail(office.port, people={"ada": "ada@example.com"}))
+        async with serving(tmp_path, changing("x"), settings=settings, environ=ENVIRON, now=clock) as service:
+            await service.notices.pause()
+            await add_account(service, "ada", Role.OPERATOR)
+            await asked(service, await create(service, "one"))
+            await drain(service)
+            await service.accounts.disable("ada", by="test")
+            clock.at += HOUR
+            await drain(service)
+            (withdrawn,) = await deliveries(service, "withdrawn")
+
+    assert (withdrawn.attempts, len(office.envelopes)) == (1, 1)

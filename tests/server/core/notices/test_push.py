@@ -125,6 +125,7 @@ async def test_push_service_that_is_down_is_tried_again(tmp_path: Path) -> None:
     assert (sent.attempts, len({each["tag"] for each in browser.messages})) == (3, 1)
 
 
+@pytest.mark.usefixtures("database_backend")
 async def test_one_browser_belongs_to_one_person(tmp_path: Path) -> None:
     """What was planned for the person who used it before is not sent any more."""
     async with serving_push(tmp_path) as (service, fake, browser, ada):
@@ -174,6 +175,7 @@ async def test_route_by_role_reaches_browsers_of_that_role(tmp_path: Path) -> No
     assert ([each.account for each in sent], len(browser.messages)) == (["root"], 1)
 
 
+@pytest.mark.usefixtures("database_backend")
 async def test_person_has_a_bounded_number_of_browsers(tmp_path: Path) -> None:
     async with serving_push(tmp_path) as (service, fake, first, ada):
         for number in range(MAX_SUBSCRIPTIONS):

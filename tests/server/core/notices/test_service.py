@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.server.core.receiver import answer, receiving
 from tests.server.core.serving import ASK_CHANGE, World, approve, asked, create, serving
 
 from .channels import ENVIRON, PUBLIC_URL, deliveries, hook, settings_for, verify_webhook
+
+pytestmark = pytest.mark.usefixtures("database_backend")
 
 
 async def test_a_question_leaves_as_a_signed_webhook(tmp_path: Path) -> None:

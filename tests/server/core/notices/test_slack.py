@@ -103,6 +103,7 @@ async def test_unverified_requests_are_refused_and_audited(tmp_path: Path) -> No
         assert (await asked(service, row.run_id))[0].action_id == row.action_id
 
 
+@pytest.mark.usefixtures("database_backend")
 async def test_replayed_request_is_refused(tmp_path: Path) -> None:
     async with serving_slack(tmp_path, changing("x")) as (service, fake, row):
         body = press(buttons_of(next(iter(fake.messages.values())))["Approve"], user="U03ROB")
