@@ -38,6 +38,7 @@ from interlock import (
     tool,
     tool_call,
 )
+from interlock.policy import BudgetRule
 
 Runs: TypeAlias = dict[str, list[LogEntry]]
 SECOND = 1_000_000_000
@@ -564,6 +565,26 @@ async def conversed() -> Runs:
     return {"conversed": await log.read("run_conversed")}
 
 
+async def budgeted() -> Runs:
+    """Calls within a budget, over one that asks, and over one that denies."""
+    log = MemoryLog()
+    budgets = [
+        BudgetRule(id="amount", measure="sum", argument="amount", per=("requester",), limit=100, then="ask"),
+        BudgetRule(id="calls", tools=("refund",), window="month", limit=2),
+    ]
+    policy = RulePolicy([Rule(id="refunds", verdict="allow", tools="refund")], budgets=budgets)
+    asks = HeadlessInteractionProvider("wait")
+    given: dict[str, Any] = {"tools": [refund], "policy": policy, "interaction": asks, "requester": "user:ada"}
+    async with runtime(log, run_id="run_budgeted", **given) as run:
+        await run.execute([call("within", "refund", order="O-1", amount=60)])
+        (question,) = (await run.execute([call("over", "refund", order="O-2", amount=60)])).questions
+        await run.decide(question.action_id, approved=True, by="user:bea", channel="console")
+        await run.resume()
+        await run.execute([call("third", "refund", order="O-3", amount=0)])
+        await run.complete()
+    return {"budgeted": await log.read("run_budgeted")}
+
+
 Scene: TypeAlias = Callable[[], Coroutine[Any, Any, Runs]]
 SCENES: tuple[Scene, ...] = (
     approvals,
@@ -581,6 +602,7 @@ SCENES: tuple[Scene, ...] = (
     claimed,
     titled,
     conversed,
+    budgeted,
 )
 #: By log: the agent whose run it is, for replays with its tools and policy.
 AGENTS: Mapping[str, Callable[[], Agent]] = {

@@ -120,8 +120,8 @@ class BudgetCharge(msgspec.Struct, frozen=True, gc=False):
     limit: int | None = None
 
     def fits(self, used: int) -> bool:
-        """Return True if the amount stays within the limit after what was used."""
-        return self.limit is None or used + self.amount <= self.limit
+        """Return True if the amount stays within the limit after what was used. Nothing always fits."""
+        return self.limit is None or not self.amount or used + self.amount <= self.limit
 
 
 class BudgetUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

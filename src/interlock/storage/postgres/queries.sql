@@ -587,7 +587,7 @@ SELECT %(budget)s, %(measure)s, %(subject)s, %(starts_at)s, %(ends_at)s, %(amoun
 WHERE %(limit)s::bigint IS NULL OR %(amount)s::bigint <= %(limit)s::bigint
 ON CONFLICT (budget, measure, subject, starts_at)
 DO UPDATE SET used = counter.used + excluded.used
-WHERE %(limit)s::bigint IS NULL OR counter.used + excluded.used <= %(limit)s::bigint
+WHERE %(limit)s::bigint IS NULL OR excluded.used = 0 OR counter.used + excluded.used <= %(limit)s::bigint
 RETURNING used
 
 -- name: remove_budgets

@@ -43,7 +43,8 @@ class BudgetLedgerConformance(ConformanceSuite):
     async def test_charge_without_limit_is_always_added(self, ledger: BudgetLedger) -> None:
         assert await ledger.reserve([BudgetCharge(make_key(), 10, 10)]) == Reservation(True, (0,))
         assert await ledger.reserve([BudgetCharge(make_key(), 3, None)]) == Reservation(True, (10,))
-        assert await ledger.reserve([BudgetCharge(make_key(), 0, 10)]) == Reservation(False, (13,))
+        assert await ledger.reserve([BudgetCharge(make_key(), 1, 10)]) == Reservation(False, (13,))
+        assert await ledger.reserve([BudgetCharge(make_key(), 0, 10)]) == Reservation(True, (13,))
 
     async def test_all_charges_are_added_or_none(self, ledger: BudgetLedger) -> None:
         enough, full = make_key("z"), make_key("a")
