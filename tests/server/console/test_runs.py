@@ -1,17 +1,23 @@
 """The list of runs and the dashboard, as they change while somebody looks; and every page for every reader."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from interlock.domain.event import ModelResponded, RunFailed, RunStarted
+from interlock.domain.messages import Usage
 from interlock.domain.state.lifecycle import RunState
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import RunQuery
 from tests.server.console.browser import assert_accessible, assert_no_sideways, is_live, opened_as
+from tests.server.console.history import write_history
 from tests.server.console.scenes import REFUND, make_scene
 from tests.server.console.screenshots import PAGES
+from tests.server.console.visits import written
+from tests.server.core.index_runs import asking
 from tests.server.server_process import Running, console_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -80,6 +86,64 @@ async def test_runs_are_filtered_and_come_page_by_page(operator: Page, served: R
     await operator.get_by_role("link", name="Older").click()
     await expect(operator.locator("tbody tr")).to_have_count(12)
     await expect(operator.locator("tbody tr").last).to_contain_text(done)
+
+
+async def test_last_weeks_most_expensive_refund_is_found(program: Browser, served: Running) -> None:
+    """Days are those of the reader: in Tokyo it is tomorrow already."""
+    now = int(datetime(2026, 3, 5, 20, tzinfo=UTC).timestamp()) * 1_000_000_000
+    await write_history(served.service.log, now, hours=10 * 24)
+    async with opened_as("olga", program, served, timezone_id="Asia/Tokyo", locale="en-GB") as (page, _):
+        await page.goto("/console/runs")
+        await page.get_by_label("Words").fill("refund order")
+        await page.get_by_label("Started from").fill("2026-02-26")
+        await page.get_by_label("to", exact=True).fill("2026-03-04")
+        await page.get_by_label("Order").select_option("most expensive first")
+        await page.get_by_role("button", name="Filter").click()
+        await expect(page.get_by_role("columnheader", name="Cost")).to_have_attribute("aria-sort", "descending")
+        costs = await page.locator('td[data-label="Cost"]').all_inner_texts()
+        begins = await page.locator('td[data-label="Started"] time').evaluate_all("all => all.map((at) => at.dateTime)")
+        await page.get_by_role("link", name="Duration").click()
+        await expect(page.get_by_role("columnheader", name="Duration")).to_have_attribute("aria-sort", "descending")
+        await expect(page.get_by_label("Started from")).to_have_value("2026-02-26")
+
+    assert len(costs) > 5
+    assert costs == sorted(costs, reverse=True)
+    assert min(begins) >= "2026-02-25T15:00"
+    assert max(begins) < "2026-03-04T15:00"
+
+
+async def test_rejected_runs_are_not_among_the_failed(operator: Page, served: Running) -> None:
+    run_id = await served.begin("Give it back", REFUND)
+    (question,) = await served.questions(run_id)
+    await served.service.approval_service.reject(_ALEX, question.action_id, "No.")
+    await served.ended(run_id, "failed")
+
+    await operator.goto("/console/runs?status=failed")
+    await expect(operator.get_by_text("No run matches the filters.")).to_be_visible()
+    await operator.get_by_label("Status").select_option("Rejected")
+    await operator.get_by_role("button", name="Filter").click()
+    await expect(operator.locator("tbody tr")).to_contain_text("Rejected")
+    await operator.get_by_role("link", name="Give it back").click()
+    await expect(operator.locator(".entry.end")).to_contain_text("Run rejected")
+
+
+async def test_hostile_names_in_charts_stay_text(operator: Page, served: Running) -> None:
+    agent = "<svg/onload=alert(1)>\u202e" + "W" * 200
+    started = RunStarted(schema=1, agent=agent, requester="user:sam", created_by="key:agent")
+    asked = asking("c1", "act_1", rule_ids=("<script>alert(1)</script>" + "w" * 200,))
+    spent = ModelResponded(usage=Usage(input_tokens=9, cost=1.5))
+    rows = written("run_bad", [started, spent, *asked, RunFailed(message="<b>", code="<b>")], at=served.service.now())
+    done = served.service.log.append("run_bad", rows)
+    assert done is not None
+    await done
+    await operator.set_viewport_size({"width": 360, "height": 740})
+    await operator.goto("/console/")
+
+    await expect(operator.get_by_role("region", name="Rules that ask most")).to_contain_text(
+        "<script>alert(1)</script>"
+    )
+    await expect(operator.get_by_role("region", name="Cost by agent and day").first).to_contain_text("\\u{202e}WW")
+    await assert_no_sideways(operator)
 
 
 async def test_a_run_is_begun_from_the_console(operator: Page, served: Running) -> None:

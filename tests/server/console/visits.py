@@ -44,12 +44,12 @@ async def edited_refund(served: Running) -> str:
     return run_id
 
 
-def written(run_id: str, facts: list[Fact]) -> list[LogEntry]:
+def written(run_id: str, facts: list[Fact], at: int = 1_700_000_000_000_000_000) -> list[LogEntry]:
     """Events as a log has them."""
     entries: list[LogEntry] = []
     head = genesis_hash(run_id)
     for seq, fact in enumerate(facts):
-        body = encode_event(Event(seq, run_id, 1_700_000_000_000_000_000 + seq, run_id, None, fact))
+        body = encode_event(Event(seq, run_id, at + seq, run_id, None, fact))
         head = next_hash(head, body)
         entries.append(LogEntry(run_id, seq, body, head))
     return entries

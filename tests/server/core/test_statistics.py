@@ -2,7 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
 
 from interlock import MemoryLog
 from interlock.domain import event as facts
@@ -11,14 +14,16 @@ from interlock.domain.event import Event, Fact
 from interlock.domain.messages import Usage
 from interlock.domain.observation import Observation
 from interlock.domain.outcome import Failure
+from interlock.domain.state.lifecycle import RunState
 from interlock.server.core.index.run_index import RunIndex
 from interlock.server.core.index.statistics import AgentUsage, NamedCount, Statistics, StatisticsPeriod
-from interlock.storage.rollups import RollupCounter, RunFacts, compute_percentile, to_wait_step
+from interlock.storage.rollups import OUTCOMES, RollupCounter, RunFacts, compute_percentile, to_wait_step
 from tests.each import each
 from tests.postgres.server import PostgresServer
 
-from .index_runs import T0, YES, Written, asking, begun
+from .index_runs import T0, YES, Kind, Written, asking, begun
 from .mirrored_log import MirroredLog
+from .test_index import STEPS, Walk
 
 HOUR = 3_600_000_000_000
 NO = Answer(approved=False, by="user:ann")
@@ -51,6 +56,7 @@ def _figures(fact: Fact, asked_at: int = 0, *, is_child: bool = False) -> dict[t
         (facts.RunFailed(message="No.", code="user_denied"), {("outcome", "rejected"): (1, 0)}),
         (facts.RunFailed(message="No.", code="consent_refused"), {("outcome", "rejected"): (1, 0)}),
         (facts.RunFailed(message="No.", code="approval_expired"), {("outcome", "expired"): (1, 0)}),
+        (facts.RunFailed(message="No.", code="approval_unavailable"), {("outcome", "failed"): (1, 0)}),
         (
             facts.ModelResponded(usage=Usage(input_tokens=7, output_tokens=2, cost=0.5)),
             {("usage", "responses"): (1, 0.5), ("usage", "input"): (7, 0), ("usage", "output"): (2, 0)},
@@ -123,6 +129,37 @@ async def test_both_indexes_have_the_same_figures_once(tmp_path: Path, postgres:
         rebuilt = RunIndex(tmp_path / "index.db", memory)
         assert await _read(rebuilt) == found
         await rebuilt.close()
+
+
+_example = count()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+async def test_figures_are_the_same_however_they_are_counted(
+    tmp_path: Path, steps: list[tuple[int, tuple[str, int, Kind], bool]]
+) -> None:
+    """By one server, step by step; by two that share an index; and at once, by one that rebuilds it."""
+    log, folder = MemoryLog(), tmp_path / str(next(_example))
+    folder.mkdir()
+    first, second = RunIndex(folder / "shared.db", log), RunIndex(folder / "shared.db", log)
+    for index in (first, second):
+        await index.catch_up()
+    walks = [Walk(log, f"run_{number}") for number in range(3)]
+
+    for number, draw, is_counted in steps:
+        walks[number].step(draw)
+        if is_counted:
+            await asyncio.gather(*(index.refresh_rollups() for index in (first, second)))
+
+    rebuilt = RunIndex(folder / "rebuilt.db", log)
+    expected = await _read(rebuilt)
+    assert await _read(first) == await _read(second) == expected
+    states = [walk.ledger.state for walk in walks if walk.ledger.started and walk.ledger.is_over]
+    assert sum(expected.count_outcome(name) for name in OUTCOMES) == len(states)
+    assert expected.count_outcome("completed") == states.count(RunState.COMPLETED)
+    for index in (first, second, rebuilt):
+        await index.close()
 
 
 def _write_runs(log: MemoryLog) -> None:
