@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry.trace import NoOpTracerProvider
 
 from interlock import (
     Answer,
@@ -29,6 +30,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import CallProposed, Fact, PolicyEvaluated, decode_event
+from interlock.telemetry.otel import OtelTelemetry
 from tests.patience import eventually
 from tests.pipeline.batch.stage import Stage
 from tests.support import call, facts
@@ -333,22 +335,16 @@ class TestObserved:
         assert measured.calls == []
 
 
-class Measured:
+class Measured(OtelTelemetry):
     """Telemetry that notes calls."""
 
-    traces = False
-
     def __init__(self) -> None:
+        super().__init__(tracer_provider=NoOpTracerProvider())
         self.calls: list[tuple[str, str, str]] = []
 
     def call_finished(self, tool_name: str, result: str, source: str, latency_ms: float) -> None:
         assert latency_ms >= 0
         self.calls.append((tool_name, result, source))
-
-    def batch_finished(self, call_count: int, failure_count: int, latency_ms: float) -> None: ...
-
-    def call_span(self, tool_name: str, call_id: str, run_id: str) -> Any:
-        raise AssertionError("spans are not collected")
 
 
 class TestLostArguments:
