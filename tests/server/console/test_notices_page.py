@@ -191,6 +191,9 @@ async def test_link_of_a_notice_opens_the_question(program: Browser, tmp_path: P
             await page.get_by_role("link", name="Open").click()
             await page.wait_for_url(f"{stage.house.base}{path}")
             await expect(page.get_by_role("button", name="Approve").first).to_be_visible()
+            await expect(page.locator("[data-other-payload]")).to_have_count(0)
+            await page.goto(f"{path}0")
+            await expect(page.locator("[data-other-payload]")).to_contain_text("made for another call")
         async with opened(program, stage.house.base) as (page, _):
             await page.goto(mail_program)
             await page.get_by_role("link", name="Open").click()
