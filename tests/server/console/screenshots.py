@@ -54,6 +54,7 @@ PAGES: dict[str, Visit] = {
     "inbox": at("/console/inbox"),
     "approval": at("/console/inbox/{refund}"),
     "approval-confirm": _confirm,
+    "approval-many": at("/console/inbox/review?id={refund}&id={edit}&id={publish}"),
     "approval-diff": at("/console/inbox/{edit}"),
     "approval-long": at("/console/inbox/{publish}"),
     "approval-hostile": at("/console/inbox/{hostile}"),

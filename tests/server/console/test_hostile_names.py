@@ -23,6 +23,8 @@ _PAGES = (
     *(entry.path for entry in NAV_ENTRIES),
     "/console/runs?q=%3Cb%3E&agent=%22%3E&status=%3Cscript%3E",
     "/console/inbox?agent=%3C/script%3E",
+    "/console/inbox?q=%3C/script%3E&rule=%22%27%3E&assigned=%E2%80%AE&risk=%3Cb%3E&tool=%00",
+    "/console/inbox/review?id=%3C/script%3E&id=../x&back=%22%3E%3Cb%3E",
 )
 _PARTS = ("/calls/c0", "/artifacts")
 _FOREIGN = "main script, main iframe, main img, main meta, main style, main math, main base, main object"

@@ -28,7 +28,7 @@ def _served(assets: Assets, url: str) -> tuple[int, str, str]:
 
 async def test_every_module_is_imported_by_the_one_address_that_pages_have_it_by() -> None:
     assets = Assets("/console/static")
-    for name in ("base.js", "inbox.js", "runs.js", "admin.js", "run.js"):
+    for name in ("base.js", "inbox.js", "inbox.review.js", "runs.js", "admin.js", "run.js"):
         _, body, _ = _served(assets, assets.url(name))
         imported = _IMPORTED.findall(body)
         assert imported

@@ -62,6 +62,11 @@ def render_lines(text: str) -> list[Markup]:
     return [render_line(line) for line in text.split("\n")]
 
 
+def render_paragraph(text: str) -> Markup:
+    """Return a text of several lines, for an element that keeps line breaks."""
+    return Markup("\n").join(render_lines(text))
+
+
 def mark_escapes(text: str) -> Markup:
     """Mark the escapes in a line of an outline, which is already escaped."""
     return _mark_escapes(text, is_line=True)

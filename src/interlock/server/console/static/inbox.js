@@ -5,6 +5,8 @@
 import { ApiError, ask, messageOf, notify, serverNow, span, tellTimes } from "./base.js";
 import { dialogs, problem } from "./base.dialogs.js";
 import { byId, closest, find, findAll, one, valueOf } from "./base.dom.js";
+import { rejectSelected, reviewSelected, toggleAll, toggleShown } from "./inbox.select.js";
+import { assignToMe, focusComment, openFilters } from "./inbox.work.js";
 import { onReplaced, refreshSoon } from "./live.js";
 
 const MS_PER_MINUTE = 60_000;
@@ -138,6 +140,14 @@ const KEYS = {
   v: () => isSeen() && unfold(),
   n: () => find("[data-next]")?.click(),
   o: () => question() && location.assign(one("[data-question]").dataset.run ?? ""),
+  x: toggleShown,
+  X: toggleAll,
+  A: reviewSelected,
+  D: rejectSelected,
+  c: () => isSeen() && focusComment(),
+  m: () => isSeen() && assignToMe(),
+  f: openFilters,
+  s: () => byId("views", HTMLDialogElement).showModal(),
   "/": () => find("[data-filter]")?.focus(),
   "?": () => byId("keys", HTMLDialogElement).showModal(),
 };
