@@ -87,6 +87,7 @@ class PageRenderer:
         self._environment.filters |= {
             "shown": markup.render_text,
             "line": markup.render_line,
+            "lines": markup.render_paragraph,
             "marked": markup.mark_escapes,
             "exact": markup.escape_exact,
             "segment": markup.quote_segment,
