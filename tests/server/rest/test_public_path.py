@@ -15,6 +15,7 @@ from interlock.client import AsyncClient
 from interlock.server.console import rendering
 from interlock.server.console.addresses import add_public_path, build_template_extension
 from interlock.server.core.settings import OWN_SEGMENTS
+from interlock.server.rest.mcp import METADATA_PATH, mount_gateway
 from interlock.server.rest.public_path import PublicPathMiddleware
 from tests.server.server_process import LOOKUP, PASSWORD, Running, running_server
 
@@ -95,6 +96,21 @@ async def _sign_in(server: Running) -> str:
     await server.service.accounts.create("petra", roles=[], password=PASSWORD, by="test")
     answer = await client.post("/v1/session", json={"name": "petra", "password": PASSWORD})
     return answer.headers["Set-Cookie"]
+
+
+async def test_gateway_and_callbacks_name_the_path(tmp_path: Path) -> None:
+    async with running_server(tmp_path, public_url=URL, hosts=("127.0.0.1",)) as server:
+        mount_gateway(server.app, _show_path)
+        client = await server.client()
+        refused = await client.post(f"{PATH}/mcp")
+        metadata = await client.get(f"{PATH}{METADATA_PATH}")
+        key = {"Authorization": f"Bearer {await server.key('operator_all')}"}
+        served = await client.post(f"{PATH}/mcp", headers=key)
+        reloading = await client.get(f"{PATH}/consents/callback?state=x")
+
+    assert refused.headers["WWW-Authenticate"] == f'Bearer resource_metadata="{URL}{METADATA_PATH}"'
+    assert (metadata.json()["resource"], served.text) == (f"{URL}/mcp", "/mcp/mcp")
+    assert f'content="0;url={PATH}/consents/callback?state=x&amp;arrived=1"' in reloading.text
 
 
 async def test_paths_of_the_server_are_known(tmp_path: Path) -> None:
