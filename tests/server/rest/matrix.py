@@ -26,6 +26,7 @@ class Row(NamedTuple):
 #                        none agnt oper audi admi op.a au.a ad.a sam
 _OPEN_200 = "            200  200  200  200  200  200  200  200  200"
 _OPEN_404 = "            404  404  404  404  404  404  404  404  404"
+_OPEN_409 = "            409  409  409  409  409  409  409  409  409"
 _OPEN_422 = "            422  422  422  422  422  422  422  422  422"
 _LISTS = "               401  200  200  200  200  200  200  200  200"
 _INBOX = "               401  403  200  200  200  200  200  200  200"
@@ -55,6 +56,7 @@ _CONSENT_OWN = "         401  403  403  403  403  403  403  403  404"
 _CONSENT_OTHER = "       401  404  404  404  404  403  403  403  404"
 _PERSON_200 = "          401  403  403  403  403  403  403  403  200"
 _PERSON_404 = "          401  403  403  403  403  403  403  403  404"
+_PERSON_409 = "          401  403  403  403  403  403  403  403  409"
 _PERSON_422 = "          401  403  403  403  403  403  403  403  422"
 _EXPORT_OWN = "          401  403  403  200  200  403  200  200  403"
 _EXPORT_OTHER = "        401  404  404  404  404  403  200  200  404"
@@ -187,6 +189,14 @@ MATRIX = (
     Row("GET", "/v1/me/sessions", _PERSON_200),
     Row("DELETE", "/v1/me/sessions", _PERSON_200),
     Row("DELETE", "/v1/me/sessions/{name}", _PERSON_404),
+    Row("GET", "/v1/me/passkeys", _PERSON_200),
+    # The address of the server is no name.
+    Row("POST", "/v1/me/passkeys/options", _PERSON_409, body={"password": "wrong"}),
+    Row("POST", "/v1/me/passkeys", _PERSON_409, body={"name": "phone", "credential": {}}),
+    Row("DELETE", "/v1/me/passkeys/{name}", _PERSON_404),
+    Row("DELETE", "/v1/accounts/{name}/passkeys", _ADMIN_404),
+    Row("POST", "/v1/session/passkey/options", _OPEN_409),
+    Row("POST", "/v1/session/passkey", _OPEN_409, body={"credential": {}}),
     # Paths without a version, for the same handlers.
     Row("GET", "/runs", _LISTS),
     Row("GET", "/runs/{run_id}", _READ_OWN, _READ_OTHER),

@@ -16,6 +16,8 @@ OPEN = {
     ("POST", "/v1/notices/slack/{name}/interactions"),
     ("POST", "/hooks/{name}"),
     ("POST", "/v1/session"),
+    ("POST", "/v1/session/passkey/options"),
+    ("POST", "/v1/session/passkey"),
     ("GET", "/session/start"),
     ("GET", "/session/callback"),
     ("GET", "/consents/callback"),

@@ -45,6 +45,7 @@ from .identity.api_keys import ApiKeys
 from .identity.guard import AccessGuard
 from .identity.login_throttle import LoginThrottle
 from .identity.oidc import OidcSignIn, SignInSettings
+from .identity.passkeys import Passkeys
 from .identity.principal import Principal, Role
 from .identity.sessions import Sessions
 from .inbox.assignments import Assignments
@@ -153,6 +154,7 @@ class Service:
         self.accounts = Accounts(self.database, now)
         self.api_keys = ApiKeys(self.database, now)
         self.sessions = Sessions(self.database, now)
+        self.passkeys = Passkeys(self.database, self.public_url, now)
         self.login_throttle = LoginThrottle(self.database, lambda: now() / 1e9)
         self.index = RunIndex(state_folder / "index.db", self.log)
         self.hub = EventHub(self.index, max_readers=settings.server.max_readers)

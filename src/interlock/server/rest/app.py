@@ -21,6 +21,7 @@ from .routes import (
     inbox,
     mcp,
     notices,
+    passkeys,
     policy,
     public,
     run_contents,
@@ -50,6 +51,7 @@ API_ROUTES = (
     *mcp.route,
     *accounts.route,
     *session.route,
+    *passkeys.route,
     *session.sign_in_route,
 )
 

@@ -77,4 +77,5 @@ def _render_form(visit: PublicVisit, next_page: str, problem: str, name: str = "
         problem=problem,
         name=name,
         oidc="" if provider is None else provider.provider.name,
+        has_passkeys=visit.service.passkeys.is_available,
     )

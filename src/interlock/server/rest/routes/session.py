@@ -46,6 +46,18 @@ async def sign_in(call: PublicCall, body: SignInRequest) -> Response:
 
 async def start_session(service: Service, name: str, password: str, address: str) -> tuple[Principal, NewSession]:
     """Start a session. Raise `ApiError` 401 when name or password are wrong, 429 after too many failures."""
+    await check_attempt(service, name, address)
+    principal = await service.accounts.authenticate(name, password)
+    new = None if principal is None else await service.sessions.start(name, detail={"address": address})
+    if principal is None or new is None:
+        await service.audit_log.add(f"user:{name}", "session.started", outcome="refused", detail={"from": address})
+        raise _WRONG_PASSWORD
+    await service.login_throttle.record_success(name, address)
+    return principal, new
+
+
+async def check_attempt(service: Service, name: str, address: str) -> None:
+    """Count an attempt to sign in. Raise `ApiError` 429 after too many failures."""
     wait = await service.login_throttle.start_attempt(name, address)
     if wait:
         raise ApiError(
@@ -54,13 +66,15 @@ async def start_session(service: Service, name: str, password: str, address: str
             f"Too many failed attempts. Try again in {wait:.0f} s.",
             headers={"Retry-After": str(max(1, round(wait)))},
         )
-    principal = await service.accounts.authenticate(name, password)
-    new = None if principal is None else await service.sessions.start(name, detail={"address": address})
-    if principal is None or new is None:
-        await service.audit_log.add(f"user:{name}", "session.started", outcome="refused", detail={"from": address})
-        raise _WRONG_PASSWORD
+
+
+async def check_own_password(call: Call, password: str, field: str) -> None:
+    """Raise `ApiError` 422 for a wrong password of the caller, 429 after too many of them."""
+    service, name, address = call.service, get_account_name(call), get_address(call.request)
+    await check_attempt(service, name, address)
+    if await service.accounts.authenticate(name, password) is None:
+        raise invalid_request(FieldProblem(field, "is not your password"))
     await service.login_throttle.record_success(name, address)
-    return principal, new
 
 
 @route("DELETE", "/session", Operation.OWN_IDENTITY, status=204)
@@ -83,16 +97,8 @@ async def get_me(call: Call) -> tuple[Principal, str | None, int]:
 @route("POST", "/me/password", Operation.OWN_ACCOUNT, status=204)
 async def change_password(call: Call, body: ChangePasswordRequest) -> None:
     """Change your own password. All of your sessions end."""
-    service, address = call.service, get_address(call.request)
-    name = _get_account_name(call)
-    if await service.login_throttle.start_attempt(name, address):
-        raise ApiError(
-            429, "too_many_attempts", "Too many failed attempts. Try again later.", headers={"Retry-After": "15"}
-        )
-    if await service.accounts.authenticate(name, body.current) is None:
-        raise invalid_request(FieldProblem("current", "is not your password"))
-    await service.login_throttle.record_success(name, address)
-    changed = await service.accounts.set_password(name, body.new, by=call.principal.name)
+    await check_own_password(call, body.current, "current")
+    changed = await call.service.accounts.set_password(get_account_name(call), body.new, by=call.principal.name)
     if isinstance(changed, IdentityProblem):
         raise invalid_request(FieldProblem("new", changed.problem))
 
@@ -101,7 +107,7 @@ async def change_password(call: Call, body: ChangePasswordRequest) -> None:
 async def list_sessions(call: Call) -> dict[str, Any]:
     """List your sessions, newest first."""
     current = None if call.session is None else call.session.session_id
-    rows = await call.service.sessions.list_by_account(_get_account_name(call))
+    rows = await call.service.sessions.list_by_account(get_account_name(call))
     return {"sessions": [Merged({"is_current": row.session_id == current}, row) for row in rows]}
 
 
@@ -109,14 +115,14 @@ async def list_sessions(call: Call) -> dict[str, Any]:
 async def end_other_sessions(call: Call) -> EndedSessions:
     """End all of your sessions but this one."""
     current = "" if call.session is None else call.session.session_id
-    ended = await call.service.sessions.end_others(_get_account_name(call), current, by=call.principal.name)
+    ended = await call.service.sessions.end_others(get_account_name(call), current, by=call.principal.name)
     return EndedSessions(ended=ended)
 
 
 @route("DELETE", "/me/sessions/{name}", Operation.OWN_ACCOUNT, status=204)
 async def end_session(call: Call, name: str) -> None:
     """End one of your sessions."""
-    if not await call.service.sessions.end_own(_get_account_name(call), name, by=call.principal.name):
+    if not await call.service.sessions.end_own(get_account_name(call), name, by=call.principal.name):
         raise not_found_error("session", name)
 
 
@@ -158,7 +164,8 @@ async def finish_sign_in(call: PublicCall) -> Response:
     return response
 
 
-def _get_account_name(call: Call) -> str:
+def get_account_name(call: Call) -> str:
+    """Return the name of the caller's account."""
     return call.principal.name.removeprefix("user:")
 
 

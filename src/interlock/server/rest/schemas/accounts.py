@@ -99,6 +99,27 @@ class EndedSessions(ResponseModel, frozen=True, kw_only=True):
     ended: int
 
 
+class PasskeyResponse(ResponseModel, frozen=True, kw_only=True):
+    """A passkey."""
+
+    credential_id: str
+    name: str
+    created_at: Time
+    used_at: OptionalTime
+
+
+class PasskeyList(ResponseModel, frozen=True, kw_only=True):
+    """Passkeys."""
+
+    passkeys: list[PasskeyResponse]
+
+
+class RemovedPasskeys(ResponseModel, frozen=True, kw_only=True):
+    """How many passkeys were removed."""
+
+    removed: int
+
+
 class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
     """A requested consent."""
 

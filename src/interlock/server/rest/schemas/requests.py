@@ -179,3 +179,24 @@ class ChangePasswordRequest(RequestModel, frozen=True, kw_only=True):
 
     current: _Password
     new: _Password
+
+
+class BeginPasskeyRequest(RequestModel, frozen=True, kw_only=True):
+    """The password, before a passkey is added."""
+
+    password: _Password
+
+
+class CreatePasskeyRequest(RequestModel, frozen=True, kw_only=True):
+    """A new passkey, and what its owner calls it."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    #: `PublicKeyCredential` as JSON.
+    credential: dict[str, Any]
+
+
+class PasskeySignInRequest(RequestModel, frozen=True, kw_only=True):
+    """The answer of a passkey."""
+
+    #: `PublicKeyCredential` as JSON.
+    credential: dict[str, Any]
