@@ -19,7 +19,8 @@ _SECURITY_SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": "interlock_session",
-        "description": f"Session of a browser; changes require `{CSRF_HEADER}`, too. `__Host-interlock` over TLS.",
+        "description": f"Session of a browser; changes require `{CSRF_HEADER}`, too. Over TLS its name is "
+        "`__Host-interlock`, or `__Secure-interlock` below a path.",
     },
 }
 #: Errors that nearly every route may return.
