@@ -48,6 +48,7 @@ class IndexedRun(msgspec.Struct, kw_only=True):
     requester: str = ""
     created_by: str = ""
     parent: str = ""
+    forked_from: str = ""
     framework: str = ""
     kind: RunKind = RunKind.AGENT
     task: str = ""
@@ -193,7 +194,7 @@ def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
     if fact.schema > facts.SCHEMA_VERSION:
         raise IllegalTransitionError(f"it was written with event schema {fact.schema}, which is newer than this server")
     run.begun = True
-    run.agent, run.parent = fact.agent, fact.parent_run_id
+    run.agent, run.parent, run.forked_from = fact.agent, fact.parent_run_id, fact.forked_from
     run.framework = truncate(fact.settings.get("framework", ""), MAX_TEXT_CHARS)
     run.kind = RunKind.SESSION if fact.is_session else RunKind.AGENT
     # A child run acts for the same user as its parent.

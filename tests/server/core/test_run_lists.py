@@ -45,7 +45,7 @@ def _fill(log: MemoryLog) -> MemoryLog:
         run.add(*(facts.WarningRaised(message="Look.") for _ in range(number % 5)))
         run.add(facts.ModelResponded(usage=Usage(input_tokens=10, output_tokens=number, cost=number / 10)), end)
     begun(log, "run_12").add(_child_result())
-    begun(log, "run_13").add(*asking("c1", "act_1", title="Refund 42.00 EUR to Mia"))
+    begun(log, "run_13", forked_from="run_1").add(*asking("c1", "act_1", title="Refund 42.00 EUR to Mia"))
     return log
 
 
@@ -126,6 +126,13 @@ async def test_figures_have_the_results_of_child_runs(index: RunIndex) -> None:
         ("run_12", 7, 0, 9.5),
         ("run_11", 10, 11, 1.1),
     ]
+
+
+async def test_forks_are_found_by_their_source(index: RunIndex) -> None:
+    assert await _names(index, RunQuery(forked_from="run_1")) == [13]
+    assert await _names(index, RunQuery(forked_from="run_1", order=RunOrder.TOKENS)) == [13]
+    assert await _names(index, RunQuery(forked_from="run_1", statuses=frozenset(("FAILED",)))) == []
+    assert await _names(index, RunQuery(forked_from="")) == []
 
 
 async def test_words_find_the_titles_of_questions(index: RunIndex) -> None:

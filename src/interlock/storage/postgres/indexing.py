@@ -39,7 +39,7 @@ _MAX_KNOWN = 2_000
 
 _RUN_FIELDS = IndexedRun.__struct_fields__
 _ACTION_FIELDS = IndexedAction.__struct_fields__
-_KEYS = frozenset({"agent", "requester", "created_by", "parent", "action_id"})
+_KEYS = frozenset({"agent", "requester", "created_by", "parent", "forked_from", "action_id"})
 _encode = msgspec.json.Encoder().encode
 
 

@@ -65,13 +65,13 @@ written AS (
 -- name: listing
 listed AS (
     INSERT INTO indexed_runs AS known (number, state, status, agent, requester, created_by, parent, framework, kind, inside, task, message, created_at,
-        open_questions, code, input_tokens, output_tokens, cost_nanos, titles, begun, damaged_at, words)
+        open_questions, forked_from, code, input_tokens, output_tokens, cost_nanos, titles, begun, damaged_at, words)
     SELECT number, state, status, agent, requester, created_by, parent, framework, kind, inside, task, message, created_at,
-        open_questions, code, input_tokens, output_tokens, cost_nanos, titles, begun, damaged_at, words
+        open_questions, forked_from, code, input_tokens, output_tokens, cost_nanos, titles, begun, damaged_at, words
     FROM json_to_recordset(%(indexed_runs)s) AS r (
         run_id text, state text, status text, agent text, requester text, created_by text, parent text,
         framework text, kind text, inside smallint, task text, message text, created_at bigint, open_questions bigint,
-        code text, input_tokens bigint, output_tokens bigint, cost_nanos bigint, titles text, begun boolean,
+        forked_from text, code text, input_tokens bigint, output_tokens bigint, cost_nanos bigint, titles text, begun boolean,
         damaged_at bigint, words text
     )
     JOIN writable USING (run_id)
@@ -84,7 +84,7 @@ listed AS (
         agent = excluded.agent, requester = excluded.requester, created_by = excluded.created_by,
         parent = excluded.parent, framework = excluded.framework, kind = excluded.kind, inside = excluded.inside,
         task = excluded.task, created_at = excluded.created_at, begun = excluded.begun, words = excluded.words,
-        code = excluded.code, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
+        forked_from = excluded.forked_from, code = excluded.code, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
         cost_nanos = excluded.cost_nanos, titles = excluded.titles
 ),
 asked AS (

@@ -19,6 +19,7 @@ from ...domain.event import (
     ConsentGranted,
     ConsentRefused,
     ConsentRequested,
+    ContextCompacted,
     Event,
     Fact,
     InputProvided,
@@ -26,6 +27,7 @@ from ...domain.event import (
     InputRequested,
     InvocationStarted,
     LogEntry,
+    ModelResponded,
     RunPaused,
     RunResumed,
     RunStarted,
@@ -45,7 +47,11 @@ def _types(*facts: Any) -> frozenset[str]:
 #: Events that change no row of a list.
 _UNLISTED = _types(*get_args(Fact)) - INDEXED_TYPES
 _STARTED, _INVOKED = _types(RunStarted), _types(InvocationStarted)
-_OBSERVED, _USAGE = _types(CallObserved), USAGE_FACT_KEY.encode()
+#: Events that change rows only where they have this key.
+_KEYED = {
+    **dict.fromkeys(_types(CallObserved), USAGE_FACT_KEY.encode()),
+    **dict.fromkeys(_types(ModelResponded, ContextCompacted), b'"usage":{"'),
+}
 _ANSWERED = _types(
     UserMessageReceived,
     ApprovalGranted,
@@ -99,7 +105,7 @@ class ScannedEvent:
         self.is_indexed = (
             kind not in _UNLISTED
             and (kind not in _INVOKED or head.fact.action_id != "")
-            and (kind not in _OBSERVED or _USAGE in entry.body)
+            and (kind not in _KEYED or _KEYED[kind] in entry.body)
         )
 
     @property

@@ -5,8 +5,6 @@ from typing import Literal
 import msgspec
 
 from ....domain import event as facts
-from ....domain.errors import LogUnreadableError
-from ....domain.event import decode_event
 from ...core.errors import NotFoundError
 from ...core.index.rows import RunQuery, RunRow
 from ..session import Visit
@@ -15,8 +13,6 @@ from ..session import Visit
 MAX_ANCESTORS = 5
 MAX_CHILDREN = 50
 MAX_EXPANDED = 20
-#: Forks are found among so many runs of the same agent, the newest.
-MAX_FORKS_SEARCHED = 50
 
 
 class TreeNode(msgspec.Struct, kw_only=True):
@@ -34,7 +30,7 @@ async def load_tree(visit: Visit, run: RunRow, started: facts.RunStarted) -> Tre
     """Load the tree of a run, as far as the visitor may see it; None where there is no other run in it."""
     here = TreeNode(row=run, is_current=True)
     await _expand(visit, here)
-    here.children += await _find_forks(visit, run)
+    here.children += await _list_forks(visit, run)
     top = await _load_ancestors(visit, here, started)
     return top if top.children else None
 
@@ -53,21 +49,10 @@ async def _expand(visit: Visit, root: TreeNode) -> None:
         waiting += node.children
 
 
-async def _find_forks(visit: Visit, run: RunRow) -> list[TreeNode]:
-    """Find forks among the newest runs of the agent. A fork begins with the same task."""
-    query = RunQuery(agent=run.agent, limit=MAX_FORKS_SEARCHED)
+async def _list_forks(visit: Visit, run: RunRow) -> list[TreeNode]:
+    query = RunQuery(forked_from=run.run_id, include_child_runs=True, limit=MAX_CHILDREN)
     page = await visit.service.run_queries.list_runs(visit.principal, query)
-    likely = [row for row in page.rows if row.task == run.task and row.run_id != run.run_id]
-    found: list[TreeNode] = []
-    for row in likely:
-        try:
-            (entry,) = await visit.service.log.read(row.run_id, -1, 1)
-            fact = decode_event(entry).fact
-        except (LogUnreadableError, ValueError):
-            continue
-        if isinstance(fact, facts.RunStarted) and fact.forked_from == run.run_id:
-            found.append(TreeNode(row=row, relation="fork"))
-    return found
+    return [TreeNode(row=row, relation="fork") for row in reversed(page.rows)]
 
 
 async def _load_ancestors(visit: Visit, here: TreeNode, started: facts.RunStarted) -> TreeNode:

@@ -5,7 +5,6 @@ A drawing is 1,000 wide and 100 high, and is stretched to its place; text is bes
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ....storage.rollups import DAY_SECONDS, OUTCOMES
@@ -60,8 +59,9 @@ class Segment(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar, with the words that are shown for it."""
+    """A bar, with the words that are shown for it. `at`: the time that it begins with, in nanoseconds."""
 
+    at: int
     x: float
     width: float
     segments: tuple[Segment, ...]
@@ -212,10 +212,10 @@ def _draw_bars(  # noqa: PLR0913 - what is drawn
                 segments.append(Segment(each.style, each.hatch, round(HEIGHT - reached - height, 2), round(height, 2)))
             reached += height if is_stacked else 0.0
         said = [f"{each.label}: {form(value)}" for each, value in zip(series, step, strict=True) if value]
-        words = f"{_format_start(start, is_daily)} UTC - {', '.join(said) or 'none'}"
         left = round(at * room, 2)
         x = round(left + room * (1 - _FILL) / 2, 2)
-        bars.append(Bar(x, round(room * _FILL, 2), tuple(segments), words, left, round(room, 2)))
+        words = ", ".join(said) or "none"
+        bars.append(Bar(start, x, round(room * _FILL, 2), tuple(segments), words, left, round(room, 2)))
     return BarChart(
         label=label,
         series=tuple(series),
@@ -241,11 +241,6 @@ def _find_top(highest: float, *, is_time: bool, is_whole: bool) -> float:
     size = 10.0 ** math.floor(math.log10(highest))
     top = next(size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= highest)
     return max(top, 2.0) if is_whole else top
-
-
-def _format_start(start: int, is_daily: bool) -> str:
-    at = datetime.fromtimestamp(start / _NS, UTC)
-    return f"{at:%d %b}" if is_daily else f"{at:%d %b %H:%M}"
 
 
 def _share(value: float, longest: float) -> float:

@@ -188,6 +188,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     requester: str | None = None
     kind: RunKind | None = None
     parent_run_id: str | None = None
+    #: Only forks of this run.
+    forked_from: str | None = None
     #: Child runs are excluded unless requested.
     include_child_runs: bool = False
     #: Words in the task, the id or the titles of questions; each has to occur.

@@ -9,7 +9,7 @@ CREATE TABLE runs (
     agent TEXT NOT NULL, requester TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT NOT NULL,
     framework TEXT NOT NULL, kind TEXT NOT NULL, inside INTEGER NOT NULL, task TEXT NOT NULL, message TEXT NOT NULL, created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, last_seq INTEGER NOT NULL, open_questions INTEGER NOT NULL,
-    code TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost_nanos INTEGER NOT NULL,
+    forked_from TEXT NOT NULL, code TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost_nanos INTEGER NOT NULL,
     titles TEXT NOT NULL, begun INTEGER NOT NULL, damaged_at INTEGER NOT NULL, words TEXT NOT NULL
 );
 CREATE INDEX runs_by_status ON runs (status, number, inside);
@@ -17,6 +17,7 @@ CREATE INDEX runs_by_agent ON runs (agent, status, number, inside);
 CREATE INDEX runs_by_kind ON runs (kind, status, number, inside);
 CREATE INDEX runs_by_requester ON runs (requester, status, number, inside);
 CREATE INDEX runs_by_creator ON runs (created_by, status, number, inside);
+CREATE INDEX runs_by_source ON runs (forked_from, number) WHERE forked_from != '';
 CREATE INDEX runs_by_parent ON runs (parent, number) WHERE parent != '';
 
 CREATE TABLE actions (

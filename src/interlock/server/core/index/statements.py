@@ -163,13 +163,14 @@ class StatementBuilder:
         sees_all = query.agents is None and query.person is None  # else the owners are the narrower lead
         kind = query.kind if sees_all else None
         lead = _take_first_given(("requester", query.requester), ("agent", query.agent), ("kind", kind))
-        if query.parent_run_id is not None:
-            leads = [SqlCondition("parent = ? AND parent != ''", (query.parent_run_id,))]
+        related = _take_first_given(("parent", query.parent_run_id), ("forked_from", query.forked_from))
+        if related:
+            leads = [SqlCondition(f"{column} = ? AND {column} != ''", (run_id,)) for column, run_id in related]
             rest += self._build_any_of("status", statuses)
         else:
             owners = lead or _list_owners(query.agents, query.person)
             leads = self._build_leads(owners, statuses, RUN_STATUSES)
-        if lead or query.parent_run_id is not None or len(leads) == 1:  # else every lead says whose rows they are
+        if lead or related or len(leads) == 1:  # else every lead says whose rows they are
             rest += self._build_visibility(query.agents, query.person)
         at, is_newest = _decode_cursor(query.cursor), query.order is RunOrder.NEWEST
         rest += [SqlCondition(f"number {'<' if is_newest else '>'} ?", (at,))] if at else []
@@ -182,7 +183,8 @@ class StatementBuilder:
         conditions = [
             *rest,
             *self._build_any_of("status", query.statuses),
-            *([] if query.parent_run_id is None else [SqlCondition("parent = ?", (query.parent_run_id,))]),
+            *self._build_equals("parent", query.parent_run_id),
+            *self._build_equals("forked_from", query.forked_from),
             *self._build_visibility(query.agents, query.person),
         ]
         if query.cursor:

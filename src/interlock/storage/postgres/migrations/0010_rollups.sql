@@ -10,15 +10,17 @@ CREATE TABLE rollups (
 CREATE TABLE rollup_position (position bigint NOT NULL);
 INSERT INTO rollup_position VALUES (0);
 
--- What lists of runs show besides: why a run failed, and what it used. `titles`: those of its questions, for searching.
--- Rows that are there already are made again from the events.
-ALTER TABLE indexed_runs ADD code text NOT NULL DEFAULT '', ADD input_tokens bigint NOT NULL DEFAULT 0,
-    ADD output_tokens bigint NOT NULL DEFAULT 0, ADD cost_nanos bigint NOT NULL DEFAULT 0,
-    ADD titles text NOT NULL DEFAULT '';
+-- What lists of runs show besides: which run it was forked from, why it failed, and what it used. `titles`: those of its
+-- questions, for searching. Rows that are there already are made again from the events.
+ALTER TABLE indexed_runs ADD forked_from text COLLATE "C" NOT NULL DEFAULT '', ADD code text NOT NULL DEFAULT '',
+    ADD input_tokens bigint NOT NULL DEFAULT 0, ADD output_tokens bigint NOT NULL DEFAULT 0,
+    ADD cost_nanos bigint NOT NULL DEFAULT 0, ADD titles text NOT NULL DEFAULT '';
 UPDATE runs SET indexed_seq = 0 WHERE EXISTS (SELECT 1 FROM indexed_runs WHERE indexed_runs.number = runs.number);
+
+CREATE INDEX indexed_runs_by_source ON indexed_runs (forked_from, number) WHERE forked_from <> '';
 
 CREATE OR REPLACE VIEW listed_runs AS
 SELECT number, run_id, indexed_runs.state, status, agent, requester, created_by, indexed_runs.parent, framework, kind,
     inside, task, message, created_at, updated_at, next_seq - 1 AS last_seq, open_questions, damaged_at, words, code,
-    input_tokens, output_tokens, cost_nanos
+    input_tokens, output_tokens, cost_nanos, forked_from
 FROM indexed_runs LEFT JOIN runs USING (number);
