@@ -24,6 +24,9 @@ from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event, Fact, LogEntry, encode_event, genesis_hash, next_hash
 from interlock.domain.messages import Usage
 from interlock.domain.observation import Content, Observation
+from interlock.server.core.inbox.assignments import Assignments
+from interlock.server.core.index.rows import ActionQuery
+from interlock.server.core.service import Service
 from tests.server.server_process import console_server
 
 RUNS = (1_000, 100_000)
@@ -34,6 +37,7 @@ _DAY = 86_400_000_000_000
 _SECOND = 1_000_000_000
 _ROUNDS = 7
 _RUNS_PER_APPEND = 500
+_ASSIGNED = 500
 _AGENTS = ("shop", "support", "billing", "research")
 PAGES = {
     "dashboard, 24 hours": "/console/",
@@ -47,6 +51,12 @@ PAGES = {
     "runs, most expensive": "/console/runs?sort=cost",
     "runs, longest": "/console/runs?sort=duration",
     "inbox": "/console/inbox",
+    "inbox, words in few of them": "/console/inbox?q=order+A-4711",
+    "inbox, words in none": "/console/inbox?q=nowhere",
+    "inbox, amounts in none": "/console/inbox?q=amount>%3D500&risk=network",
+    "inbox, next deadline first": "/console/inbox?sort=deadline",
+    "inbox, assigned to no one": "/console/inbox?assigned=none",
+    "inbox, answered ones too": "/console/inbox?all=1&sort=newest",
     "agents": "/console/agents",
     "transcript": f"/console/runs/{LONG_RUN}",
     "transcript, from its first turn": f"/console/runs/{LONG_RUN}?view=transcript&at=0",
@@ -182,6 +192,7 @@ async def measure(folder: Path, count: int) -> Measured:
     week = {name: (now - days * _DAY) // _SECOND for name, days in (("week_begin", 21), ("week_end", 14))}
     async with console_server(folder) as served:
         await served.service.index.catch_up()
+        await _assign_some(served.service)
         new = await served.service.sessions.start("alex")
         assert new is not None
         cookies = {"interlock_session": new.token}
@@ -194,6 +205,14 @@ async def measure(folder: Path, count: int) -> Measured:
                 path = address.format(**{key: _format_day(value) for key, value in week.items()})
                 taken[name], sizes[name] = await _request(client, path)
             return Measured(taken, sizes, (before, _resident_mib()))
+
+
+async def _assign_some(service: Service) -> None:
+    """Assign some of the open questions."""
+    query = ActionQuery(statuses=frozenset(("PENDING",)), limit=_ASSIGNED)
+    assignments = Assignments(service.database)
+    for row in (await service.index.list_actions(query)).rows:
+        await assignments.set(row.action_id, row.run_id, "user:olga", "user:alex")
 
 
 async def _request(client: httpx2.AsyncClient, path: str) -> tuple[tuple[float, float], int]:
