@@ -151,7 +151,7 @@ def build_binding(
         tool_version=tool.version,
         tool_definition=definition_digest(tool),
         policy=policy,
-        mode=situation.mode,
+        mode=str(situation.mode),
         requester=situation.requester,
         surroundings=surroundings,
     )
@@ -263,13 +263,20 @@ def _is_simple(value: Any) -> bool:
 
     Very large and very small numbers and `2.0` are written in another way, and other scripts are sorted in another.
     """
-    kind = cast(object, type(value))
-    if kind is str or kind is bool or value is None:
-        return True
-    if kind is int:
-        return -_MAX_EXACT <= value <= _MAX_EXACT
-    if kind is float:
-        return _MIN_DECIMAL <= abs(value) < _MAX_DECIMAL and not value.is_integer()
-    if kind is dict:
-        return all(type(name) is str and name.isascii() for name in value) and all(map(_is_simple, value.values()))
-    return kind is list and all(map(_is_simple, value))
+    found: list[Any] = [value]
+    for each in found:  # it grows meanwhile
+        if each is None or type(each) is str or type(each) is bool:
+            continue
+        if type(each) is dict:
+            for name in cast(dict[Any, Any], each):
+                if type(name) is not str or not name.isascii():
+                    return False
+            found += each.values()
+        elif type(each) is list:
+            found += each
+        elif type(each) is int:
+            if not -_MAX_EXACT <= each <= _MAX_EXACT:
+                return False
+        elif type(each) is not float or each.is_integer() or not _MIN_DECIMAL <= abs(each) < _MAX_DECIMAL:
+            return False
+    return True
