@@ -150,5 +150,7 @@ def _to_text(value: Any) -> str:
 
 def _clean(text: str) -> str:
     """Return a text as one line in which every character is seen."""
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
     shown = "".join(each if is_visible(each) else f"[U+{ord(each):04X}]" for each in _SPACES.sub(" ", text))
     return shown.strip()
