@@ -15,10 +15,13 @@ from msgspec.structs import replace
 from playwright.async_api import Page
 
 from interlock.server.core.runs.served_agent import ServedAgent
+from interlock.server.core.settings import ServerSettings, ServerTable
 from tests.mcp.client.servers import ScriptedServer, make_tool
 from tests.server.console.browser import browser, is_live, opened, sign_in
 from tests.server.console.history import STORY, write_history, write_story
 from tests.server.console.scenes import Scene, make_scene
+from tests.server.core.notices.channels import ENVIRON, hook, mail, push, settings_for
+from tests.server.core.receiver import Receiver, receiving
 from tests.server.server_process import console_server, demo_agent
 
 #: A tool of an MCP server, as it was accepted, and as the server defines it later.
@@ -67,10 +70,17 @@ PAGES: dict[str, Visit] = {
     "policy": at("/console/policy"),
     "servers": at("/console/servers"),
     "consents": at("/console/consents"),
+    "notices": at("/console/notices"),
     "audit": at("/console/audit"),
     # The last one: it signs out.
     "login": _login,
 }
+
+
+def _build_settings(receiver: Receiver) -> ServerSettings:
+    """Channels of notices: one that takes what it gets, one that does not answer, and browsers."""
+    settings = settings_for(hook(receiver.port, name="pager"), mail(1, people={"alex": "alex@example.com"}), push(1))
+    return replace(settings, server=ServerTable())
 
 
 async def take(folder: Path, only: frozenset[str] = frozenset()) -> None:
@@ -79,7 +89,13 @@ async def take(folder: Path, only: frozenset[str] = frozenset()) -> None:
         upstream = ScriptedServer(NOTES, make_tool("search", "Search the notes."))
         tools = upstream.toolbox("notes", command=("mcp-server-notes", "."))
         shop = ServedAgent(agent=replace(demo_agent(), tools=[*demo_agent().tools, tools]))
-        async with console_server(Path(state), agents=[shop]) as served, browser() as program:
+        async with (
+            receiving() as receiver,
+            console_server(
+                Path(state), agents=[shop], settings=_build_settings(receiver), options={"environ": ENVIRON}
+            ) as served,
+            browser() as program,
+        ):
             await tools.start()
             upstream.tools[0] = POISONED
             await tools.servers["notes"].refresh()

@@ -106,7 +106,7 @@ OWNERS_OF_ALL = """
     audit.forwarders   -       -       -         OMXFBN   OMXFBN  -
     audit.retry        -       -       -         -        OMXFBN  -
     audit.journal      -       -       -         OMXFBN   OMXFBN  -
-    notices.read       -       -       -         OMXFBN   OMXFBN  -
+    notices.read       -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  -
     notices.manage     -       -       -         -        OMXFBN  -
     keys.read          -       -       -         OMXFBN   OMXFBN  -
     keys.manage        -       -       -         -        OMXFBN  -
