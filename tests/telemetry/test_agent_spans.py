@@ -279,6 +279,25 @@ async def test_cancelled_run_is_not_an_error() -> None:
     assert [span.status.status_code for span in (invoked, waited)] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
+async def test_run_of_a_closed_runner_is_interrupted() -> None:
+    collected, running = Collected(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        running.set()
+        await asyncio.Event().wait()
+        return ""
+
+    agent = agent_of(calls(("c1", "wait", {})), "Done.", tools=[wait], name="shop")
+    async with Runner(agent, telemetry=collected.telemetry()) as runner:
+        await runner.start("Go.")
+        await running.wait()
+
+    invoked = collected.spans[0]
+    assert (invoked.status.status_code, attributes(invoked)["interlock.interrupted"]) == (StatusCode.UNSET, True)
+
+
 @pytest.mark.parametrize("text", ["", "00", "00-x-y-z", "00-0-0-00", f"00-{'0' * 32}-{'0' * 16}-01"])
 def test_what_is_no_trace_context_is_none(text: str) -> None:
     assert parse_traceparent(text) is None

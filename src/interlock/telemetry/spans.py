@@ -3,6 +3,7 @@
 Neither messages, arguments nor results are recorded, nor the texts of exceptions, which may quote them.
 """
 
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter
@@ -70,6 +71,14 @@ class OtelAgentSpan(CallSpan):
         if waiting:
             attributes = {"interlock.question.count": len(waiting), "interlock.question.kinds": sorted(set(waiting))}
             self._span.add_event("interlock.run.waiting", attributes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, CancelledError):  # the process stops, and the run can be resumed
+            self._span.set_attribute("interlock.interrupted", True)
+            kind = error = traceback = None
+        super().__exit__(kind, error, traceback)
 
 
 class OtelChatSpan(CallSpan):

@@ -61,7 +61,8 @@ async def stream_run(call: Call, run_id: str, query: RunStreamFilters, last_even
     """Stream the events of a run after one of them, then as they come, until the run is over.
 
     With `deltas`, what the run says between its events, too: `model.delta`, `model.restarted` and `tool.progress`. They
-    are transient: without `id`, not repeated, and only of runs that this process of the server continues.
+    are transient: without `id`, and only of runs that this process of the server continues. A reader gets the answer
+    that the model is writing from its beginning.
     """
     row = await call.service.run_queries.get_run(call.principal, run_id)
     last_position = _parse_event_id(last_event_id)
