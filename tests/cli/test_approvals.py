@@ -42,6 +42,34 @@ def test_a_line_of_the_list_has_what_is_needed_to_choose(tmp_path: Path, log: Pa
     assert words[-4:] == ["never", "write", "send:", "to=bob"]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--search", "BOB"], ["bob"]),
+        (["--search", "to>=1000 send"], ["1200"]),
+        (["--search", "to<1000"], []),
+        (["--tool", "send", "--risk", "write", "--agent", "mailer"], ["bob", "1200"]),
+        (["--sort", "newest"], ["1200", "bob"]),
+        (["--sort", "deadline"], ["bob", "1200"]),
+        (["--older-than", "1d"], []),
+        (["--requester", "user:mia"], []),
+        (["--rule", "no-such-rule"], []),
+        (["--agent", "other"], []),
+    ],
+)
+def test_the_list_is_searched_filtered_and_sorted(
+    tmp_path: Path, log: Path, cli: Run, options: list[str], expected: list[str]
+) -> None:
+    for to in ("bob", "1200"):
+        recorded(tmp_path, mailer(tmp_path, ("send", {"to": to})))
+
+    listed = json.loads(cli("approvals", "list", "--json", "--log", log, *options).stdout)
+
+    assert [each["arguments"]["to"] for each in listed] == expected
+    if not expected:
+        assert cli("approvals", "list", "--log", log, *options).stdout == "No open question matches.\n"
+
+
 def test_without_open_questions_the_list_says_so(tmp_path: Path, log: Path, cli: Run, home: Path) -> None:
     recorded(tmp_path, mailer(tmp_path, ("add", {"a": 1, "b": 2})))
 

@@ -7,17 +7,20 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from ...policy.files.values import parse_duration
 from ...storage.event_log import EventLog
 from ..config.logs import complete_run, has_log, resolve_run, run_with_log
 from ..display.output import echo_json, echo_list
 from ..display.questions import (
     FoundQuestion,
+    QuestionFilter,
     complete_question,
     echo_question,
     find_question,
     format_question_row,
     list_open_questions,
     question_to_json,
+    sort_questions,
 )
 from ..exit_codes import format_exit_codes
 from ..options import JsonOption, LogOption, argument, create_app, option
@@ -62,23 +65,48 @@ def approvals() -> None:
 
 
 @app.command("list", epilog=_EXITS)
-def list_(
+def list_(  # noqa: PLR0913 - one for each option
+    *,
     run: Annotated[str, option("Only questions of this run.", metavar="RUN", autocompletion=complete_run)] = "",
+    search: Annotated[
+        str, option("Words in the title or the arguments, and bounds of numbers: 'mia amount>=500'.", metavar="TEXT")
+    ] = "",
+    agent: Annotated[str, option("Only questions of this agent.", metavar="NAME")] = "",
+    requester: Annotated[str, option("Only questions of runs that act for this person.", metavar="NAME")] = "",
+    tool: Annotated[str, option("Only questions about this tool.", metavar="NAME")] = "",
+    risk: Annotated[str, option("Only questions with this risk: write, execute, network, ...", metavar="RISK")] = "",
+    rule: Annotated[str, option("Only questions that this policy rule asks.", metavar="ID")] = "",
+    older_than: Annotated[str, option("Only questions that wait this long: 30m, 8h, 2d.", metavar="TIME")] = "",
+    sort: Annotated[
+        Literal["oldest", "newest", "deadline"], typer.Option(help="Order: by age, or the next deadline first.")
+    ] = "oldest",
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the open questions of all runs, the oldest first."""
+    now = time.time_ns()
+    asked_before = now - round((parse_duration(older_than) or 0) * 1e9) if older_than else 0
+    wanted = QuestionFilter(
+        search=search,
+        agent=agent,
+        requester=requester,
+        tool=tool,
+        risk=risk,
+        rule=rule,
+        asked_before=asked_before,
+    )
 
     async def load(event_log: EventLog) -> list[FoundQuestion]:
         return await list_open_questions(event_log, await resolve_run(event_log, run) if run else "")
 
-    found, now = run_with_log(log, load) if has_log(log) else [], time.time_ns()
+    listed = run_with_log(log, load) if has_log(log) else []
+    found = sort_questions([each for each in listed if wanted.matches(each)], sort)
     echo_list(
         as_json,
         [question_to_json(each) for each in found] if as_json else (),
         ("ID", "RUN", "TOOL", "AGE", "EXPIRES", "RISK", "WHAT"),
         [format_question_row(each.question, now) for each in found],
-        empty="No open questions.",
+        empty="No open question matches." if listed else "No open questions.",
     )
 
 

@@ -23,6 +23,7 @@ from ...rendering.text import shorten_line
 from ...rendering.times import format_duration, format_expiry
 from ...sandbox.workspace.file_operands import bind_files
 from ...storage.event_log import EventLog
+from ...storage.question_search import parse_search
 from ..config.logs import MIN_ID_CHARS, add_log_option, complete_id, is_nested_in, matches_id, shorten_id
 from .output import make_visible
 from .run_list import list_unfinished
@@ -59,6 +60,42 @@ async def list_open_questions(log: EventLog, run_id: str = "") -> list[FoundQues
         if action.is_open
     ]
     return sorted(found, key=lambda each: (each.question.asked_at, each.action.asked_seq))
+
+
+class QuestionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Filter of open questions. Empty: any."""
+
+    #: Words, and bounds of numbers such as `amount>=500`.
+    search: str = ""
+    agent: str = ""
+    requester: str = ""
+    tool: str = ""
+    risk: str = ""
+    rule: str = ""
+    #: Asked at this time or earlier; 0: at any time.
+    asked_before: int = 0
+
+    def matches(self, found: FoundQuestion) -> bool:
+        """Return True if a question passes the filter."""
+        question, ledger = found.question, found.ledger
+        return (
+            self.agent in ("", ledger.agent)
+            and self.requester in ("", ledger.requester)
+            and self.tool in ("", question.tool_name)
+            and (not self.risk or self.risk in question.risk)
+            and (not self.rule or self.rule in question.rule_ids)
+            and (not self.asked_before or question.asked_at <= self.asked_before)
+            and parse_search(self.search).matches(question)
+        )
+
+
+def sort_questions(found: list[FoundQuestion], order: str) -> list[FoundQuestion]:
+    """Return questions that are sorted oldest first in another order: `newest`, or `deadline`."""
+    if order == "newest":
+        return found[::-1]
+    if order == "deadline":
+        return sorted(found, key=lambda each: (not each.question.expires_at, each.question.expires_at))
+    return found
 
 
 def complete_question(incomplete: str) -> list[str]:
