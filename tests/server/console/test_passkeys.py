@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, CDPSession, Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from interlock.server.core.identity.passkeys import Passkeys
 from tests.server.console.browser import assert_accessible, opened, sign_in
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @asynccontextmanager
-async def browser_with_passkeys(program: Browser, served: Running) -> AsyncGenerator[tuple[Page, CDPSession, str]]:
+async def browser_with_passkeys(program: Browser, served: Running) -> AsyncGenerator[tuple[Page, Any, str]]:
     """A browser at a name: passkeys belong to one, and not to an address."""
     base = served.base.replace("127.0.0.1", "localhost")
     served.service.passkeys = Passkeys(served.service.database, base, served.service.now)
     async with opened(program, base) as (page, _):
-        session = await page.context.new_cdp_session(page)
+        session: Any = await page.context.new_cdp_session(page)
         await session.send("WebAuthn.enable")
         options: dict[str, Any] = {"protocol": "ctap2", "transport": "internal", "hasResidentKey": True}
         options |= {"hasUserVerification": True, "isUserVerified": True, "automaticPresenceSimulation": True}

@@ -26,6 +26,7 @@ async def show(visit: Visit) -> Response:
             for key in keys
             if key.created_by == principal.name
         ],
+        own=await service.notices.preferences.get(principal),
         passkeys=await service.passkeys.list(name),
         has_passkeys=service.passkeys.is_available,
         may_have_keys=is_allowed(principal, Operation.MANAGE_KEYS),

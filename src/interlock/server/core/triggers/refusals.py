@@ -21,7 +21,8 @@ _SELECT = """SELECT name, code, message, count, first_at, last_at FROM trigger_r
     ORDER BY last_at DESC, code"""
 _UPSERT = """INSERT INTO trigger_refusals (kind, name, code, message, count, first_at, last_at)
     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, name, code) DO UPDATE SET message = excluded.message,
-    count = trigger_refusals.count + excluded.count, last_at = excluded.last_at"""
+    count = trigger_refusals.count + excluded.count, last_at = CASE
+    WHEN excluded.last_at > trigger_refusals.last_at THEN excluded.last_at ELSE trigger_refusals.last_at END"""
 
 
 class TriggerRefusal(msgspec.Struct, frozen=True, kw_only=True):
