@@ -20,7 +20,7 @@ from interlock.audit.schemas import (
     render_event,
 )
 from interlock.audit.verify import verify
-from interlock.domain.event import Fact, LogEntry, RunStarted, WarningRaised, decode_event, next_hash
+from interlock.domain.event import Fact, LogEntry, RunFailed, RunStarted, WarningRaised, decode_event, next_hash
 from interlock.rendering.events import EVENT_ROWS
 from tests.audit.test_export import HOSTILE
 from tests.each import each
@@ -246,6 +246,20 @@ def test_nothing_in_an_event_makes_a_schema_raise(fact: Any, schema: SchemaName)
     body = json.dumps({"seq": 0, "run_id": RUN, "at": 1, "fact": fact}).encode()
 
     assert render_event(chain([body])[0], schema, host="h")
+
+
+@each(
+    ("code", "name", "severity"),
+    [
+        ("tool_failed", "A run failed", "8"),
+        ("user_denied", "A run ended because a person rejected a call", "6"),
+        ("approval_expired", "A run ended because no person answered in time", "6"),
+    ],
+)
+def test_a_rejected_run_is_not_exported_as_failed(code: str, name: str, severity: str) -> None:
+    entries = record([RunStarted(schema=3), RunFailed(message="No.", code=code)])
+    header, _ = cef_fields(written("cef", entries=entries).decode().splitlines()[-1])
+    assert header[5:] == [name, severity]
 
 
 def test_the_table_of_kinds_has_every_event() -> None:

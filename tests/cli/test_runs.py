@@ -9,9 +9,13 @@ import pytest
 
 from interlock import MemoryLog
 from interlock.agent.agent import Agent
+from interlock.cli.display.run_details import load_run_details
 from interlock.cli.display.run_list import RunFilter, list_runs
+from interlock.domain.event import RunFailed, RunStarted
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
+from interlock.rendering.run_states import DisplayState
 from interlock.runs.runner import Runner
+from tests.history.recorded import record
 
 from .conftest import Run, newest
 from .runs_program import TASK, damage, mailer, program, recorded, resumed, said_by, sent
@@ -72,6 +76,25 @@ def test_the_list_can_be_of_some_states_and_of_a_few(tmp_path: Path, log: Path, 
     assert states("--limit", "1") == ["stopped"]
     assert cli("runs", "list", "--state", "failed", "--log", log).stdout == "No matching runs.\n"
     assert cli("runs", "list", "--state", "fine", "--log", log).exit_code == 2
+
+
+async def test_rejected_and_expired_runs_are_listed_apart() -> None:
+    log = MemoryLog()
+    codes = {"run_1": "tool_failed", "run_2": "user_denied", "run_3": "approval_expired"}
+    for run_id, code in codes.items():
+        log.append(run_id, record([RunStarted(schema=1, agent="a"), RunFailed(message="No.", code=code)], run_id))
+
+    async def listed(*states: DisplayState) -> dict[str, DisplayState]:
+        found = await list_runs(log, RunFilter(limit=9, states=frozenset(states)), held_ids=())
+        return {run.run_id: run.state for run in found}
+
+    assert await listed() == {
+        "run_3": DisplayState.EXPIRED,
+        "run_2": DisplayState.REJECTED,
+        "run_1": DisplayState.FAILED,
+    }
+    assert await listed(DisplayState.FAILED) == {"run_1": DisplayState.FAILED}
+    assert (await load_run_details(log, "run_2")).state is DisplayState.REJECTED
 
 
 def test_a_run_that_a_living_process_has_is_running(tmp_path: Path, log: Path, cli: Run) -> None:

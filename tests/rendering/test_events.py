@@ -126,15 +126,31 @@ def test_titles_tell_events_apart() -> None:
             "for a summary, about 1,200 tokens",
             "neutral",
         ),
-        (make_fact(facts.RunCancelled, by="ann"), "by ann", "danger"),
-        (make_fact(facts.RunCancelled, by="ann", message="Enough."), "by ann: Enough.", "danger"),
-        (make_fact(facts.RunCancelled, by="ann", message="Cancelled by ann."), "Cancelled by ann.", "danger"),
+        (make_fact(facts.RunCancelled, by="ann"), "by ann", "neutral"),
+        (make_fact(facts.RunCancelled, by="ann", message="Enough."), "by ann: Enough.", "neutral"),
+        (make_fact(facts.RunCancelled, by="ann", message="Cancelled by ann."), "Cancelled by ann.", "neutral"),
     ],
 )
 def test_an_event_says_what_matters(fact: Any, detail: str, tone: str) -> None:
     shown = present_event(fact)
 
     assert (shown.detail, shown.tone) == (detail, tone)
+
+
+@each(
+    ("code", "title", "tone"),
+    [
+        ("", "Run failed", "danger"),
+        ("tool_failed", "Run failed", "danger"),
+        ("approval_unavailable", "Run failed", "danger"),
+        ("user_denied", "Run rejected", "neutral"),
+        ("consent_refused", "Run rejected", "neutral"),
+        ("approval_expired", "Run expired", "neutral"),
+    ],
+)
+def test_a_run_that_a_person_ended_did_not_fail(code: str, title: str, tone: str) -> None:
+    shown = present_event(make_fact(facts.RunFailed, code=code))
+    assert (shown.title, shown.tone) == (title, tone)
 
 
 def test_an_event_knows_its_call() -> None:
