@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock import ConfigurationError
+from interlock import ConfigurationError, tool
 from interlock.domain.budget import (
     BudgetCharge,
     BudgetRule,
@@ -81,6 +82,13 @@ def test_amounts_are_exact(amount: Decimal) -> None:
     assert to_millionths(from_millionths(to_millionths(amount))) == to_millionths(amount)
 
 
+@tool(origin="mcp", source="shop")
+def refund() -> str:
+    """Pay money back."""
+    return "paid"
+
+
+REFUND = msgspec.structs.replace(refund, source_name="refund_order")
 SUM = BudgetRule(id="b", limit=100, measure="sum", argument="items.price")
 
 
@@ -116,6 +124,19 @@ def test_subjects_have_counters_of_their_own() -> None:
     assert make_key(rule, ann, "refund", 0) == make_key(rule, ann, "other", 0)
     assert make_key(rule, ann, "refund", 0) != make_key(rule, bob, "refund", 0)
     assert make_key(rule, ann, "refund", 0).subject == '{"agent": "desk", "requester": "ann"}'
+
+
+def test_budgets_are_about_tools_and_agents_by_glob() -> None:
+    def matches(agent: str = "", **fields: Any) -> bool:
+        return BudgetRule(id="b", limit=1, **fields).matches_call(REFUND, CallContext(run_id="r", agent=agent))
+
+    assert matches()
+    assert matches(tools=("re*",))
+    assert matches(tools=("mail", "mcp__shop__refund_order"))
+    assert not matches(tools=("mcp__shop__refund",))
+    assert matches(agent="desk-1", agents=("desk-*",))
+    assert not matches(agent="other", agents=("desk-*",))
+    assert not matches(measure="tokens")
 
 
 def test_long_subjects_are_counted_by_digest() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from interlock import (
     AgentExecutionError,
@@ -148,6 +150,22 @@ async def test_sums_of_an_argument_are_limited() -> None:
 
     assert await desk.codes(60, 50, 40, 0.5) == ["ok", "budget_exceeded", "ok", "budget_exceeded"]
     assert sum(desk.paid) == 100
+
+
+@given(st.lists(st.lists(st.integers(0, 60), max_size=4), max_size=4))
+@settings(max_examples=25, deadline=None)
+def test_paid_sum_never_passes_the_limit(turns: list[list[int]]) -> None:
+    """Nor does a call that would fit get refused."""
+    desk = Desk(SUM)
+
+    async def run_all() -> list[str]:
+        return [code for amounts in turns if amounts for code in await desk.codes(*amounts)]
+
+    codes, left = asyncio.run(run_all()), 100
+    for amount, code in zip((amount for amounts in turns for amount in amounts), codes, strict=True):
+        assert code == ("ok" if amount <= left else "budget_exceeded")
+        left -= amount if code == "ok" else 0
+    assert sum(desk.paid) == 100 - left
 
 
 async def test_call_without_a_known_amount_is_denied() -> None:
