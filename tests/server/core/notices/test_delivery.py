@@ -2,13 +2,15 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from interlock import Rule, RulePolicy
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import RunRow
+from interlock.server.core.index.run_index import RunIndex
 from interlock.server.core.notices.channel_settings import NoticeRoute
 from interlock.server.core.notices.quiet_hours import parse_quiet_hours
 from interlock.server.core.service import Service
@@ -298,3 +300,51 @@ async def test_notice_leaves_before_anything_else_happens(tmp_path: Path) -> Non
             sent = await until_found(lambda: service.notices.outbox.list_deliveries(state="sent"))
 
     assert [(each.action_id, each.attempts) for each in sent] == [(row.action_id, 1)]
+
+
+async def test_question_is_not_lost_while_the_index_is_behind(tmp_path: Path) -> None:
+    async with receiving() as receiver:
+        settings = settings_for(hook(receiver.port))
+        async with serving(tmp_path, one(), settings=settings, environ=ENVIRON) as service:
+            await paused(service)
+            index = LateIndex(service.index)
+            service.notices._planner._index = cast(RunIndex, index)  # pyright: ignore[reportPrivateUsage]
+            await asked(service, await create(service, "one"))
+            await drain(service)
+
+    assert len(receiver.requests) == 1
+
+
+class LateIndex:
+    """An index that has a run only when it was waited for."""
+
+    def __init__(self, index: RunIndex) -> None:
+        self._index = index
+        self._is_ready = False
+
+    async def catch_up(self) -> None:
+        await self._index.catch_up()
+        self._is_ready = True
+
+    async def get_run(self, run_id: str) -> RunRow | None:
+        return await self._index.get_run(run_id) if self._is_ready else None
+
+
+async def test_other_servers_see_that_a_channel_fails(tmp_path: Path) -> None:
+    """Only the leader tries; the others know from the database."""
+    clock = FakeClock()
+    async with receiving() as receiver:
+        settings = settings_for(hook(receiver.port))
+        async with serving(tmp_path, one(), settings=settings, environ=ENVIRON, now=clock) as service:
+            await paused(service)
+            receiver.answers = [answer(503, b"down")]
+            await asked(service, await create(service, "one"))
+            await drain(service)
+            service.notices._dispatchers["hook"].loop.record_success()  # pyright: ignore[reportPrivateUsage]
+            (failing,) = await service.notices.list_statuses()
+            clock.at += HOUR
+            await drain(service)
+            (working,) = await service.notices.list_statuses()
+
+    assert (failing.failures, failing.last_error, failing.waiting_count) == (1, "The receiver answered 503: down", 1)
+    assert (working.failures, working.last_error, working.sent_count) == (0, "", 1)

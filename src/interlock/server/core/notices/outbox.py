@@ -41,6 +41,8 @@ _SELECT_DUE_OF_RECIPIENT = f"""{_SELECT} WHERE channel = ? AND recipient = ? AND
 _SELECT_NEXT_DUE = "SELECT min(due_at) FROM notice_deliveries WHERE channel = ? AND state IN ('waiting', 'sending')"
 _SELECT_COLLECTING = """SELECT min(due_at) FROM notice_deliveries
     WHERE channel = ? AND recipient = ? AND kind = 'asked' AND state = 'waiting'"""
+_SELECT_FAILED = """SELECT channel, attempts, problem, changed_at FROM notice_deliveries
+    WHERE state IN ('waiting', 'sending') AND attempts > 0 AND problem != '' ORDER BY changed_at"""
 _CLAIM = """UPDATE notice_deliveries SET state = 'sending', attempts = attempts + 1, batch = ?, due_at = ?,
     changed_at = ? WHERE number = ? AND (state = 'waiting' OR (state = 'sending' AND due_at <= ?))"""
 _FINISH = """UPDATE notice_deliveries SET state = ?, due_at = ?, changed_at = ?, reference = ?, problem = ?
@@ -110,6 +112,10 @@ class ChannelCounts(msgspec.Struct, frozen=True, kw_only=True):
     dead: int = 0
     #: When something was sent last; 0: never.
     last_sent_at: int = 0
+    #: Of what waits after a failed attempt: how often it was tried, why and when it failed last. Empty: nothing does.
+    failures: int = 0
+    last_error: str = ""
+    last_error_at: int = 0
 
 
 class Outbox:
@@ -273,7 +279,8 @@ class Outbox:
                 values[state] = number
                 if state == "sent":
                     values["last_sent_at"] = changed_at
-            return {channel: ChannelCounts(**values) for channel, values in found.items()}
+            failed = {row[0]: row[1:] for row in connection.execute(_SELECT_FAILED)}
+            return {channel: _to_counts(values, failed.get(channel, (0, "", 0))) for channel, values in found.items()}
 
         return await self._database.read(count)
 
@@ -285,6 +292,11 @@ class Outbox:
 
 class _ClaimedElsewhereError(Exception):
     """Roll the claim back."""
+
+
+def _to_counts(counts: Mapping[str, int], failure: tuple[int, str, int]) -> ChannelCounts:
+    failures, last_error, last_error_at = failure
+    return ChannelCounts(**counts, failures=failures, last_error=last_error, last_error_at=last_error_at)
 
 
 def _to_delivery(row: tuple[Any, ...]) -> Delivery:

@@ -118,6 +118,8 @@ class NoticePlanner:
         page = await self._log.feed(position, _PAGE_EVENTS)
         if not page:
             return False
+        # A question whose run is not in the index yet would seem to be for no one.
+        await self._index.catch_up()
         changes = [change for placed in page if (change := await self._plan(placed)) is not None]
         await self._save(page[-1].position, changes)
         return True

@@ -287,7 +287,8 @@ def _to_status(dispatcher: ChannelDispatcher, counts: ChannelCounts) -> ChannelS
         sent_count=counts.sent,
         dead_letter_count=counts.dead,
         last_success_at=counts.last_sent_at,
-        last_error=dispatcher.loop.last_error,
-        last_error_at=dispatcher.loop.last_error_at,
-        failures=dispatcher.loop.failures,
+        # Another server may be the one that sends.
+        last_error=dispatcher.loop.last_error or counts.last_error,
+        last_error_at=dispatcher.loop.last_error_at or counts.last_error_at,
+        failures=dispatcher.loop.failures or counts.failures,
     )
