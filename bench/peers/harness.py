@@ -137,13 +137,16 @@ async def overhead(adapter: Any, repeat: int) -> dict[str, float]:
 
 
 async def counts(adapter: Any, repeat: int) -> Figures:
-    """Function calls per tool call, Python's and C's, in the event loop's thread. They repeat exactly."""
+    """Function calls per tool call, Python's and C's, in the event loop's thread, and of a run of one call with its
+    set-up. They repeat exactly.
+    """
     await run_timed(adapter, 5, 2, "async")
     counted = {turns: await _count(adapter, turns, 1) for turns in (20, 40, 200, 220)}
     return {
         "turn_30": (counted[40] - counted[20]) / 20,
         "turn_210": (counted[220] - counted[200]) / 20,
         "parallel_100": await _count(adapter, 1, 100) / 100,
+        "one_call": await _count(adapter, 1, 1),
     }
 
 

@@ -23,13 +23,14 @@ class Counted(NamedTuple):
     turn_30: float
     turn_210: float
     parallel_100: float
+    one_call: float
 
 
-#: By adapter, at most so many. A gate also opens and holds the run for a framework.
+#: By adapter, at most so many. A gate also opens and holds the run for a framework, and reads the schemas of its tools.
 LIMITS = {
-    "interlock_loop": Counted(229, 229, 130),
-    "interlock_runtime": Counted(160, 160, 116),
-    "interlock_gate": Counted(236, 236, 327),
+    "interlock_loop": Counted(229, 229, 128.5, 1_295),
+    "interlock_runtime": Counted(160, 160, 114, 600),
+    "interlock_gate": Counted(226, 226, 315, 6_340),
 }
 
 
@@ -49,7 +50,7 @@ def test_a_call_costs_at_most_so_many_function_calls(adapter: str, tmp_path: Pat
 
 def _is_within(counted: Counted, limit: Counted) -> bool:
     """Late in a run a call costs what it costs early."""
-    return all(map(float.__le__, counted, map(float, limit))) and counted.turn_210 <= counted.turn_30 * 1.01
+    return all(map(float.__le__, map(float, counted), map(float, limit))) and counted.turn_210 <= counted.turn_30 * 1.01
 
 
 def _count(adapter: str, folder: Path) -> Counted:

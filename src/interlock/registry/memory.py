@@ -25,7 +25,7 @@ class ToolRegistry:
     """The single source of truth for which tools exist. Duplicate names are refused."""
 
     def __init__(self, tools: Iterable[ToolDefinition | Callable[..., Any]] = ()) -> None:
-        self._tool_set = _ToolSet({})
+        self._tool_set = _NO_TOOLS
         self._lock = Lock()
         #: The toolboxes that were added as a whole.
         self.toolboxes: list[Toolbox] = []
@@ -38,7 +38,8 @@ class ToolRegistry:
     def register_all(self, tools: Iterable[ToolDefinition | Callable[..., Any]]) -> list[ToolDefinition]:
         """Add tools in one step. When a name is taken, `DuplicateToolError` is raised and nothing changes."""
         added = [tool if isinstance(tool, ToolDefinition) else declare(tool) for tool in tools]
-        self.replace((), added)
+        if added:
+            self.replace((), added)
         return added
 
     def unregister(self, name: str) -> ToolDefinition | None:
@@ -157,6 +158,9 @@ class _ToolSet:
                 self._catalogs_by_names.clear()
             catalog = self._catalogs_by_names[names] = _build_catalog(tools)
         return catalog
+
+
+_NO_TOOLS = _ToolSet({})
 
 
 def _build_catalog(tools: list[ToolDefinition]) -> ToolCatalog:
