@@ -20,16 +20,21 @@ async def browser_with_passkeys(program: Browser, served: Running) -> AsyncGener
     base = served.base.replace("127.0.0.1", "localhost")
     served.service.passkeys = Passkeys(served.service.database, base, served.service.now)
     async with opened(program, base) as (page, _):
-        session: Any = await page.context.new_cdp_session(page)
-        await session.send("WebAuthn.enable")
-        options: dict[str, Any] = {"protocol": "ctap2", "transport": "internal", "hasResidentKey": True}
-        options |= {"hasUserVerification": True, "isUserVerified": True, "automaticPresenceSimulation": True}
-        made = await session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
-        yield page, session, made["authenticatorId"]
+        yield page, *await add_authenticator(page)
 
 
-async def add_passkey(page: Page, name: str = "My phone", password: str = PASSWORD) -> None:
-    await page.goto("/console/account")
+async def add_authenticator(page: Page) -> tuple[Any, str]:
+    """Simulate an authenticator. Return the session that controls it, and its id."""
+    session: Any = await page.context.new_cdp_session(page)
+    await session.send("WebAuthn.enable")
+    options: dict[str, Any] = {"protocol": "ctap2", "transport": "internal", "hasResidentKey": True}
+    options |= {"hasUserVerification": True, "isUserVerified": True, "automaticPresenceSimulation": True}
+    made = await session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    return session, made["authenticatorId"]
+
+
+async def add_passkey(page: Page, name: str = "My phone", password: str = PASSWORD, base: str = "") -> None:
+    await page.goto(f"{base}/console/account")
     await page.get_by_role("button", name="Add a passkey").click()
     dialog = page.locator("dialog[open]")
     await dialog.get_by_label("Name").fill(name)

@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.server.console.browser import is_live, opened
+from tests.server.console.test_passkeys import add_authenticator, add_passkey, sign_out
 from tests.server.proxy import Proxy, running_proxy
 from tests.server.server_process import PASSWORD, REFUND, REPORT, Running, console_server
 
@@ -119,4 +120,19 @@ async def test_operator_works_below_the_path(program: Browser, behind: tuple[Pro
         await page.wait_for_url(f"{proxy.url}/console/login**")
 
     assert (cookie.get("name"), cookie.get("path")) == ("interlock_session", PATH)
+    assert proxy.outside == []
+
+
+async def test_passkey_signs_in_below_the_path(program: Browser, behind: tuple[Proxy, Running]) -> None:
+    proxy, _ = behind
+    async with opened(program, proxy.url) as (page, _):
+        await add_authenticator(page)
+        await sign_in_below(page, "olga", proxy)
+        await add_passkey(page, base=proxy.url)
+        await expect(page.locator("tr", has_text="My phone")).to_contain_text("never")
+        await sign_out(page)
+        await page.goto(f"{proxy.url}/console/login?next=/console/account")
+        await page.get_by_role("button", name="Sign in with a passkey").click()
+        await page.wait_for_url(f"{proxy.url}/console/account")
+
     assert proxy.outside == []

@@ -29,7 +29,7 @@ if (place && canUsePasskeys()) {
     try {
       const credential = await usePasskey(await send("/v1/session/passkey/options", {}));
       await send("/v1/session/passkey", { credential });
-      location.assign(one('input[name="wanted"]', HTMLInputElement).value);
+      location.assign(place.dataset.nextPath ?? "/console/");
     } catch (error) {
       problem.textContent = messageOf(error);
       problem.hidden = false;
