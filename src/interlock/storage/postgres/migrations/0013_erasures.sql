@@ -9,3 +9,6 @@ CREATE INDEX removed_runs_archived ON removed_runs (number) WHERE erasure IS NUL
 -- `state` 3: the run is over, and its events were removed.
 UPDATE runs SET state = 3 FROM removed_runs WHERE removed_runs.number = runs.number;
 CREATE INDEX runs_over ON runs (number) WHERE state = 2;
+
+-- Old runs are deleted from the largest table day after day: their space is to be used by the next ones.
+ALTER TABLE appends SET (autovacuum_vacuum_scale_factor = 0.01);
