@@ -58,7 +58,7 @@ class BudgetService:
 
 
 def _is_visible(usage: BudgetUsage, seen: RunVisibility) -> bool:
-    """Return True if a counter tells nothing about agents and requesters that are not seen."""
+    """Return True if a counter names no agent and no requester that the principal does not see."""
     subject = usage.subject
     if "agent" in subject:
         return seen.agents is None or subject["agent"] in seen.agents
