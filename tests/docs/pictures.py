@@ -24,6 +24,7 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "console-events": ("run-scrubbed", "light"),
     "console-inbox": ("inbox", "light"),
     "console-approval": ("approval", "light"),
+    "console-many": ("approval-many", "light"),
     "console-confirm": ("approval-confirm", "light"),
     "console-diff": ("approval-diff", "light"),
     "console-hostile": ("approval-hostile", "light"),

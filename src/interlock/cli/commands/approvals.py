@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from ...domain.tool import Risk
 from ...policy.files.values import parse_duration
 from ...storage.event_log import EventLog
 from ..config.logs import complete_run, has_log, resolve_run, run_with_log
@@ -74,7 +75,7 @@ def list_(  # noqa: PLR0913 - one for each option
     agent: Annotated[str, option("Only questions of this agent.", metavar="NAME")] = "",
     requester: Annotated[str, option("Only questions of runs that act for this person.", metavar="NAME")] = "",
     tool: Annotated[str, option("Only questions about this tool.", metavar="NAME")] = "",
-    risk: Annotated[str, option("Only questions with this risk: write, execute, network, ...", metavar="RISK")] = "",
+    risk: Annotated[Risk | None, typer.Option(help="Only questions with this risk.")] = None,
     rule: Annotated[str, option("Only questions that this policy rule asks.", metavar="ID")] = "",
     older_than: Annotated[str, option("Only questions that wait this long: 30m, 8h, 2d.", metavar="TIME")] = "",
     sort: Annotated[
@@ -91,7 +92,7 @@ def list_(  # noqa: PLR0913 - one for each option
         agent=agent,
         requester=requester,
         tool=tool,
-        risk=risk,
+        risk=risk or "",
         rule=rule,
         asked_before=asked_before,
     )

@@ -84,7 +84,7 @@ document.addEventListener("submit", async (event) => {
     const body = { approved: true, reason: valueOf(form, "reason"), approvals };
     const { results } = await ask("POST", "/approvals/decisions", body);
     isSent = true;
-    tell(form, results);
+    showOutcomes(form, results);
   } catch (error) {
     problem(form, error);
     button.disabled = false;
@@ -96,7 +96,7 @@ document.addEventListener("submit", async (event) => {
  * @param {HTMLFormElement} form
  * @param {Outcome[]} results
  */
-function tell(form, results) {
+function showOutcomes(form, results) {
   const skipped = results.filter(({ outcome }) => outcome === "skipped").length;
   const words = `${results.length - skipped} approved${skipped ? `, ${skipped} skipped` : ""}.`;
   for (const item of items()) {

@@ -98,7 +98,7 @@ async function rejectAll(form) {
     const approvals = items.map(({ dataset }) => ({ action_id: dataset.actionId, payload_hash: dataset.hash }));
     const body = { approved: false, reason: valueOf(form, "reason"), approvals };
     const { results } = await ask("POST", "/approvals/decisions", body);
-    tellRejected(form, items, results);
+    showRejected(form, items, results);
   } catch (error) {
     problem(form, error);
   } finally {
@@ -113,7 +113,7 @@ async function rejectAll(form) {
  * @param {HTMLElement[]} items
  * @param {Outcome[]} results
  */
-function tellRejected(form, items, results) {
+function showRejected(form, items, results) {
   const skipped = results.filter(({ outcome }) => outcome === "skipped");
   clear();
   notify(`${results.length - skipped.length} rejected${skipped.length ? `, ${skipped.length} skipped` : ""}.`);
