@@ -51,7 +51,7 @@ async def test_teams_gets_a_card_with_one_link(tmp_path: Path) -> None:
     assert [each["type"] for each in card["actions"]] == ["Action.OpenUrl"]
     assert card["actions"][0]["url"].startswith(f"{PUBLIC_URL}/console/inbox/{row.action_id}?payload=sha256")
     facts = {fact["title"]: fact["value"] for block in card["body"] for fact in block.get("facts", ())}
-    assert (facts["Tool"], facts["Risk"][:5], "Deadline" in facts) == ("change", "write", True)
+    assert (facts["Tool"], facts["Risk"], "Deadline" in facts) == ("change", "write", True)
 
 
 async def test_repeated_card_says_so_and_hides_its_url(tmp_path: Path) -> None:

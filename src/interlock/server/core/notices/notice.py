@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ....domain.call import Question
+from ....domain.tool import Risk
 from ....rendering.escaping import escape_invisible
 from ....rendering.times import format_utc
 from ..audit_sinks.senders import SendOutcome
@@ -180,7 +181,11 @@ def build_inbox_url(public_url: str) -> str:
 def describe_lines(notice: Notice) -> list[tuple[str, str]]:
     """Return what channels show below the title: label and text."""
     lines = [("Agent", notice.agent), ("Tool", notice.tool)]
-    lines += [("Risk", ", ".join(notice.risk))] if notice.risk else []
+    # Beside its risks, a question has notes about how the call would run.
+    risks = [each for each in notice.risk if each in set(Risk)]
+    notes = [each for each in notice.risk if each not in risks]
+    lines += [("Risk", ", ".join(risks))] if risks else []
+    lines += [("Note", ", ".join(notes))] if notes else []
     lines += [("For", notice.requester)] if notice.requester else []
     lines += list(notice.facts)
     return [*lines, ("Deadline", notice.deadline)] if notice.kind != "test" else []
