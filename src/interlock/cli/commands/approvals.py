@@ -76,7 +76,7 @@ def list_(  # noqa: PLR0913 - one for each option
     requester: Annotated[str, option("Only questions of runs that act for this person.", metavar="NAME")] = "",
     tool: Annotated[str, option("Only questions about this tool.", metavar="NAME")] = "",
     risk: Annotated[Risk | None, typer.Option(help="Only questions with this risk.")] = None,
-    rule: Annotated[str, option("Only questions that this policy rule asks.", metavar="ID")] = "",
+    rule: Annotated[str, option("Only questions that this policy rule asks.", metavar="RULE")] = "",
     older_than: Annotated[str, option("Only questions that wait this long: 30m, 8h, 2d.", metavar="TIME")] = "",
     sort: Annotated[
         Literal["oldest", "newest", "deadline"], typer.Option(help="Order: by age, or the next deadline first.")
