@@ -18,6 +18,8 @@ FOLDER = Path("docs/images")
 PICTURES: Mapping[str, tuple[str, str]] = {
     "console-login": ("login", "light"),
     "console-dashboard": ("dashboard", "light"),
+    "console-agents": ("agents", "light"),
+    "console-triggers": ("triggers", "light"),
     "console-runs": ("runs", "dark"),
     "console-run": ("run", "light"),
     "console-waterfall": ("run-waterfall", "light"),
@@ -33,7 +35,9 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "console-servers": ("servers", "light"),
     "console-consents": ("consents", "light"),
     "console-audit": ("audit", "light"),
+    "console-sinks": ("sinks", "dark"),
     "console-admin": ("admin", "light"),
+    "console-account": ("account", "light-phone"),
 }
 
 
