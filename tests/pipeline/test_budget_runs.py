@@ -274,16 +274,46 @@ print(asyncio.run(main()))
 """
 
 
-def pay(folder: Path, mode: str, run_id: str) -> str:
-    command = [sys.executable, "-c", PROCESS, str(folder), mode, run_id]
+def run_process(program: str, folder: Path, mode: str, run_id: str) -> str:
+    """Return what the process printed, or that it was killed."""
+    command = [sys.executable, "-c", program, str(folder), mode, run_id]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     return "killed" if done.returncode == -signal.SIGKILL else done.stdout.strip()
 
 
 def test_killed_call_has_used_the_budget(tmp_path: Path) -> None:
-    assert pay(tmp_path, "die", "run_1") == "killed"
+    assert run_process(PROCESS, tmp_path, "die", "run_1") == "killed"
 
-    assert pay(tmp_path, "pay", "run_2") == "ok"
-    assert pay(tmp_path, "pay", "run_3") == "budget_exceeded"
+    assert run_process(PROCESS, tmp_path, "pay", "run_2") == "ok"
+    assert run_process(PROCESS, tmp_path, "pay", "run_3") == "budget_exceeded"
     # It started, so it is not known that nothing happened.
-    assert pay(tmp_path, "resume", "run_1") == "outcome_unknown"
+    assert run_process(PROCESS, tmp_path, "resume", "run_1") == "outcome_unknown"
+
+
+REQUEST = """
+import asyncio, os, signal, sys
+from interlock import Agent, RulePolicy, Runner, ScriptedModel, SqliteLog
+from interlock.policy import BudgetRule
+
+class Mortal(ScriptedModel):
+    async def stream(self, request):
+        if sys.argv[2] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        async for event in super().stream(request):
+            yield event
+
+async def main():
+    budgets = [BudgetRule(id="tokens", measure="tokens", limit=1_500, window="month")]
+    agent = Agent(provider=Mortal(["Done."]), policy=RulePolicy(budgets=budgets), max_output_tokens=1_000)
+    async with SqliteLog(sys.argv[1] + "/runs.db") as log:
+        async with Runner(agent, log=log) as runner:
+            return (await (await runner.start("Do it.", run_id=sys.argv[3])).result()).status
+
+print(asyncio.run(main()))
+"""
+
+
+def test_killed_request_has_used_its_estimate(tmp_path: Path) -> None:
+    assert run_process(REQUEST, tmp_path, "ask", "run_0") == "COMPLETED"
+    assert run_process(REQUEST, tmp_path, "die", "run_1") == "killed"
+    assert run_process(REQUEST, tmp_path, "ask", "run_2") == "FAILED"
