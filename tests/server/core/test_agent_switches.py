@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from interlock import tool
 from interlock.agent.agent import Agent
@@ -12,11 +14,13 @@ from interlock.server.core.errors import ConflictError, ForbiddenError, InvalidR
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.run_service import NewRun
 from interlock.server.core.service import Service
+from interlock.server.core.switches import Switches
 from tests.logs import keep_in_postgres
 from tests.patience import eventually, eventually_read
 from tests.postgres.server import PostgresServer
 from tests.runs.support import calls
 
+from .people import opened
 from .serving import ADA, ASK_CHANGE, World, approve, asked, create, scripted, serving, status
 
 ADMIN = Principal(name="user:root", kind="person", roles=frozenset({Role.ADMIN}))
@@ -203,3 +207,23 @@ async def test_run_that_starts_while_it_is_switched_off_is_held(
         await eventually(lambda: handles[run_id].is_pause_requested)
         slow.go.set()
         assert await wait_message(service, run_id) == WHY
+
+
+_STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from(["", "one", "two"])), max_size=8)
+
+
+@given(_STEPS)
+async def test_no_agent_is_let_through_while_it_is_off(steps: list[tuple[bool, str]]) -> None:
+    off: set[str] = set()
+    with opened() as database:
+        switches = Switches(database)
+        for is_on, name in steps:
+            change = switches.switch_on if is_on else switches.switch_off
+            assert await change("agent", name, by="user:ada", reason="Why.") is (is_on == (name in off))
+            off = off - {name} if is_on else off | {name}
+            for agent in ("one", "two"):
+                if off & {"", agent}:
+                    with pytest.raises(ConflictError):
+                        await switches.require_agent(agent)
+                else:
+                    await switches.require_agent(agent)

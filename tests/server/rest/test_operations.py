@@ -80,3 +80,15 @@ async def test_dead_letters_are_listed_and_sent_again(tmp_path: Path) -> None:
     assert again == 404
     assert rest == {"destination": "siem", "sent": 1, "left": 0, "problem": ""}
     assert [each.outcome for each in journal] == ["failed", "done", "done"]
+
+
+async def test_wrong_passkeys_are_slowed_down(tmp_path: Path) -> None:
+    async with running_server(tmp_path, public_url="http://localhost:8321") as server:
+        client = await server.client("")
+        options = await client.post("/v1/session/passkey/options", json={})
+        answers = [await client.post("/v1/session/passkey", json={"credential": {"id": "x"}}) for _ in range(6)]
+
+    assert options.json()["rpId"] == "localhost"
+    assert options.json()["userVerification"] == "required"
+    assert [answer.status_code for answer in answers] == [401] * 5 + [429]
+    assert answers[-1].json()["error"]["code"] == "too_many_attempts"

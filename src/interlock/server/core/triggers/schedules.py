@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from ..database.interface import Connection, Database
-from ..errors import StorageError
+from ..errors import ServiceError, StorageError
 from ..switches import Switches
 from .due_times import NANOSECONDS_PER_SECOND, Schedule, check_schedules, find_latest_due, find_next_due
 from .refusals import TriggerRefusals
@@ -165,8 +165,9 @@ class Schedules:
         except Exception as error:  # of this schedule: the others are started all the same
             self._problems[name] = str(error)
             self._retry_at[name] = now + RETRY_SECONDS * NANOSECONDS_PER_SECOND
+            code = error.code if isinstance(error, ServiceError) else "failed"
             with suppress(StorageError):
-                await self.refusals.record("schedule", name, getattr(error, "code", "failed"), str(error))
+                await self.refusals.record("schedule", name, code, str(error))
             return False
         self._problems.pop(name, None)
         self._retry_at.pop(name, None)
