@@ -114,7 +114,7 @@ class NoticePreferences:
         return found
 
     async def subscribe(self, principal: Principal, new: NewBrowser) -> OwnBrowser | InvalidBrowser:
-        """Let a browser get push. It belongs to this person from now on, whoever had it before."""
+        """Let a browser get push. It belongs to this person from now on, and to no other."""
         await self._guard.check(principal, Operation.OWN_ACCOUNT)
         channel, _ = self._channels.get(new.channel, (None, None))
         if not isinstance(channel, PushChannel):
