@@ -28,8 +28,10 @@ encode = msgspec.json.Encoder().encode
 encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 _from_json = jiter.from_json
-#: Text without any of these cannot hold a number that is out of range.
-_large_number = re.compile(rb"\d{16}|[eE][+-]?\d{3}").search
+#: Digits, exponents and signs, each as one letter: with their long runs, a text may hold a number that is out of range.
+_NUMBER_CLASSES = bytes.maketrans(b"0123456789eE+-", b"9999999999ee++").translate(
+    bytes(code if chr(code) in "9e+" else 0 for code in range(256))
+)
 
 
 _replace_surrogates = re.compile(r"[\ud800-\udfff]").sub
@@ -54,7 +56,9 @@ def parse(text: str | bytes) -> Json:
         value = _from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:  # UnicodeEncodeError is one, too
         raise InvalidJsonError(str(error)) from None
-    if _large_number(raw) or (raw[MAX_DEPTH:] and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH):
+    kinds = raw.translate(_NUMBER_CLASSES)
+    may_be_large = b"9999999999999999" in kinds or b"e999" in kinds or b"e+999" in kinds
+    if may_be_large or (raw[MAX_DEPTH:] and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH):
         check_value(value)
     return value
 
