@@ -16,11 +16,13 @@ from interlock.server.console.views.charts import (
     format_cost,
     format_seconds,
     list_ages,
+    list_rules,
 )
 from interlock.server.console.views.durations import format_span, sum_spans
 from interlock.server.console.views.waterfall import build_waterfall
 from interlock.server.core.index.statistics import (
     OTHERS,
+    NamedCount,
     Statistics,
     StatisticsPeriod,
     StatisticsQuery,
@@ -72,6 +74,14 @@ def test_agents_beyond_the_fifth_are_one_series() -> None:
         ("agent-4", "5.00"),
         ("agent-3", "4.00"),
         (OTHERS, "6.00"),
+    ]
+
+
+def test_rules_lead_to_their_questions() -> None:
+    counts = [NamedCount(name="a&b=<i>", count=4), NamedCount(name="(default)", count=1)]
+    assert [(row.name, row.words, row.share, row.href) for row in list_rules(counts)] == [
+        ("a&b=<i>", "4", 100.0, "/console/inbox?rule=a%26b%3D%3Ci%3E"),
+        ("(default)", "1", 25.0, ""),
     ]
 
 

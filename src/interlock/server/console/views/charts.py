@@ -6,6 +6,7 @@ A drawing is 1,000 wide and 100 high, and is stretched to its place; text is bes
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from ....storage.rollups import DAY_SECONDS, OUTCOMES
 from ...core.index.statistics import OTHERS, AgentUsage, NamedCount, QuestionAge, Statistics
@@ -18,7 +19,7 @@ _CENTS_FROM = 0.1
 _TICKS = 2
 _NS = 1_000_000_000
 _STEPS_OF_TIME = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 14_400, 43_200)
-#: A hatching for each style but the first of a chart: colours alone do not tell them apart for everyone.
+#: A hatching for each style but the first of a chart: not everyone can distinguish colours.
 _HATCHES = {
     "degraded": "lines",
     "rejected": "stripes",
@@ -101,6 +102,8 @@ class ListRow(NamedTuple):
     words: str
     share: float
     style: str = "series-1"
+    #: Where its name leads; empty: nowhere.
+    href: str = ""
 
 
 def draw_outcomes(statistics: Statistics) -> BarChart:
@@ -156,6 +159,14 @@ def list_ages(ages: Sequence[QuestionAge]) -> list[ListRow]:
     return [
         ListRow(name, f"{age.count:,}", _share(age.count, longest), f"age-{at}")
         for at, (name, age) in enumerate(zip(names, ages, strict=True))
+    ]
+
+
+def list_rules(counts: Sequence[NamedCount]) -> list[ListRow]:
+    """List the rules that asked most often. Each leads to its questions; what has no rule is in parentheses."""
+    return [
+        row if row.name.startswith("(") else row._replace(href=f"/console/inbox?{urlencode({'rule': row.name})}")
+        for row in list_counts(counts, "series-1")
     ]
 
 
