@@ -208,3 +208,36 @@ def test_without_locks_only_strangers_count_as_alive(tmp_path: Path, monkeypatch
     assert not held.is_held(Lease("run", 1), gone, HERE)
     assert held.is_held(Lease("run", 1), msgspec.structs.replace(gone, host="elsewhere"), HERE)
     held.close()
+
+
+async def test_queued_command_keeps_an_append_out(log: SqliteLog) -> None:
+    """A queued command keeps the append out until it is acknowledged; one under another key does not."""
+    first, second = chained("run", 2)
+    await append(log, "run", [first])
+    await log.enqueue("run", QueuedCommand("answer:a", b"yes"))
+
+    assert not await log.append_unless_queued("run", [second], None, "answer:a")
+    assert await log.read("run") == [first]
+    assert await log.append_unless_queued("run", [second], None, "answer:b")
+    assert await log.read("run") == [first, second]
+
+
+async def test_conditional_append_needs_the_lease(log: SqliteLog) -> None:
+    first, second = chained("run", 2)
+    await append(log, "run", [first])
+    await log.acquire("run")
+
+    with pytest.raises(LogFencedError):
+        await log.append_unless_queued("run", [second], None, "answer:a")
+
+
+@pytest.mark.parametrize("count", [63, 64, 200])
+async def test_few_and_many_rows_read_the_same(log: SqliteLog, count: int) -> None:
+    entries = chained("run", count)
+    for entry in entries:
+        await append(log, "run", [entry])
+
+    assert await log.read("run") == entries
+    assert await log.read("run", 5, 40) == entries[6:46]
+    assert (await log.load("run")).entries == entries
+    assert (await log.load("run", 10)).entries == entries[:10]
