@@ -32,6 +32,7 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "console-hostile": ("approval-hostile", "light"),
     "console-phone": ("approval", "light-phone"),
     "console-policy": ("policy", "light"),
+    "console-notices": ("notices", "light"),
     "console-servers": ("servers", "light"),
     "console-consents": ("consents", "light"),
     "console-audit": ("audit", "light"),
