@@ -169,13 +169,13 @@ class Schedules:
             with suppress(StorageError):
                 await self.refusals.record("schedule", name, code, str(error))
             return False
-        self._problems.pop(name, None)
-        self._retry_at.pop(name, None)
         return True
 
     async def _mark_done(self, due: DueRun, now: int) -> None:
         await self._db.run(lambda connection: _save_mark(connection, due.schedule, due.due_at, now))
         self._marks[due.schedule.name] = due.due_at
+        self._problems.pop(due.schedule.name, None)
+        self._retry_at.pop(due.schedule.name, None)
 
     def _get_mark(self, schedule: Schedule, now: int) -> int:
         # A server that does not lead has loaded none.
