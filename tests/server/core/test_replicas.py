@@ -68,6 +68,17 @@ async def test_run_of_one_replica_is_answered_at_another(replicas: Replicas) -> 
     assert sorted(world.changes) == ["h", "x"]
 
 
+async def test_parent_of_a_cancelled_child_run_continues(replicas: Replicas) -> None:
+    world = World()
+    async with replicas.open("first", world.boss()) as first:
+        run_id = await create(first, "boss")
+        (question,) = await asked(first, run_id)
+        await first.run_service.cancel(ADMIN, question.run_id, "Not this way.")
+        await status(first, run_id, "COMPLETED")
+
+    assert world.changes == []
+
+
 async def test_same_key_at_two_replicas_is_one_run(replicas: Replicas) -> None:
     plain = scripted("plain", "Hello.")
     async with replicas.open("first", plain, is_worker=False) as first, replicas.open("second", plain) as second:

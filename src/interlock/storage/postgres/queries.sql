@@ -214,11 +214,12 @@ RETURNING token, (
 )
 
 -- A run that was started or answered under the lease is woken: no worker could have it before. The job that is queued
--- already is locked, so that no worker takes it, and looks, before this is finished.
+-- already is locked, so that no worker takes it, and looks, before this is finished. A parent that waits for a child run
+-- which ended elsewhere is woken, too.
 -- name: release
 WITH freed AS (
     UPDATE runs SET token = 0, holder = NULL, touched_at = clock_timestamp() WHERE run_id = %s AND token = %s
-    RETURNING run_id, queue, parent, is_woken AND state = 0 AND queue IS NOT NULL AS can_continue
+    RETURNING run_id, queue, parent, is_woken AND state = 0 AND queue IS NOT NULL AS can_continue, state = 2 AS is_over
 ),
 queued AS MATERIALIZED (
     SELECT queueing_lock FROM procrastinate_jobs
@@ -233,7 +234,11 @@ deferred AS MATERIALIZED (
     WHERE can_continue AND parent IS NULL AND run_id NOT IN (SELECT queueing_lock FROM queued)
     HAVING count(*) > 0
 )
-SELECT EXISTS (SELECT 1 FROM freed WHERE can_continue AND parent IS NOT NULL), (SELECT count(*) FROM deferred)
+SELECT EXISTS (
+    SELECT 1 FROM freed WHERE can_continue AND parent IS NOT NULL OR is_over AND EXISTS (
+        SELECT 1 FROM runs AS above WHERE above.run_id = freed.parent AND above.state = 1 AND above.token = 0
+    )
+), (SELECT count(*) FROM deferred)
 
 -- name: has_commands
 SELECT EXISTS (SELECT 1 FROM commands WHERE run = (SELECT number FROM runs WHERE run_id = %s))
