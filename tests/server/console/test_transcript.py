@@ -1,7 +1,7 @@
 """The views of a run that tell its story, in a real browser: transcript, waterfall, related runs, live output."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from time import time_ns
 
@@ -12,6 +12,7 @@ from playwright.async_api import Browser, expect
 from interlock import ToolContext, tool
 from interlock.agent.agent import Agent
 from interlock.domain import event as facts
+from interlock.domain.event import Fact, LogEntry
 from interlock.models.interface import ModelEvent, ModelRequest, StreamFinished, TextDelta
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.server.core.runs.served_agent import ServedAgent
@@ -137,6 +138,35 @@ async def test_pages_of_turns_have_every_turn_once(on: Stage) -> None:
         page = await queries.list_turns(ADMIN, "run_talk", None, page.first_seq)
 
     assert forward == backward == list(range(1, 261, 2))
+
+
+async def test_a_long_run_is_read_once(on: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is requested again reads its own turns, however long the run is."""
+    asked = facts.ModelRequested(menu_digest="0", message_count=1, agent="shop", model="m")
+    said = [each for number in range(1_000) for each in (asked, facts.ModelResponded(text=f"Answer {number}."))]
+    every: list[Fact] = [
+        facts.RunStarted(schema=1, agent="shop", requester="user:sam"),
+        *said,
+        facts.RunCompleted(message="Done."),
+    ]
+    log, read = on.house.service.log, list[int]()
+    done = log.append("run_long", written("run_long", every))
+    assert done is not None
+    await done
+    original = log.read
+
+    async def count(run_id: str, after_seq: int = -1, limit: int | None = None) -> Sequence[LogEntry]:
+        found = await original(run_id, after_seq, limit)
+        read.append(len(found))
+        return found
+
+    client = await on.house.person("alex")
+    for view in ("transcript", "waterfall"):
+        assert (await client.get(f"/console/runs/run_long?view={view}")).status_code == 200
+        monkeypatch.setattr(log, "read", count)
+        assert (await client.get(f"/console/runs/run_long?view={view}")).status_code == 200
+
+    assert sum(read) < 500
 
 
 #: The end of what a model has written is held back as long as it may be the begin of a secret.
