@@ -9,7 +9,7 @@ dialogs();
 const WORDS = {
   "schedule pause": "It starts no run until it is resumed. What is due meanwhile is not made up for.",
   "schedule resume": "It starts runs again, from now on.",
-  "webhook pause": "Deliveries are refused until it is resumed. Senders are told to try again later.",
+  "webhook pause": "Deliveries are refused with 409 until it is resumed.",
   "webhook resume": "Deliveries start runs again.",
 };
 let path = "";
