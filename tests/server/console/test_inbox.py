@@ -1,10 +1,11 @@
 """The inbox in a real browser: what is shown, and what is decided."""
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from interlock.domain.call import Answer
 from interlock.server.core.identity.principal import Principal, Role
@@ -94,14 +95,20 @@ async def test_conflict_says_who_answered_what_and_when(operator: Page, served: 
     _, action_id = await _question(served, "Give Mia her money back.", REFUND)
     await operator.goto(f"/console/inbox/{action_id}")
     await is_live(operator)
-    await operator.route("**/v1/events/stream*", lambda route: route.abort())
+    arrives = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await arrives.wait()
+        await route.continue_()
 
     await operator.keyboard.press("a")
+    await operator.route("**/console/inbox/*", later)  # the page does not know of it yet
     await served.service.approval_service.reject(ALEX, action_id, "Not today.")
-    await operator.evaluate("document.querySelector('#approve form').requestSubmit()")
+    await operator.get_by_role("button", name="Yes, run it").click()
 
     note = operator.locator("[data-conflict]")
     await expect(note).to_contain_text(re.compile(r"not recorded: user:alex rejected this \d+ s ago: Not today\."))
+    arrives.set()
     await expect(operator.locator(".outcome")).to_contain_text("rejected by user:alex")
 
 

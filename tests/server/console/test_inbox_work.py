@@ -81,13 +81,13 @@ async def test_many_are_rejected_with_one_reason(operator: Page, served: Running
     await is_live(operator)
     await operator.keyboard.press("x")
     await expect(operator.get_by_text("2 selected")).to_be_visible()
-    await served.service.approval_service.reject(ADMIN, refunds[1].action_id, "Mine.")
     await operator.keyboard.press("D")
     await operator.keyboard.type("No receipts.")
-
-    await operator.evaluate("document.querySelector('[data-reject-many-form]').requestSubmit()")
+    await served.service.approval_service.reject(ADMIN, refunds[1].action_id, "Mine.")
 
     dialog = operator.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Reject all").click()
+
     await expect(dialog).to_contain_text("Rejected.")
     await expect(dialog).to_contain_text("rejected by user:alex at 2")
     await expect(operator.get_by_text("1 rejected, 1 skipped.")).to_be_visible()
@@ -108,10 +108,11 @@ async def test_many_are_approved_after_each_was_seen(operator: Page, served: Run
     await expect(approve).to_be_disabled()
     for row, words in ((long, "too long for a list"), (value, "asks for a value")):
         await expect(operator.locator(f'li:has(a[href*="{row.action_id}"])')).to_contain_text(words)
+    for at in range(5):
+        await operator.keyboard.press("j")
+        await expect(operator.locator("[data-review-item]").nth(at)).to_have_attribute("data-seen", "yes")
     await operator.locator("[data-include]").nth(1).uncheck()
     await served.service.approval_service.reject(ADMIN, refunds[2].action_id, "Mine.")
-    for _ in range(5):
-        await operator.keyboard.press("j")
     await operator.get_by_role("button", name="Approve 4 calls").click()
 
     await expect(operator.get_by_role("status").get_by_text("3 approved, 1 skipped.").first).to_be_visible()

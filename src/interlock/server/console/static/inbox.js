@@ -328,12 +328,14 @@ onReplaced((regions) => {
   enable();
   const link = find("[data-next]", HTMLAnchorElement);
   if (link && items().some((item) => item.href === next)) link.href = next;
-  const changed = regions.find((region) => region.matches("[data-question]"));
-  if (!changed) return;
   if (isAnswered()) {
-    link?.focus();
+    const isShown = regions.some((region) => region.matches('[data-question], [data-region="outcome"]'));
+    // The result came in the place of what had the focus. The page does not scroll to it.
+    if (isShown && document.activeElement === document.body) link?.focus({ preventScroll: true });
     return;
   }
+  const changed = regions.find((region) => region.matches("[data-question]"));
+  if (!changed) return;
   // A form that a person had open is gone with the question: say so, and have the focus where the answer is.
   notify("This question is not open any more: it was answered, or is void.", "warning");
   const title = one("h2", HTMLElement, changed);

@@ -28,8 +28,10 @@ function show() {
 const observer = new IntersectionObserver(
   (entries) => {
     for (const entry of entries) {
-      const item = entry.target.closest("[data-review-item]");
-      if (entry.isIntersecting && item) seen.add(item);
+      const item = /** @type {HTMLElement | null} */ (entry.target.closest("[data-review-item]"));
+      if (!entry.isIntersecting || !item) continue;
+      seen.add(item);
+      item.dataset.seen = "yes";
     }
     show();
   },
