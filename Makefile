@@ -60,6 +60,18 @@ install-tests: $(READY)
 run-tests: $(READY)
 	@echo "tests"
 	@env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS $(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
+	@echo "tests with logs in Postgres"
+	@$(PYTEST) -n $(JOBS) --dist worksteal -p tests.postgres.replacing $(addprefix tests/,$(POSTGRES_FIRST))
+
+# Tests of runs and of the server's core, with their logs in Postgres. `run-tests` runs those of parents and children, and of
+# recovery and answers, which depend most on the log.
+POSTGRES_TESTS := runs $(addprefix server/core/test_,background_tasks.py budgets.py deciding.py edited_by.py fleet.py \
+	guard.py service.py starting.py stopping.py troubles.py worker_interleaved.py worker_stop.py)
+POSTGRES_FIRST := $(addprefix runs/test_,children.py recovery.py inbox.py left_behind.py) server/core/test_deciding.py
+
+.PHONY: test-postgres
+test-postgres: $(READY) ## Run the tests of runs and servers with their logs in Postgres
+	@$(PYTEST) -n $(JOBS) --dist worksteal -p tests.postgres.replacing $(addprefix tests/,$(POSTGRES_TESTS))
 
 # No browser, node, sandbox or process that is killed, and no file that needs many seconds for large inputs. `tests/policy`
 # takes about as long as half of this, so it is run on its own.

@@ -1,6 +1,8 @@
 """Runs of a log in Postgres that worker processes execute."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -214,6 +216,15 @@ def test_worker_exits_when_the_database_is_gone(own_office: Office) -> None:
         own_office.server.stop()
 
         assert worker.process.wait(HANG_SECONDS) == 75
+
+
+def test_worker_without_the_packages_of_a_server_says_so() -> None:
+    program = "import sys; sys.modules['httpx2'] = None; from interlock.cli.main import main; main()"
+    said = subprocess.run(
+        [sys.executable, "-c", program, "worker"], check=False, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
+
+    assert (said.returncode, "pip install 'interlock[server,postgres]'" in said.stderr) == (2, True)
 
 
 async def test_documented_program_hands_over_a_run(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:

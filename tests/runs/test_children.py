@@ -36,6 +36,7 @@ from interlock.models.scripted import ScriptedFault, ScriptedTurn
 from interlock.runs import children
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
+from interlock.testing.log_entries import append_entries
 from tests.logs import open_log
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
@@ -490,8 +491,8 @@ async def test_a_run_killed_beside_its_child_continues_with_the_child() -> None:
     (question,) = waiting.questions
     outer = await log.read(waiting.run_id)
     begun = next(place for place, entry in enumerate(outer) if decode_event(entry).type == "tool.invocation.started")
-    killed.append(waiting.run_id, outer[: begun + 1])
-    killed.append(question.run_id, await log.read(question.run_id))
+    await append_entries(killed, waiting.run_id, outer[: begun + 1])
+    await append_entries(killed, question.run_id, await log.read(question.run_id))
 
     async with Runner(pair(world), log=killed, artifacts=artifacts) as runner:
         handle = await runner.open(waiting.run_id)

@@ -20,6 +20,7 @@ from interlock.policy.interface import PolicyEvent
 from interlock.runs.fork import fork
 from interlock.runs.runner import Runner
 from interlock.storage.memory_artifacts import MemoryArtifacts
+from interlock.testing.log_entries import append_entries
 from tests.each import each
 
 from .support import agent_of, calls, facts_of
@@ -173,7 +174,7 @@ def _fact(entry: LogEntry) -> Fact:
 async def _after_a_crash(run_id: str, entries: list[LogEntry]) -> tuple[list[tuple[str, str, str]], RunState]:
     """What a new process does, which has the tokens that were given until then."""
     cut = MemoryLog()
-    cut.append(run_id, entries)
+    await append_entries(cut, run_id, entries)
     world = World("send", "post", log=cut, send=ASK, post=ASK)
     if any(decode_event(entry).type == "consent.granted" for entry in entries):
         world.access.held[ADA, "send"] = TOKEN
@@ -198,7 +199,7 @@ async def test_a_no_ends_the_run_also_where_its_process_died_before_the_end_was_
 
     for last in range(said, len(entries)):
         again = World("send", "post", log=MemoryLog(), post=ASK, rejection_policy="fail")
-        again.log.append(run_id, entries[: last + 1])
+        await append_entries(again.log, run_id, entries[: last + 1])
         async with again.runner() as runner:
             result = await (await runner.open(run_id)).result()
         assert (result.state, again.done) == (RunState.FAILED, []), last

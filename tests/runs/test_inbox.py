@@ -5,6 +5,7 @@ import pytest
 from interlock import Answer, Inbox, MemoryLog, Rule, RulePolicy, Runner, tool
 from interlock.domain.errors import AnswerRefusedError, ConfigurationError, DecisionConflictError, RunEndedError
 from interlock.domain.event import ApprovalGranted, ApprovalRejected, LogEntry
+from interlock.testing.log_entries import append_entries
 
 from .support import agent_of, calls, facts_of
 
@@ -39,7 +40,7 @@ async def test_pending_leaves_out_damaged_runs() -> None:
     log = MemoryLog()
     async with await start_runs(log, "one", "damaged"), Inbox(log) as inbox:
         *_, last = await log.read("damaged")
-        log.append("damaged", [LogEntry("damaged", last.seq + 1, last.body, last.hash)])
+        await append_entries(log, "damaged", [LogEntry("damaged", last.seq + 1, last.body, last.hash)])
         assert [question.run_id for question in await inbox.pending()] == ["one"]
 
 

@@ -11,6 +11,7 @@ from interlock.domain.event import LogEntry, RunCancelled
 from interlock.domain.ids import child_run_id
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Lease
+from interlock.testing.log_entries import append_entries
 
 from .support import agent_of, calls, facts_of, start
 from .test_children import World, boss_of, pair
@@ -72,7 +73,7 @@ async def test_a_damaged_run_does_not_keep_others_from_being_recovered() -> None
         await runner.start("Do it.", run_id=run_id)
         await long.running.wait()
         await runner.close()
-        damaged.append(run_id, [altered(entry) for entry in await log.read(run_id)])
+        await append_entries(damaged, run_id, [altered(entry) for entry in await log.read(run_id)])
 
     async with Runner(agent_of(HOLDS, "Done.", tools=[Long().tool]), log=damaged) as again:
         handles = await again.recover()

@@ -12,6 +12,7 @@ from interlock.domain.errors import LogWriteError
 from interlock.domain.event import InvocationStarted, ModelRequested, decode_event
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
+from interlock.testing.log_entries import append_entries
 from tests.storage.watched import watched
 
 from .support import agent_of, asked_of, calls, run_of, start
@@ -35,7 +36,7 @@ async def cut_after(kind: type, log: EventLog, run_id: str) -> MemoryLog:
     """The log as it was when the process died right after the first fact of this kind."""
     cut, entries = MemoryLog(), await log.read(run_id)
     last = next(entry.seq for entry in entries if isinstance(decode_event(entry).fact, kind))
-    cut.append(run_id, entries[: last + 1])
+    await append_entries(cut, run_id, entries[: last + 1])
     return cut
 
 

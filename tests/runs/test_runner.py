@@ -61,11 +61,20 @@ async def yes(question: Question) -> bool:
 
 @pytest.mark.requirement("R124", "R127", "R138")
 async def test_a_run_has_an_id_of_its_own_begins_as_running_and_is_completed_in_the_end() -> None:
-    runner, handle = await start(agent_of("Done."))
+    release = asyncio.Event()
+
+    @tool(risk="read")
+    async def wait() -> str:
+        """Wait."""
+        await release.wait()
+        return "waited"
+
+    runner, handle = await start(agent_of(calls(("a", "wait", {})), "Done.", tools=[wait]))
     _, other = await start(agent_of("Done."))
     assert (await handle.state()).value == "running"
     assert handle.run_id != other.run_id
 
+    release.set()
     result = await handle.result()
     await other.result()
 

@@ -95,7 +95,7 @@ async def serving(  # what may be chosen
     """
     served = [ServedAgent(agent=each) if isinstance(each, Agent) else each for each in agents]
     own = open_log(folder / "runs.db") if log is None else None
-    if find_postgres(folder / "server.db"):
+    if find_postgres(folder / "server.db") and hasattr(own or log, "queues"):
         options = {"database": open_database(folder / "server.db"), "engine": _engine_of(own or log), **options}
     (folder / state).mkdir(exist_ok=True)
     try:
