@@ -59,7 +59,7 @@ def replace_logs(server: PostgresServer, patch: pytest.MonkeyPatch) -> LogFactor
 async def logs_in_postgres(
     request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[None]:
-    if request.module.__name__.rpartition(".")[2].startswith(_ABOUT_FILES):
+    if request.path.stem.startswith(_ABOUT_FILES):
         yield
         return
     keep_in_postgres(tmp_path, postgres, postgres.server_url)
