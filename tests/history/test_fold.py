@@ -186,6 +186,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "is_chat",
             "message_keys",
             "parent_run_id",
+            "paused_trace",
             "message",
             "code",
             "checks",
