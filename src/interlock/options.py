@@ -45,7 +45,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "scheduler": (has_method("enqueue"), "LocalScheduler(8)"),
     "secrets": (_is_a(Mapping), '{"API_KEY": "..."}'),
     "task_phase": (_is_a(str), '"plan", a name'),
-    "telemetry": (has_method("call_span"), "OtelTelemetry()"),
+    "telemetry": (has_method("agent_span"), "OtelTelemetry()"),
     "tools": (lambda value: isinstance(value, Iterable) and not isinstance(value, str | bytes | type), "[search]"),
     "workspace": (_is_a(str, PathLike), '"project", a folder'),
 }
