@@ -24,7 +24,7 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "console-run": ("run", "light"),
     "console-waterfall": ("run-waterfall", "light"),
     "console-events": ("run-scrubbed", "light"),
-    "console-inbox": ("inbox", "light"),
+    "console-inbox": ("inbox", "dark"),
     "console-approval": ("approval", "light"),
     "console-many": ("approval-many", "light"),
     "console-confirm": ("approval-confirm", "light"),

@@ -82,7 +82,7 @@ async def test_a_run_that_is_rejected_fails_and_nothing_was_done(program: Browse
         await page.get_by_role("dialog").get_by_role("button", name="Reject").click()
         await expect(page.get_by_text("Rejected.")).to_be_visible()
         await page.goto(f"/console/runs/{run_id}")
-        await expect(page.locator("#run-status")).to_contain_text("Failed")
+        await expect(page.locator("#run-status")).to_contain_text("Rejected")
         await expect(page.locator(".transcript")).to_contain_text("user:olga")
     types = [event["type"] for event in served.events(run_id)]
     assert types == ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_REJECTED", "ERROR"]

@@ -107,7 +107,7 @@ async def test_a_no_there_or_here_or_none_in_time_fails_the_run(
         await set_out(page, "read_mail", "bob")
         await page.get_by_role("link", name="Cancel").click()
         await page.wait_for_url(f"**/console/runs/{there}")
-        await expect(page.locator("#run-status")).to_contain_text("Failed")
+        await expect(page.locator("#run-status")).to_contain_text("Rejected")
 
         here = await office.asks_for(READ, "bob")
         await page.goto("/console/consents")
