@@ -54,9 +54,7 @@ class RunFilters(PageFilters, frozen=True, kw_only=True):
     requester: TextFilter = None
     kind: Annotated[RunKind, Meta(description="Runs of agents, or sessions of clients.")] | None = None
     parent: Annotated[TextFilter, Meta(description="Only child runs of this run.")] = None
-    q: Annotated[str, Meta(max_length=200, description="Words in the task, the id or questions.")] | None = (
-        None
-    )
+    q: Annotated[str, Meta(max_length=200, description="Words in the task, the id or questions.")] | None = None
     state: Annotated[list[DisplayState], Meta(max_length=13, description="Finer than the status.")] | None = None
     created_since: Annotated[TextFilter, Meta(description="Started at this time or later.")] = None
     created_before: Annotated[TextFilter, Meta(description="Started before this time.")] = None
