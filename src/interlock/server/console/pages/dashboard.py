@@ -1,13 +1,13 @@
 """The dashboard: what happens now, figures of a period, longest waiting questions, recent activity."""
 
 from typing import NamedTuple
+from urllib.parse import urlencode
 from zlib import crc32
 
 import msgspec
 from starlette.responses import Response
 
 from ....domain.errors import LogError
-from ....domain.state.lifecycle import RUN_STATUS
 from ....rendering.run_states import RUN_STATES, StateTone
 from ...core.identity.permissions import Operation, get_visibility, is_allowed
 from ...core.identity.principal import Principal, Role
@@ -26,8 +26,6 @@ _PERIODS = (
     (StatisticsPeriod.MONTH, "30 days"),
 )
 _USAGE_DAYS = {StatisticsPeriod.DAY: 7, StatisticsPeriod.WEEK: 7, StatisticsPeriod.MONTH: 30}
-#: The status values of the API, each with how it is shown.
-STATUS_TILES = tuple((status, RUN_STATES[status.lower()]) for status in dict.fromkeys(RUN_STATUS.values()))
 _POLICY_ROLES = frozenset((Role.OPERATOR, Role.AUDITOR, Role.ADMIN))
 
 
@@ -58,7 +56,7 @@ async def show(visit: Visit, period: StatisticsPeriod = StatisticsPeriod.DAY) ->
         periods=_PERIODS,
         statistics=statistics,
         version=crc32(msgspec.json.encode(statistics)),
-        tiles=_list_tiles(unfinished, statistics),
+        tiles=list_tiles(unfinished, statistics),
         outcomes=charts.draw_outcomes(statistics),
         waits=charts.draw_waits(statistics),
         usage=charts.draw_usage(statistics, _USAGE_DAYS[period]),
@@ -74,10 +72,11 @@ async def show(visit: Visit, period: StatisticsPeriod = StatisticsPeriod.DAY) ->
     )
 
 
-def _list_tiles(unfinished: dict[str, int], statistics: Statistics) -> list[Tile]:
-    """Return what happens now, and how runs of the period ended."""
+def list_tiles(unfinished: dict[str, int], statistics: Statistics, agent: str = "") -> list[Tile]:
+    """Return what happens now, and how runs of the period ended: of all agents, or of one."""
+    path = f"/console/runs?{urlencode({'agent': agent})}&status=" if agent else "/console/runs?status="
     now = [
-        Tile(label, f"{unfinished[status]:,}", "now", shown.tone, shown.icon, f"/console/runs?status={status}")
+        Tile(label, f"{unfinished[status]:,}", "now", shown.tone, shown.icon, f"{path}{status}")
         for status, label in (("RUNNING", "Running"), ("PAUSED_APPROVAL", "Waiting"), ("PAUSED_CONSENT", "Consent"))
         for shown in (RUN_STATES[status.lower()],)
     ]
@@ -91,7 +90,7 @@ def _list_tiles(unfinished: dict[str, int], statistics: Statistics) -> list[Tile
                 f"in {since}",
                 shown.tone,
                 shown.icon,
-                f"/console/runs?status={name}",
+                f"{path}{name}",
             )
             for name in ("completed", "rejected", "failed")
             for shown in (RUN_STATES[name],)
