@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.cli.config.user_paths import find_user_paths
-from interlock.cli.display.policy_output import to_yaml
 from interlock.policy.files.source import parse_source
+from interlock.policy.files.yaml_text import to_yaml
 from tests.log_rows import edit_events
 
 from .conftest import Run, exported, recorded_log, write

@@ -28,6 +28,7 @@ from ...policy.files.examples import check_examples
 from ...policy.files.layer_compiler import LAYER_LABELS, Layer, compile_layer
 from ...policy.files.policy_files import PolicyFiles, check_file, read_layer
 from ...policy.files.source import PolicyFileError, parse_source, read_policy_file
+from ...policy.files.yaml_text import to_yaml
 from ...policy.importers.claude import import_claude
 from ...policy.importers.codex import import_codex
 from ...policy.importers.gemini import import_gemini
@@ -56,7 +57,6 @@ from ..display.policy_output import (
     echo_explanation,
     echo_rules,
     echo_suggestions,
-    to_yaml,
 )
 from ..exit_codes import ExitCode
 from ..options import JsonOption, LogOption, argument, create_app, option

@@ -1,10 +1,6 @@
 """Output of `interlock policy`, for people and as unambiguous YAML."""
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
-
-import yaml
 
 from ...domain.budget import BudgetRule
 from ...domain.decision import Decision
@@ -13,34 +9,13 @@ from ...policy.analysis.backtest import Backtest, DecisionChange
 from ...policy.analysis.explain import ExplainedPart, Explanation, describe_egress_rule, describe_rule
 from ...policy.analysis.suggestions import RuleSuggestion
 from ...policy.engine.rule import Rule
+from ...policy.files.yaml_text import to_yaml
 from ...rendering.text import pluralize, to_compact_json
 from ...rendering.times import format_utc
 from ...storage.budgets import BudgetUsage
 from .output import echo, style_verdict, truncate_text
 
 _MAX_FLIPS = 200
-#: What every reader of YAML takes for a text, without quotes.
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./ -]*(?<! )")
-
-
-def to_yaml(document: Any) -> str:
-    """Format a document as ASCII-only YAML in its given order."""
-    return yaml.dump(document, Dumper=_YamlDumper, sort_keys=False, allow_unicode=False, width=110)
-
-
-class _YamlDumper(yaml.SafeDumper):
-    """Every text that some reader may take for something else is in quotes."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(writer: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if _PLAIN.fullmatch(text) else '"'
-    return cast(Any, writer).represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_YamlDumper.add_representer(str, _represent_text)
 
 
 def echo_explanation(explanation: Explanation) -> None:
