@@ -14,6 +14,7 @@ from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import LogEntry
 from interlock.oauth.interface import NoConsents
 from interlock.policy import EgressRule
+from interlock.policy.analysis.suggestions import AskingRule
 from interlock.policy.interface import PolicyEvent
 from interlock.server.core import policy_service as policies_module
 from interlock.server.core.audit.audit_log import AuditLog
@@ -21,7 +22,14 @@ from interlock.server.core.errors import ForbiddenError, InvalidRequestError, No
 from interlock.server.core.identity.guard import AccessGuard
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.run_index import RunIndex
-from interlock.server.core.policy_service import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, ExampleCall, PolicyService
+from interlock.server.core.policy_service import (
+    MAX_ARGUMENTS_CHARS,
+    MAX_POLICY_CHARS,
+    SUGGESTION_RUNS,
+    ExampleCall,
+    PolicyService,
+    SuggestionReport,
+)
 from interlock.server.core.runs.agent_runners import AgentRunners
 from interlock.server.core.runs.served_agent import ServedAgent
 from interlock.storage.memory_artifacts import MemoryArtifacts
@@ -99,13 +107,14 @@ async def test_files_that_are_not_in_order_are_shown_with_their_problems(tmp_pat
 
 
 @pytest.mark.parametrize("who", [STRANGER, AGENT], ids=["other agents' operator", "agent"])
-@pytest.mark.parametrize("what", ["show", "explain", "backtest"])
+@pytest.mark.parametrize("what", ["show", "explain", "backtest", "suggest"])
 async def test_who_does_not_own_the_agent_sees_nothing_of_its_policy(tmp_path: Path, who: Principal, what: str) -> None:
     async with desk(tmp_path) as (policies, _):
         asked: dict[str, Callable[[], Awaitable[Any]]] = {
             "show": lambda: policies.show(who, "shop"),
             "explain": lambda: policies.explain(who, "shop", ExampleCall(tool="refund", arguments={"order": "1"})),
             "backtest": lambda: policies.backtest(who, "shop"),
+            "suggest": lambda: policies.suggest(who, "shop"),
         }
         with pytest.raises(ForbiddenError):
             await asked[what]()
@@ -235,7 +244,64 @@ async def test_a_second_backtest_at_the_same_time_is_told_to_wait(tmp_path: Path
         async with policies._backtest_lock:  # pyright: ignore[reportPrivateUsage] - as if one were under way
             with pytest.raises(UnavailableError):
                 await policies.backtest(OPERATOR, "shop")
+            with pytest.raises(UnavailableError):
+                await policies.suggest(OPERATOR, "shop")
         assert (await policies.backtest(OPERATOR, "shop")).calls == 0
+        assert (await policies.suggest(OPERATOR, "shop")).calls == 0
+
+
+ASKS_FOR_LOOKS = RulePolicy([Rule(id="looks", verdict="ask", tools="look_up")])
+
+
+async def run_answered(fleet: AgentRunners, look_up: bool, refund: bool) -> None:
+    """Run once. A person answers both questions."""
+    said = {"look_up": look_up, "refund": refund}
+    handle = await fleet.by_agent["shop"].start("Look.")
+    for each in (await handle.result()).questions:
+        await handle.decide(each.action_id, approved=said[each.tool_name], payload_hash=each.payload_hash)
+    await handle.wait_until_finished()
+
+
+async def test_what_people_keep_approving_is_suggested(tmp_path: Path) -> None:
+    async with desk(tmp_path, ASKS_FOR_LOOKS) as (policies, fleet):
+        for _ in range(3):
+            await run_answered(fleet, look_up=True, refund=True)
+        found = await policies.suggest(OPERATOR, "shop")
+        none = await policies.suggest(OPERATOR, "shop", min_count=4)
+
+    (suggestion,) = found.suggestions
+    assert (suggestion.rule["tools"], suggestion.covers, suggestion.out_of) == ("refund", 3, 6)
+    asking = (AskingRule(rule_id="looks", asked=3, approved=3, rejected=0),)
+    assert found == SuggestionReport(suggestions=(suggestion,), asking_rules=asking, runs=3, calls=6)
+    assert none == SuggestionReport(suggestions=(), asking_rules=asking, runs=3, calls=6)
+
+
+async def test_what_a_person_rejected_is_not_suggested(tmp_path: Path) -> None:
+    async with desk(tmp_path, ASKS_FOR_LOOKS) as (policies, fleet):
+        for refund in (True, True, True, False):
+            await run_answered(fleet, look_up=False, refund=refund)
+        found = await policies.suggest(OPERATOR, "shop")
+    asking = (AskingRule(rule_id="looks", asked=4, approved=0, rejected=4),)
+    assert found == SuggestionReport(suggestions=(), asking_rules=asking, runs=4, calls=8)
+
+
+async def test_suggestions_stop_when_time_is_over(tmp_path: Path) -> None:
+    ticks = iter([*[0.0] * 5, *[60.0] * 100])
+    async with desk(tmp_path, ASKS_FOR_LOOKS, clock=lambda: next(ticks)) as (policies, fleet):
+        for _ in range(3):
+            await run_answered(fleet, look_up=True, refund=True)
+        found = await policies.suggest(OPERATOR, "shop")
+    assert (found.suggestions, found.runs, found.calls, found.stopped) == ((), 3, 1, "time")
+
+
+async def test_suggestions_are_bounded_by_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SUGGESTION_RUNS <= policies_module.MAX_RUNS
+    monkeypatch.setattr(policies_module, "SUGGESTION_RUNS", 2)
+    async with desk(tmp_path, ASKS_FOR_LOOKS) as (policies, fleet):
+        for _ in range(3):
+            await run_answered(fleet, look_up=True, refund=True)
+        found = await policies.suggest(OPERATOR, "shop")
+    assert (found.suggestions, found.runs, found.stopped) == ((), 2, "runs")
 
 
 async def test_a_policy_that_is_wrong_is_refused_with_its_lines(tmp_path: Path) -> None:

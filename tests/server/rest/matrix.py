@@ -168,6 +168,7 @@ MATRIX = (
         {"tool": "lookup", "arguments": {"order": "7"}},
     ),
     Row("POST", "/v1/agents/{agent}/policy/backtest", _POLICY_OWN, _POLICY_OTHER, {"runs": 1}),
+    Row("GET", "/v1/agents/{agent}/policy/suggestions", _POLICY_OWN, _POLICY_OTHER),
     Row("GET", "/v1/mcp/servers", _SERVERS),
     # No agent here uses one.
     Row("GET", "/v1/mcp/servers/{server_id}", _NO_SERVER, _NO_SERVER),

@@ -9,7 +9,7 @@ another rule: to allow does not undo an ask.
 
 import re
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
@@ -81,8 +81,12 @@ _CandidateConditions: TypeAlias = tuple[JsonObject, list[JsonObject]] | None
 _Strategy: TypeAlias = Callable[[_PastRequest], _CandidateConditions]
 
 
-def find_suggestions(calls: Iterable[RecordedCall], min_count: int = 3) -> list[RuleSuggestion]:
-    """Return suggested rules. Those that would have answered most come first."""
+def find_suggestions(
+    calls: Iterable[RecordedCall], min_count: int = 3, is_timed_out: Callable[[], bool] = lambda: False
+) -> list[RuleSuggestion]:
+    """Return suggested rules. Those that would have answered most come first. After the time is over, no further rule
+    is tried.
+    """
     asked = [call for call in calls if call.decision.verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)]
     by_tool: dict[str, list[_PastRequest]] = defaultdict(list)
     commands = _CommandCache()
@@ -96,10 +100,37 @@ def find_suggestions(calls: Iterable[RecordedCall], min_count: int = 3) -> list[
         msgspec.structs.replace(suggestion, out_of=len(asked))
         for tool, requests in by_tool.items()
         for suggestion in _suggest_for_tool(
-            requests, _STRATEGIES[:1] if tool in unseen else _STRATEGIES, max(min_count, 1)
+            requests, _STRATEGIES[:1] if tool in unseen else _STRATEGIES, max(min_count, 1), is_timed_out
         )
     ]
     return sorted(found, key=lambda each: (-each.covers, each.rule["id"]))[:_MAX_SUGGESTIONS]
+
+
+class AskingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that asked, and what people answered. No suggested rule answers for it: to allow does not undo an ask."""
+
+    rule_id: str
+    asked: int
+    approved: int
+    #: Refused, or approved with other arguments.
+    rejected: int
+
+
+def count_asking_rules(calls: Iterable[RecordedCall]) -> list[AskingRule]:
+    """Return the rules that asked. Those that asked most come first."""
+    asked: Counter[str] = Counter()
+    approved: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    for call in calls:
+        if call.decision.verdict in (Verdict.ASK, Verdict.REQUEST_INPUT):
+            rules = set(call.decision.rule_ids)
+            asked.update(rules)
+            approved.update(rules if call.said == "granted" else ())
+            rejected.update(rules if _was_rejected(call) else ())
+    return [
+        AskingRule(rule_id=rule_id, asked=asked[rule_id], approved=approved[rule_id], rejected=rejected[rule_id])
+        for rule_id in sorted(asked, key=lambda rule_id: (-asked[rule_id], rule_id))[:_MAX_SUGGESTIONS]
+    ]
 
 
 class RuleCoverage(msgspec.Struct, frozen=True):
@@ -143,13 +174,15 @@ def _request_key(event: PolicyEvent) -> bytes:
 
 
 def _suggest_for_tool(
-    requests: Sequence[_PastRequest], strategies: Iterable[_Strategy], min_count: int
+    requests: Sequence[_PastRequest], strategies: Iterable[_Strategy], min_count: int, is_timed_out: Callable[[], bool]
 ) -> Iterator[RuleSuggestion]:
     """Yield suggestions for one tool, from narrow to wide: what a narrow rule covers is no reason for a wider one."""
     answered: set[bytes] = set()
     for strategy in strategies:
         approved = [request for request in requests if request.is_approved and request.key not in answered]
         for group in _group_requests(approved, strategy, min_count):
+            if is_timed_out():
+                return
             if sum(request.key not in answered for request in group.requests) < min_count:
                 continue
             rule = _build_rule(group)

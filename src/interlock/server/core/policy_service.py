@@ -1,12 +1,13 @@
-"""Policy inspection: the rules in force for an agent, explanations of decisions, and backtests on recorded runs.
-Nothing is executed or asked.
+"""Policy inspection: the rules in force for an agent, explanations of decisions, backtests on recorded runs, and rules
+that recorded answers suggest. Nothing is executed, asked or applied.
 
-Submitted text is bounded before it is parsed; a backtest covers the newest runs, within limits of runs, events and
-time, and says where it stopped. One runs at a time: it is CPU-bound.
+Submitted text is bounded before it is parsed; backtests and suggestions cover the newest runs, within limits of runs,
+events and time, and say where they stopped. One of them runs at a time: they are CPU-bound.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Literal, TypeAlias
 
@@ -23,7 +24,14 @@ from ...domain.tool import CallContext, PermissionMode, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
 from ...policy.analysis.explain import Explanation, describe_egress_rule, describe_rule, explain
 from ...policy.analysis.recorded_calls import RecordedCall, read_recorded_calls, read_recorded_requests
-from ...policy.analysis.suggestions import describe_coverage, measure_coverage
+from ...policy.analysis.suggestions import (
+    AskingRule,
+    RuleSuggestion,
+    count_asking_rules,
+    describe_coverage,
+    find_suggestions,
+    measure_coverage,
+)
 from ...policy.engine.example_event import example_event
 from ...policy.engine.rule_policy import RulePolicy
 from ...policy.files.policy_files import PolicyFiles, read_layer
@@ -104,6 +112,8 @@ MAX_SECONDS = 10.0
 _MAX_ERRORS = 10
 #: How much is read to preview a rule with a question.
 _PREVIEW_RUNS, _PREVIEW_CALLS, _PREVIEW_SECONDS = 20, 50, 0.5
+#: How much is read for suggestions.
+SUGGESTION_RUNS, _SUGGESTION_SECONDS = 200, 3.0
 
 RuleBasedPolicy: TypeAlias = RulePolicy | PolicyFiles
 #: `files`: read from policy files. `code`: rules that the agent brings. `custom`: an engine without rules to list.
@@ -177,8 +187,23 @@ class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class SuggestionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Rules that would have answered recorded questions as people did. Nothing is applied."""
+
+    #: Those that would have answered most come first.
+    suggestions: tuple[RuleSuggestion, ...]
+    #: Rules whose questions no other rule answers, with what people answered.
+    asking_rules: tuple[AskingRule, ...]
+    #: How many runs and calls were looked at.
+    runs: int
+    calls: int
+    #: Runs that are not what was written, each with the reason.
+    left_out: tuple[str, ...] = ()
+    stopped: BacktestLimit = ""
+
+
 class PolicyService:
-    """Shows, explains and backtests policies."""
+    """Shows, explains and backtests policies, and suggests rules."""
 
     def __init__(
         self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, clock: Callable[[], float] = monotonic
@@ -254,13 +279,39 @@ class PolicyService:
         runner = await self._get_runner(principal, agent)
         if len(text) > MAX_POLICY_CHARS:
             raise InvalidRequestError("policy", f"has to have at most {MAX_POLICY_CHARS:,} characters")
-        if self._backtest_lock.locked():
-            raise UnavailableError(
-                "backtest_under_way", "Another backtest is under way. Nothing was tried. Try again in a moment."
-            )
-        async with self._backtest_lock:
+        async with self._reserve():
             policy, warnings = await self._load_candidate(runner, text)
             return await self._run_backtest(runner, policy, warnings, max(1, min(runs, MAX_RUNS)))
+
+    async def suggest(self, principal: Principal, agent: str, min_count: int = 3) -> SuggestionReport:
+        """Return rules for what people approved at least `min_count` times in the newest runs of this agent."""
+        runner = await self._get_runner(principal, agent)
+        async with self._reserve():
+            deadline = self._clock() + _SUGGESTION_SECONDS
+            recent = await self._read_recent(runner, SUGGESTION_RUNS, deadline)
+            calls = await self._read_calls(runner, recent)
+            calls_in_time = _CallsUntilDeadline(calls, deadline, self._clock)
+            found = await asyncio.to_thread(
+                find_suggestions, calls_in_time, min_count, lambda: self._clock() > deadline
+            )
+        return SuggestionReport(
+            suggestions=tuple(found),
+            asking_rules=tuple(count_asking_rules(calls)),
+            runs=recent.runs,
+            calls=calls_in_time.yielded_count,
+            left_out=tuple(recent.left_out),
+            stopped="time" if self._clock() > deadline else recent.stopped,
+        )
+
+    @asynccontextmanager
+    async def _reserve(self) -> AsyncGenerator[None]:
+        if self._backtest_lock.locked():
+            raise UnavailableError(
+                "backtest_under_way",
+                "Another backtest or search for suggestions is under way. Nothing was tried. Try again in a moment.",
+            )
+        async with self._backtest_lock:
+            yield
 
     async def preview_rule(self, principal: Principal, agent: str, rule: str) -> str:
         """Return where a suggested rule would hold, and what it would have allowed of the agent's last calls. Empty for
