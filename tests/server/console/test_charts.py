@@ -79,9 +79,17 @@ def test_agents_beyond_the_fifth_are_one_series() -> None:
 
 def test_rules_lead_to_their_questions() -> None:
     counts = [NamedCount(name="a&b=<i>", count=4), NamedCount(name="(default)", count=1)]
-    assert [(row.name, row.words, row.share, row.href) for row in list_rules(counts)] == [
-        ("a&b=<i>", "4", 100.0, "/console/inbox?rule=a%26b%3D%3Ci%3E"),
-        ("(default)", "1", 25.0, ""),
+    assert [(row.name, row.words, row.share, row.href, row.more_href) for row in list_rules(counts)] == [
+        ("a&b=<i>", "4", 100.0, "/console/inbox?rule=a%26b%3D%3Ci%3E", ""),
+        ("(default)", "1", 25.0, "", ""),
+    ]
+
+
+def test_rules_lead_to_suggestions_for_those_who_read_policies() -> None:
+    counts = [NamedCount(name="a&b=<i>", count=4), NamedCount(name="(default)", count=1)]
+    assert [row.more_href for row in list_rules(counts, can_read_policy=True)] == [
+        "/console/policy/suggestions?rule=a%26b%3D%3Ci%3E",
+        "/console/policy/suggestions",
     ]
 
 

@@ -49,6 +49,7 @@ async def show(visit: Visit, period: StatisticsPeriod = StatisticsPeriod.DAY) ->
     principal, service, seen = visit.principal, visit.service, get_visibility(visit.principal)
     queries = service.run_queries
     statistics = await queries.get_statistics(principal, period, service.now())
+    can_read_policy = not _POLICY_ROLES.isdisjoint(principal.roles)
     oldest = ActionQuery(statuses=frozenset(("PENDING",)), limit=_MAX_OLDEST)
     unfinished = await service.index.count_unfinished_runs(seen.agents, seen.person)
     return await visit.render(
@@ -61,10 +62,10 @@ async def show(visit: Visit, period: StatisticsPeriod = StatisticsPeriod.DAY) ->
         waits=charts.draw_waits(statistics),
         usage=charts.draw_usage(statistics, _USAGE_DAYS[period]),
         ages=charts.list_ages(statistics.question_ages),
-        rules=charts.list_rules(statistics.rules),
+        rules=charts.list_rules(statistics.rules, can_read_policy),
         errors=charts.list_counts(statistics.errors, "failed"),
         refusals=charts.list_counts(statistics.refusals, "rejected"),
-        can_read_policy=not _POLICY_ROLES.isdisjoint(principal.roles),
+        can_read_policy=can_read_policy,
         recent=await service.index.list_activity(_MAX_RECENT, seen.agents, seen.person),
         oldest=(await queries.list_questions(principal, oldest)).rows,
         health=await _load_health(service, principal),

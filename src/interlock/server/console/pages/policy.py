@@ -1,7 +1,8 @@
-"""The policy page: the rules of an agent, explanations of decisions, and backtests. All of it are forms that work
+"""The policy pages: the rules of an agent, explanations of decisions, backtests, and suggested rules. All of it works
 without scripts. Nothing here changes a policy.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 from msgspec import Meta
@@ -10,14 +11,18 @@ from starlette.responses import RedirectResponse, Response
 from ....domain import json
 from ....domain.ids import MAX_NAME_CHARS
 from ....domain.json import JsonObject
+from ....policy.files.yaml_text import to_yaml
 from ...core.errors import InvalidRequestError, UnavailableError
 from ...core.identity.permissions import Operation, RunOwnershipData, is_allowed
-from ...core.policy_service import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, MAX_RUNS, ExampleCall
+from ...core.identity.principal import Principal
+from ...core.policy_service import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, MAX_RUNS, SUGGESTION_RUNS, ExampleCall
+from ...core.service import Service
 from ..markup import build_outline
 from ..session import Pages, Visit
 
 #: What is shown of a long answer; the count says how many there are.
 MAX_FLIPS = 200
+_MIN_APPROVALS = 3
 
 _Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 # One more than is allowed, so that what is too long is said to be that, on the page.
@@ -77,13 +82,44 @@ async def backtest(visit: Visit, agent: _Name, policy: _Policy = "") -> Response
     return await _render(visit, agent, values, 422 if "backtest_problem" in values else 200)
 
 
-async def _render(visit: Visit, agent: str, values: dict[str, Any], status: int = 200) -> Response:
-    principal = visit.principal
-    agents = [
+@page("GET", "/policy/suggestions")
+async def suggest(visit: Visit, agent: str = "", rule: str = "") -> Response:
+    """Render suggested rules, and rules that asked: of an agent, or of the first one that has this rule."""
+    service, principal, agents = visit.service, visit.principal, _list_agents(visit)
+    chosen = agent[:MAX_NAME_CHARS] or await _find_agent(service, principal, agents, rule)
+    values: dict[str, Any] = {"report": None, "suggestions": (), "problem": ""}
+    try:
+        if chosen:
+            report = await service.policy_service.suggest(principal, chosen, _MIN_APPROVALS)
+            texts = [(each, to_yaml([each.rule])) for each in report.suggestions]
+            values |= {"report": report, "suggestions": texts}
+    except UnavailableError as error:
+        values["problem"] = str(error)
+    frame = {"agents": agents, "agent": chosen, "chosen_rule": rule}
+    limits = {"min_count": _MIN_APPROVALS, "max_runs": SUGGESTION_RUNS}
+    status = 503 if values["problem"] else 200
+    return await visit.render("policy_suggestions.html", status=status, **(frame | limits | values))
+
+
+def _list_agents(visit: Visit) -> list[str]:
+    return [
         name
         for name in sorted(visit.service.runners.served_agents)
-        if is_allowed(principal, Operation.READ_POLICY, RunOwnershipData(agent=name))
+        if is_allowed(visit.principal, Operation.READ_POLICY, RunOwnershipData(agent=name))
     ]
+
+
+async def _find_agent(service: Service, principal: Principal, agents: Sequence[str], rule: str) -> str:
+    """Return the first agent that has the rule, else the first one; empty if there is none."""
+    for name in agents if rule else ():
+        shown = await service.policy_service.show(principal, name)
+        if any(each.id == rule for each in shown.rules):
+            return name
+    return agents[0] if agents else ""
+
+
+async def _render(visit: Visit, agent: str, values: dict[str, Any], status: int = 200) -> Response:
+    principal, agents = visit.principal, _list_agents(visit)
     chosen = agent or (agents[0] if agents else "")
     shown = await visit.service.policy_service.show(principal, chosen) if chosen else None
     frame = {"agents": agents, "shown": shown, "max_runs": MAX_RUNS, "max_flips": MAX_FLIPS}

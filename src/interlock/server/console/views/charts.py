@@ -104,6 +104,8 @@ class ListRow(NamedTuple):
     style: str = "series-1"
     #: Where its name leads; empty: nowhere.
     href: str = ""
+    #: Where a second link leads; empty: there is none.
+    more_href: str = ""
 
 
 def draw_outcomes(statistics: Statistics) -> BarChart:
@@ -162,12 +164,17 @@ def list_ages(ages: Sequence[QuestionAge]) -> list[ListRow]:
     ]
 
 
-def list_rules(counts: Sequence[NamedCount]) -> list[ListRow]:
-    """List the rules that asked most often. Each leads to its questions; what has no rule is in parentheses."""
-    return [
-        row if row.name.startswith("(") else row._replace(href=f"/console/inbox?{urlencode({'rule': row.name})}")
-        for row in list_counts(counts, "series-1")
-    ]
+def list_rules(counts: Sequence[NamedCount], can_read_policy: bool = False) -> list[ListRow]:
+    """List the rules that asked most often. Each leads to its questions, and for those who may read policies to what
+    people answered and which rules that suggests; what has no rule is in parentheses.
+    """
+    suggestions = "/console/policy/suggestions"
+    rows: list[ListRow] = []
+    for row in list_counts(counts, "series-1"):
+        query, is_rule = urlencode({"rule": row.name}), not row.name.startswith("(")
+        more = (f"{suggestions}?{query}" if is_rule else suggestions) if can_read_policy else ""
+        rows.append(row._replace(href=f"/console/inbox?{query}" if is_rule else "", more_href=more))
+    return rows
 
 
 def list_counts(counts: Sequence[NamedCount], style: str) -> list[ListRow]:
