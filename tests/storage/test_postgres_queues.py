@@ -1,6 +1,8 @@
 """Which runs of a log in Postgres workers are told to look at, and when."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -11,6 +13,7 @@ from interlock.domain.event import (
     ApprovalRequested,
     Event,
     Fact,
+    RunCancelled,
     RunCompleted,
     RunPaused,
     RunStarted,
@@ -138,6 +141,55 @@ async def test_answered_child_wakes_the_outermost_run(log: PostgresLog, jobs: Jo
 
     assert jobs.take() == [("default", "run")]
     assert await log.queues.look("run")
+
+
+async def _wait_for_child(log: PostgresLog, jobs: Jobs, *above: str) -> None:
+    """Let the last of these runs, each the parent of the next, wait for the run `child`."""
+    await start(log, above[0])
+    for parent, child in pairwise((*above, "child")):
+        await record(log, child, RunStarted(schema=1, parent_run_id=parent), PAUSED)
+    assert await log.queues.look(above[0])
+    await record(log, above[0], PAUSED)
+    jobs.take()
+
+
+async def test_parent_of_a_child_that_a_dead_process_ended_is_woken(
+    log: PostgresLog, jobs: Jobs, postgres: PostgresServer, schema: str
+) -> None:
+    await _wait_for_child(log, jobs, "run", "inner")
+    assert await log.queues.settle("run")
+    other = postgres.open_log(schema)
+    await record(other, "child", RunCancelled(), lease=await other.acquire("child"))
+    await other.close()
+
+    assert await log.queues.reconcile(LONG_AGO) == ["inner"]
+    assert jobs.take() == [("default", "run")]
+    assert await log.queues.look("run")
+    assert await log.queues.settle("run")
+    assert await log.queues.reconcile(LONG_AGO) == [], "once"
+
+
+async def test_run_whose_child_ended_meanwhile_is_not_settled(log: PostgresLog, jobs: Jobs) -> None:
+    """The child ends between the last look of its parent at it, and the pause of the parent."""
+    await start(log, "run")
+    await record(log, "child", RunStarted(schema=1, parent_run_id="run"), PAUSED)
+    assert await log.queues.look("run")
+    lease = await log.acquire("run")
+    await record(log, "child", RunCancelled())
+    await record(log, "run", PAUSED, lease=lease)
+    await log.release(lease)
+
+    assert not await log.queues.settle("run")
+    assert await log.queues.look("run")
+    assert await log.queues.settle("run")
+
+
+async def test_parent_written_with_the_end_of_its_child_is_not_settled(log: PostgresLog, jobs: Jobs) -> None:
+    """Both appends wait for the writer, so one statement may have both."""
+    await _wait_for_child(log, jobs, "run")
+    await asyncio.gather(*(record(log, run_id, fact) for run_id, fact in [("run", PAUSED), ("child", RunCancelled())]))
+
+    assert not await log.queues.settle("run")
 
 
 async def test_run_that_was_woken_meanwhile_is_not_settled(log: PostgresLog, jobs: Jobs) -> None:

@@ -1,6 +1,8 @@
 """Servers that share a log in Postgres: any of them takes requests, and any worker continues the runs."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +29,7 @@ from tests.runs.support import calls, facts
 from .index_runs import events_of
 from .serving import ADA, World, approve, asked, breath, create, kinds, scripted, serving, status
 
+ROOT = Path(__file__).parents[3]
 ADMIN = Principal(name="user:root", kind="person", roles=frozenset({Role.ADMIN}))
 
 
@@ -45,6 +48,11 @@ class Replicas:
             options: dict[str, Any] = {"engine": PostgresEngine(log, name=state), "is_worker": is_worker, **chosen}
             async with serving(self._folder, *agents, log=log, state=state, **options) as service:
                 yield service
+
+    async def start_process(self, module: str, *words: str) -> asyncio.subprocess.Process:
+        """Start a module beside this one, with the log and these words."""
+        command = (sys.executable, "-m", f"{__package__}.{module}", self._server.url, self._schema, *words)
+        return await asyncio.create_subprocess_exec(*command, cwd=ROOT)
 
 
 @pytest.fixture
@@ -74,6 +82,19 @@ async def test_parent_of_a_cancelled_child_run_continues(replicas: Replicas) -> 
         run_id = await create(first, "boss")
         (question,) = await asked(first, run_id)
         await first.run_service.cancel(ADMIN, question.run_id, "Not this way.")
+        await status(first, run_id, "COMPLETED")
+
+    assert world.changes == []
+
+
+async def test_parent_continues_when_the_canceller_of_its_child_is_killed(replicas: Replicas) -> None:
+    """Between the last event of the child run, and the release of its lease."""
+    world = World()
+    async with replicas.open("first", world.boss()) as first:
+        run_id = await create(first, "boss")
+        (question,) = await asked(first, run_id)
+        process = await replicas.start_process("killed_canceller", question.run_id)
+        assert await process.wait() == -signal.SIGKILL
         await status(first, run_id, "COMPLETED")
 
     assert world.changes == []

@@ -17,7 +17,8 @@ SELECT number, %(seq)s, %(count)s,
     %(bodies)b, %(hashes)b
 FROM head RETURNING 1
 
--- The beginning of `append_many` and `append_listed`, which end with `appended`.
+-- The beginning of `append_many` and `append_listed`, which end with `appended`. The parent of a run that is over is due
+-- with that event: whichever process ended it, and whatever becomes of that process, the parent is looked at.
 -- name: appending
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -25,6 +26,10 @@ WITH wanted AS MATERIALIZED (
         %(states)s::smallint[], %(woken)s::boolean[], %(wake_ats)s::float8[], %(parents)s::text[],
         %(updated_ats)s::bigint[], %(indexed)s::boolean[]
     ) AS w (run_id, seq, count, token, state, is_woken, wake_at, parent, updated_at, is_indexed)
+),
+ending AS MATERIALIZED (
+    SELECT coalesce(wanted.parent, runs.parent) AS parent FROM wanted LEFT JOIN runs USING (run_id)
+    WHERE wanted.state = 2
 ),
 new AS (
     INSERT INTO runs (run_id, next_seq, state, is_woken, wake_at, parent, indexed_seq, updated_at, queue)
@@ -37,7 +42,10 @@ new AS (
 head AS (
     UPDATE runs SET next_seq = runs.next_seq + wanted.count,
         state = coalesce(wanted.state, runs.state), is_woken = runs.is_woken OR wanted.is_woken,
-        wake_at = least(runs.wake_at, to_timestamp(wanted.wake_at)),
+        wake_at = least(
+            runs.wake_at, to_timestamp(wanted.wake_at),
+            CASE WHEN runs.run_id IN (SELECT ending.parent FROM ending) THEN clock_timestamp() END
+        ),
         parent = coalesce(wanted.parent, runs.parent), touched_at = clock_timestamp(),
         indexed_seq = CASE WHEN is_indexed THEN runs.next_seq ELSE runs.indexed_seq END + wanted.count,
         updated_at = coalesce(wanted.updated_at, runs.updated_at),
@@ -47,6 +55,11 @@ head AS (
     RETURNING runs.run_id, runs.number
 ),
 writable AS (SELECT run_id, number FROM new UNION ALL SELECT run_id, number FROM head),
+due AS (
+    UPDATE runs SET wake_at = least(wake_at, clock_timestamp())
+    WHERE run_id IN (SELECT ending.parent FROM ending) AND run_id NOT IN (SELECT writable.run_id FROM writable)
+        AND state < 2 AND queue IS NOT NULL
+),
 base AS (
     SELECT (pg_current_xact_id()::text::bigint + transaction_offset) << 20 AS position FROM positions
 ),
@@ -338,7 +351,8 @@ SELECT digest FROM artifacts WHERE digest BETWEEN %b AND %b ORDER BY digest
 INSERT INTO runs (run_id, queue) VALUES (%s, %s)
 ON CONFLICT (run_id) DO UPDATE SET queue = excluded.queue WHERE runs.next_seq = 0
 
--- A child run is driven by its parent, so the outermost run is woken that is not over.
+-- A child run is driven by its parent, so the outermost run is woken that is not over, and what is due on the way to it
+-- is due no more.
 -- name: wake
 WITH RECURSIVE line AS (
     SELECT number, run_id, queue, parent FROM runs WHERE run_id = ANY(%s)
@@ -351,7 +365,12 @@ woken AS (
     WHERE number IN (SELECT number FROM line WHERE NOT EXISTS (
         SELECT 1 FROM runs AS above WHERE above.run_id = line.parent AND above.state < 2
     )) AND queue IS NOT NULL AND state < 2 AND next_seq > 0
-    RETURNING run_id, queue
+    RETURNING number, run_id, queue
+),
+driven AS (
+    UPDATE runs SET wake_at = NULL
+    WHERE number IN (SELECT line.number FROM line) AND number NOT IN (SELECT woken.number FROM woken)
+        AND wake_at <= clock_timestamp()
 ),
 queued AS MATERIALIZED (
     SELECT queueing_lock FROM procrastinate_jobs
@@ -363,21 +382,25 @@ SELECT procrastinate_defer_jobs_v1(array_agg(
 ))
 FROM woken WHERE run_id NOT IN (SELECT queueing_lock FROM queued) HAVING count(*) > 0
 
--- The state of a run that a living process has is left to that process.
+-- The state of a run that a living process has is left to that process. A run that is due can continue from now on, so
+-- `settle` finds only what became due since.
 -- name: look
-UPDATE runs SET is_woken = false, waiting_reason = NULL WHERE run_id = %s AND next_seq > 0 AND state < 2 AND (
+UPDATE runs SET is_woken = false, waiting_reason = NULL,
+    state = CASE WHEN wake_at <= statement_timestamp() THEN 0 ELSE state END,
+    wake_at = CASE WHEN wake_at <= statement_timestamp() THEN NULL ELSE wake_at END
+WHERE run_id = %s AND next_seq > 0 AND state < 2 AND (
     token = 0 OR EXISTS (
         SELECT 1 FROM processes
         WHERE id = holder AND beat_at <= clock_timestamp() - lease_seconds * interval '1 second'
     )
 )
-RETURNING state = 0 OR coalesce(wake_at <= clock_timestamp(), false)
-    OR EXISTS (SELECT 1 FROM commands WHERE run = number)
+RETURNING state = 0 OR EXISTS (SELECT 1 FROM commands WHERE run = number)
 
 -- Of two workers that look at a run at the same time, the second finds it woken no more. So the events count, too.
 -- name: settle
 UPDATE runs SET state = 1, wake_at = to_timestamp(%(wake_at)s::float8)
 WHERE run_id = %(run_id)s AND NOT is_woken AND state < 2 AND token = 0 AND next_seq = coalesce(%(seq)s, next_seq)
+    AND coalesce(wake_at > clock_timestamp(), true)
 RETURNING 1
 
 -- name: postpone

@@ -29,7 +29,7 @@ from ..packing import HASH_BYTES, PackedRow, pack
 from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, first_line, is_lost
 from .indexing import ASKED_ONCE, AppendedEvents, IndexUpdate, RunIndexer
 from .queries import QUERIES
-from .run_state import RowChange, ScannedEvent, find_row_change
+from .run_state import OVER, RowChange, ScannedEvent, find_row_change
 
 T = TypeVar("T")
 
@@ -237,7 +237,7 @@ class PostgresWriter:
         packed = [(pending, list(pack(_entries_of(pending)))) for pending in appends]
         (only, rows), *more = packed
         seq = rows[0][0]
-        if not more and len(rows) == 1 and update.is_empty:
+        if not more and len(rows) == 1 and update.is_empty and changes[0].state != OVER:
             ((_, number, bodies, hashes),) = rows
             values = {"run_id": only.run_id, "seq": seq, "count": number, "token": only.token}
             values |= {"bodies": bodies, "hashes": hashes, **changes[0]._asdict()}

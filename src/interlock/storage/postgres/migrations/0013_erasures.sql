@@ -10,5 +10,9 @@ CREATE INDEX removed_runs_archived ON removed_runs (number) WHERE erasure IS NUL
 UPDATE runs SET state = 3 FROM removed_runs WHERE removed_runs.number = runs.number;
 CREATE INDEX runs_over ON runs (number) WHERE state = 2;
 
+-- A run that is over is never due: the reconciler need not read it.
+DROP INDEX runs_by_wake_at;
+CREATE INDEX runs_by_wake_at ON runs (wake_at) WHERE wake_at IS NOT NULL AND state < 2;
+
 -- Old runs are deleted from the largest table day after day: their space is to be used by the next ones.
 ALTER TABLE appends SET (autovacuum_vacuum_scale_factor = 0.01);
