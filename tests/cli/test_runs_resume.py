@@ -216,7 +216,8 @@ def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(
     with started("run", TASK, "--script", script, "--mode", "trusted", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        wait_until((project / "effects").exists)
+        # The shell creates the file before it writes to it.
+        wait_until(lambda: (project / "effects").exists() and (project / "effects").read_text())
         process.kill()
 
     ended = cli("runs", "resume", "last", "--script", script, "--headless", "--mode", "trusted")
