@@ -93,6 +93,20 @@ async def test_approval_is_bound_to_the_payload_hash(server: Running) -> None:
     assert (over.status, statistics.period) == ("COMPLETED", "week")
 
 
+async def test_budgets_and_assignments(server: Running) -> None:
+    await server.person("olga")
+    async with asyncio.timeout(HANG_SECONDS), await connect(server) as client:
+        (budget,) = (await client.list_budgets()).budgets
+        run = await client.start_run("shop", REFUND)
+        action_id = (await ask(client, run.run_id)).data["action_id"]
+        assigned = await client.assign_approval(action_id, "olga")
+        returned = await client.assign_approval(action_id)
+
+    assert (budget.id, budget.agents, budget.used, budget.limit) == ("reports-a-day", ["shop"], 0, 5)
+    assert (assigned.action_id, assigned.assignee, assigned.assigned_by) == (action_id, "user:olga", "key:operator")
+    assert returned.assignee == ""
+
+
 async def test_reject_answer_and_cancel(server: Running) -> None:
     async with asyncio.timeout(HANG_SECONDS), await connect(server) as client, await connect(server, "agent") as agent:
         refused = await agent.start_run("shop", REFUND)

@@ -29,6 +29,8 @@ REQUESTS: list[ApiRequest[Any]] = [
     requests.reject("act", "sha256:1", "why"),
     requests.answer("act", "sha256:1", "value"),
     requests.get_statistics("week", "a"),
+    requests.list_budgets(),
+    requests.assign_approval("act", "ada"),
     stream_request("r", 3, True, "3"),
 ]
 

@@ -18,6 +18,8 @@ from .models import (
     ApprovalPage,
     ApprovalReview,
     ApprovalStatus,
+    Assignment,
+    BudgetList,
     DecisionReceipt,
     EventPage,
     MessageReceipt,
@@ -208,6 +210,14 @@ class AsyncClient:
     async def get_statistics(self, period: Period = "day", *, agent: str | None = None) -> StatisticsReport:
         """Return the figures of a period that ends now."""
         return await self._send(requests.get_statistics(period, agent))
+
+    async def list_budgets(self) -> BudgetList:
+        """Return the budgets of the agents that the key has a role for, with what was used in the current windows."""
+        return await self._send(requests.list_budgets())
+
+    async def assign_approval(self, action_id: str, account: str = "") -> Assignment:
+        """Assign an approval to an account, which may answer it; an empty account is no one. No run gets to know it."""
+        return await self._send(requests.assign_approval(action_id, account))
 
     async def _send(self, request: ApiRequest[ResultT]) -> ResultT:
         attempts = Attempts(request, self._retry)

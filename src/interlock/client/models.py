@@ -238,3 +238,38 @@ class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
     rules: list[NameCount]
     errors: list[NameCount]
     refusals: list[NameCount]
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget, and what one subject used of it in the current window."""
+
+    id: str
+    #: The budget in one line.
+    about: str
+    agents: list[str]
+    #: Whose: agent, requester, tool. Empty: all share it, or nothing was used.
+    subject: dict[str, str]
+    used: float
+    limit: float
+    unit: str
+    window: str
+    #: What happens to a call that does not fit.
+    then: str
+    began_at: datetime
+    resets_at: datetime
+
+
+class BudgetList(msgspec.Struct, frozen=True, kw_only=True):
+    """Budgets, the most used first."""
+
+    budgets: list[Budget]
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """To whom an approval is assigned."""
+
+    action_id: str
+    #: `user:ada`; empty: no one.
+    assignee: str
+    assigned_by: str
+    assigned_at: datetime

@@ -15,6 +15,8 @@ from .models import (
     ApprovalPage,
     ApprovalReview,
     ApprovalStatus,
+    Assignment,
+    BudgetList,
     DecisionReceipt,
     EventPage,
     MessageReceipt,
@@ -235,6 +237,17 @@ def answer(action_id: str, payload_hash: str, value: Any) -> ApiRequest[Decision
 def get_statistics(period: Period, agent: str | None) -> ApiRequest[StatisticsReport]:
     """Build the request for statistics."""
     return _get("/v1/statistics", StatisticsReport, period=period, agent=agent)
+
+
+def list_budgets() -> ApiRequest[BudgetList]:
+    """Build the request for budgets."""
+    return _get("/v1/budgets", BudgetList)
+
+
+def assign_approval(action_id: str, account: str) -> ApiRequest[Assignment]:
+    """Build the request that assigns an approval; an empty account is no one."""
+    path = f"/v1/approvals/{_segment(action_id)}/assignee"
+    return msgspec.structs.replace(_post(path, Assignment, {"account": account}), method="PUT")
 
 
 def _decide(action_id: str, verb: str, payload_hash: str, body: Mapping[str, Any]) -> ApiRequest[DecisionReceipt]:

@@ -17,6 +17,8 @@ from .models import (
     ApprovalPage,
     ApprovalReview,
     ApprovalStatus,
+    Assignment,
+    BudgetList,
     DecisionReceipt,
     EventPage,
     MessageReceipt,
@@ -201,6 +203,14 @@ class Client:
     def get_statistics(self, period: Period = "day", *, agent: str | None = None) -> StatisticsReport:
         """Return the figures of a period that ends now."""
         return self._send(requests.get_statistics(period, agent))
+
+    def list_budgets(self) -> BudgetList:
+        """Return the budgets of the agents that the key has a role for, with what was used in the current windows."""
+        return self._send(requests.list_budgets())
+
+    def assign_approval(self, action_id: str, account: str = "") -> Assignment:
+        """Assign an approval to an account, which may answer it; an empty account is no one. No run gets to know it."""
+        return self._send(requests.assign_approval(action_id, account))
 
     def _send(self, request: ApiRequest[ResultT]) -> ResultT:
         attempts = Attempts(request, self._retry)
