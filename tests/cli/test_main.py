@@ -145,12 +145,12 @@ def test_an_unknown_command_is_bad_usage() -> None:
 def test_help_names_every_policy_command_and_the_exit_codes() -> None:
     result = CliRunner().invoke(app, ["policy", "--help"])
 
-    names = ["check", "test", "explain", "backtest", "suggest", "import", "schema", "rules", "revoke"]
+    names = ["check", "test", "explain", "backtest", "suggest", "import", "schema", "rules", "budgets", "revoke"]
     assert [line.split()[0] for line in result.stdout.partition("Commands:\n")[2].splitlines()[: len(names)]] == names
     assert "0 done; 1 denied, invalid, or a flip with --fail-on-flip; 2 bad" in result.stdout
 
 
-@each("command", ["check", "test", "explain", "backtest", "suggest", "import", "schema", "rules", "revoke"])
+@each("command", ["check", "test", "explain", "backtest", "suggest", "import", "schema", "rules", "budgets", "revoke"])
 def test_every_command_has_help_json_and_its_exit_codes_in_it(command: str) -> None:
     result = CliRunner().invoke(app, ["policy", command, "--help"])
 

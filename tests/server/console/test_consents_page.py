@@ -67,7 +67,8 @@ async def test_a_run_goes_on_after_the_person_gave_access_at_the_provider(
         await _leave(page, watch, provider)
         await page.goto("/console/consents")
         assert "mail.read" in await page.locator(".consents").inner_text()
-        assert await page.get_by_role("navigation").inner_text() == "Dashboard\nAgents\nRuns\nInbox\nConsents"
+        pages = ["Dashboard", "Agents", "Runs", "Inbox", "Consents", "Notices"]
+        assert (await page.get_by_role("navigation").inner_text()).splitlines() == pages
         await assert_accessible(page)
         await page.get_by_role("button", name="Give access to read_mail").click()
         assert "localhost" in await page.locator("main").inner_text()
