@@ -26,7 +26,7 @@ from tests.patience import HANG_SECONDS
 
 _SCRIPT = Path(__file__).parent / "oidc.mjs"
 #: The paths that it sends people back to, on any port of 127.0.0.1.
-REDIRECT_PATHS = ("/consents/callback", "/session/callback")
+REDIRECT_PATHS = ("/consents/callback", "/session/callback", "/tools/interlock/session/callback")
 #: The clients that it knows, and their secrets. `public` has none.
 SECRETS = {"interlock": "a secret of the interlock client", "console": "a secret of the console client", "public": ""}
 

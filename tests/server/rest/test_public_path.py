@@ -1,7 +1,10 @@
 """A server below a path: what it reads of requests, and what it writes into answers."""
 
+import asyncio
 import re
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import pytest
@@ -12,11 +15,14 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from interlock.client import AsyncClient
+from interlock.oauth.providers import OAuthProvider
 from interlock.server.console import rendering
 from interlock.server.console.addresses import add_public_path, build_template_extension
-from interlock.server.core.settings import OWN_SEGMENTS
+from interlock.server.core.identity.oidc import SignInSettings
+from interlock.server.core.settings import OWN_SEGMENTS, ServerSettings
 from interlock.server.rest.mcp import METADATA_PATH, mount_gateway
 from interlock.server.rest.public_path import PublicPathMiddleware
+from tests.node.oidc_server import SECRETS, OidcServer, visitor
 from tests.server.server_process import LOOKUP, PASSWORD, Running, running_server
 
 PATH = "/tools/interlock"
@@ -111,6 +117,41 @@ async def test_gateway_and_callbacks_name_the_path(tmp_path: Path) -> None:
     assert refused.headers["WWW-Authenticate"] == f'Bearer resource_metadata="{URL}{METADATA_PATH}"'
     assert (metadata.json()["resource"], served.text) == (f"{URL}/mcp", "/mcp/mcp")
     assert f'content="0;url={PATH}/consents/callback?state=x&amp;arrived=1"' in reloading.text
+
+
+async def test_identity_provider_sends_people_back_below_the_path(tmp_path: Path, provider: OidcServer) -> None:
+    """The real provider knows only the address with the path, and checks it again for the token."""
+    house = OAuthProvider(
+        name="house", client_id="console", client_secret_env="CONSOLE", issuer=provider.issuer, always=("profile",)
+    )
+    settings, options = (
+        ServerSettings(sign_in=SignInSettings(provider=house)),
+        {"environ": {"CONSOLE": SECRETS["console"]}},
+    )
+    url = f"http://127.0.0.1:4444{PATH}"
+    async with running_server(
+        tmp_path, settings=settings, options=options, console=True, public_url=url, hosts=("127.0.0.1",)
+    ) as server:
+        client = await server.client()
+        begun = await client.get(f"{PATH}/session/start?next=%2Fconsole%2Fruns")
+        with visitor("anna") as there:
+            said = await asyncio.to_thread(there.go, begun.headers["Location"])
+        back = await client.get(f"{PATH}/session/callback", params=said)
+        me = await client.get(f"{PATH}/v1/me")
+        wanted = await client.get(_find_reload(back.text))
+
+    sent = dict(parse_qsl(urlsplit(begun.headers["Location"]).query))
+    assert sent["redirect_uri"] == f"{url}/session/callback"
+    assert f"; Path={PATH}/session;" in f"{begun.headers['Set-Cookie']};"
+    assert (back.status_code, me.json()["name"]) == (200, "user:anna")
+    assert (wanted.status_code, wanted.headers["Location"]) == (303, f"{PATH}/console/runs")
+
+
+def _find_reload(page: str) -> str:
+    """Return the address that a page leads to."""
+    found = re.search(r'content="0;url=([^"]+)"', page)
+    assert found, page
+    return unescape(found[1])
 
 
 async def test_paths_of_the_server_are_known(tmp_path: Path) -> None:
