@@ -61,7 +61,8 @@ def server(host: Host) -> Iterator[PostgresServer]:
 async def test_the_page_leads_to_two_hosts(server: PostgresServer, host: Host, tmp_path: Path) -> None:
     for statement in read_block("sql").strip().split(";\n"):
         server.execute(cast(LiteralString, statement))
-    (tmp_path / "office.py").write_text(read_block("python"))
+    # The reader has as much time as it takes to kill the worker.
+    (tmp_path / "office.py").write_text(read_block("python").replace("time.sleep(10)", f"time.sleep({HANG_SECONDS})"))
     url = f"postgresql://interlock:change-me@{host.server_address}/runs"
     reader = Reader(tmp_path, url, host)
     reader.run(*COMMAND, "database", "migrate")
