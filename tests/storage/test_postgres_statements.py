@@ -1,12 +1,18 @@
 """What a run costs a log in Postgres, counted: every append is one statement, with the rows of lists in it."""
 
+import asyncio
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import pytest
 
-from interlock import Agent, Inbox, Rule, RulePolicy, Runner, tool
+from interlock import Agent, Inbox, Rule, RulePolicy, RunHandle, Runner, tool
+from interlock.domain.errors import ConfigurationError, RunClaimedError
+from interlock.domain.event import LogEntry
 from interlock.domain.tool import ToolDefinition
 from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
+from interlock.storage.event_log import Lease
 from interlock.storage.postgres import indexing, operations, writer
 from interlock.storage.postgres.connection import Connection, Parameters, execute
 from interlock.storage.postgres.queries import QUERIES
@@ -51,11 +57,11 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 async def test_run_of_five_steps_is_thirteen_appends_of_one_statement(
     postgres: PostgresServer, statements: Counter[str]
 ) -> None:
-    """Two of them change what lists show: the first and the last."""
+    """Two of them change what lists show, the first and the last. With them the lease begins and ends."""
     async with postgres.open_log(postgres.empty_schema()) as log, Runner(_agent(*[step] * 5), log=log) as runner:
         await runner.run("Do it.")
 
-    assert statements == {"acquire": 1, "append_one": 11, "append_listed": 2, "release": 1, "has_commands": 1}
+    assert statements == {"append_one": 11, "append_listed": 2, "find_released": 1}
 
 
 async def test_answer_of_another_process_needs_no_read_of_the_lists(
@@ -80,3 +86,39 @@ async def test_answer_of_another_process_needs_no_read_of_the_lists(
     listed = postgres.query("SELECT status, open_questions FROM listed_runs", schema)
     asked = postgres.query("SELECT status, decided_by FROM listed_actions", schema)
     assert (listed, asked) == ([("COMPLETED", 0)], [("EXECUTED", "user:ann")])
+
+
+async def test_of_two_starts_of_one_run_one_is_refused(postgres: PostgresServer) -> None:
+    schema = postgres.empty_schema()
+    async with AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(postgres.open_log(schema)) for _ in range(2)]
+        runners = [await stack.enter_async_context(Runner(_agent(step), log=log)) for log in logs]
+        started = await asyncio.gather(
+            *(runner.start("Do it.", run_id="run") for runner in runners), return_exceptions=True
+        )
+        (handle,) = [each for each in started if isinstance(each, RunHandle)]
+        (refused,) = [each for each in started if isinstance(each, (RunClaimedError, ConfigurationError))]
+
+        assert (await handle.result()).text == "Done."
+        assert "run" in str(refused)
+        assert await logs[0].lease_holders() == {}
+
+
+async def test_start_that_is_cancelled_keeps_no_lease(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with postgres.open_log(postgres.empty_schema()) as log, Runner(_agent(step), log=log) as runner:
+        append_and_acquire = log.append_and_acquire
+
+        def cancel(run_id: str, entries: Sequence[LogEntry]) -> "asyncio.Future[Lease]":
+            starting.cancel()
+            return append_and_acquire(run_id, entries)
+
+        monkeypatch.setattr(log, "append_and_acquire", cancel)
+        starting = asyncio.ensure_future(runner.start("Do it.", run_id="run"))
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+        assert (len(await log.read("run")) > 0, await log.lease_holders()) == (True, {})
+        handle = await runner.open("run")
+        assert (await handle.result()).text == "Done."

@@ -54,6 +54,8 @@ async def _run_steps(session: AgentSession) -> AgentStep:
     while True:
         step = next_step(await session.loop_state())
         match step:
+            case Ended() if session.ends_with_release:  # which makes it durable
+                return step
             case Wait() | Idle() | Ended():
                 await run.recorder.commit()
                 if next_step(await session.loop_state()) == step:  # no answer or stop arrived meanwhile

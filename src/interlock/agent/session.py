@@ -60,6 +60,8 @@ class AgentSession:
         self._interrupt_count = 0
         #: Whether the model said anything in the last request.
         self.has_output = False
+        #: Whoever releases the lease makes the end of the run durable with it, where the log can do that.
+        self.releases_with_end = False
         self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
         run.recorder.commits_later = True
 
@@ -77,6 +79,12 @@ class AgentSession:
     def is_interrupted(self) -> bool:
         """True when a pause or a cancellation was requested."""
         return self.pause_requested or self.is_stopped or self.cancel_command is not None
+
+    @property
+    def ends_with_release(self) -> bool:
+        """True when the end of the run is made durable by the release of its lease."""
+        run = self.run
+        return self.releases_with_end and run.recorder.can_release_with_end and not run.executions.background
 
     @property
     def active_seconds(self) -> float:

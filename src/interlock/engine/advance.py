@@ -151,7 +151,7 @@ class RunAdvancer:
         async with self._open_limit:
             if not await self._rules.can_resume(runner, run_id):
                 return NextLook()
-            return await runner.open(run_id)
+            return await runner.open_started(run_id, begun)
 
     async def _hold(self, agent: str) -> NextLook | None:
         """Return when to look again at a run of an agent that is switched off, and why it waits."""

@@ -44,7 +44,7 @@ from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
 from ..domain.state.ledger import ANSWER_TRIGGERS, EVENT_HANDLERS, Ledger, transition_error
 from ..rendering.text import describe_error
-from ..storage.event_log import ConditionalAppend, EventLog, Lease, QueuedCommand
+from ..storage.event_log import ConditionalAppend, EventLog, Lease, LeasingAppend, QueuedCommand
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]
@@ -131,6 +131,8 @@ class Recorder:
         self.run_id = ledger.run_id
         #: The right to append, where the run was claimed.
         self.lease: Lease | None = None
+        #: The lease begins with the first append.
+        self.acquires_lease = False
         self._log = log
         #: Whether an append is durable at once, so that `write` does what `commit` does.
         self.is_immediate = log.immediate
@@ -269,9 +271,43 @@ class Recorder:
             self._writing = None
             self._wake()
 
-    async def _exclude_writes(self) -> None:
+    @property
+    def can_release_with_end(self) -> bool:
+        """True when `release_with_end` can make the end of the run durable, and nothing comes after it."""
+        is_last = self.ledger.is_over and self.lease is not None and not self._claims
+        return is_last and hasattr(self._log, "append_and_release")
+
+    async def release_with_end(self) -> bool | None:
+        """Make the end of the run durable, and release the lease in the same append. Return what `EventLog.release`
+        does; None when there is nothing to append so, and the lease is still to be released.
+        """
+        if not self.can_release_with_end:
+            return None
+        await self.settle_writes()
+        if self.error is not None and self._durable < self.ledger.next_seq:
+            raise self.error
+        lease, entries = self.lease, self._sealed
+        if lease is None or not entries:
+            return None
+        self._sealed = []
+        try:
+            written = cast(LeasingAppend, self._log).append_and_release(self.run_id, entries, lease)
+        except Exception as error:
+            self._stop(error)
+            await self.commit()  # which raises it
+            return None
+        self._writing = written
+        written.add_done_callback(lambda done: self._written(done, entries[-1].seq))
+        await self.commit()
+        return written.result()
+
+    async def settle_writes(self) -> None:
+        """Return when no append is under way, however it ended."""
         while self._writing is not None or self._gathering:
             await self._change()
+
+    async def _exclude_writes(self) -> None:
+        await self.settle_writes()
         self._writing = asyncio.get_running_loop().create_future()
 
     async def claim_answer(self, action_id: str, *, approved: bool, by: str) -> bool:
@@ -361,6 +397,8 @@ class Recorder:
             if unless_queued:
                 log = cast(ConditionalAppend, self._log)
                 written = log.append_unless_queued(self.run_id, entries, self.lease, unless_queued)
+            elif self.acquires_lease and self.lease is None:
+                written = cast(LeasingAppend, self._log).append_and_acquire(self.run_id, entries)
             else:
                 written = self._log.append(self.run_id, entries, self.lease)
         except Exception as error:
@@ -372,14 +410,16 @@ class Recorder:
                 self._wake()
             return True
         self._writing = written
-        written.add_done_callback(lambda done: self._written(done, entries[-1].seq))
+        written.add_done_callback(lambda done: self._written(done, entries[-1].seq, bool(unless_queued)))
         return False
 
-    def _written(self, done: "asyncio.Future[Any]", last_seq: int) -> None:
+    def _written(self, done: "asyncio.Future[Any]", last_seq: int, is_conditional: bool = False) -> None:
         self._writing = None
         error = done.exception()
-        if error is None and done.result() is False:
+        if error is None and is_conditional and done.result() is False:
             error = _AnswerQueuedError("another answer was queued before this one was recorded. Nothing was written.")
+        if error is None and isinstance(acquired := done.result(), Lease):
+            self.lease = acquired
         if error is None:
             self._durable = last_seq + 1
             self._wake()

@@ -35,8 +35,12 @@ class CommandPoller:
         """Deliver commands for the run from now on; queued ones are delivered at once."""
         self._handlers[run_id] = handler
         await self.poll(run_id)
-        if self._task is None:
-            self._task = asyncio.create_task(self._poll_forever())
+        self._start()
+
+    def subscribe_new(self, run_id: str, handler: CommandHandler) -> None:
+        """Deliver commands from now on for a run that is not in the log yet: none can be queued."""
+        self._handlers[run_id] = handler
+        self._start()
 
     async def poll(self, run_id: str) -> None:
         """Deliver the queued commands of a run without waiting for the next poll."""
@@ -54,6 +58,10 @@ class CommandPoller:
         if not self._handlers and self._task is not None:
             self._task.cancel()
             self._task = None
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._poll_forever())
 
     async def _poll_forever(self) -> None:
         while True:

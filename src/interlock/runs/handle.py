@@ -18,7 +18,14 @@ from ..agent.session import AgentSession, ModelListener
 from ..domain.attachments import ATTACHMENT, Attachment, UserContent, split_content
 from ..domain.call import Answer, AnswerFields, Question
 from ..domain.commands import CancelCommand
-from ..domain.errors import AnswerRefusedError, ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
+from ..domain.errors import (
+    AnswerRefusedError,
+    ConfigurationError,
+    LogFencedError,
+    RunClaimedError,
+    RunEndedError,
+    RunPausedError,
+)
 from ..domain.event import Event, UserMessageReceived
 from ..domain.json import escape_surrogates
 from ..domain.messages import MessagePart
@@ -162,6 +169,8 @@ class RunHandle:
         if session.run.ledger.is_over:
             await self._lease.release()
             return
+        if not session.run.ledger.calls:  # so there are no observations to be read again
+            self._observations.next_seq = session.run.ledger.next_seq
         self._start_task(session)
 
     async def result(self) -> AgentResult:
@@ -265,6 +274,8 @@ class RunHandle:
 
     async def _add_user_message(self, content: UserContent, *, begin_with: Mapping[str, str] | None = None) -> None:
         """Record the user's message, and continue."""
+        if begin_with is not None and await self._begin_new(content, begin_with):
+            return
         session = await self._lease.acquire()
         run = session.run
         all_known = self._observations.next_seq == run.ledger.next_seq
@@ -277,6 +288,25 @@ class RunHandle:
         if all_known:
             self._observations.next_seq = run.ledger.next_seq
         self._start_task(session)
+
+    async def _begin_new(self, content: UserContent, settings: Mapping[str, str]) -> bool:
+        """Begin a run with an append that acquires its lease. Return False where `acquire` says what is in the way."""
+        session = await self._lease.open_new()
+        if session is None:
+            return False
+        try:
+            await self._record_message(session.run, content, begin_with=settings)
+        except LogFencedError:
+            await self._lease.keep_new()
+            return False
+        except BaseException:
+            await self._lease.keep_new()
+            await self._lease.release()
+            raise
+        await self._lease.keep_new()
+        self._observations.next_seq = session.run.ledger.next_seq
+        self._start_task(session)
+        return True
 
     async def _record_message(
         self,

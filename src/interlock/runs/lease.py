@@ -48,11 +48,45 @@ class RunLease:
         try:
             self.session = session = await runner.open_session(self._situation, lease)
             session.listeners = self.listeners
+            session.releases_with_end = True
             await runner.poller.subscribe(run_id, self._take_command)
         except BaseException:
             await self.release()
             raise
         return session
+
+    async def open_new(self) -> AgentSession | None:
+        """Open a session of a run that is not in the log yet: its lease begins with its first append. Return None when
+        the log cannot do that, or has the run.
+        """
+        runner, run_id = self._runner, self._situation.run_id
+        runner.check_open()
+        if run_id in runner.poller or not hasattr(runner.log, "append_and_acquire"):
+            return None
+        runner.poller.subscribe_new(run_id, self._take_command)
+        try:
+            run = await runner.app.open(self._situation)
+        except BaseException:
+            runner.poller.unsubscribe(run_id)
+            raise
+        if run.ledger.started:
+            runner.poller.unsubscribe(run_id)
+            return None
+        run.recorder.acquires_lease = True
+        self.session = session = runner.build_session(run)
+        session.listeners = self.listeners
+        session.releases_with_end = True
+        return session
+
+    async def keep_new(self) -> None:
+        """Keep the lease that began with the first append, if it did, however that was waited for."""
+        session = self.session
+        if session is not None:
+            await session.run.recorder.settle_writes()
+            self._lease = session.run.recorder.lease
+            if self._lease is None:
+                self.session = None
+                self._runner.poller.unsubscribe(self._situation.run_id)
 
     async def release(self) -> bool:
         """Release the lease. Return True if queued commands were applied."""
@@ -67,12 +101,22 @@ class RunLease:
         return written
 
     async def _release_lease(self) -> bool:
-        lease, self._lease, self.session = self._lease, None, None
+        lease, session = self._lease, self.session
+        self._lease = self.session = None
         if lease is None:
             return False
         self._stop_timer()
         self._runner.poller.unsubscribe(lease.run_id)
-        return await self._runner.log.release(lease) and await self._runner.inbox.apply_queued(lease.run_id)
+        has_commands = None
+        if session is not None:
+            try:
+                has_commands = await session.run.recorder.release_with_end()
+            except BaseException:  # nothing is released twice
+                await self._runner.log.release(lease)
+                raise
+        if has_commands is None:
+            has_commands = await self._runner.log.release(lease)
+        return has_commands and await self._runner.inbox.apply_queued(lease.run_id)
 
     def enforce_time_budget(self, session: AgentSession) -> None:
         """Stop a step that takes longer than what is left of the time budget."""

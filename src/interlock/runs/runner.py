@@ -40,6 +40,7 @@ from ..options import (
     checked_options,
     parse_mode,
 )
+from ..pipeline.context import RunContext
 from ..pipeline.events import missing_terminal_event
 from ..pipeline.parts import Clock, Limits, OutputListener, RuleChange
 from ..redaction.interface import Redactor
@@ -258,6 +259,12 @@ class Runner:
         begun = await read_run_started(self.log, run_id)
         if begun is None:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
+        return await self.open_started(run_id, begun, answers=answers, force=force)
+
+    async def open_started(
+        self, run_id: str, begun: RunStarted, *, answers: Mapping[str, Answer] | None = None, force: bool = False
+    ) -> RunHandle:
+        """Do what `open` does for a run whose first event is known."""
         if not self._has_workspace(begun):
             raise WorkspaceMismatchError(
                 f"Run {run_id} works in {begun.workspace!r}, and this runner in {self._workspace or 'no folder'!r}. "
@@ -352,6 +359,10 @@ class Runner:
         if ending := missing_terminal_event(run):
             run.recorder.add(ending)
             await run.recorder.commit()
+        return self.build_session(run)
+
+    def build_session(self, run: RunContext) -> AgentSession:
+        """Return the loop of an open run."""
         session = AgentSession(run, self.app, self.agents, chat=self.chat)
         session.is_child_waiting = partial(self.readiness.is_waiting_for, run.ledger)
         return session

@@ -95,6 +95,24 @@ class ConditionalAppend(Protocol):
         ...
 
 
+class LeasingAppend(Protocol):
+    """What a log may offer, too: the lease of a run begins with its first append, or ends with its last one, in one
+    transaction.
+    """
+
+    def append_and_acquire(self, run_id: str, entries: Sequence[LogEntry]) -> "asyncio.Future[Lease]":
+        """Append the first entries of a run, and acquire its lease. `LogFencedError`, and nothing is written, when the
+        run has entries, or a lease.
+        """
+        ...
+
+    def append_and_release(self, run_id: str, entries: Sequence[LogEntry], lease: Lease) -> "asyncio.Future[bool]":
+        """Append the last entries of a run, which end it, and release its lease. The result is that of `release`. When
+        it fails, the lease is still to be released.
+        """
+        ...
+
+
 class EventLog(Protocol):
     """The append-only log of events, with leases, queued commands and snapshots."""
 

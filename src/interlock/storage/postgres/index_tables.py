@@ -145,6 +145,8 @@ def _rebuild_run(connection: Connection, number: int, run_id: str, next_seq: int
         "wake_ats": [None],
         "parents": [None],
         "updated_ats": [updated_at],
+        "holders": [None],
+        "released": [False],
         **rows,
         **update._asdict(),
     }

@@ -9,7 +9,7 @@ A fault marks the row of its run as damaged, and never fails the append.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -102,16 +102,17 @@ class RunIndexer:
         indexed = [_apply(append, rows) for append in appends]
         return rows.build_update(indexed)
 
-    def remember(self, appends: Sequence[AppendedEvents], update: IndexUpdate, refused: set[str]) -> None:
-        """Keep the rows of appends that were written, and forget those of others."""
+    def remember(self, appends: Sequence[AppendedEvents], update: IndexUpdate, tokens: Mapping[str, int]) -> None:
+        """Keep the rows of appends that were written, by the tokens of their leases, and forget those of others."""
         for append, is_indexed in zip(appends, update.indexed, strict=True):
             found = self._known.get(append.run_id)
             if not is_indexed or found is None:
                 continue
-            if append.run_id in refused or append.token == NO_TOKEN:
+            if (token := tokens.get(append.run_id, NO_TOKEN)) == NO_TOKEN:
                 del self._known[append.run_id]
                 continue
             known = found[1]
+            self._known[append.run_id] = token, known
             known.asked, known.answered = set(), set()
             known.actions = {key: each for key, each in known.actions.items() if _can_change(each)}
             self._known.move_to_end(append.run_id)

@@ -96,9 +96,7 @@ class PostgresLog:
         self.index = IndexTables(self._readers)
         #: What runs use of budgets.
         self.budgets = PostgresBudgets(self._readers)
-        self._writer = writer = PostgresWriter(
-            self._connector, connection, self._patience_seconds, heartbeat.report_write, heartbeat.end
-        )
+        self._writer = writer = PostgresWriter(self._connector, connection, self._patience_seconds, leases, heartbeat)
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
         self._finalizer = finalize(self, _close_parts, writer, heartbeat, self._readers)
 
@@ -133,6 +131,17 @@ class PostgresLog:
             return None
         _check_text(run_id)
         return self._writer.append(run_id, tuple(entries), lease_token(run_id, lease))
+
+    def append_and_acquire(self, run_id: str, entries: Sequence[LogEntry]) -> asyncio.Future[Lease]:
+        """Append the first entries of a run, and acquire its lease."""
+        _check_entries(run_id, entries)
+        self._heartbeat.watch_loop()
+        return self._writer.append_and_acquire(run_id, tuple(entries))
+
+    def append_and_release(self, run_id: str, entries: Sequence[LogEntry], lease: Lease) -> asyncio.Future[bool]:
+        """Append the entries that end a run, and release its lease."""
+        _check_entries(run_id, entries)
+        return self._writer.append_and_release(run_id, tuple(entries), lease_token(run_id, lease))
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         """Read entries of a run."""
@@ -385,6 +394,12 @@ def _release_unwanted(writer: PostgresWriter, leases: ProcessLeases, acquired: "
 
 def _execute(connection: Connection, _: bool, sql: str, parameters: Parameters) -> None:
     execute(connection, sql, parameters)
+
+
+def _check_entries(run_id: str, entries: Sequence[LogEntry]) -> None:
+    _check_text(run_id)
+    if not entries:
+        raise LogError(f"there is nothing to append to {run_id}, so its lease stays as it is")
 
 
 def _check_text(text: str) -> None:

@@ -3,12 +3,15 @@
 Each gets the connection, and whether an earlier try may have been executed: then it must not be done twice.
 """
 
+import psycopg
+
 from ...domain.errors import LogError
 from ..event_log import EffectClaim, Lease, QueuedCommand
 from ..leases import ProcessIdentity, claimed_error, this_process
-from .connection import Connection, execute
+from .connection import Connection, execute, is_lost
 from .indexing import RunIndexer
 from .queries import QUERIES
+from .queues import wake_runs
 from .writer import load_process
 
 
@@ -45,6 +48,20 @@ class ProcessLeases:
         # After the release, and not with it: a process that queues one meanwhile may find the run still held.
         row = execute(connection, QUERIES["has_commands"], (lease.run_id,)).fetchone()
         return bool(row and row[0])
+
+    def finish_release(self, connection: Connection, lease: Lease) -> bool:
+        """Do what is left after an append that ended the run released its lease. Return as `release` does."""
+        self.claims.discard(lease)
+        try:
+            row = execute(connection, QUERIES["find_released"], (lease.run_id,)).fetchone()
+            has_commands, is_awaited = row or (False, False)
+            if is_awaited:
+                wake_runs(connection, [lease.run_id])
+        except psycopg.Error:
+            if is_lost(connection):  # it is done again on the next one
+                raise
+            return True  # the events are written, whatever this was: so commands are looked for once more
+        return has_commands
 
     def _find_own(self, connection: Connection, run_id: str) -> Lease | None:
         """Return a lease that was acquired by the try whose answer was lost."""

@@ -17,30 +17,39 @@ SELECT number, %(seq)s, %(count)s,
     %(bodies)b, %(hashes)b
 FROM head RETURNING 1
 
--- The beginning of `append_many` and `append_listed`, which end with `appended`. The parent of a run that is over is due
--- with that event: whichever process ended it, and whatever becomes of that process, the parent is looked at.
+-- The beginning of `append_many` and `append_listed`, which end with `appended`. A holder is a process that acquires the
+-- lease with this append. The parent of a run that is over is due with that event: whichever process ended it, and
+-- whatever becomes of that process, the parent is looked at.
 -- name: appending
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(
         %(run_ids)s::text[], %(seqs)s::bigint[], %(counts)s::bigint[], %(tokens)s::bigint[],
         %(states)s::smallint[], %(woken)s::boolean[], %(wake_ats)s::float8[], %(parents)s::text[],
-        %(updated_ats)s::bigint[], %(indexed)s::boolean[]
-    ) AS w (run_id, seq, count, token, state, is_woken, wake_at, parent, updated_at, is_indexed)
+        %(updated_ats)s::bigint[], %(indexed)s::boolean[], %(holders)s::bigint[], %(released)s::boolean[]
+    ) AS w (run_id, seq, count, token, state, is_woken, wake_at, parent, updated_at, is_indexed, holder, is_released)
 ),
 ending AS MATERIALIZED (
     SELECT coalesce(wanted.parent, runs.parent) AS parent FROM wanted LEFT JOIN runs USING (run_id)
     WHERE wanted.state = 2
 ),
 new AS (
-    INSERT INTO runs (run_id, next_seq, state, is_woken, wake_at, parent, indexed_seq, updated_at, queue)
+    INSERT INTO runs (
+        run_id, next_seq, state, is_woken, wake_at, parent, indexed_seq, updated_at, token, last_token, holder, queue
+    )
     SELECT run_id, count, coalesce(state, 0), is_woken, to_timestamp(wake_at), parent, count, coalesce(updated_at, 0),
+        (holder IS NOT NULL)::integer, (holder IS NOT NULL)::integer, holder,
         (SELECT above.queue FROM runs AS above WHERE above.run_id = wanted.parent)
     FROM wanted
     WHERE seq = 0 AND token = 0
-    ON CONFLICT DO NOTHING RETURNING run_id, number
+    ON CONFLICT DO NOTHING RETURNING run_id, number, token
 ),
 head AS (
     UPDATE runs SET next_seq = runs.next_seq + wanted.count,
+        token = CASE
+            WHEN wanted.is_released THEN 0 WHEN wanted.holder IS NULL THEN runs.token ELSE runs.last_token + 1
+        END,
+        last_token = runs.last_token + (wanted.holder IS NOT NULL)::integer,
+        holder = CASE WHEN NOT wanted.is_released THEN coalesce(wanted.holder, runs.holder) END,
         state = coalesce(wanted.state, runs.state), is_woken = runs.is_woken OR wanted.is_woken,
         wake_at = least(
             runs.wake_at, to_timestamp(wanted.wake_at),
@@ -52,9 +61,9 @@ head AS (
         queue = coalesce(runs.queue, (SELECT above.queue FROM runs AS above WHERE above.run_id = wanted.parent))
     FROM wanted
     WHERE runs.run_id = wanted.run_id AND runs.next_seq = wanted.seq AND runs.token = wanted.token
-    RETURNING runs.run_id, runs.number
+    RETURNING runs.run_id, runs.number, runs.token
 ),
-writable AS (SELECT run_id, number FROM new UNION ALL SELECT run_id, number FROM head),
+writable AS (SELECT run_id, number, token FROM new UNION ALL SELECT run_id, number, token FROM head),
 due AS (
     UPDATE runs SET wake_at = least(wake_at, clock_timestamp())
     WHERE run_id IN (SELECT ending.parent FROM ending) AND run_id NOT IN (SELECT writable.run_id FROM writable)
@@ -126,7 +135,7 @@ answered AS (
 )
 
 -- name: appended
-SELECT run_id FROM writable
+SELECT run_id, token FROM writable
 
 -- The rows of a run in lists, and those of its questions that an event may still change, or all. None where the rows do
 -- not know all events.
@@ -252,6 +261,14 @@ SELECT EXISTS (
         SELECT 1 FROM runs AS above WHERE above.run_id = freed.parent AND above.state = 1 AND above.token = 0
     )
 ), (SELECT count(*) FROM deferred)
+
+-- What is to be done after the last append of a run released its lease: commands are queued for it, and a parent waits
+-- for it.
+-- name: find_released
+SELECT EXISTS (SELECT 1 FROM commands WHERE run = ended.number), EXISTS (
+    SELECT 1 FROM runs AS above WHERE above.run_id = ended.parent AND above.state = 1 AND above.token = 0
+)
+FROM runs AS ended WHERE run_id = %s
 
 -- name: has_commands
 SELECT EXISTS (SELECT 1 FROM commands WHERE run = (SELECT number FROM runs WHERE run_id = %s))

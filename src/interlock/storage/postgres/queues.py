@@ -32,7 +32,7 @@ class RunQueues:
 
     async def wake(self, run_ids: Sequence[str]) -> None:
         """Queue a job for these runs, or for those that drive them."""
-        await self._run(lambda connection: _wake(connection, run_ids))
+        await self._run(lambda connection: wake_runs(connection, run_ids))
 
     async def look(self, run_id: str) -> bool:
         """Return True if a worker has to open the run. False: it waits, it is over, or a living process has it."""
@@ -71,7 +71,7 @@ class RunQueues:
                 found = [row[0] for row in execute(connection, QUERIES["runs_to_wake"], (_PAGE_SIZE,)).fetchall()]
                 execute(connection, QUERIES["forget_jobs"], (worker_seconds,))
             if found:
-                _wake(connection, found)
+                wake_runs(connection, found)
             return found
 
         return await self._run(reconcile)
@@ -103,7 +103,8 @@ class RunQueues:
         return await asyncio.to_thread(self._pool.run, work)
 
 
-def _wake(connection: Connection, run_ids: Sequence[str]) -> None:
+def wake_runs(connection: Connection, run_ids: Sequence[str]) -> None:
+    """Queue a job for these runs, or for those that drive them. Another process may queue the same ones meanwhile."""
     for attempt in range(_MAX_TRIES):
         try:
             execute(connection, QUERIES["wake"], ([*run_ids],))

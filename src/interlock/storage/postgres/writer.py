@@ -18,18 +18,23 @@ from itertools import count
 from queue import SimpleQueue
 from threading import Thread, current_thread
 from time import monotonic, sleep
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 
 from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
+from ..event_log import Lease
 from ..leases import NO_TOKEN, ProcessIdentity, fenced_error
 from ..packing import HASH_BYTES, PackedRow, pack
 from .connection import RETRY_SECONDS, WRITER, Connection, Connector, execute, first_line, is_lost
 from .indexing import ASKED_ONCE, AppendedEvents, IndexUpdate, RunIndexer
 from .queries import QUERIES
 from .run_state import OVER, RowChange, ScannedEvent, find_row_change
+
+if TYPE_CHECKING:
+    from .heartbeat import Heartbeat
+    from .operations import ProcessLeases
 
 T = TypeVar("T")
 
@@ -56,26 +61,29 @@ class _PendingWrite(NamedTuple):
     run_id: str
     work: tuple[LogEntry, ...] | Operation
     token: int
+    #: The lease begins, or ends, with this append.
+    acquires: bool = False
+    releases: bool = False
 
 
 class PostgresWriter:
-    """The writer thread of one log. `on_write` is called after every write, `on_end` when nothing is accepted."""
+    """The writer thread of one log. The heartbeat is told of every write, and when nothing is accepted."""
 
     def __init__(
         self,
         connector: Connector,
         connection: Connection,
         patience_seconds: float,
-        on_write: Callable[[], None],
-        on_end: Callable[[], None],
+        leases: "ProcessLeases",
+        heartbeat: "Heartbeat",
     ) -> None:
         #: Why nothing is accepted any more; empty as long as all is well.
         self.refusal = ""
         self._connector = connector
         self._connection = connection
         self._patience_seconds = patience_seconds
-        self._on_write = on_write
-        self._on_end = on_end
+        self._leases = leases
+        self._heartbeat = heartbeat
         #: What lists show of the runs that are written. Used by operations, too.
         self.indexer = RunIndexer()
         self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
@@ -87,6 +95,14 @@ class PostgresWriter:
     def append(self, run_id: str, entries: tuple[LogEntry, ...], token: int) -> asyncio.Future[None]:
         """Queue an append. It is written even if the caller stops waiting."""
         return self._submit(run_id, entries, token)
+
+    def append_and_acquire(self, run_id: str, entries: tuple[LogEntry, ...]) -> "asyncio.Future[Lease]":
+        """Queue the first append of a run, with which its lease begins."""
+        return self._submit(run_id, entries, NO_TOKEN, acquires=True)
+
+    def append_and_release(self, run_id: str, entries: tuple[LogEntry, ...], token: int) -> "asyncio.Future[bool]":
+        """Queue the last append of a run, with which its lease ends."""
+        return self._submit(run_id, entries, token, releases=True)
 
     def run_operation(self, run_id: str, operation: Callable[[Connection, bool], T | LogError]) -> "asyncio.Future[T]":
         """Queue another operation on the run. Its return value, or its exception, is the result."""
@@ -103,11 +119,19 @@ class PostgresWriter:
         if self._thread is not current_thread():
             self._thread.join()
 
-    def _submit(self, run_id: str, work: tuple[LogEntry, ...] | Operation, token: int) -> asyncio.Future[Any]:
+    def _submit(
+        self,
+        run_id: str,
+        work: tuple[LogEntry, ...] | Operation,
+        token: int,
+        *,
+        acquires: bool = False,
+        releases: bool = False,
+    ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if not self.refusal:
-            self._queue.put(_PendingWrite(loop, future, run_id, work, token))
+            self._queue.put(_PendingWrite(loop, future, run_id, work, token, acquires, releases))
         if self.refusal:
             future.cancel()
             raise LogWriteError(self.refusal)
@@ -135,7 +159,7 @@ class PostgresWriter:
                 return False
             finally:
                 self._waiting = None
-            self._on_write()
+            self._heartbeat.report_write()
             deliver_results([(pending.future, answer) for pending, answer in zip(part, answers, strict=True)])
         if None in taken:
             self._end([], "the log is closed", None)
@@ -180,14 +204,19 @@ class PostgresWriter:
             for pending, answer in zip(part, answers, strict=True)
             if answer is None and not (is_retry and self._is_written(pending))
         ]
-        refused = self._append(left) if left else set[str]()
+        tokens = self._append(left) if left else {}
+        asked = {pending.run_id for pending in left}
         return [
-            self._explain(pending) if answer is None and pending.run_id in refused else answer
+            answer
+            if answer is not None
+            else self._explain(pending)
+            if pending.run_id in asked and pending.run_id not in tokens
+            else self._finish(pending, tokens.get(pending.run_id))
             for pending, answer in zip(part, answers, strict=True)
         ]
 
-    def _append(self, appends: list[_PendingWrite]) -> set[str]:
-        """Append in one statement. Return the runs whose entries do not continue them.
+    def _append(self, appends: list[_PendingWrite]) -> dict[str, int]:
+        """Append in one statement. Return the runs whose entries continue them, and their tokens.
 
         A run that was started or answered without a lease is woken in the same transaction. With a lease, its release
         does that: no worker can have the run before.
@@ -197,7 +226,7 @@ class PostgresWriter:
         woken = [
             pending.run_id
             for pending, change in zip(appends, changes, strict=True)
-            if change.is_woken and pending.token == NO_TOKEN
+            if change.is_woken and pending.token == NO_TOKEN and not pending.acquires
         ]
         places = count()
         events = [
@@ -208,7 +237,7 @@ class PostgresWriter:
         while True:
             try:
                 update = self.indexer.project(self._connection, events, is_exact=is_exact)
-                refused = self._append_and_wake(appends, changes, update, woken)
+                tokens = self._append_and_wake(appends, changes, update, woken)
             except psycopg.errors.UniqueViolation as error:
                 self.indexer.forget()
                 if is_exact or error.diag.constraint_name != ASKED_ONCE:
@@ -218,33 +247,33 @@ class PostgresWriter:
                 self.indexer.forget()
                 raise
             else:
-                self.indexer.remember(events, update, refused)
-                return refused
+                self.indexer.remember(events, update, tokens)
+                return tokens
 
     def _append_and_wake(
         self, appends: list[_PendingWrite], changes: list[RowChange], update: IndexUpdate, woken: list[str]
-    ) -> set[str]:
+    ) -> dict[str, int]:
         if not woken:
             return self._append_statement(appends, changes, update)
         with self._connection.transaction():
-            refused = self._append_statement(appends, changes, update)
-            execute(self._connection, QUERIES["wake"], ([run_id for run_id in woken if run_id not in refused],))
-        return refused
+            tokens = self._append_statement(appends, changes, update)
+            execute(self._connection, QUERIES["wake"], ([run_id for run_id in woken if run_id in tokens],))
+        return tokens
 
     def _append_statement(
         self, appends: list[_PendingWrite], changes: list[RowChange], update: IndexUpdate
-    ) -> set[str]:
+    ) -> dict[str, int]:
         packed = [(pending, list(pack(_entries_of(pending)))) for pending in appends]
         (only, rows), *more = packed
         seq = rows[0][0]
-        if not more and len(rows) == 1 and update.is_empty and changes[0].state != OVER:
+        is_single = not more and len(rows) == 1 and changes[0].state != OVER
+        if is_single and update.is_empty and not (only.acquires or only.releases):
             ((_, number, bodies, hashes),) = rows
             values = {"run_id": only.run_id, "seq": seq, "count": number, "token": only.token}
             values |= {"bodies": bodies, "hashes": hashes, **changes[0]._asdict()}
             found = execute(self._connection, QUERIES["append_one"], values)
-            return set() if found.fetchone() else {only.run_id}
-        written = {row[0] for row in self._append_many(packed, changes, update)}
-        return {pending.run_id for pending in appends} - written
+            return {only.run_id: only.token} if found.fetchone() else {}
+        return dict(self._append_many(packed, changes, update))
 
     def _append_many(
         self, packed: list[tuple[_PendingWrite, list[PackedRow]]], changes: list[RowChange], update: IndexUpdate
@@ -263,6 +292,8 @@ class PostgresWriter:
             "wake_ats": [change.wake_at for change in changes],
             "parents": [change.parent for change in changes],
             "updated_ats": [change.updated_at for change in changes],
+            "holders": [self._leases.process if pending.acquires else None for pending, _ in packed],
+            "released": [pending.releases for pending, _ in packed],
             "row_run_ids": [row[0] for row in rows],
             "row_seqs": [row[1] for row in rows],
             "row_counts": [row[2] for row in rows],
@@ -273,6 +304,24 @@ class PostgresWriter:
         }
         query = "append_many" if update.is_empty else "append_listed"
         return execute(self._connection, QUERIES[query], values).fetchall()
+
+    def _finish(self, pending: _PendingWrite, token: int | None) -> object:
+        """Return the answer to an append that was written: now, or (without a token) by a try whose answer was lost."""
+        if pending.acquires:
+            return self._begin_lease(pending, token)
+        if pending.releases:
+            return self._leases.finish_release(self._connection, Lease(pending.run_id, pending.token))
+        return None
+
+    def _begin_lease(self, pending: _PendingWrite, token: int | None) -> Lease | LogFencedError:
+        if token is None:
+            row = execute(self._connection, QUERIES["load_head"], (pending.run_id,)).fetchone()
+            _, token, holder = row or (0, NO_TOKEN, None)
+            if not token or holder != self._leases.process:  # the lease was over before the answer came
+                return fenced_error(pending.run_id, NO_TOKEN, load_process(self._connection, holder))
+        lease = Lease(pending.run_id, token)
+        self._leases.claims.add(lease)
+        return lease
 
     def _is_written(self, pending: _PendingWrite) -> bool:
         """Return True if the last entry is in the log, so that all of them are."""
@@ -297,7 +346,7 @@ class PostgresWriter:
         self.refusal = refusal
         with suppress(psycopg.Error):
             self._connection.close()
-        self._on_end()
+        self._heartbeat.end()
         left = [self._queue.get() for _ in range(self._queue.qsize())]
         group = group + [pending for pending in left if pending is not None]
         deliver_results([(pending.future, _write_error(refusal, cause)) for pending in group])
