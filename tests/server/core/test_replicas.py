@@ -1,8 +1,6 @@
 """Servers that share a log in Postgres: any of them takes requests, and any worker continues the runs."""
 
 import asyncio
-import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,9 +25,9 @@ from tests.postgres.server import PostgresServer
 from tests.runs.support import calls, facts
 
 from .index_runs import events_of
+from .killed_canceller import cancel_and_be_killed
 from .serving import ADA, World, approve, asked, breath, create, kinds, scripted, serving, status
 
-ROOT = Path(__file__).parents[3]
 ADMIN = Principal(name="user:root", kind="person", roles=frozenset({Role.ADMIN}))
 
 
@@ -49,10 +47,8 @@ class Replicas:
             async with serving(self._folder, *agents, log=log, state=state, **options) as service:
                 yield service
 
-    async def start_process(self, module: str, *words: str) -> asyncio.subprocess.Process:
-        """Start a module beside this one, with the log and these words."""
-        command = (sys.executable, "-m", f"{__package__}.{module}", self._server.url, self._schema, *words)
-        return await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+    async def cancel_and_be_killed(self, run_id: str) -> None:
+        await cancel_and_be_killed(run_id, self._server.url, self._schema)
 
 
 @pytest.fixture
@@ -93,8 +89,7 @@ async def test_parent_continues_when_the_canceller_of_its_child_is_killed(replic
     async with replicas.open("first", world.boss()) as first:
         run_id = await create(first, "boss")
         (question,) = await asked(first, run_id)
-        process = await replicas.start_process("killed_canceller", question.run_id)
-        assert await process.wait() == -signal.SIGKILL
+        await replicas.cancel_and_be_killed(question.run_id)
         await status(first, run_id, "COMPLETED")
 
     assert world.changes == []

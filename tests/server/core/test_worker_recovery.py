@@ -16,6 +16,7 @@ from interlock.server.core.runs import indexed_runs
 from interlock.storage.event_log import QueuedCommand
 from tests.runs.support import facts
 
+from .killed_canceller import cancel_and_be_killed
 from .serving import World, approve, asked, bytes_of, create, kinds, scripted, serving, settings_of, status, told, until
 
 YES = Answer(approved=True, by="user:bob")
@@ -160,6 +161,26 @@ async def test_a_run_inside_one_that_is_over_is_ended(
             await status(service, row.run_id, "FAILED")
 
         assert isinstance((await facts(log, row.run_id))[-1], RunCancelled)
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_parent_continues_when_the_canceller_of_its_child_is_killed(
+    tmp_path: Path, world: World, is_down: bool
+) -> None:
+    """Between the last event of the child run, and the release of its lease."""
+    path = tmp_path / "runs.db"
+    async with SqliteLog(path) as log, serving(tmp_path, world.boss(), log=log) as service:
+        run_id = await create(service, "boss")
+        (question,) = await asked(service, run_id)
+        if not is_down:
+            await cancel_and_be_killed(question.run_id, str(path))
+            await status(service, run_id, "COMPLETED")
+    if is_down:
+        await cancel_and_be_killed(question.run_id, str(path))
+    async with SqliteLog(path) as log, serving(tmp_path, world.boss(), log=log) as service:
+        await status(service, run_id, "COMPLETED")
+
+    assert world.changes == []
 
 
 async def test_two_servers_on_one_log_move_each_run_once(tmp_path: Path, world: World) -> None:
