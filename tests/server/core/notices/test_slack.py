@@ -179,6 +179,7 @@ async def test_second_answer_is_refused_with_the_first(tmp_path: Path) -> None:
         assert isinstance(late, SlackResult)
         assert late.code == "already_decided"
         assert "by user:bob" in late.message
+        assert await refusals(service) == [("user:ada", "questions.decide")]
 
 
 @pytest.mark.parametrize("channel", [{"console_tools": frozenset({"change"})}, {"console_risks": frozenset({"write"})}])
@@ -236,6 +237,7 @@ async def test_malformed_request_is_refused(tmp_path: Path, body: bytes) -> None
 
         assert isinstance(refused, SlackRejection)
         assert (refused.status, refused.code) == (422, "bad_payload")
+        assert await refusals(service) == [("slack:slack", "questions.decide")]
 
 
 HOSTILE = "<!channel> <@U01ADA> *b* <https://evil.example|ok> :tada: & \u202efdp\nx"

@@ -125,6 +125,7 @@ class SlackInteractions:
             return rejection
         payload = _read_payload(body)
         if isinstance(payload, SlackRejection):
+            await self._record(f"slack:{name}", name, payload.code)
             return payload
         return await self._answer(self._channels[name], payload)
 
@@ -161,10 +162,16 @@ class SlackInteractions:
             raise await self._refuse(
                 principal, action_id, "needs_console", f"{action_id} has to be decided in the console."
             )
-        if action.action_id == APPROVE_BUTTON:
-            await self._approvals.approve(principal, action_id, Approval(payload_hash=payload_hash), "slack")
-        else:
-            await self._approvals.reject(principal, action_id, _REASON, payload_hash, "slack")
+        try:
+            if action.action_id == APPROVE_BUTTON:
+                await self._approvals.approve(principal, action_id, Approval(payload_hash=payload_hash), "slack")
+            else:
+                await self._approvals.reject(principal, action_id, _REASON, payload_hash, "slack")
+        except ForbiddenError:  # recorded where it was found
+            raise
+        except ServiceError as error:
+            await self._record(principal.name, action_id, error.code)
+            raise
 
     async def _find_principal(self, channel: SlackChannel, user: str, action_id: str) -> Principal:
         names = [name for name, mapped in channel.people.items() if mapped == user]
