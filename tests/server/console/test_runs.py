@@ -60,7 +60,7 @@ async def test_agents_lead_to_their_runs(operator: Page, served: Running) -> Non
     await is_live(operator)
 
     await served.questions(await served.begin("Give it back", REFUND))
-    await operator.get_by_role("link", name="Waiting for approval: 1").click()
+    await operator.get_by_role("link", name="Waiting now: 1").click()
 
     await expect(operator).to_have_url(re.compile(r"/console/runs\?agent=shop&status=PAUSED_APPROVAL"))
     await expect(operator.locator("tbody tr")).to_contain_text("Give it back")
