@@ -8,6 +8,7 @@ is lost, or comes twice, changes nothing.
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import psycopg
 from procrastinate import App, PsycopgConnector
@@ -131,7 +132,11 @@ class PostgresEngine:
 
     async def _work(self, queues: list[str], concurrency: int) -> None:
         connector = PsycopgConnector(
-            kwargs=self._log.connection_parameters("interlock-jobs"), min_size=1, max_size=3, timeout=5
+            kwargs=self._log.connection_parameters("interlock-jobs"),
+            configure=_commit_each,
+            min_size=1,
+            max_size=3,
+            timeout=5,
         )
         app = App(connector=connector)
         app.task(name=TASK)(self._run_job)
@@ -190,3 +195,8 @@ class PostgresEngine:
             if self._log.refusal:
                 raise LogError(self._log.refusal)
             await asyncio.sleep(min(_RECONCILE_SECONDS, self._log.lease_seconds / 4))
+
+
+async def _commit_each(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Every statement of Procrastinate is one transaction: that needs no statements to begin and to end it."""
+    await connection.set_autocommit(True)
