@@ -60,7 +60,7 @@ class AgentSession:
         self._interrupt_count = 0
         #: Whether the model said anything in the last request.
         self.has_output = False
-        #: Whoever releases the lease makes the end of the run durable with it, where the log can do that.
+        #: Whether the end of the run becomes durable with the release of the lease, where the log can do that.
         self.releases_with_end = False
         self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
         run.recorder.commits_later = True

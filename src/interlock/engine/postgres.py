@@ -198,5 +198,5 @@ class PostgresEngine:
 
 
 async def _commit_each(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Every statement of Procrastinate is one transaction: that needs no statements to begin and to end it."""
+    """Make each statement of Procrastinate one transaction, without statements to begin and to end it."""
     await connection.set_autocommit(True)

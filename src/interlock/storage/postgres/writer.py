@@ -67,7 +67,7 @@ class _PendingWrite(NamedTuple):
 
 
 class PostgresWriter:
-    """The writer thread of one log. The heartbeat is told of every write, and when nothing is accepted."""
+    """The writer thread of one log. It reports every write to the heartbeat, and when nothing is accepted."""
 
     def __init__(
         self,
