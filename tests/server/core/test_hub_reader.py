@@ -8,6 +8,7 @@ from interlock import MemoryLog
 from interlock.domain.event import WarningRaised
 from interlock.server.core.live.event_reader import EventReader
 from interlock.server.core.live.live_event import LiveEvent, to_live_event
+from interlock.server.core.live.outputs import LiveOutput
 from tests.patience import HANG_SECONDS
 
 from .index_runs import begun, events_of
@@ -95,3 +96,20 @@ async def test_giving_up_while_the_log_is_read_loses_nothing() -> None:
     slow.may_read.set()
 
     assert await slow.take() == [1, 2, 3]
+
+
+async def test_outputs_between_two_reads_are_read() -> None:
+    slow = Slow()
+    assert await slow.take() == [1, 2]
+    early, late = (LiveOutput("run_1", seq, "model.delta", {"offset": 0, "text": "Hello"}) for seq in (2, 3))
+    slow.reader.push_output(early)
+
+    async with asyncio.timeout(HANG_SECONDS):
+        assert await anext(slow.reader) == [early]
+    slow.reader.push_output(late)  # it follows an event that the reader does not have yet
+    reading = asyncio.create_task(anext(slow.reader))
+    await slow.write()
+
+    async with asyncio.timeout(HANG_SECONDS):
+        items = await reading
+    assert (len(events_of(items)), items[-1]) == (1, late)

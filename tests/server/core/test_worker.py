@@ -338,7 +338,7 @@ async def test_what_goes_wrong_in_one_run_stops_no_other(
     async with serving(tmp_path, world.one(), scripted("plain", "Hello.")) as service:
         run_id = await create(service, "one")
         (row,) = await asked(service, run_id)
-        monkeypatch.setattr(service.runners.by_agent["one"], "open", _broken)
+        monkeypatch.setattr(service.runners.by_agent["one"], "open_started", _broken)
 
         await approve(service, row)
         await status(service, await create(service, "plain"), "COMPLETED")
@@ -353,7 +353,7 @@ async def changed_to(world: World, *changes: str) -> bool:
     return world.changes == [*changes]
 
 
-async def _broken(run_id: str) -> None:
+async def _broken(*_: object) -> None:
     raise ZeroDivisionError("a bug")
 
 

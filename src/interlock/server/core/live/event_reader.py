@@ -120,7 +120,8 @@ class EventReader:
         return page
 
     async def _read_from_queue(self) -> list[LiveEvent]:
-        if not self._queue:
+        has_output = bool(self._outputs) and self._outputs[0].seq <= self.cursor
+        if not self._queue and not has_output:
             self._wake_event.clear()
             await self._wake_event.wait()
         page, self._queue, self._queued_bytes = self._queue, [], 0
