@@ -58,3 +58,9 @@ def test_plain_text_comes_out_before_its_end(text: str) -> None:
 
     assert released + redacting.end() == text
     assert len(text) - len(released) < 100
+
+
+def test_long_piece_is_released_up_to_its_secret() -> None:
+    redacting = RedactingText(REDACTOR)
+
+    assert redacting.feed(PROSE * 12 + PLAIN + PROSE).startswith(PROSE * 6)

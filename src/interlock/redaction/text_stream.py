@@ -10,6 +10,8 @@ from .interface import Redactor
 #: How much of the end is withheld, and how much of what was released is looked at again.
 _HELD_CHARS = 80
 _SEEN_CHARS = 200
+#: A longer piece is looked at in parts, so that what stands long before a secret is released.
+_PART_CHARS = 200
 
 
 class RedactingText:
@@ -25,6 +27,9 @@ class RedactingText:
 
     def feed(self, piece: str) -> str:
         """Add a piece. Return what can be released."""
+        return "".join(self._feed_part(piece[at : at + _PART_CHARS]) for at in range(0, len(piece), _PART_CHARS))
+
+    def _feed_part(self, piece: str) -> str:
         if self._lines is not None:
             return _decode(self._lines.feed(_encode(piece)))
         self._held += piece
