@@ -12,6 +12,7 @@ import pytest
 
 from interlock import SqliteLog
 from interlock.cli.session import delivery
+from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 from tests.patience import HANG_SECONDS
 from tests.pipeline.approval.person import at_terminal
@@ -33,6 +34,27 @@ def test_a_living_process_takes_an_approval_from_outside_and_goes_on(tmp_path: P
         assert said_by(process) == "COMPLETED All done."
 
     assert sent(tmp_path) == ["bob"]
+
+
+def test_a_process_that_applies_an_answer_at_once_is_named_as_owner(
+    tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait_until_taken(_: Inbox, run_id: str) -> bool:
+        async with SqliteLog(tmp_path / "runs.db") as log, asyncio.timeout(HANG_SECONDS):
+            version = log.version()
+            while await log.queued_commands(run_id):
+                await log.wait_for_change(version, HANG_SECONDS)
+                version = log.version()
+        return False
+
+    monkeypatch.setattr(Inbox, "apply_queued", wait_until_taken)
+    with program(tmp_path, "asking") as process:
+        run_id = said_by(process)
+        wait_for(tmp_path, run_id, "approval.requested")
+        log = tmp_path / "runs.db"
+        ended = cli("approvals", "approve", newest(cli, log), "--by", "ada", "--log", log)
+        assert "To resume it" not in ended.stdout
+        assert said_by(process) == "COMPLETED All done."
 
 
 @pytest.mark.requirement("R133")
