@@ -194,3 +194,24 @@ class FailSafeConfig(msgspec.Struct, frozen=True, kw_only=True):
     def after_rejection(self) -> FailurePolicy:
         """Policy that applies after a person rejected a call."""
         return self.rejection_policy or self.approval_denial_policy
+
+
+def ask_also(decision: Decision, added: Decision) -> Decision:
+    """Return the decision with another question that a person answers in the same answer, for this call only. Fields
+    beside reason, rules, layer, risk and prompt stay those of the first.
+    """
+    reason, layer, verdict, rule_ids, prompt = added.reason, added.layer, added.verdict, added.rule_ids, added.prompt
+    if decision.verdict is not Verdict.ALLOW:
+        reason, layer, verdict = f"{decision.reason} {reason}", f"{decision.layer}, {layer}", decision.verdict
+        rule_ids, prompt = (*decision.rule_ids, *rule_ids), f"{decision.prompt}\n{prompt}".lstrip()
+    return msgspec.structs.replace(
+        decision,
+        verdict=verdict,
+        reason=reason,
+        rule_ids=rule_ids,
+        layer=layer,
+        risk=tuple(dict.fromkeys((*added.risk, *decision.risk))),
+        prompt=prompt,
+        suggested_rule="",
+        scope="once",
+    )

@@ -20,7 +20,7 @@ from ..domain.budget import (
     make_use,
 )
 from ..domain.call import PermittedCall, ValidCall
-from ..domain.decision import Decision, Verdict
+from ..domain.decision import Decision, Verdict, ask_also
 from ..domain.outcome import Failure
 from ..rendering.text import describe_error, end_sentence
 from .context import RunContext
@@ -165,23 +165,14 @@ def _deny(decision: Decision, rule_ids: tuple[str, ...], reason: str, uses: tupl
 
 def _ask(valid: ValidCall, decision: Decision, rules: Sequence[BudgetRule], uses: tuple[BudgetUse, ...]) -> Decision:
     """Return the decision that asks a person about a call over budget, together with what the policy asks."""
-    rule_ids, reason = tuple(rule.rule_id for rule in rules), _describe(rules, uses)
-    layer, verdict, prompt = BUDGET_LAYER, Verdict.ASK, f"Run {valid.tool.name} over budget? {reason}"
-    title = decision.title or valid.tool.title or valid.tool.name
-    if decision.verdict is not Verdict.ALLOW:
-        reason, layer, verdict = f"{decision.reason} {reason}", f"{decision.layer}, {layer}", decision.verdict
-        rule_ids, prompt = (*decision.rule_ids, *rule_ids), f"{decision.prompt}\n{prompt}".lstrip()
-    return msgspec.structs.replace(
-        decision,
-        verdict=verdict,
+    reason = _describe(rules, uses)
+    asked = Decision(
+        verdict=Verdict.ASK,
         reason=reason,
-        rule_ids=rule_ids,
-        layer=layer,
-        risk=tuple(dict.fromkeys(("over budget", *decision.risk))),
-        prompt=prompt,
-        title=f"Over budget: {title}",
-        suggested_rule="",
-        scope="once",
-        approver="person",
-        budgets=uses,
+        rule_ids=tuple(rule.rule_id for rule in rules),
+        layer=BUDGET_LAYER,
+        risk=("over budget",),
+        prompt=f"Run {valid.tool.name} over budget? {reason}",
     )
+    title = f"Over budget: {decision.title or valid.tool.title or valid.tool.name}"
+    return msgspec.structs.replace(ask_also(decision, asked), title=title, approver="person", budgets=uses)

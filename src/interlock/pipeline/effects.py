@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ..domain.call import KnownCall, PermittedCall, ValidCall
-from ..domain.decision import EFFECT_LAYER, Decision, Verdict
+from ..domain.decision import EFFECT_LAYER, Decision, Verdict, ask_also
 from ..domain.effect import (
     MAX_SHOWN_KEY_CHARS,
     Effect,
@@ -167,22 +167,15 @@ def _ask(valid: ValidCall, decision: Decision, effect: Effect, earlier: _Earlier
     what = f"The same effect ({effect.key})" if effect.key else "The same call"
     what += " happened before" if happened else " may have happened before"
     reason, prompt = f"{what}: {earlier.place}.", f"Run {valid.tool.name}? {what}: {earlier.describe()}."
-    rule_ids, layer, verdict = (REPEATED_RULE if happened else UNKNOWN_RULE,), EFFECT_LAYER, Verdict.ASK
-    if decision.verdict is not Verdict.ALLOW:
-        reason, layer, verdict = f"{decision.reason} {reason}", f"{decision.layer}, {layer}", decision.verdict
-        rule_ids, prompt = (*decision.rule_ids, *rule_ids), f"{decision.prompt}\n{prompt}".lstrip()
-    return msgspec.structs.replace(
-        decision,
-        verdict=verdict,
+    asked = Decision(
+        verdict=Verdict.ASK,
         reason=reason,
-        rule_ids=rule_ids,
-        layer=layer,
-        risk=tuple(dict.fromkeys(("it may happen twice", *decision.risk))),
+        rule_ids=(REPEATED_RULE if happened else UNKNOWN_RULE,),
+        layer=EFFECT_LAYER,
+        risk=("it may happen twice",),
         prompt=prompt,
-        suggested_rule="",
-        scope="once",
-        effect=effect,
     )
+    return msgspec.structs.replace(ask_also(decision, asked), effect=effect)
 
 
 async def _find_earlier(
