@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -158,3 +159,25 @@ async def test_any_part_of_a_run_is_read(tmp_path: Path) -> None:
             assert await log.read("run", after, limit) == RUN[after + 1 :][:limit]
             positions = [item.position for item in await log.feed(after + 1, limit)]
             assert positions == list(range(after + 2, 8))[:limit]
+
+
+@pytest.mark.parametrize(("after", "limit", "rows"), [(8, 1, [8]), (8, 4, [8]), (8, 5, [8, 12]), (9, 4, [8, 12])])
+async def test_a_page_unpacks_only_its_own_rows(
+    after: int, limit: int, rows: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, unpacked = chained("run", 40), list[int]()
+
+    def unpack(run_id: str, seq: int, *row: Any) -> list[LogEntry]:
+        unpacked.append(seq)
+        return packing.unpack(run_id, seq, *row)
+
+    monkeypatch.setattr("interlock.storage.sqlite.log.unpack", unpack)
+    async with SqliteLog(tmp_path / "log") as log:
+        for at in range(0, 40, 4):
+            await append(log, "run", written[at : at + 4])
+        found = await log.feed(after, limit)
+        assert unpacked == rows
+        assert await log.read("run", limit=2) == written[:2]
+
+    assert [each.entry for each in found] == written[after : after + limit]
+    assert unpacked == [*rows, 0, 4]

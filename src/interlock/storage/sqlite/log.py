@@ -15,7 +15,7 @@ import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -133,8 +133,7 @@ class SqliteLog:
 
     async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         """Read entries of all runs in the order of their appends."""
-        rows = await self._query(_make_feed_entries, "feed", after, -1 if limit is None else limit)
-        return [entry for row in rows for entry in row if entry.position > after][:limit]
+        return await asyncio.to_thread(self._feed_now, after, limit)
 
     async def feed_position(self) -> int:
         """Return the position of the newest entry."""
@@ -339,12 +338,26 @@ class SqliteLog:
         if not self._reading.acquire(blocking=False):
             return None
         try:
-            rows = self._read_rows(_make_row, QUERIES["read"], (run_id, after_seq, _FEW_ROWS))
+            most = _FEW_ROWS if limit is None else min(limit, _FEW_ROWS)
+            rows = self._read_rows(_make_row, QUERIES["read"], (run_id, after_seq, most))
         finally:
             self._reading.release()
         if len(rows) == _FEW_ROWS or sum([len(row[2]) for row in rows]) > _FEW_BYTES:
             return None
         return _cut_rows([unpack(run_id, *row) for row in rows], after_seq, limit)
+
+    def _feed_now(self, after: int, limit: int | None) -> list[FeedEntry]:
+        """Read entries of all runs, and unpack no more rows than they are in."""
+        found: list[FeedEntry] = []
+        try:
+            with self._reading, closing(self._reader.execute(QUERIES["feed"], (after, -1))) as rows:
+                for row in rows:
+                    found += [entry for entry in _make_feed_entries(*row) if entry.position > after]
+                    if limit is not None and len(found) >= limit:
+                        break
+        except sqlite3.Error as error:
+            raise LogError(f"cannot read the log {self._path}: {error}") from error
+        return found[:limit]
 
     async def _query_key(self, make: Callable[..., T], query: str, *parameters: str | int) -> list[T]:
         """Read the few rows of one key. That takes less than a hop to a thread, unless another thread reads."""
