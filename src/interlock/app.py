@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from os import PathLike
 from os.path import abspath, realpath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -31,7 +31,7 @@ from .history.fold import build_snapshot, load_run
 from .interaction.interface import InteractionProvider
 from .interaction.providers import HeadlessInteractionProvider
 from .oauth.interface import ConsentProvider, NoConsents
-from .options import check_alternatives, check_max_concurrency, check_tool, check_types, checked_options
+from .options import check_alternatives, check_max_concurrency, check_tool
 from .pipeline.approval.answer import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.call import end_open_calls
@@ -72,7 +72,8 @@ else:
     otel = lazy_module(".telemetry.otel", __package__)
     read_artifact = lazy_module(".tools.read_artifact", __package__)
 
-_T = TypeVar("_T")
+#: Where none is given.
+_CLOCK, _LIMITS, _FAIL_SAFE = Clock(), Limits(), FailSafeConfig()
 
 #: Fewer events than this are folded in a few milliseconds. A snapshot of a long run costs more, so that one is taken
 #: after a part of the run's length: together they cost no more than the run.
@@ -86,7 +87,6 @@ Tools: TypeAlias = Iterable[ToolDefinition | Callable[..., Any] | Toolbox] | Too
 class App:
     """The parts of a runtime: opens runs and takes their calls through the pipeline."""
 
-    @checked_options
     def __init__(  # noqa: PLR0913 - every keyword is explicit
         self,
         *,
@@ -111,27 +111,6 @@ class App:
         telemetry: Telemetry | None = None,
     ) -> None:
         """Choose the parts; see `ToolRuntime` for what each is. What was given is its owner's to close."""
-        check_types(
-            {
-                "tools": tools,
-                "policy": policy,
-                "interaction": interaction,
-                "log": log,
-                "artifacts": artifacts,
-                "consents": consents,
-                "secrets": secrets,
-                "fail_safe": fail_safe,
-                "limits": limits,
-                "on_progress": on_progress,
-                "on_output": on_output,
-                "record_rule": record_rule,
-                "clock": clock,
-                "sandbox": sandbox,
-                "scheduler": scheduler,
-                "redactor": redactor,
-                "telemetry": telemetry,
-            }
-        )
         check_alternatives("scheduler", scheduler, "max_concurrency", max_concurrency)
         check_alternatives("redactor", redactor, "secrets", secrets)
         if missing_tool not in ("observe", "raise"):
@@ -142,10 +121,10 @@ class App:
             max_concurrency = DEFAULT_CONCURRENCY if max_concurrency is None else max_concurrency
             check_max_concurrency(max_concurrency)
             slots = HandlerSlots(max_concurrency)
-        self.log: EventLog = _or_default(log, MemoryLog)
+        self.log: EventLog = MemoryLog() if log is None else log
         self._owns_log = log is None
         self._owns_sandbox = sandbox is None
-        self.artifacts: ArtifactStore = _or_default(artifacts, MemoryArtifacts)
+        self.artifacts: ArtifactStore = MemoryArtifacts() if artifacts is None else artifacts
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         if tools is not self.registry:
             _add_tools(self.registry, cast(Iterable[Any], tools))
@@ -157,24 +136,24 @@ class App:
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact.read_artifact)
         policy = rule_policy.RulePolicy() if policy is None else policy
-        clock = _or_default(clock, Clock)
+        clock = _CLOCK if clock is None else clock
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
             policy_may_block=is_user_code(policy.evaluate) or getattr(policy, "may_block", False),
-            interaction=_or_default(interaction, HeadlessInteractionProvider),
+            interaction=HeadlessInteractionProvider() if interaction is None else interaction,
             new_scheduler=partial(LocalScheduler, slots=slots) if scheduler is None else lambda: scheduler,
             sandbox=executor.HandlerExecutor() if sandbox is None else sandbox,
             artifacts=self.artifacts,
-            redactor=_or_default(redactor, partial(SecretRedactor, secrets or {})),
+            redactor=SecretRedactor(secrets or {}) if redactor is None else redactor,
             telemetry=otel.OtelTelemetry() if telemetry is None else telemetry,
-            consents=_or_default(consents, NoConsents),
+            consents=NoConsents() if consents is None else consents,
             clock=clock,
-            limits=_or_default(limits, Limits),
-            fail_safe=_or_default(fail_safe, FailSafeConfig),
+            limits=_LIMITS if limits is None else limits,
+            fail_safe=_FAIL_SAFE if fail_safe is None else fail_safe,
             missing_tool=missing_tool,
             find_rule_problem=_find_rule_problem,
-            on_progress=_or_default(on_progress, lambda: _ignore_progress),
+            on_progress=_ignore_progress if on_progress is None else on_progress,
             on_output=on_output,
             budget_source=cast(BudgetSource, policy) if hasattr(policy, "budgets") else None,
             budget_ledger=getattr(self.log, "budgets", None) or MemoryBudgets(),
@@ -449,8 +428,10 @@ def _collect_own_paths(*parts: object) -> list[str]:
 
 def _find_toolboxes(registry: ToolRegistry) -> list[Toolbox]:
     """Return the toolboxes of all tools. They share one folder, since paths are evaluated relative to one."""
-    found = {id(box): box for box in registry.toolboxes}
-    found |= {id(tool.toolbox): tool.toolbox for tool in registry if tool.toolbox is not None}
+    boxes = [*registry.toolboxes, *[tool.toolbox for tool in registry if tool.toolbox is not None]]
+    if not boxes:
+        return []
+    found = {id(box): box for box in boxes}
     if len({box.root for box in found.values() if box.root}) > 1:
         raise ConfigurationError("The tools work in several folders. One runtime works in one: make one for each.")
     return list(found.values())
@@ -461,20 +442,22 @@ def _find_sources(toolboxes: Iterable[Toolbox]) -> tuple[Toolbox, ...]:
 
 
 def _add_tools(registry: ToolRegistry, tools: Iterable[Any]) -> list[ToolDefinition]:
-    added: list[ToolDefinition] = []
-    items = [tools] if isinstance(tools, Toolbox) else list(tools)
+    items: list[Any] = [tools] if isinstance(tools, Toolbox) else list(tools)
+    single: list[Any] = []
+    boxes: list[Toolbox] = []
     for item in items:
+        if type(item) is ToolDefinition:
+            single.append(item)
+            continue
         check_tool(item)
-    added += registry.register_all(item for item in items if not isinstance(item, Toolbox))
-    for item in items:
         if isinstance(item, Toolbox):
-            added += registry.add_toolbox(item)
+            boxes.append(item)
+        else:
+            single.append(item)
+    added = registry.register_all(single)
+    for box in boxes:
+        added += registry.add_toolbox(box)
     return added
-
-
-def _or_default(part: _T | None, default: Callable[[], _T]) -> _T:
-    """Return the part that was given, even if it is false as a truth value."""
-    return default() if part is None else part
 
 
 def _ignore_progress(call_id: str, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, ParamSpec
 
@@ -52,25 +52,30 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def checked_options(init: Callable[_P, None]) -> Callable[_P, None]:
-    """Raise `ConfigurationError` for a keyword that the constructor does not have, with the one that was meant."""
-    names = tuple(signature(init).parameters)[1:]
+    """Raise `ConfigurationError` for a keyword that the constructor does not have, with the one that was meant, and for
+    an option of the wrong type.
+    """
+    parameters = signature(init).parameters
+    names = tuple(parameters)[1:]
+    checks = {
+        name: fits
+        for name, (fits, _) in _EXPECTED.items()
+        if name in names and parameters[name].kind is Parameter.KEYWORD_ONLY
+    }
 
     @wraps(init)
     def checked(*args: _P.args, **options: _P.kwargs) -> None:
-        for name in options:
-            if name not in names:
-                raise ConfigurationError(describe_unknown("option", name, names))
+        for name, value in options.items():
+            fits = checks.get(name)
+            if fits is None:
+                if name not in names:
+                    raise ConfigurationError(describe_unknown("option", name, names))
+            elif value is not None and not fits(value):  # None is the default of each
+                example = _EXPECTED[name][1]
+                raise ConfigurationError(f"{name} is {describe_type(value)}. Give something like {example}.")
         init(*args, **options)
 
     return checked
-
-
-def check_types(options: Mapping[str, object]) -> None:
-    """Raise `ConfigurationError` for an option of the wrong type. None is the default of each."""
-    for name, value in options.items():
-        fits, example = _EXPECTED[name]
-        if value is not None and not fits(value):
-            raise ConfigurationError(f"{name} is {describe_type(value)}. Give something like {example}.")
 
 
 def check_agent(value: object) -> None:
@@ -81,7 +86,7 @@ def check_agent(value: object) -> None:
 
 def check_tool(item: object) -> None:
     """Raise `ConfigurationError` for an item of `tools` that is no tool."""
-    if isinstance(item, type) or not (isinstance(item, ToolDefinition | Toolbox) or callable(item)):
+    if isinstance(item, type) or not (callable(item) or isinstance(item, Toolbox | ToolDefinition)):
         raise ConfigurationError(
             f"tools has something {describe_type(item)}. Give functions, what @tool made of them, or LocalTools."
         )

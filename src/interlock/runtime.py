@@ -23,7 +23,7 @@ from .history.actions import Action, list_actions
 from .history.run_handle_view import AgentRunEvent, to_run_handle_events
 from .interaction.interface import InteractionProvider
 from .oauth.interface import ConsentProvider
-from .options import check_types, checked_options, parse_mode
+from .options import checked_options, parse_mode
 from .pipeline.batch import BatchOutcome
 from .pipeline.context import RunContext
 from .pipeline.parts import Clock, Limits, RuleChange
@@ -155,15 +155,6 @@ class ToolRuntime:
         Raises:
             ConfigurationError: An option is unknown, of the wrong type, or contradicts another.
         """
-        check_types(
-            {
-                "run_id": run_id,
-                "agent": agent,
-                "task_phase": task_phase,
-                "workspace": workspace,
-                "requester": requester,
-            }
-        )
         self._app = App(
             tools=tools,
             policy=policy,

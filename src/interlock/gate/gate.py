@@ -38,7 +38,7 @@ from ..domain.tool import (
 )
 from ..history.fold import load_run
 from ..interaction.interface import Fallback
-from ..options import check_types, checked_options, parse_mode
+from ..options import checked_options, parse_mode
 from ..pipeline.parts import Limits
 from ..policy.interface import PolicyEngine
 from ..registry.decorator import ToolOptions
@@ -232,7 +232,6 @@ class Gate:
             sandbox: Where handlers run. Default: in this process.
             max_concurrency: How many calls run at once.
         """
-        check_types({"policy": policy, "requester": requester, "workspace": workspace, "log": log})
         if state is not None:
             folder = Path(state)
             folder.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,6 @@ from ..options import (
     check_agent,
     check_alternatives,
     check_max_depth,
-    check_types,
     checked_options,
     parse_mode,
 )
@@ -139,7 +138,6 @@ class Runner:
             ConfigurationError: An option is unknown, of the wrong type, or contradicts another.
         """
         check_agent(agent)
-        check_types({"approve": approve, "workspace": workspace, "requester": requester})
         check_alternatives("interaction", interaction, "approve", approve)
         check_max_depth(max_depth)
         if approve is not None:
