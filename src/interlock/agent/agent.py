@@ -1,7 +1,7 @@
 """The declaration of an agent: its name, model, tools, policy and budgets. Data only."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -24,6 +24,8 @@ def has_method(method: str) -> _FieldCheck:
     return lambda value: not isinstance(value, type) and callable(getattr(value, method, None))
 
 
+_is_policy = has_method("evaluate")
+
 #: A field, what it may be, and what to write instead of something else.
 _FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
     ("provider", has_method("stream"), 'Give who has the model: OpenAIChat("gpt-5"), AnthropicMessages("..."), ...'),
@@ -35,7 +37,7 @@ _FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
     ),
     (
         "policy",
-        lambda value: value is None or has_method("evaluate")(value),
+        lambda value: value is None or _is_policy(value),
         'Give RulePolicy([Rule(...)]), or load_policy("policy.yaml").',
     ),
     ("fail_safe", lambda value: isinstance(value, FailSafeConfig), "Give FailSafeConfig(...)."),
@@ -61,6 +63,8 @@ def normalize_tools(agent: "Agent") -> Iterable[Any]:
     given = (agent.tools,) if isinstance(agent.tools, Toolbox) and agent.tools.is_dynamic else agent.tools
     items = _make_reiterable(agent, "tools", given, "Give a list: tools=[...].")
     for item in items:
+        if type(item) is ToolDefinition:
+            continue
         if hasattr(item, "as_tool"):
             raise _field_error(
                 agent, "tools", item, "Give agent.as_tool(), or make it one of the handoffs.", inside=True
@@ -83,6 +87,8 @@ def normalize_handoffs(agent: "Agent") -> "Iterable[Agent]":
 
 
 def _make_reiterable(agent: "Agent", name: str, value: Any, instead: str) -> Iterable[Any]:
+    if type(value) is tuple or type(value) is list:
+        return cast(Iterable[Any], value)
     if isinstance(value, str | bytes | type) or not isinstance(value, Iterable):
         raise _field_error(agent, name, value, instead)
     items = cast(Iterable[Any], value)
@@ -206,7 +212,7 @@ def collect_team(first: Agent) -> dict[str, Agent]:
     waiting = deque([first])
     while waiting:
         agent = waiting.popleft()
-        if any(agent is one for one in known.values()):
+        if known and any(agent is one for one in known.values()):
             continue
         if agent is not first and agent.policy is not None and agent.policy is not first.policy:
             raise ConfigurationError(
@@ -217,7 +223,7 @@ def collect_team(first: Agent) -> dict[str, Agent]:
     return known
 
 
-def find_agent_name(agents: dict[str, Agent], target: Agent) -> str:
+def find_agent_name(agents: Mapping[str, Agent], target: Agent) -> str:
     """Return the name under which an agent is registered."""
     return next(name for name, agent in agents.items() if agent is target)
 
@@ -237,5 +243,7 @@ def _visible_to(names: frozenset[str], original: Visibility | None) -> Callable[
 
 
 def _unique_name(name: str, known: dict[str, Any]) -> str:
-    names: Iterator[str] = (name if number == 1 else f"{name}#{number}" for number in range(1, len(known) + 2))
+    if name not in known:
+        return name
+    names: Iterator[str] = (f"{name}#{number}" for number in range(2, len(known) + 2))
     return next(free for free in names if free not in known)

@@ -18,7 +18,7 @@ from .decorator import tool as declare
 from .interface import Toolbox, find_hidden_reason
 
 #: Maximum number of cached catalogs.
-_MAX_CACHED_CATALOGS = 64
+_MAX_CACHED_CATALOGS = 256
 
 
 class ToolRegistry:
@@ -135,32 +135,34 @@ class _ToolSet:
     """A set of tools, by name, that does not change."""
 
     def __init__(self, tools: Mapping[str, ToolDefinition]) -> None:
-        self.tools = {name: tools[name] for name in sorted(tools)}
-        #: Without a tool that decides by itself, the mode alone says what is visible.
-        self._by_mode_alone = all(tool.visible is None for tool in tools.values())
+        self.tools = dict(sorted(tools.items()))
         self.catalogs_by_mode: dict[PermissionMode, ToolCatalog] = {}
-        self._catalogs_by_names: dict[tuple[str, ...], ToolCatalog] = {}
 
     def list_visible(self, situation: CallContext) -> list[ToolDefinition]:
         return [tool for tool in self.tools.values() if not find_hidden_reason(tool, situation)]
 
     def catalog(self, situation: CallContext) -> ToolCatalog:
-        if not self._by_mode_alone:
-            return self._cached_catalog(self.list_visible(situation))
-        catalog = self.catalogs_by_mode[situation.mode] = self._cached_catalog(self.list_visible(situation))
-        return catalog
-
-    def _cached_catalog(self, tools: list[ToolDefinition]) -> ToolCatalog:
-        names = tuple(tool.name for tool in tools)
-        catalog = self._catalogs_by_names.get(names)
-        if catalog is None:
-            if len(self._catalogs_by_names) >= _MAX_CACHED_CATALOGS:
-                self._catalogs_by_names.clear()
-            catalog = self._catalogs_by_names[names] = _build_catalog(tools)
+        catalog = _find_catalog(self.list_visible(situation))
+        # Without a tool that decides by itself, the mode alone says what is visible.
+        if not [tool for tool in self.tools.values() if tool.visible is not None]:
+            self.catalogs_by_mode[situation.mode] = catalog
         return catalog
 
 
 _NO_TOOLS = _ToolSet({})
+#: By the identities of the specs, which their catalog keeps alive, and the versions.
+_catalogs: dict[tuple[object, ...], ToolCatalog] = {}
+
+
+def _find_catalog(tools: list[ToolDefinition]) -> ToolCatalog:
+    """Return the catalog of these tools. One that was made before is shared by all registries: it is data only."""
+    key = tuple([key for tool in tools for key in (id(tool.spec), tool.version)])
+    catalog = _catalogs.get(key)
+    if catalog is None:
+        if len(_catalogs) >= _MAX_CACHED_CATALOGS:
+            _catalogs.clear()
+        catalog = _catalogs[key] = _build_catalog(tools)
+    return catalog
 
 
 def _build_catalog(tools: list[ToolDefinition]) -> ToolCatalog:

@@ -1,6 +1,6 @@
 """The tools of all agents that take part in a run, each restricted to the agents that have it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,15 @@ from ..tools.agents import AskAgent, agent_tool, handoff_tool
 
 def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> ToolRegistry:
     """Collect the tools of all agents, each visible to its owners."""
-    owners: dict[str, tuple[ToolDefinition, set[str]]] = {}
     factory = _AgentToolFactory(agents, ask_of)
+    if len(agents) == 1:
+        registry = ToolRegistry(declared for agent in agents.values() for declared in _declared_tools(agent, factory))
+        for box, _ in _find_dynamic_toolboxes(agents):
+            registry.add_toolbox(box)
+        return registry
+    owners: dict[str, tuple[ToolDefinition, set[str]]] = {}
     for name, agent in agents.items():
-        for definition in _declared_tools(agent, factory):
+        for definition in ToolRegistry(_declared_tools(agent, factory)):
             known, names = owners.setdefault(definition.name, (definition, set()))
             if known.handler != definition.handler:
                 raise ConfigurationError(f"Two agents of one run have different tools named {definition.name!r}.")
@@ -40,7 +45,7 @@ def _find_dynamic_toolboxes(agents: Mapping[str, Agent]) -> list[tuple[Toolbox, 
     found: dict[int, tuple[Toolbox, set[str]]] = {}
     for name, agent in agents.items():
         for item in agent.tools:
-            if isinstance(item, Toolbox) and item.is_dynamic:
+            if type(item) is not ToolDefinition and isinstance(item, Toolbox) and item.is_dynamic:
                 found.setdefault(id(item), (item, set()))[1].add(name)
     return list(found.values())
 
@@ -49,7 +54,7 @@ class _AgentToolFactory:
     """Makes the tools that call other agents: one for each, shared by all agents that have it."""
 
     def __init__(self, agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> None:
-        self._agents = dict(agents)
+        self._agents = agents
         self._ask_of = ask_of
         self._made: dict[tuple[object, ...], ToolDefinition] = {}
 
@@ -67,10 +72,12 @@ class _AgentToolFactory:
         return self._made[id(other),]
 
 
-def _declared_tools(agent: Agent, factory: _AgentToolFactory) -> Iterable[ToolDefinition]:
+def _declared_tools(agent: Agent, factory: _AgentToolFactory) -> list[ToolDefinition | Callable[..., Any]]:
     declared: list[ToolDefinition | Callable[..., Any]] = []
     for item in agent.tools:
         match item:
+            case ToolDefinition():
+                declared.append(item)
             case AgentTool():
                 declared.append(factory.agent_tool_for(item))
             case Toolbox(is_dynamic=True):
@@ -79,4 +86,4 @@ def _declared_tools(agent: Agent, factory: _AgentToolFactory) -> Iterable[ToolDe
                 declared += item
             case _:
                 declared.append(item)
-    return ToolRegistry([*declared, *map(factory.handoff_tool_for, agent.handoffs)])
+    return [*declared, *map(factory.handoff_tool_for, agent.handoffs)]
