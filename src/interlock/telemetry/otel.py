@@ -112,17 +112,18 @@ class Histogram(Generic[KeyT]):
     def __init__(self, name: str) -> None:
         self.name = name
         self.series: dict[KeyT, Series] = {}
-        self._overflow = Series(OVERFLOW)
+        self._overflow: Series | None = None
 
     def create_series(self, key: KeyT, attributes: Attributes) -> Series:
         """Return the series of a key that is not in `series`; the shared one when there are too many."""
         if len(self.series) >= MAX_SERIES:
+            self._overflow = self._overflow or Series(OVERFLOW)
             return self._overflow
         return self.series.setdefault(key, Series(attributes))
 
     def readings(self) -> list[HistogramReading]:
         """Return the readings of all series with measurements."""
-        every = (*self.series.values(), self._overflow)
+        every = [*self.series.values()] if self._overflow is None else [*self.series.values(), self._overflow]
         return [reading for series in every if (reading := series.reading(self.name)).count]
 
 
