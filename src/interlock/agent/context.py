@@ -153,14 +153,16 @@ class ContextWindow:
         self._sizes: list[int] = []
         self._overhead: tuple[str, str, int] = ("", "", 0)
         #: Whether some of the messages are not restored yet.
-        self._unread = False
+        self.is_unread = False
         #: How many messages stand for compacted ones.
         self.head = 0
         #: Whether any message had images or files.
         self.has_parts = False
 
-    async def update(self, dialogue: Dialogue) -> tuple[Message, ...]:
-        """Return the messages to send, as `Dialogue.window` has them. Only new ones are looked at."""
+    def update(self, dialogue: Dialogue) -> tuple[Message, ...]:
+        """Return the messages to send, as `Dialogue.window` has them. Only new ones are looked at. Where `is_unread`,
+        `restore` returns them.
+        """
         ready = self._messages
         if len(dialogue.context_changes) != self._change_count:
             self._change_count = len(dialogue.context_changes)
@@ -172,16 +174,21 @@ class ContextWindow:
             message = dialogue.shown(index) if index in dialogue.trimmed else said[index]
             match message:
                 case AssistantMessage():
-                    self._unread = self._unread or message.private_artifact_id != ""
+                    self.is_unread = self.is_unread or message.private_artifact_id != ""
                     for call in message.calls:
-                        self._unread = self._unread or call.artifact_id != ""
+                        self.is_unread = self.is_unread or call.artifact_id != ""
                 case _:
                     if message.parts or ATTACHMENT_MARK in message.text:
                         message = self._find_parts(message)
             ready.append(message)
-        if self._unread:
+        return tuple(ready)
+
+    async def restore(self) -> tuple[Message, ...]:
+        """Return the messages with everything that is kept in artifacts."""
+        ready = self._messages
+        if self.is_unread:
             ready[:] = await use_store(self._artifacts, lambda: [*map(self._restore_message, ready)])
-            self._unread = False
+            self.is_unread = False
         return tuple(ready)
 
     def _find_parts(self, message: UserMessage | ToolMessage) -> Message:

@@ -5,13 +5,10 @@ before it is shown. So the process may die anywhere: after a restart the same ne
 """
 
 import asyncio
-from typing import Any
 
 from ..domain.budget import BUDGET_EXCEEDED, BUDGET_UNAVAILABLE
-from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError
+from ..domain.errors import CONTEXT_LENGTH_EXCEEDED, ModelError, ToolError
 from ..domain.event import ClaimContradicted, FinalAnswerRejected, RunCancelled, RunCompleted, RunFailed
-from ..domain.observation import Observation
-from ..pipeline.batch import BatchOutcome
 from ..pipeline.call import end_open_calls
 from ..pipeline.events import resume_if_unblocked
 from .final_answer import check_final_answer
@@ -40,25 +37,27 @@ _STATED_CODES = (CONTEXT_LENGTH_EXCEEDED, BUDGET_EXCEEDED, BUDGET_UNAVAILABLE)
 
 async def advance(session: AgentSession) -> AgentStep:
     """Run steps until the run stops, and return the last one: `Wait`, `Idle` or `Ended`."""
-    session.task = asyncio.current_task()
+    executions = session.run.executions
+    executions.driven_in = asyncio.get_running_loop()
+    session.task = asyncio.current_task(executions.driven_in)
     try:
         if session.run.parts.telemetry.is_connected:
             return await trace_agent(session, _run_steps)
         return await _run_steps(session)
     finally:
-        session.task = None
+        session.task = executions.driven_in = None
 
 
 async def _run_steps(session: AgentSession) -> AgentStep:
     run = session.run
     while True:
-        step = next_step(await session.loop_state())
+        step = next_step(session.loop_state()) if not run.ledger.dialogue.open else await _next_step(session)
         match step:
             case Ended() if session.ends_with_release:  # which makes it durable
                 return step
             case Wait() | Idle() | Ended():
                 await run.recorder.commit()
-                if next_step(await session.loop_state()) == step:  # no answer or stop arrived meanwhile
+                if await _next_step(session) == step:  # no answer or stop arrived meanwhile
                     return step
             case AskModel():
                 await _run_model_turn(session)
@@ -74,18 +73,26 @@ async def _run_steps(session: AgentSession) -> AgentStep:
                 run.recorder.add(RunCancelled(message=redact(command.message), by=redact(command.by)))
 
 
+async def _next_step(session: AgentSession) -> AgentStep:
+    is_waiting = session.run.ledger.dialogue.open and await session.is_any_child_waiting()
+    return next_step(session.loop_state(is_child_waiting=is_waiting))
+
+
 async def _resume(session: AgentSession) -> None:
     run = session.run
     calls = [run.ledger.calls[call_id] for call_id in run.ledger.open_calls()]
     session.resumed_with = count_answered(run.ledger)
     run = session.switch_agent(run.ledger.dialogue.answered_by)
     resume_if_unblocked(run.ledger.next_seq - 1, run)  # an answer may have arrived before the pause was recorded
-    await _record_outcome(await session.executor.resume(run), session)
+    outcome = await session.executor.resume(run)
+    session.add_observations(outcome)
+    if outcome.error is not None:
+        await _raise(outcome.error, session)
     is_unchanged = calls and not any(call.child_run_id or call.observed_seq >= 0 for call in calls)
     pending = any(action.is_open for action in run.ledger.actions.values())
     # There was no progress and no question is open, so there never will be.
     unanswered = count_answered(run.ledger) == session.resumed_with
-    if is_unchanged and not pending and unanswered and isinstance(next_step(await session.loop_state()), Resume):
+    if is_unchanged and not pending and unanswered and isinstance(await _next_step(session), Resume):
         names = ", ".join(call.tool for call in calls)
         run.recorder.add(RunFailed(message=f"The run cannot resume {names}. Start a new run, or fork this one."))
 
@@ -105,16 +112,16 @@ async def _run_model_turn(session: AgentSession) -> None:
     if intents:
         session.resumed_with = count_answered(run.ledger) if run.ledger.actions else 0
         refusal = check_call_budget(run.ledger.dialogue, session.budgets, len(intents))
-        await _record_outcome(await session.executor.execute(session.run, intents, refusal=refusal), session)
+        outcome = await session.executor.execute(session.run, intents, refusal=refusal)
+        session.add_observations(outcome)
+        if outcome.error is not None:
+            await _raise(outcome.error, session)
 
 
-async def _record_outcome(outcome: BatchOutcome, session: AgentSession) -> None:
-    """Record the outcome of the calls. A tool that raises, raises here: the log has what happened."""
-    seen: list[Any] = outcome.outcomes
-    session.observations += [item for item in seen if type(item) is Observation] if outcome.waiting else seen
-    if outcome.error is not None:
-        await session.run.recorder.commit()
-        raise outcome.error
+async def _raise(error: ToolError, session: AgentSession) -> None:
+    """Raise what a tool that raises has raised: the log has what happened."""
+    await session.run.recorder.commit()
+    raise error
 
 
 def _finish(text: str, session: AgentSession) -> None:

@@ -79,20 +79,17 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
             pass
         case _:
             instructions = await run.parts.check(instructions, run.situation)
-    messages, dialogue = await session.window.update(run.ledger.dialogue), run.ledger.dialogue
-    overhead = estimated_tokens = 0
+    dialogue = run.ledger.dialogue
+    messages = session.window.update(dialogue)
+    if session.window.is_unread:
+        messages = await session.window.restore()
+    estimated_tokens = 0
     if agent.context.is_active(dialogue):
         overhead = session.window.estimate_overhead(instructions, catalog)
-        while plan := agent.context.plan(_context_state(session, agent, messages, overhead)):
-            trimmed_count = len(dialogue.trimmed)
-            if plan.trim:
-                await _trim(session, plan)
-            messages = await session.window.update(dialogue)
-            if plan.compact:
-                await _compact(session, agent, messages, plan)
-                return None  # the budgets count that request, and the next one may need another summary
-            if len(dialogue.trimmed) == trimmed_count:
-                break
+        fitting = await _fit_window(session, agent, messages, overhead)
+        if fitting is None:
+            return None
+        messages = fitting
         estimated_tokens = overhead + sum(session.window.sizes()) if agent.context.window_tokens else 0
     if session.window.has_parts:
         messages = await asyncio.to_thread(load_parts, messages, agent.attachments, run.artifacts)
@@ -106,13 +103,55 @@ async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
     )
-    event = await _request_event(session, agent, request, catalog, estimated_tokens)
+    kept = await _keep_instructions(session, instructions) if instructions != session.instructions else ""
+    event = ModelRequested(
+        menu_digest=catalog.digest,
+        message_count=len(messages),
+        agent=agent_name,
+        provider=agent.provider.name,
+        model=agent.model and _redact_name(agent.model, run),
+        tool_choice=request.tool_choice,
+        active_ms=session.take_active_ms(),
+        instructions_artifact_id=kept,
+        estimated_tokens=estimated_tokens,
+    )
     answered = await _request_answer(session, agent, request, event)
     if answered is None:
         return None
     answer, duration_ms, request_seq = answered
-    run.recorder.add(await _response_event(answer, duration_ms, run), causation_id=request_seq)
+    private, kept = await _keep_private(answer.end.private, run) if answer.end.private else ("", "")
+    responded = ModelResponded(
+        text=run.parts.redactor.redact(escape_surrogates(answer.text)) if answer.text else "",
+        call_count=len(answer.calls),
+        finish=answer.end.reason,
+        usage=answer.end.usage if answer.end.usage == _NO_USAGE else clamp_usage(answer.end.usage),
+        private=private,
+        private_artifact_id=kept,
+        duration_ms=duration_ms,
+    )
+    run.recorder.add(responded, causation_id=request_seq)
     return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
+
+
+async def _fit_window(
+    session: AgentSession, agent: Agent, messages: tuple[Message, ...], overhead: int
+) -> tuple[Message, ...] | None:
+    """Shorten a conversation that does not fit. None when a summary was asked for: the budgets count that request, and
+    the next one may need another.
+    """
+    dialogue = session.run.ledger.dialogue
+    while plan := agent.context.plan(_context_state(session, agent, messages, overhead)):
+        trimmed_count = len(dialogue.trimmed)
+        if plan.trim:
+            await _trim(session, plan)
+        session.window.update(dialogue)
+        messages = await session.window.restore()
+        if plan.compact:
+            await _compact(session, agent, messages, plan)
+            return None
+        if len(dialogue.trimmed) == trimmed_count:
+            break
+    return messages
 
 
 async def summarize_now(session: AgentSession) -> bool:
@@ -121,7 +160,9 @@ async def summarize_now(session: AgentSession) -> bool:
     """
     agent_name = session.run.ledger.active_agent
     run, agent = session.switch_agent(agent_name), session.agents[agent_name]
-    messages, dialogue = await session.window.update(run.ledger.dialogue), run.ledger.dialogue
+    dialogue = run.ledger.dialogue
+    session.window.update(dialogue)
+    messages = await session.window.restore()
     plan, compacted = agent.context.plan_summary(_context_state(session, agent, messages, 0)), dialogue.compacted
     if plan is not None:
         await _compact(session, agent, messages, plan)
@@ -238,23 +279,14 @@ async def _compact(session: AgentSession, agent: Agent, messages: tuple[Message,
     run.recorder.add(compacted, causation_id=request_seq)
 
 
-async def _response_event(answer: ModelAnswer, duration_ms: float, run: RunContext) -> ModelResponded:
-    redact, private, usage = run.parts.redactor.redact, answer.end.private, answer.end.usage
-    kept = ""
-    if private and redact(private) != private:
-        private = ""  # the provider takes it unchanged or not at all
-    elif private and len(private) > run.parts.limits.max_event_input_bytes:
-        artifacts = run.parts.artifacts
-        private, kept = "", await use_store(artifacts, artifacts.keep, private.encode())
-    return ModelResponded(
-        text=redact(escape_surrogates(answer.text)) if answer.text else "",
-        call_count=len(answer.calls),
-        finish=answer.end.reason,
-        usage=usage if usage == _NO_USAGE else clamp_usage(usage),
-        private=private,
-        private_artifact_id=kept,
-        duration_ms=duration_ms,
-    )
+async def _keep_private(private: str, run: RunContext) -> tuple[str, str]:
+    """Return what the provider wants back as it is recorded: as it is, or the artifact that has it."""
+    artifacts = run.parts.artifacts
+    if run.parts.redactor.redact(private) != private:
+        return "", ""  # the provider takes it unchanged or not at all
+    if len(private) <= run.parts.limits.max_event_input_bytes:
+        return private, ""
+    return "", await use_store(artifacts, artifacts.keep, private.encode())
 
 
 async def _stream_answer(
@@ -289,41 +321,23 @@ async def _stream_answer(
     raise ModelError("The answer broke off: the provider never said that it was finished.", retryable=True)
 
 
-async def _keep_instructions(instructions: str, run: RunContext) -> str:
+async def _keep_instructions(session: AgentSession, instructions: str) -> str:
     """Store the instructions of this and the following requests, once by a process."""
-    parts = run.parts
+    parts = session.run.parts
     name = f"instructions\n{instructions}"
     kept = parts.known_artifacts.find(name)
     if not kept:
         kept = await use_store(parts.artifacts, parts.artifacts.keep, parts.redactor.redact(instructions).encode())
         parts.known_artifacts.add(name, kept)
+    session.instructions = instructions
     return kept
-
-
-async def _request_event(
-    session: AgentSession, agent: Agent, request: ModelRequest, catalog: ToolCatalog, estimated_tokens: int
-) -> ModelRequested:
-    run, plain_names = session.run, session.run.parts.redactor.plain_names
-    kept = ""
-    if request.instructions != session.instructions:
-        kept = await _keep_instructions(request.instructions, run)
-        session.instructions = request.instructions
-    return ModelRequested(
-        menu_digest=catalog.digest,
-        message_count=len(request.messages),
-        agent=run.situation.agent,
-        provider=agent.provider.name,
-        model=_redact_name(agent.model, run) if agent.model and agent.model not in plain_names else agent.model,
-        tool_choice=request.tool_choice,
-        active_ms=session.take_active_ms(),
-        instructions_artifact_id=kept,
-        estimated_tokens=estimated_tokens,
-    )
 
 
 def _redact_name(name: str, run: RunContext) -> str:
     """Return a name without secrets, and remember one that has none: every request has it."""
     redactor = run.parts.redactor
+    if name in redactor.plain_names:
+        return name
     redacted = redactor.redact(name)
     if redacted == name and is_valid_name(name) and len(redactor.plain_names) < MAX_PLAIN_NAMES:
         redactor.plain_names.add(name)

@@ -91,6 +91,9 @@ class Ended(msgspec.Struct, frozen=True):
     """The run has ended."""
 
 
+#: What most steps are.
+_ASK_MODEL = AskModel()
+
 AgentStep: TypeAlias = AskModel | Resume | Wait | Idle | Finish | Fail | Cancel | Ended
 
 
@@ -108,7 +111,7 @@ def next_step(state: LoopState) -> AgentStep:
     if is_user_turn(dialogue):
         return _step_after_answer(state)
     exceeded = find_exceeded_budget(dialogue, state.budgets, state.active_seconds)
-    return Fail(exceeded) if exceeded else AskModel()
+    return Fail(exceeded) if exceeded else _ASK_MODEL
 
 
 def _step_after_answer(state: LoopState) -> AgentStep:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -108,21 +108,29 @@ class AgentSession:
             self.run = msgspec.structs.replace(self.run, situation=situation)
         return self.run
 
-    async def loop_state(self) -> LoopState:
-        """Collect everything that the next step depends on."""
+    def loop_state(self, *, is_child_waiting: bool = False) -> LoopState:
+        """Return everything that the next step depends on. `is_child_waiting`: where calls are open, what
+        `is_any_child_waiting` says.
+        """
         ledger = self.run.ledger
         return LoopState(
             ledger,
             self.budgets,
             0.0 if self.budgets.max_seconds is None else self.active_seconds,
             self.resumed_with,
-            ledger.dialogue.open and await self._is_any_child_waiting(),
+            is_child_waiting,
             self.is_chat,
             self.pause_requested,
             self.cancel_command,
         )
 
-    async def _is_any_child_waiting(self) -> bool:
+    def add_observations(self, outcome: BatchOutcome) -> None:
+        """Add the outcomes of the calls of one turn."""
+        seen: list[Any] = outcome.outcomes
+        self.observations += [item for item in seen if type(item) is Observation] if outcome.waiting else seen
+
+    async def is_any_child_waiting(self) -> bool:
+        """Return True if a child run of an open call waits for a person."""
         ledger = self.run.ledger
         children = [ledger.calls[call_id].child_run_id for call_id in ledger.dialogue.calls if call_id in ledger.calls]
         return any([await self.is_child_waiting(child) for child in children if child])

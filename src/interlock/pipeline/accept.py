@@ -64,43 +64,49 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
     return Received(intent, digest, raw, size_bytes, AcceptedCall(intent, accepted, raw))
 
 
-async def intent_event(
-    received: Received, tool: ToolDefinition | None, parts: Parts, *, is_known: bool
+def intent_event(
+    received: Received, tool: ToolDefinition | None, parts: Parts, artifact_id: str = "", *, is_known: bool
 ) -> CallProposed:
-    """Build the event of a proposed call, redacted; large arguments go to an artifact, which a thread stores.
+    """Build the event of a proposed call, redacted.
 
-    `is_known`: the run has a call of this id.
+    `artifact_id`: where large arguments were kept. `is_known`: the run has a call of this id.
     """
-    intent, size_bytes = received.intent, received.size_bytes
-    text, redact = intent.arguments or "{}", parts.redactor.redact
-    if type(text) is not str or type(received.outcome) is Failure:
-        text = received.raw.decode()
-    artifact_id = ""
-    raw_input: object
+    intent, redact = received.intent, parts.redactor.redact
+    raw_input: object = None
     match received.outcome:
         case AcceptedCall() as accepted:
-            if "\\" in text:
-                redacted = redact_json(accepted.arguments, redact, text)
-            elif (redacted := redact(text)) == text:  # the same without another call: this is done for every call
-                redacted = None
-            if size_bytes > parts.limits.max_event_input_bytes:
-                raw_input, content = None, (redacted or text).encode()
-                artifact_id = await use_store(parts.artifacts, parts.artifacts.keep, content)
-            else:
+            if not artifact_id:
+                text: Any = intent.arguments or "{}"
+                if type(text) is not str:
+                    text = received.raw.decode()
+                if "\\" in text:
+                    redacted = redact_json(accepted.arguments, redact, text)
+                elif (redacted := redact(text)) == text:  # the same without another call: this is done for every call
+                    redacted = None
                 raw_input = accepted.arguments if redacted is None else redacted
         case Failure():
-            raw_input = redact_json_text(text, redact)[: parts.limits.max_event_input_bytes]
+            raw_input = redact_json_text(received.raw.decode(), redact)[: parts.limits.max_event_input_bytes]
     return CallProposed(
         call_id=intent.call_id,
         tool=intent.tool_name,
         raw_input=raw_input,
         raw_artifact_id=artifact_id,
-        raw_bytes=size_bytes,
+        raw_bytes=received.size_bytes,
         digest=received.digest,
         tool_version=tool.version if tool is not None else "",
         reason=parts.redactor.redact(intent.reason) if type(intent.reason) is str and intent.reason else "",
         duplicate=is_known,
     )
+
+
+async def keep_large_arguments(received: Received, parts: Parts) -> str:
+    """Store arguments that are too large for an event, redacted, in a thread. Return the artifact; empty for others."""
+    accepted = received.outcome
+    if received.size_bytes <= parts.limits.max_event_input_bytes or isinstance(accepted, Failure):
+        return ""
+    redacted = redact_json(accepted.arguments, parts.redactor.redact, received.raw.decode())
+    content = received.raw if redacted is None else redacted.encode()
+    return await use_store(parts.artifacts, parts.artifacts.keep, content)
 
 
 def _is_usable(intent: ToolIntent, redactor: Redactor) -> bool:

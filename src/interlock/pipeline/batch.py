@@ -84,7 +84,22 @@ async def run_batch(  # noqa: PLR0913 - what makes a batch different from the us
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
     count = len(received)
-    await _open(received, count, run, joins=joins)
+    if not run.ledger.started:
+        start_run(run)
+    is_new = _is_new(received, run, joins=joins)
+    menu = run.parts.registry.catalog(run.situation)
+    if menu.digest != run.ledger.menu_digest or run.parts.tool_sources:
+        menu = await record_catalog(run)
+    if is_new:
+        situation = run.situation
+        run.recorder.add(
+            BatchStarted(
+                call_count=count,
+                menu_digest=menu.digest,
+                mode=situation.mode,
+                interactive=situation.interactive,
+            )
+        )
     batch = BatchExecution(run, plan_only)
     run.cancellation.listeners[batch.wake] = None
     refused = _find_refused(received, refusal, run) if refusal or count > 1 else {}
@@ -107,31 +122,18 @@ async def run_batch(  # noqa: PLR0913 - what makes a batch different from the us
     )
 
 
-async def _open(received: list[Received], count: int, run: RunContext, *, joins: bool) -> None:
-    recorder, ledger = run.recorder, run.ledger
-    if not ledger.started:
-        start_run(run)
-    new = False
+def _is_new(received: list[Received], run: RunContext, *, joins: bool) -> bool:
+    """Return True if the batch has a call that the run has not. Refuse one while the run waits, unless it joins."""
+    ledger = run.ledger
     for item in received:
         if item.intent.call_id not in ledger.calls:
-            new = True
             break
-    if new and ledger.state is not RunState.RUNNING and not joins:
+    else:
+        return False
+    if ledger.state is not RunState.RUNNING and not joins:
         waiting = ", ".join(ledger.open_calls())
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
-    menu = run.parts.registry.catalog(run.situation)
-    if menu.digest != ledger.menu_digest or run.parts.tool_sources:
-        menu = await record_catalog(run)
-    if new:
-        situation = run.situation
-        recorder.add(
-            BatchStarted(
-                call_count=count,
-                menu_digest=menu.digest,
-                mode=situation.mode,
-                interactive=situation.interactive,
-            )
-        )
+    return True
 
 
 def start_run(run: RunContext, settings: Mapping[str, str] | None = None) -> None:

@@ -97,7 +97,8 @@ class BatchExecution(msgspec.Struct, eq=False):
         """Run these calls, in model order, until every one has ended or stays waiting. A bug or a failed log in one of
         them ends all.
         """
-        run, opened, loop = self._run, self._open, asyncio.get_running_loop()
+        run, opened = self._run, self._open
+        loop = run.executions.driven_in or asyncio.get_running_loop()  # which is a system call before Python 3.12
         if run.executions.loop is not loop:
             run.executions.use_loop(loop)
         count, recorder, scheduler = len(planned), run.recorder, run.scheduler

@@ -23,7 +23,7 @@ from ..domain.outcome import Failure
 from ..domain.state.lifecycle import CallState
 from ..domain.tool import Diagnose, Diagnostics, JsonObject, ToolContext
 from ..rendering.text import end_sentence
-from .accept import Received, intent_event
+from .accept import Received, intent_event, keep_large_arguments
 from .approval.consent import require_consent
 from .approval.recheck import recheck_before_start, reserve_before_start
 from .approval.rules import keep_rule
@@ -41,7 +41,7 @@ from .events import (
 )
 from .execute import Execution, execute, outcome_of_stop
 from .lookup import lookup
-from .normalize import normalize
+from .normalize import ask_tool, normalize
 from .observe import StoreNeededError, add_diagnostics, observe, observe_failure, with_kept, withheld
 from .permit import judge, permit, run_guardrails
 from .refusals import unknown_outcome
@@ -63,10 +63,14 @@ async def prepare_call(received: Received, run: RunContext) -> PermittedCall | W
             known = failure
     match known:
         case KnownCall():
-            intent_seq = recorder.add(await intent_event(received, known.tool, parts, is_known=is_known), call_id)
+            kept = ""
+            if received.size_bytes > parts.limits.max_event_input_bytes:
+                kept = await keep_large_arguments(received, parts)
+            intent_seq = recorder.add(intent_event(received, known.tool, parts, kept, is_known=is_known), call_id)
         case Failure():
             tool = parts.registry.find(received.intent.tool_name)
-            recorder.add(await intent_event(received, tool, parts, is_known=is_known), call_id)
+            kept = await keep_large_arguments(received, parts)
+            recorder.add(intent_event(received, tool, parts, kept, is_known=is_known), call_id)
             return known
 
     valid = validate(known, known.accepted.arguments_json)
@@ -230,7 +234,8 @@ async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome
     match raw:
         case RawResult():
             parts, invocation, tool = run.parts, execution.invocation, execution.invocation.tool
-            result = await normalize(raw, parts)
+            said = await ask_tool(tool.normalize, raw, parts) if tool.normalize is not None else None
+            result = said if isinstance(said, Failure) else normalize(raw, said)
             if tool.output_guardrails:
                 result = await _guard_output(result, invocation, run)
             match result:

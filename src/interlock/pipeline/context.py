@@ -157,6 +157,8 @@ class Executions:
         self.running: dict[str, Execution] = {}
         #: The event loop that they run in.
         self.loop: asyncio.AbstractEventLoop | None = None
+        #: The one that an agent drives the run in now; None: whoever executes calls has to find out.
+        self.driven_in: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = float("inf")
         #: What handlers raised, by call id, until the batch is over.

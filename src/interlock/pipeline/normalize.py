@@ -1,5 +1,6 @@
 """Stage 7: one shape for every tool's result. The raw value goes no further than here."""
 
+from collections.abc import Callable
 from typing import Any
 
 from ..domain.attachments import Attachment
@@ -24,19 +25,22 @@ _BYTES = (bytes, bytearray)
 _HOLDERS = (Attachment, list, tuple)
 
 
-async def normalize(raw: RawResult, parts: Parts) -> NormalizedResult | Failure:
-    """Convert the raw result of a handler to text, state and side effects."""
+async def ask_tool(
+    function: Callable[[Any], NormalizedOutput], raw: RawResult, parts: Parts
+) -> NormalizedOutput | Failure:
+    """Let a tool that normalizes its results itself do so."""
+    try:
+        said: object = await parts.check(function, raw.value)
+    except Exception as error:
+        return _misshapen(raw, describe_error(error))
+    return said if isinstance(said, NormalizedOutput) else _misshapen(raw, f"it returned {type(said).__name__}")
+
+
+def normalize(raw: RawResult, said: NormalizedOutput | None = None) -> NormalizedResult | Failure:
+    """Convert the raw result of a handler to text, state and side effects. `said`: what the tool made of it."""
     tool = raw.invocation.tool
-    said = _AS_IS
-    if tool.normalize is not None:
-        try:
-            said = await parts.check(tool.normalize, raw.value)
-        except Exception as error:
-            return _misshapen(raw, describe_error(error))
-        if not isinstance(said, NormalizedOutput):
-            return _misshapen(raw, f"it returned {type(said).__name__}")
-    elif type(raw.value) is NormalizedOutput:  # the handler has said it itself
-        said = raw.value
+    if said is None:  # the handler may have said it itself
+        said = raw.value if type(raw.value) is NormalizedOutput else _AS_IS
     state = _facts(said.state) if said.state else {}
     if state and (problem := _find_state_problem(state, tool)):
         return _misshapen(raw, problem)
