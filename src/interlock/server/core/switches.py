@@ -44,7 +44,7 @@ class Switches:
 
     async def list(self, kind: SwitchKind) -> dict[str, Switch]:
         """Return what is off, by name."""
-        rows = await self._database.read(lambda connection: connection.execute(_SELECT, (kind,)).fetchall())
+        rows = await self._database.look_up(_SELECT, (kind,))
         return {row[0]: Switch(name=row[0], actor=row[1], reason=row[2], at=row[3]) for row in rows}
 
     async def list_agents(self) -> tuple[SwitchedOffAgent, ...]:

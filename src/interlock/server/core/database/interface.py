@@ -77,6 +77,10 @@ class Database(Protocol):
         """Run a query in a thread, on one state of the database. It waits for no writer."""
         ...
 
+    async def look_up(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Return the few rows of a statement, without a thread where that is possible without waiting."""
+        ...
+
     async def check(self) -> str:
         """Return why the database cannot be used; empty when it can. After a failed change, try to write."""
         ...

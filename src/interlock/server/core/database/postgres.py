@@ -78,6 +78,10 @@ class PostgresDatabase:
         """Run a query in a thread, on one state of the database."""
         return await asyncio.to_thread(self.read_now, query)
 
+    async def look_up(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Return the rows of a statement, which is run in a thread."""
+        return await self.read(lambda connection: connection.execute(sql, parameters).fetchall())
+
     async def check(self) -> str:
         """Return why the database cannot be used; empty when it can. After a failed change, try to write."""
         try:

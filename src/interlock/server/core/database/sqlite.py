@@ -13,11 +13,11 @@ refused.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ....domain.errors import ConfigurationError
 from ....storage.sqlite.database import split_statements
@@ -92,6 +92,18 @@ class SqliteDatabase:
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Run a query in a thread, on one state of the database. It waits for no writer."""
         return await asyncio.to_thread(self.read_now, query)
+
+    async def look_up(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Return the few rows of a statement: at once, or in a thread while another one reads."""
+        if self._read_lock.acquire(blocking=False):
+            try:
+                if self._reader is not None:
+                    return self._reader.execute(sql, parameters).fetchall()
+            except sqlite3.Error as error:
+                raise self._to_storage_error(error, "Try again.") from error
+            finally:
+                self._read_lock.release()
+        return await self.read(lambda connection: connection.execute(sql, parameters).fetchall())
 
     async def check(self) -> str:
         """Return why the database cannot be used; empty when it can. After a failed change, try to write."""

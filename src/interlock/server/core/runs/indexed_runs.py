@@ -8,7 +8,7 @@ behind when it died is found by the others.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -24,10 +24,13 @@ from ....domain.event import (
     TERMINAL_EVENTS,
     ApprovalGranted,
     ApprovalRejected,
+    ApprovalRequested,
     ConsentGranted,
     ConsentRefused,
+    ConsentRequested,
     InputProvided,
     InputRefused,
+    InputRequested,
     RunPaused,
     decode_event,
 )
@@ -53,7 +56,10 @@ from .damaged_runs import DamagedRuns
 logger = logging.getLogger("interlock.server")
 
 #: An expiry is recorded by the owner of the run, so no notification is needed.
-_ANSWER_EVENTS = (ApprovalGranted, ApprovalRejected, InputProvided, InputRefused, ConsentGranted, ConsentRefused)
+_ANSWER_EVENTS: Collection[type] = frozenset(
+    {ApprovalGranted, ApprovalRejected, InputProvided, InputRefused, ConsentGranted, ConsentRefused}
+)
+_QUESTION_EVENTS: Collection[type] = frozenset({ApprovalRequested, InputRequested, ConsentRequested})
 _ANSWERED_STATES = frozenset({ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
 _PAGE_SIZE = 500
 #: Timers are looked at this often at least, whatever the clock does; and when a question is late that cannot be
@@ -158,7 +164,7 @@ class IndexedRuns:
         self._now = now
         #: The runs that were woken because of the time.
         self._woken_expired: set[str] = set()
-        self._changed = asyncio.Event()
+        self._asked = asyncio.Event()
 
     def settle(self, run_id: str, at: int) -> None:
         """Do nothing: the index has the questions, and when they expire."""
@@ -174,14 +180,12 @@ class IndexedRuns:
             unsubscribe()
 
     def _on_events(self, engine: LocalEngine, page: Sequence[LiveEvent]) -> None:
-        self._changed.set()
         for live in page:
-            event = live.event
-            if event is None:
-                continue
-            is_child_end = isinstance(event.fact, TERMINAL_EVENTS) and "." in event.run_id
-            if is_child_end or isinstance(event.fact, _ANSWER_EVENTS):
-                engine.look_at(event.run_id)
+            kind = type(None if live.event is None else live.event.fact)
+            if kind in _QUESTION_EVENTS:
+                self._asked.set()
+            elif kind in _ANSWER_EVENTS or (kind in TERMINAL_EVENTS and "." in live.entry.run_id):
+                engine.look_at(live.entry.run_id)
 
     async def _recover_periodically(self, engine: LocalEngine) -> None:
         """Recover runs of processes that are gone. Runs that wait for people are left alone."""
@@ -229,7 +233,7 @@ class IndexedRuns:
     async def _watch_expiries(self, engine: LocalEngine) -> None:
         """Expire questions that were not answered in time."""
         while True:
-            self._changed.clear()
+            self._asked.clear()
             wait = _POLL_SECONDS
             try:
                 wait = await self._wake_expired(engine)
@@ -237,7 +241,7 @@ class IndexedRuns:
                 logger.warning("Questions that are late were not found: %s: %s", type(error).__name__, error)
             with suppress(TimeoutError):  # `wait_for` of Python 3.11 may lose that it was cancelled
                 async with asyncio.timeout(wait):
-                    await self._changed.wait()
+                    await self._asked.wait()
 
     async def _wake_expired(self, engine: LocalEngine) -> float:
         """Wake runs with expired questions, once each. Return the seconds until the next check."""
