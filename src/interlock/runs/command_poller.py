@@ -24,8 +24,11 @@ class CommandPoller:
         #: The version of the log up to which commands were delivered.
         self._seen_version = -1
         self._lock = asyncio.Lock()
-        self._wakeup = asyncio.Event()
+        #: The next look at the version of the log.
+        self._timer: asyncio.TimerHandle | None = None
+        #: The task that delivers what was found, and whether more was enqueued meanwhile.
         self._task: asyncio.Task[None] | None = None
+        self._is_notified = False
 
     def __contains__(self, run_id: object) -> bool:
         """Return True if the run is driven in this process."""
@@ -50,32 +53,58 @@ class CommandPoller:
 
     def notify(self) -> None:
         """Look at once: a command was enqueued in this process."""
-        self._wakeup.set()
+        if self._task is not None:
+            self._is_notified = True
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._look()
 
     def unsubscribe(self, run_id: str) -> None:
-        """Stop polling for a run; the task ends with the last one."""
+        """Stop polling for a run; with the last one, stop altogether."""
         self._handlers.pop(run_id, None)
-        if not self._handlers and self._task is not None:
+        if self._handlers:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def _start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._poll_forever())
+        if self._timer is None and self._task is None:
+            self._look_later()
 
-    async def _poll_forever(self) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_seconds):
-                    await self._wakeup.wait()
-            self._wakeup.clear()
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._look)
+
+    def _look(self) -> None:
+        """Deliver commands if the log changed. Without a change that takes no task."""
+        self._timer = None
+        try:
+            is_changed = self._log.version() != self._seen_version
+        except LogError:  # it is polled again, and an append reports the problem
+            is_changed = False
+        if is_changed:
+            self._task = asyncio.create_task(self._deliver_all())
+        else:
+            self._look_later()
+
+    async def _deliver_all(self) -> None:
+        task = asyncio.current_task()
+        try:
             with suppress(LogError):  # it is polled again, and an append reports the problem
                 await self._poll_all()
+        finally:
+            if self._task is task:
+                self._task = None
+                self._look_later()
+                if self._is_notified:
+                    self._is_notified = False
+                    self.notify()
 
     async def _poll_all(self) -> None:
         version = self._log.version()
-        if version == self._seen_version:
-            return
         async with self._lock:
             for run_id, commands in (await self._log.queued_commands_of(self._handlers)).items():
                 await self._deliver(run_id, commands)
