@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from time import monotonic
+from weakref import ref
 
 import msgspec
 
@@ -239,9 +240,10 @@ class Executions:
             self._timer.cancel()
         loop = self.loop or asyncio.get_running_loop()
         self.loop, self._due = loop, when
-        self._timer = loop.call_later(when - now, self._look)
+        self._timer = loop.call_later(when - now, _look_at_deadlines, ref(self))
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """End what is overdue, and set the timer for the next deadline."""
         self._timer, self._due = None, float("inf")
         now = monotonic()
         if self.on_lasting is not None and any(one.began_at <= now - _LASTING_SECONDS for one in self.running.values()):
@@ -252,3 +254,9 @@ class Executions:
         due = min((execution.deadline for execution in self.running.values()), default=float("inf"))
         if due < float("inf"):
             self._set_timer(due, now)
+
+
+def _look_at_deadlines(find: Callable[[], Executions | None]) -> None:
+    """Look, unless the run is gone: a timer does not keep it in memory until its last call would be overdue."""
+    if (executions := find()) is not None:
+        executions.look()

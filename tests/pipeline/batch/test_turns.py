@@ -1,6 +1,7 @@
 """Batches of one run that come at the same time, the loop they share, and what is left when they are done."""
 
 import asyncio
+import gc
 import sys
 import threading
 import weakref
@@ -205,3 +206,16 @@ async def test_eager_tasks_change_nothing() -> None:
 
     assert codes(result) == {"c1": "ok", "c2": "tool_failed", "c3": "ok"}
     assert stage.starts() == ["a", "b", "c"]
+
+
+async def test_a_deadline_does_not_keep_a_run_in_memory() -> None:
+    stage = Stage()
+    stage.let_go("a")
+    runtime = ToolRuntime(tools=[tool(stage.play, name="play", timeout_seconds=600)])
+    await runtime.execute([call("c1", "play", name="a")])
+
+    gone = weakref.ref(runtime.registry)
+    del runtime
+    gc.collect()
+
+    assert gone() is None
