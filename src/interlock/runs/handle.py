@@ -13,7 +13,7 @@ import msgspec
 
 from ..agent.driver import advance
 from ..agent.model_turn import summarize_now
-from ..agent.next_step import AgentStep, Ended, Wait, is_user_turn
+from ..agent.next_step import AgentStep, Ended, Wait, is_user_turn, next_step
 from ..agent.session import AgentSession, ModelListener
 from ..domain.attachments import ATTACHMENT, Attachment, UserContent, split_content
 from ..domain.call import Answer, AnswerFields, Question
@@ -177,7 +177,7 @@ class RunHandle:
         """Wait until the run is over, waits for a person, or its runner was closed; return the result."""
         task = self._task
         if task is not None:
-            await asyncio.wait([task])
+            await _wait_for_end(task)
             if not task.cancelled():
                 task.result()
         if self._cached_result is not None:
@@ -365,9 +365,10 @@ class RunHandle:
                 await self._runner.inbox.cancel_children(ledger)
                 await self._runner.app.end_run(self.run_id)
             await self._cache_result(ledger)
+            is_answered = isinstance(step, Wait) and (has_commands or next_step(await session.loop_state()) != step)
             # Nothing is awaited between this check and the end of the task: `resume` is seen here, or finds the task
             # done.
-            if isinstance(step, Ended) or not (self._resume_requested or (has_commands and isinstance(step, Wait))):
+            if isinstance(step, Ended) or not (self._resume_requested or is_answered):
                 return step
             cancelling = session.cancel_command
             try:
@@ -424,6 +425,23 @@ class RunHandle:
         result = build_result(ledger, agent, questions, await self._observations.collect(ledger))
         held = "" if questions else await self._runner.readiness.describe_busy_child(ledger)
         return msgspec.structs.replace(result, message=held) if held else result
+
+
+async def _wait_for_end(task: "asyncio.Task[AgentStep]") -> None:
+    """Wait until a task is done. Like `asyncio.wait`, for one task: cancelling the wait does not cancel the task."""
+    if task.done():
+        return
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(_: object) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    task.add_done_callback(end)
+    try:
+        await ended
+    finally:
+        task.remove_done_callback(end)
 
 
 def _check_accepts_message(ledger: Ledger, *, new: bool) -> None:
