@@ -149,16 +149,17 @@ def check_call_budget(dialogue: Dialogue, budgets: Budgets, count: int) -> str:
 
 def find_exceeded_budget(dialogue: Dialogue, budgets: Budgets, active_seconds: float) -> str:
     """Return a description of the exceeded budget; empty when none is."""
-    usage = dialogue.usage
-    used: tuple[tuple[float, float | None, str], ...] = (
-        (sum(dialogue.tool_turns.values()), budgets.max_steps, "steps"),
-        (dialogue.requests, budgets.max_model_calls, "requests to the model"),
-        (dialogue.tool_calls, budgets.max_tool_calls, "tool calls"),
-        (active_seconds, budgets.max_seconds, "seconds"),
-        (usage.input_tokens + usage.output_tokens, budgets.max_tokens, "tokens"),
-        (usage.cost, budgets.max_cost, "of cost"),
-    )
-    for amount, most, what in used:
-        if most is not None and amount >= most:
-            return f"The run has used its budget of {most:g} {what}."
-    return ""
+    usage, most, what = dialogue.usage, 0.0, ""
+    if sum(dialogue.tool_turns.values()) >= budgets.max_steps:
+        most, what = budgets.max_steps, "steps"
+    elif dialogue.requests >= budgets.max_model_calls:
+        most, what = budgets.max_model_calls, "requests to the model"
+    elif dialogue.tool_calls >= budgets.max_tool_calls:
+        most, what = budgets.max_tool_calls, "tool calls"
+    elif budgets.max_seconds is not None and active_seconds >= budgets.max_seconds:
+        most, what = budgets.max_seconds, "seconds"
+    elif budgets.max_tokens is not None and usage.input_tokens + usage.output_tokens >= budgets.max_tokens:
+        most, what = budgets.max_tokens, "tokens"
+    elif budgets.max_cost is not None and usage.cost >= budgets.max_cost:
+        most, what = budgets.max_cost, "of cost"
+    return f"The run has used its budget of {most:g} {what}." if what else ""
