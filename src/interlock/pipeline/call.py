@@ -234,15 +234,15 @@ async def _run_handler(execution: Execution, run: RunContext) -> _HandlerOutcome
     match raw:
         case RawResult():
             parts, invocation, tool = run.parts, execution.invocation, execution.invocation.tool
-            said = await ask_tool(tool.normalize, raw, parts) if tool.normalize is not None else None
-            result = said if isinstance(said, Failure) else normalize(raw, said)
+            said = None if tool.normalize is None else await ask_tool(tool.normalize, raw, parts)
+            result = said if said is not None and isinstance(said, Failure) else normalize(raw, said)
             if tool.output_guardrails:
                 result = await _guard_output(result, invocation, run)
             match result:
+                case NormalizedResult():
+                    pass
                 case Failure():
                     return result
-                case _:
-                    pass
             if not result.binary and not result.attachments and not result.model_text[tool.max_output_chars :]:
                 try:
                     return observe(call_id, tool, result, None, parts.redactor)
@@ -257,10 +257,10 @@ def _observe(execution: Execution, result: Observation | Failure, run: RunContex
     parts, invocation = run.parts, execution.invocation
     call_id, tool, milliseconds = invocation.valid.call_id, invocation.tool, execution.duration_ms
     match result:
-        case Failure():
-            observation = observe_failure(call_id, tool.spec.name, result, parts.redactor, milliseconds)
         case Observation():
             observation = result
+        case Failure():
+            observation = observe_failure(call_id, tool.spec.name, result, parts.redactor, milliseconds)
     if invocation.context.kept:
         observation = with_kept(observation, invocation.context)
     if execution.error is not None:
