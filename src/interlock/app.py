@@ -137,13 +137,14 @@ class App:
             self.registry.register(read_artifact.read_artifact)
         policy = rule_policy.RulePolicy() if policy is None else policy
         clock = _CLOCK if clock is None else clock
+        handlers: Any = executor.HandlerExecutor() if sandbox is None else sandbox
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
             policy_may_block=is_user_code(policy.evaluate) or getattr(policy, "may_block", False),
             interaction=HeadlessInteractionProvider() if interaction is None else interaction,
             new_scheduler=partial(LocalScheduler, slots=slots) if scheduler is None else lambda: scheduler,
-            sandbox=executor.HandlerExecutor() if sandbox is None else sandbox,
+            sandbox=handlers,
             artifacts=self.artifacts,
             redactor=SecretRedactor(secrets or {}) if redactor is None else redactor,
             telemetry=otel.OtelTelemetry() if telemetry is None else telemetry,
@@ -157,21 +158,22 @@ class App:
             on_output=on_output,
             budget_source=cast(BudgetSource, policy) if hasattr(policy, "budgets") else None,
             budget_ledger=getattr(self.log, "budgets", None) or MemoryBudgets(),
-            tool_sources=_find_sources(self.toolboxes),
+            tool_sources=_find_sources(self.toolboxes) if self.toolboxes else (),
         )
         for box in self.toolboxes:
             self._set_up(box)
-        if isinstance(self.parts.sandbox, executor.HandlerExecutor):
-            self.parts.sandbox.set_egress(_egress_lookup(policy, clock))
+        if sandbox is None or isinstance(sandbox, executor.HandlerExecutor):
+            handlers.set_egress(_egress_lookup(policy, clock))
         if record_rule is not None:
             self.parts = msgspec.structs.replace(self.parts, record_rule=record_rule)
 
     def resolve_workspace(self, given: str | PathLike[str] | None) -> str:
         """Return the folder that a run works in. Tools that work in a folder decide it; no other can be given."""
-        for root in filter(None, (box.root for box in self.toolboxes)):
-            if realpath(given or root) != root:
-                raise ConfigurationError(f"The tools work in {root!r}, so that is the workspace.")
-            return root
+        for box in self.toolboxes:
+            if root := box.root:
+                if realpath(given or root) != root:
+                    raise ConfigurationError(f"The tools work in {root!r}, so that is the workspace.")
+                return root
         return abspath(given) if given else ""
 
     async def open(self, situation: CallContext, lease: Lease | None = None, *, start_tools: bool = True) -> RunContext:

@@ -112,6 +112,8 @@ def check_max_depth(value: object) -> None:
 
 def parse_mode(word: PermissionMode | str) -> PermissionMode:
     """Return the permission mode of that name."""
+    if type(word) is PermissionMode:
+        return word
     try:
         return PermissionMode(word)
     except ValueError:

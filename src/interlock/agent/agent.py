@@ -208,6 +208,8 @@ class AgentTool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 def collect_team(first: Agent) -> dict[str, Agent]:
     """Return all agents reachable by handoff or as tools, by name, in the order in which they are reached."""
+    if not first.handoffs:
+        return {first.name: first}
     known: dict[str, Agent] = {}
     waiting = deque([first])
     while waiting:

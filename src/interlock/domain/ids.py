@@ -2,7 +2,7 @@
 
 import re
 from hashlib import sha256
-from secrets import token_hex
+from os import urandom
 
 MAX_NAME_CHARS = 256
 
@@ -12,12 +12,12 @@ is_ascii_name = re.compile(r"[!-~]{1,256}").fullmatch
 
 def new_run_id() -> str:
     """Create a random run id."""
-    return "run_" + token_hex(16)
+    return "run_" + urandom(16).hex()
 
 
 def new_action_id() -> str:
     """Create a random action id."""
-    return "act_" + token_hex(16)
+    return "act_" + urandom(16).hex()
 
 
 def is_valid_name(value: object) -> bool:

@@ -7,11 +7,12 @@ from ..domain.errors import ConfigurationError
 
 #: After the timeout: reject, approve, or leave the question open for another process.
 Fallback: TypeAlias = Literal["deny", "approve", "wait"]
+_FALLBACKS = get_args(Fallback)
 
 
 def check_fallback(fallback: Fallback) -> None:
     """Raise `ConfigurationError` for a fallback that there is none of."""
-    if fallback not in get_args(Fallback):
+    if fallback not in _FALLBACKS:
         raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {fallback!r}")
 
 

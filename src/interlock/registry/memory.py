@@ -33,7 +33,9 @@ class ToolRegistry:
 
     def register(self, tool: ToolDefinition | Callable[..., Any]) -> ToolDefinition:
         """Add a tool, from the next lookup on. A bare function is declared with all defaults."""
-        return self.register_all((tool,))[0]
+        added = tool if isinstance(tool, ToolDefinition) else declare(tool)
+        self.replace((), (added,))
+        return added
 
     def register_all(self, tools: Iterable[ToolDefinition | Callable[..., Any]]) -> list[ToolDefinition]:
         """Add tools in one step. When a name is taken, `DuplicateToolError` is raised and nothing changes."""
@@ -60,9 +62,10 @@ class ToolRegistry:
             for name in removed:
                 tools.pop(name, None)
             for definition in added:
-                if definition.name in tools:
-                    raise DuplicateToolError(f"There is a tool {definition.name!r} already")
-                tools[definition.name] = definition
+                name = definition.spec.name
+                if name in tools:
+                    raise DuplicateToolError(f"There is a tool {name!r} already")
+                tools[name] = definition
             self._tool_set = _ToolSet(tools)
 
     def add_toolbox(

@@ -24,7 +24,8 @@ class BatchLease:
     def __init__(self, app: App) -> None:
         self._app = app
         self._run: RunContext | None = None
-        self._poller = CommandPoller(app.log)
+        #: Most batches need none.
+        self._poller: CommandPoller | None = None
         self._task: asyncio.Task[None] | None = None
         #: Whether it has to be released when the batch is over.
         self.is_active = False
@@ -43,6 +44,7 @@ class BatchLease:
         self.is_active = True
         with suppress(RunClaimedError):
             await run.recorder.acquire_lease()
+            self._poller = self._poller or CommandPoller(self._app.log)
             await self._poller.subscribe(run.ledger.run_id, self._apply)
 
     async def end_batch(self) -> None:
@@ -72,9 +74,10 @@ class BatchLease:
         await run.settle()
         with suppress(LogError):
             while run.recorder.lease is not None:
-                if run.recorder.error is None:
-                    await self._poller.poll(run_id)
-                self._poller.unsubscribe(run_id)
+                if self._poller is not None:
+                    if run.recorder.error is None:
+                        await self._poller.poll(run_id)
+                    self._poller.unsubscribe(run_id)
                 await run.recorder.release_lease()
                 # One may have been left right before the release.
                 if run.recorder.error is None and await self._app.log.queued_commands(run_id):

@@ -18,7 +18,8 @@ def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], Ask
     """Collect the tools of all agents, each visible to its owners."""
     factory = _AgentToolFactory(agents, ask_of)
     if len(agents) == 1:
-        registry = ToolRegistry(declared for agent in agents.values() for declared in _declared_tools(agent, factory))
+        [agent] = agents.values()
+        registry = ToolRegistry(_declared_tools(agent, factory))
         for box, _ in _find_dynamic_toolboxes(agents):
             registry.add_toolbox(box)
         return registry
@@ -86,4 +87,5 @@ def _declared_tools(agent: Agent, factory: _AgentToolFactory) -> list[ToolDefini
                 declared += item
             case _:
                 declared.append(item)
-    return [*declared, *map(factory.handoff_tool_for, agent.handoffs)]
+    declared += map(factory.handoff_tool_for, agent.handoffs)
+    return declared

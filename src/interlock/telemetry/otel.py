@@ -8,7 +8,7 @@ import os
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
@@ -202,7 +202,7 @@ class OtelTelemetry:
         self.traces = self.is_connected = False
         #: By run, the context of its last span in this process.
         self._last_contexts: dict[str, trace.SpanContext] = {}
-        if meter_provider or tracer_provider or _API in sys.modules or any(map(os.environ.get, _PROVIDER_VARIABLES)):
+        if meter_provider or tracer_provider or _API in sys.modules or _is_provider_named():
             self._connect()
 
     def call_finished(
@@ -304,6 +304,12 @@ class OtelTelemetry:
         if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
             self._tracer = provider.get_tracer(_SCOPE)
             self.traces = True
+
+
+@cache
+def _is_provider_named() -> bool:
+    """Return True if the environment that this process was started in names a provider."""
+    return any(map(os.environ.get, _PROVIDER_VARIABLES))
 
 
 def _create_histogram(meter: "metrics.Meter", name: str, description: str) -> "metrics.Histogram":
